@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,14 +34,15 @@ def filtered(state: Mapping[str, Tensor], model: nn.Module, source: str) -> dict
     convert: Any = getattr(sys.modules[type(model).__module__], "checkpoint_filter_fn", None)
     if convert is None:
         return dict(state)
-    _require_biases(state, model, source)
+    kept = _without_zero_biases(state, model, source)
     # DeiT III: its filter does this where the builder of the model asks for it
     scaled = any(".gamma_" in name for name in state) and hasattr(model, "no_embed_class")
     options = {"adapt_layer_scale": True} if scaled and _has_layer_scale(model) else {}
     try:
-        # a filter prints what it does, and may change what it is given
-        with contextlib.redirect_stdout(io.StringIO()):
-            converted: Mapping[str, Any] = convert(dict(state), model, **options)
+        # a filter prints what it does, warns of its own speed, and may change what it is given
+        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            converted: Mapping[str, Any] = convert(kept, model, **options)
     except Exception as error:  # whatever a filter stumbles over in a file of another kind
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise DataError(
@@ -54,17 +56,27 @@ def _has_layer_scale(model: nn.Module) -> bool:
     return any(name.endswith("ls1.gamma") for name, _ in model.named_parameters())
 
 
-def _require_biases(state: Mapping[str, Tensor], model: nn.Module, source: str) -> None:
-    """Refuse biases of queries and values for a model without them, which the filter would drop (DINOv3)."""
+def _without_zero_biases(state: Mapping[str, Tensor], model: nn.Module, source: str) -> dict[str, Tensor]:
+    """Leave out zero biases of queries and values for a model without them, and refuse others (DINOv3).
+
+    The filter would drop a bias of all three in silence, whatever its values.
+    """
     names = {name for name, _ in model.named_parameters()}
     if any(name.endswith(("q_bias", "qkv.bias", "q_proj.bias")) for name in names):
-        return
+        return dict(state)
+    kept = dict(state)
     for name, value in state.items():
-        if not name.endswith("attn.qkv.bias") or value.ndim != 1:
+        if name.endswith(("attn.q_bias", "attn.v_bias")):
+            is_lost = bool(value.any())
+            del kept[name]
+        elif name.endswith("attn.qkv.bias") and value.ndim == 1:
+            query, _, values = value.chunk(3)
+            is_lost = bool(query.any() or values.any())
+        else:
             continue
-        query, _, values = value.chunk(3)
-        if query.any() or values.any():
+        if is_lost:
             raise DataError(
                 f"weights file {source!r} holds biases of queries and values, and the model has none",
                 "name the architecture with them, such as vit_small_patch16_dinov3_qkvb",
             )
+    return kept

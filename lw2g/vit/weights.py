@@ -27,6 +27,7 @@ from lw2g.vit.layouts import filtered
 from lw2g.vit.offline import hub_fails, without_network
 from lw2g.vit.room import bytes_per_image, require_room
 from lw2g.vit.sizes import require_frozen_features, sizes_of
+from lw2g.vit.transformers_layouts import from_transformers
 
 __all__ = [
     "convert_state_dict",
@@ -42,7 +43,8 @@ __all__ = [
     "state_sha256",
 ]
 
-_CONTAINERS = ("state_dict", "model", "teacher", "module")
+# the last one is I-JEPA's, beside its predictor
+_CONTAINERS = ("state_dict", "model", "teacher", "module", "encoder")
 _MOCO = "module.base_encoder."
 _MOCO_DROPS = ("module.momentum_encoder.", "module.predictor.")
 # the classifier or projection head, the removed pre-logits layer, and iBOT's mask token
@@ -212,7 +214,8 @@ def _require_vector(name: str, plan: nn.Module, side: int) -> None:
 def load_weights(model: nn.Module, path: Path) -> None:
     """Load a checkpoint file into a timm model without a classifier, strictly.
 
-    A file whose names are not timm's goes through timm's own filter (:mod:`lw2g.vit.layouts`).
+    A file of transformers is renamed (:mod:`lw2g.vit.transformers_layouts`); one whose names are then not
+    timm's goes through timm's own filter (:mod:`lw2g.vit.layouts`).
 
     Position embeddings of another image size are resampled. ``convert_state_dict`` converts ``.safetensors``,
     ``.pth``, ``.pt``, ``.tar`` and ``.bin``; timm reads ``.npz`` (Google's format).
@@ -232,8 +235,9 @@ def load_weights(model: nn.Module, path: Path) -> None:
         return
     own = model.state_dict()
     drops = _classifier(model)
-    state = convert_state_dict(_read(path), source=str(path), own=own, classifier=drops)
-    if state.keys() != own.keys():
+    tensors = from_transformers(_unwrap(_read(path), str(path)), str(path))
+    state = convert_state_dict(tensors, source=str(path), own=own, classifier=drops)
+    if state.keys() != own.keys() or _has_other_tables(state, own):
         converted = filtered(state, model, str(path))
         state = {name: x for name, x in converted.items() if name in own or not name.startswith(drops)}
     _require_numbers(state, model, path)
@@ -294,8 +298,9 @@ def convert_state_dict(
 ) -> dict[str, Tensor]:
     """Return the ViT's own tensors of a checkpoint under timm's names.
 
-    Accepts a flat dict or one under ``state_dict``, ``model`` or ``teacher``, and the prefixes ``module.``,
-    ``backbone.`` and ``module.base_encoder.`` (MoCo-v3, whose momentum encoder and predictor are left out).
+    Accepts a flat dict or one under ``state_dict``, ``model``, ``teacher``, ``module`` or ``encoder``, and
+    the prefixes ``module.``, ``backbone.`` and ``module.base_encoder.`` (MoCo-v3, whose momentum encoder and
+    predictor are left out).
     It drops heads, the pre-logits layer and the mask token, if they are not the model's, and keeps every
     other key, so that loading can refuse it.
 
@@ -403,6 +408,12 @@ def _fit_positions(state: dict[str, Tensor], model: Any) -> None:
     state["pos_embed"] = resample_abs_pos_embed(
         table, new_size=list(model.patch_embed.grid_size), num_prefix_tokens=prefix
     )
+
+
+def _has_other_tables(state: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> bool:
+    """Return whether tables of relative positions are for another image size, which timm's filter resizes."""
+    tables = [name for name in own if name.endswith("relative_position_bias_table")]
+    return any(name in state and state[name].shape != own[name].shape for name in tables)
 
 
 def _require_fit(state: Mapping[str, Tensor], model: nn.Module, path: Path) -> None:

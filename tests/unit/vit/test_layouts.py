@@ -91,3 +91,18 @@ def test_pooling_by_attention_is_left_out_under_the_gap_name(tmp_path):
     file = tmp_path / "weights.safetensors"
     save_file(_model("vit_base_patch16_siglip_224").state_dict(), file)
     load_weights(timm.create_model("vit_base_patch16_siglip_gap_224", **SMALL), file)
+
+
+def test_an_i_jepa_checkpoint_loads_its_encoder(tmp_path):
+    """Of I-JEPA's training checkpoint the encoder is loaded, whatever stands beside it."""
+    first = _model("vit_huge_patch14_gap_224", img_size=28)
+    encoder = {f"module.{key}": value for key, value in first.state_dict().items()}
+    file = tmp_path / "weights.pth.tar"
+    torch.save(
+        {"encoder": encoder, "predictor": {"module.mask_token": torch.zeros(1, 1, 48)}, "epoch": 3}, file
+    )
+    second = _model("vit_huge_patch14_gap_224", img_size=28)
+    nn.init.zeros_(second.norm.weight)
+    load_weights(second, file)
+    images = torch.randn(2, 3, 28, 28, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(second(images), first(images))
