@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from lw2g.api.results import Report, RunRecord, Runs, SweepResult, Verification
+    from lw2g.interfaces.component import Kind
     from lw2g.interfaces.tracker import Tracker
     from lw2g.models.model import TrainedModel
     from lw2g.sweeps.store import Status
 
 __all__ = ["continue_run", "export", "fork", "load", "report", "resume", "run", "runs", "sweep", "verify"]
 
-_COMPONENTS = ("baseline", "retrieval", "policy", "benchmark")
+_COMPONENTS: tuple[Kind, ...] = ("baseline", "retrieval", "policy", "benchmark", "backbone")
 
 
 def run(
@@ -61,8 +62,9 @@ def run(
             that share tests. A split is a torch data set, a pair ``(images, labels)`` of arrays, a list of
             ``(path, label)``, or a Hugging Face data set. ``"owner/name"`` is a data set of the Hugging Face
             hub if there is no such folder.
-        backbone: The frozen backbone: a name, or any timm model.
-        weights: A weights file for it.
+        backbone: The frozen backbone: a name, the name of any timm model, or a timm model as an object,
+            without a classifier and in evaluation mode.
+        weights: A weights file for it, not beside an object.
         trackers: A tracker or a list of them: names, objects with ``on_event``, functions of an event.
         out: The run's directory; None for a new one under ``runs/``.
         tasks: Number of tasks after which to stop (:func:`continue_run` continues); None for all.
@@ -94,12 +96,7 @@ def run(
         "backbone": backbone,
     }
     given, overrides = as_options(given, options)
-    baseline, retrieval, policy, benchmark, backbone = given.values()
-    choices = (baseline, retrieval, policy, benchmark)
-    names = {
-        kind: local.name(kind, choice)  # type: ignore[arg-type]
-        for kind, choice in zip(_COMPONENTS, choices, strict=True)
-    }
+    names = {kind: local.name(kind, given[kind]) for kind in _COMPONENTS}
     constraint_names = as_names("constraint", constraints, local)
     catalogue = local.catalogue()
     resolved = resolve(
@@ -108,7 +105,6 @@ def run(
         overrides=overrides,
         constraints=constraint_names,
         trackers=tracker_names,
-        backbone=backbone,
         weights=weights,
         **names,
     )

@@ -127,6 +127,11 @@ def _record(kind: Kind, thing: Any) -> Component:
     record = COMPONENTS[kind]
     if isinstance(thing, record):
         return thing if thing.name.startswith(LOCAL) else attrs.evolve(thing, name=LOCAL + thing.name)
+    if kind == "backbone":
+        # imports torch, which a program without a model may do without
+        from lw2g.api.model_object import architecture_of, model_component
+
+        return model_component(LOCAL + _kebab(architecture_of(thing), kind), thing)
     own = thing.__name__ if hasattr(thing, "__name__") else type(thing).__name__
     if isinstance(thing, Component) or (kind in _WITH_THE_BACKBONE and not isinstance(thing, type)):
         raise ConfigError(

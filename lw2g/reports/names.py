@@ -260,7 +260,7 @@ def _distinguished(
 def has_known_weights(record: Mapping[str, Any], catalogue: Catalogue) -> bool:
     """Return whether a run's weights are what their name says: fetched by it, or a file of a known hash."""
     backbone = record["backbone"]
-    if backbone.get("source") != "file":
+    if backbone.get("source") not in ("file", "object"):
         return True
     for name in catalogue.names("backbone"):
         component = catalogue.get("backbone", name)
@@ -273,7 +273,8 @@ def has_known_weights(record: Mapping[str, Any], catalogue: Catalogue) -> bool:
 def weights_name(record: Mapping[str, Any], catalogue: Catalogue) -> str:
     """Return a name of a run's weights and, unless it is the class token, of what features are pooled from.
 
-    A file that nobody knows is named by its hash. Features of one model under two poolings do not compare.
+    A file that nobody knows and an object are named by their hashes. Features of one model under two poolings
+    do not compare.
     """
     name, pool = _name_of_weights(record, catalogue), record["backbone"].get("pool", "token")
     return name if pool == "token" else f"{name}, {pool} pooling"
@@ -283,6 +284,6 @@ def _name_of_weights(record: Mapping[str, Any], catalogue: Catalogue) -> str:
     backbone = record["backbone"]
     if not has_known_weights(record, catalogue):
         architecture = backbone["timm_name"].partition(".")[0]
-        return f"file {backbone['sha256'][:8]} ({architecture})"
+        return f"{backbone['source']} {backbone['sha256'][:8]} ({architecture})"
     names = dict.fromkeys((record["config"]["backbone"]["name"], backbone["timm_name"]))
     return f"{' '.join(names)} {backbone['sha256'][:8]}"

@@ -43,7 +43,8 @@ def require_frozen_features(model: Any) -> None:
     Raises:
         ConfigError: The model is refused, in one line.
     """
-    if not all(hasattr(model, name) for name in _METHODS):
+    is_model = isinstance(model, nn.Module)  # a class is none
+    if not is_model or not all(hasattr(model, name) for name in _METHODS):
         raise ConfigError(
             f"expected a timm model with forward_features and forward_head, got {type(model).__name__!r}",
             "build it with timm.create_model, and load converted weights into it",
