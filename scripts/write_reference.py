@@ -138,6 +138,7 @@ INTERNAL = tuple(
         "products",
         "room",
         "sizes",
+        "transformers_layouts",
         "weights",
     ]
 )

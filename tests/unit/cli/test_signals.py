@@ -32,7 +32,7 @@ from lw2g.cli.signals import telling_of_exits
 with telling_of_exits(Path("runs/one")):
     if not (child := os.fork()):
         os._exit(0)
-    print(os.waitpid(child, 0)[1])
+    print(os.waitpid(child, 0)[1], flush=True)
 os._exit(0)
 """
 
