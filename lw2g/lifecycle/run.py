@@ -15,6 +15,7 @@ import torch
 from lw2g.base import ranks
 from lw2g.base.boundary import Frozen
 from lw2g.base.progress import Interrupted, Reporter, StopRequest
+from lw2g.config.model import is_evaluated
 from lw2g.config.resolve import Resolved
 from lw2g.config.toml import dump_resolved, to_mapping
 from lw2g.errors import DataError
@@ -165,7 +166,12 @@ class Run(Observer):
         session = self._session
         self._learner = Learner(session, index, self)
         context = self._learner.learn(position)
-        self._evaluate(index)
+        if is_evaluated(index, self._goal - 1, self.resolved.config.run.evaluate):
+            self._evaluate(index)
+        else:
+            session.pass_over(index)
+            self._note_beside(index)
+            self._ledger.pass_over(session)
         self._frozen.require_same(session.backbone, f"during task {index + 1}")
         ranks.require_agreement(session.learned(context.set_id), f"after task {index + 1}")
         # The record first: a checkpoint of a finished task then always has its record beside it.
@@ -224,10 +230,7 @@ class Run(Observer):
         self._store.wait()  # the files of a task lie beside the checkpoint of the task before
         if not ranks.number():
             self._ledger.predictions.append(self._files.write_predictions(index, predictions))
-        if self.resolved.config.run.next_domain:
-            self._ledger.ahead.append(self._session.evaluate_next(index, self.reporter))
-        for line in self._session.baseline.warnings(self._session.info(index)):
-            self.reporter.warn(line)
+        self._note_beside(index)
         accuracies, retrievals = self._ledger.evaluate(self._session, predictions, drift, self.reporter.warn)
         self.reporter.send(
             TaskEvaluated(
@@ -237,6 +240,13 @@ class Run(Observer):
                 metrics=self._ledger.metrics[-1],
             )
         )
+
+    def _note_beside(self, index: int) -> None:
+        """Note what is asked for after every task, with an evaluation or without."""
+        if self.resolved.config.run.next_domain:
+            self._ledger.ahead.append(self._session.evaluate_next(index, self.reporter))
+        for line in self._session.baseline.warnings(self._session.info(index)):
+            self.reporter.warn(line)
 
     # -- writing down and going on -----------------------------------------------------------------------
 

@@ -287,6 +287,10 @@ class Session(ModelParts):
         """Return predictions and drift over the test samples of all tasks up to the last learned one."""
         return self.evaluator.evaluate(Predictor.of(self, index), reporter)
 
+    def pass_over(self, index: int) -> None:
+        """Go on after a task without an evaluation (``run.evaluate``)."""
+        self.evaluator.pass_over(Predictor.of(self, index))
+
     def evaluate_next(self, index: int, reporter: Reporter) -> float | None:
         """Return the accuracy in percent on the test images of the task after one, before it is learned.
 

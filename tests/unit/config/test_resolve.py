@@ -434,6 +434,7 @@ def test_the_mapping_of_a_configuration_is_plain():
         "deterministic",
         "compile",
         "graph",
+        "evaluate",
         "evaluation_batch",
         "speed",
         "queries",
