@@ -13,7 +13,7 @@ import numpy as np
 from lw2g.config.directory import EXPERIMENT, GOAL, RECORD, SEEDS, SUMMARY
 from lw2g.config.model import is_evaluated
 from lw2g.errors import DataError
-from lw2g.files.checkpoint import CheckpointStore
+from lw2g.files.checkpoint_files import CheckpointFiles
 from lw2g.files.contents import (
     Goal,
     Record,
@@ -138,7 +138,7 @@ def _checkpoints(files: RunDirectory, recorded: Mapping[str, str]) -> tuple[list
     """Return the findings on checkpoints, and the checksums of other files that they hold."""
     findings: list[Verdict] = []
     sums: dict[str, str] = {}
-    for name, task, complaint, ledger in CheckpointStore(files.checkpoints).examine():
+    for name, task, complaint, ledger in CheckpointFiles(files.checkpoints).examine():
         tells = dict(ledger.get("files", {}))
         for at, checksum in enumerate(ledger.get("predictions", ()), task):
             if checksum is not None:  # an evaluation followed
@@ -156,7 +156,7 @@ def _checkpoints(files: RunDirectory, recorded: Mapping[str, str]) -> tuple[list
 def _unsaved(files: RunDirectory) -> Iterator[Verdict]:
     """Yield the last checkpoints that are missing although the record has their tasks."""
     try:
-        lost = files.unsaved_tasks(CheckpointStore(files.checkpoints).finished)
+        lost = files.unsaved_tasks(CheckpointFiles(files.checkpoints).finished)
     except DataError:  # the record, the goal or the configuration, which has its own finding
         return
     for task in lost:
