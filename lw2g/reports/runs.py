@@ -29,7 +29,12 @@ OF_THE_MACHINE = {
     "benchmark.title",
     "backbone.weights",
     "backbone.sha256",
-    *(f"run.{name}" for name in ("device", "workers", "evaluation_batch", "image_memory", "graph")),
+    "run.device",
+    "run.workers",
+    "run.evaluation_batch",
+    "run.image_memory",
+    "run.image_disk",
+    "run.graph",
 }
 """Options that change no number, or that fingerprints cover."""
 
