@@ -162,7 +162,7 @@ class Session(ModelParts):
         """Return the number of forwards per image where there are that many sets."""
         if self.mixer is not None:
             return self.mixer.passes(sets)
-        return sets + len(self.baseline.beside()) if self.baseline.scope.each else 1
+        return self.baseline.scope.forwards(sets, len(self.baseline.beside()))
 
     def learning(self, set_id: int) -> list[nn.Module]:
         """Return the modules that a task trains: the baseline, its set, the retrieval strategy."""
