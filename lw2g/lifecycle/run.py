@@ -115,7 +115,12 @@ class Run(Observer):
         self._learn_from(position)
 
     def write_down(self) -> None:
-        """Write configuration and goal before anything else: a run that is killed now can be resumed."""
+        """Write configuration and goal before anything else: a run that is killed now can be resumed.
+
+        Raises:
+            Lw2gError: Something is missing for a task up to the goal; nothing is written then.
+        """
+        self._session.require_prepared(self._goal)
         self._files.write_goal(None if self._goal == len(self._sizes) else self._goal)
         self._files.write_config(dump_resolved(self.resolved))
 

@@ -343,6 +343,17 @@ class Session(ModelParts):
             self.policy.require_tasks(goal)
         return goal
 
+    def require_prepared(self, tasks: int) -> None:
+        """Refuse where a head in closed form lacks something for one of the first tasks.
+
+        Raises:
+            Lw2gError: It does.
+        """
+        for module in self.baseline.modules():
+            if isinstance(module, ClosedForm):
+                for info in self.infos[:tasks]:
+                    module.require(info)
+
     def generator(self, index: int) -> np.random.Generator:
         """Return the policy's generator for one task."""
         return np.random.default_rng(self.seed_of(index, "policy"))
