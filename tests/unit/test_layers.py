@@ -60,7 +60,6 @@ STILL_BELOW = {
     "execute",
     "experiment",
     "fork",
-    "learn",
     "main",
     "options",
     "plan",
