@@ -452,12 +452,9 @@ def _catalogue(local: Mapping[str, Any] | None, run: str | Path = "", devices: i
     objects = Locals.of(local)
     catalogue = objects.catalogue()
     if local and run:
-        from lw2g.config.resolve import load_resolved
-        from lw2g.files.record import RunDirectory
+        from lw2g.files.stored_run import resolved_of
 
-        files = RunDirectory(Path(run))
-        files.require_run()
-        objects.require_reach(load_resolved(files.config, catalogue).config, devices)
+        objects.require_reach(resolved_of(Path(run), catalogue).config, devices)
     return catalogue
 
 
