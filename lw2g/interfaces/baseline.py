@@ -54,8 +54,8 @@ class Baseline(nn.Module, ABC):
             baseline is built, if its options decide.
         learning_only: Names of the baseline's own buffers, parameters and modules that only learning reads,
             such as statistics for replay; an exported model leaves them out.
-        closed_form: The classifier in closed form that predicts, to
-            whose sums new classes can be added; None where a trained head predicts.
+        closed_form: The classifier in closed form that predicts, to whose sums new classes can be added; None
+            where a trained head predicts.
         frozen_expert: What answers beside the head from un-prompted features, which the framework adds where
             the configuration asks for it; else None.
     """

@@ -40,6 +40,8 @@ def remake_predictions(
     messages = []
     for task, checksum in enumerate(checkpoint.ledger["predictions"]):
         name = prediction_name(task)
+        if checksum is None:  # no evaluation followed
+            continue
         if sha256_of(files.path / name) == checksum:
             continue
         end = CheckpointStore(files.checkpoints).of_task(task)
