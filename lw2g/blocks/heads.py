@@ -194,7 +194,6 @@ class HeadedBaseline(Baseline):
 
     replays: ClassVar[bool] = False
 
-    closed_form: ClosedForm | None
     before: Before | None
     motions: Motions | None
 
@@ -216,11 +215,6 @@ class HeadedBaseline(Baseline):
         )
         self.register_module("before", before)
         self.register_module("motions", Motions().to(context.device) if carried else None)
-
-    @property
-    def likelihood(self) -> bool:
-        """Whether a head predicts whose scores are log likelihoods."""
-        return self.closed_form is not None and self.closed_form.likelihood
 
     def new_head(self) -> nn.Linear:
         """Return the trained classifier over all classes."""

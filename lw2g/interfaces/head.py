@@ -188,6 +188,18 @@ class ClosedForm(nn.Module, ABC):
         """
         raise TypeError(f"{type(self).__name__} keeps no means of features")
 
+    def moments(self, classes: int, widest: int) -> tuple[Tensor, Tensor] | None:
+        """Return the Gaussians in the sums, of :meth:`lifted` features; None where they hold none.
+
+        Args:
+            classes: How many classes there are features of.
+            widest: Width beyond which a covariance would take too long: None then, too.
+
+        Returns:
+            The means of the classes ``[classes, width]`` and the scatter about them, ``[width, width]``.
+        """
+        return None
+
     @abstractmethod
     def add(self, features: Tensor, labels: Tensor, owner: int) -> None:
         """Add float64 features to the sums; called before the counts are updated."""
