@@ -91,7 +91,14 @@ BRIEF = {
         "lw2g/blocks/presets.py",
         *(
             f"lw2g/inputs/{name}.py"
-            for name in ["preprocessing", "augmentation", "image_files", "feature_files", "text_vectors"]
+            for name in [
+                "preprocessing",
+                "resampling",
+                "augmentation",
+                "image_files",
+                "feature_files",
+                "text_vectors",
+            ]
         ),
     ],
     "The backbone and what is injected": [
