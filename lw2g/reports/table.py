@@ -21,8 +21,8 @@ from lw2g.registry.catalogue import Catalogue
 from lw2g.reports import MIXABLE
 from lw2g.reports.columns import Column
 from lw2g.reports.names import (
-    OF_THE_TABLE,
     OWN_DATA,
+    TABLE_OPTIONS,
     Settings,
     labels_of,
     method_of,
@@ -128,7 +128,7 @@ def tables_of(
     groups: dict[tuple[Any, ...], list[ReportedRun]] = defaultdict(list)
     homes: dict[str, str] = {}
     for run in runs:
-        groups[(*map(run.options.get, OF_THE_TABLE), _data_name(run, homes))].append(run)
+        groups[(*map(run.options.get, TABLE_OPTIONS), _data_name(run, homes))].append(run)
     tables = []
     for group in groups.values():
         counted = [run for run in group if run.state == "finished" or (so_far and run.record)]
