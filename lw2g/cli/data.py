@@ -14,7 +14,7 @@ from lw2g.cli.completion import complete_component
 from lw2g.cli.features import features
 from lw2g.cli.options import settings_option
 from lw2g.console.output import console, note, table
-from lw2g.errors import ConfigError, DataError, UnknownComponentError
+from lw2g.errors import ConfigError, DataError, UnknownComponentError, counted
 from lw2g.interfaces.component import BenchmarkComponent
 from lw2g.interfaces.dataset import (
     DEFAULT_ROOT,
@@ -134,7 +134,7 @@ def facts_of(data: DataSet) -> Iterator[str]:
 
 
 def _print_facts(data: DataSet) -> None:
-    click.echo(f"{data.name}: {data.title}, {data.num_classes} classes")
+    click.echo(f"{data.name}: {data.title}, {counted(data.num_classes, 'class')}")
     for line in facts_of(data):
         click.echo(f"  {line}")
 

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from lw2g.cli.options import FiniteRange, settings_option
+from lw2g.errors import counted
 
 __all__ = ["learn", "start", "unlearn"]
 
@@ -119,7 +120,7 @@ def unlearn(model: Path, name: str | None, last: bool, as_json: bool, **options:
     from lw2g.console.output import note, printable
 
     gone = ", ".join(report["forgotten"]) or "no class, but images of known ones"
-    click.echo(printable(f"{report['out']}: {len(report['classes'])} classes; gone: {gone}"))
+    click.echo(printable(f"{report['out']}: {counted(len(report['classes']), 'class')}; gone: {gone}"))
     for words in report["remains"]:
         note(f"not taken back: {words}")
 
@@ -144,7 +145,7 @@ def _print(report: Mapping[str, Any], *, as_json: bool) -> None:
     console().print(table("", ("class", "", "images", "checked", "found %"), rows, left=2))
     if report["accuracy"] is not None:
         checked = sum(entry["checked"] for entry in report["classes"])
-        click.echo(f"accuracy: {report['accuracy']:.1f} % of {checked} images that were not learned from")
+        click.echo(f"accuracy: {report['accuracy']:.1f} % of {counted(checked, 'image')} not learned from")
     losses = (("measured", report["loss"]), ("estimated", report["estimated_loss"]))
     told = ", ".join(f"{value:.1f} points ({how})" for how, value in losses if value is not None)
     click.echo(f"loss of the old classes: {told or 'not known for this head'}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lw2g.errors import ConfigError, nearest
+from lw2g.errors import ConfigError, counted, nearest
 
 if TYPE_CHECKING:
     from lw2g.registry.catalogue import Catalogue
@@ -72,7 +72,7 @@ def _list(
     catalogue = load_catalogue()
     rows = [_row(run, directory, catalogue) for run, _ in entries]
     console().print(table("", _COLUMNS, rows, left=5))
-    click.echo(f"{len(entries)} runs")
+    click.echo(counted(len(entries), "run"))
 
 
 def _condition(text: str) -> tuple[str, Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lw2g.errors import ConfigError, Lw2gError
+from lw2g.errors import ConfigError, Lw2gError, counted
 
 if TYPE_CHECKING:
     from lw2g.store.badges import Badge
@@ -199,7 +199,7 @@ def missing(directory: Path, grid: Path, cost: bool) -> None:
         if minutes is None and isinstance(measured, Estimate):
             minutes = measured.seconds.most / 60
         click.echo(printable(f"{cell.label}: {'?' if minutes is None else f'{minutes:.1f}'} min"))
-    click.echo(f"{len(found)} of {len(cells)} cells are missing")
+    click.echo(f"missing: {len(found)} of {counted(len(cells), 'cell')}")
 
 
 _STORE = click.option(

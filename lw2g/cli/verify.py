@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from lw2g.errors import counted
+
 __all__ = ["verify"]
 
 _MARKS = {True: "holds", False: "does not hold", None: "-"}
@@ -38,6 +40,8 @@ def verify(ctx: click.Context, run: Path, whole: bool, as_json: bool) -> None:
             console().print(table("", ("what", "", "found"), rows, left=3))
         count = len(findings)
         click.echo(
-            f"{len(broken)} of {count} do not hold" if broken else f"everything holds ({count} checks)"
+            f"{len(broken)} of {count} do not hold"
+            if broken
+            else f"everything holds ({counted(count, 'check')})"
         )
     ctx.exit(1 if broken else 0)

@@ -14,7 +14,7 @@ import attrs
 
 from lw2g.config.describe import plain
 from lw2g.config.protocols import OFFICIAL
-from lw2g.errors import ConfigError, nearest
+from lw2g.errors import ConfigError, counted, nearest
 from lw2g.files.protocol import digest_of, protocol_name
 from lw2g.interfaces.component import BenchmarkComponent
 from lw2g.registry.catalogue import Catalogue
@@ -131,13 +131,13 @@ def tables_of(
         groups[(*map(run.options.get, OF_THE_TABLE), _data_name(run, homes))].append(run)
     tables = []
     for group in groups.values():
-        counted = [run for run in group if run.state == "finished" or (so_far and run.record)]
-        data = _splits(counted)
+        tabled = [run for run in group if run.state == "finished" or (so_far and run.record)]
+        data = _splits(tabled)
         parts: dict[tuple[str, str], list[ReportedRun]] = defaultdict(list)
-        for run in counted:
+        for run in tabled:
             own = _official(run) if "protocols" not in mix else ""
             parts["" if "splits" in mix else data(run), own].append(run)
-        others = [run for run in group if run not in counted]
+        others = [run for run in group if run not in tabled]
         for part in parts.values() or [[]]:
             tables.append(_table(part, others, catalogue, mix))
             others = []
@@ -174,19 +174,19 @@ def _told_apart(tables: Sequence[Table]) -> list[Table]:
 
 
 def _table(
-    counted: Sequence[ReportedRun],
+    tabled: Sequence[ReportedRun],
     others: Sequence[ReportedRun],
     catalogue: Catalogue,
     mix: Sequence[str],
 ) -> Table:
-    ways = (lambda run: weights_name(run.record, catalogue), _splits(counted), _protocols(counted))
+    ways = (lambda run: weights_name(run.record, catalogue), _splits(tabled), _protocols(tabled))
     kinds: dict[str, Callable[[ReportedRun], str]] = dict(zip(MIXABLE, ways, strict=True))
-    mixed = [kind for kind, of in kinds.items() if len({of(run) for run in counted}) > 1]
+    mixed = [kind for kind, of in kinds.items() if len({of(run) for run in tabled}) > 1]
     for kind in mixed:
         if kind not in mix:
-            _refuse(kind, kinds[kind], counted)
-    settings = as_asked(counted, {id(run): settings_of(run, catalogue) for run in counted})
-    groups = _groups(counted, settings, lambda run: tuple(of(run) for of in kinds.values()))
+            _refuse(kind, kinds[kind], tabled)
+    settings = as_asked(tabled, {id(run): settings_of(run, catalogue) for run in tabled})
+    groups = _groups(tabled, settings, lambda run: tuple(of(run) for of in kinds.values()))
     first = [group[0] for group in groups]
     labels, shared = labels_of(first, [settings[id(run)] for run in first], catalogue)
     rows, notes = [], []
@@ -196,7 +196,9 @@ def _table(
     for label, group in zip(labels, groups, strict=True):
         single = {_pair(run): run for run in reversed(group)}
         if len(single) < len(group):
-            notes.append(f"{label}: {len(group) - len(single)} further runs of the same seed are not counted")
+            notes.append(
+                f"{label}: not counted: {counted(len(group) - len(single), 'further run')} of the same seed"
+            )
         notes += _over_orders(label, list(single.values()))
         differs = differences_of(group[0], catalogue)
         rows.append(
@@ -212,11 +214,11 @@ def _table(
     notes += settled_notes([(row.label, row.runs) for row in rows])
     notes += _warnings(rows)
     notes += [f"mixes {kind}: rows with different ones are not comparable" for kind in mixed]
-    run = (*counted, *others)[0]
+    run = (*tabled, *others)[0]
     return Table(
         benchmark=_benchmark(run, catalogue),
         title=", ".join([_benchmark(run, catalogue), *_task_size(run)]),
-        conditions=tuple(_conditions(counted, mixed, catalogue)),
+        conditions=tuple(_conditions(tabled, mixed, catalogue)),
         rows=tuple(rows),
         unfinished=tuple(others),
         notes=tuple(notes),
@@ -263,9 +265,9 @@ def _file_title(options: Mapping[str, Any]) -> str:
 
 def _task_size(run: ReportedRun) -> Iterator[str]:
     if run.record:
-        yield f"{len(run.record['class_names'])} classes"
+        yield counted(len(run.record["class_names"]), "class")
     if (stream := run.options.get("benchmark.stream", "classes")) != "classes":
-        yield f"{run.tasks} tasks of {stream}"
+        yield f"{counted(run.tasks or 0, 'task')} of {stream}"
         return
     increment = run.options.get("benchmark.increment")
     if increment is not None:

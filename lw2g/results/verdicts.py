@@ -14,7 +14,7 @@ import attrs
 import numpy as np
 
 from lw2g.config.directory import RECORD
-from lw2g.errors import DataError, error_text
+from lw2g.errors import DataError, counted, error_text
 from lw2g.evaluation.computed import inputs_of, right_by_class
 from lw2g.files.contents import prediction_name, read_sealed, record_hash
 from lw2g.files.sealed import sha256_of
@@ -83,7 +83,7 @@ def consistent(task: int, evaluations: Sequence[Columns], record: Any) -> Verdic
         ),
     }
     complaints = [text for text, is_so in wrong.items() if is_so]
-    text = ", ".join(complaints) or f"{rows} samples, matches its checksum"
+    text = ", ".join(complaints) or f"{counted(rows, 'sample')}, matches its checksum"
     return Verdict(what=prediction_name(task), holds=not complaints, text=text)
 
 

@@ -10,7 +10,7 @@ import attrs
 import numpy as np
 
 from lw2g.config.directory import EXPERIMENT, GOAL, RECORD, SEEDS, SUMMARY
-from lw2g.errors import DataError
+from lw2g.errors import DataError, counted
 from lw2g.files.checkpoint import CheckpointStore
 from lw2g.files.contents import (
     Goal,
@@ -107,7 +107,11 @@ def _run(files: RunDirectory, catalogue: Catalogue | None, needs_checkpoints: bo
 def _samples(ids: Sequence[str], evaluations: Sequence[Columns]) -> Verdict:
     count = len(evaluations[-1]["sample"])
     holds = len(set(ids)) == len(ids) >= count
-    return Verdict(what="samples.json: ids", holds=holds, text=f"{count} samples predicted, {len(ids)} ids")
+    return Verdict(
+        what="samples.json: ids",
+        holds=holds,
+        text=f"{counted(count, 'sample')} predicted, {counted(len(ids), 'id')}",
+    )
 
 
 def _checkpoints(files: RunDirectory, recorded: Mapping[str, str]) -> tuple[list[Verdict], dict[str, str]]:

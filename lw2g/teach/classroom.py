@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import attrs
 
 from lw2g.blocks.closed_form import ClosedForm
-from lw2g.errors import ConfigError, DataError, Lw2gError, shown
+from lw2g.errors import ConfigError, DataError, Lw2gError, counted, shown
 from lw2g.inputs.image_files import EXTENSIONS
 from lw2g.models.expert import expert_of
 from lw2g.models.model import TrainedModel
@@ -132,7 +132,7 @@ class Classroom:
                 path.parent.mkdir(exist_ok=True)
                 self._save(content, path, upload.size)
                 names[str(path)] = f"{upload.class_name}/{upload.name}"
-            with self._busy(f"learning from {len(uploads)} images"), _named(names):
+            with self._busy(f"learning from {counted(len(uploads), 'image')}"), _named(names):
                 with self._next() as out:
                     model, report = learn(
                         self._directory, Path(made), self._catalogue, out=out, **self._options

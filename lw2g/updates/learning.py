@@ -28,7 +28,7 @@ from lw2g.config.directory import WEIGHTS
 from lw2g.config.resolve import load_resolved, resolve
 from lw2g.config.structure import read_plain
 from lw2g.config.toml import to_toml
-from lw2g.errors import ConfigError, DataError
+from lw2g.errors import ConfigError, DataError, counted
 from lw2g.files.checkpoint import CheckpointStore, part, under
 from lw2g.files.record import RunDirectory
 from lw2g.images.streams import as_one_task, joined
@@ -398,7 +398,7 @@ def _learned(
     }
     report["warnings"] = [*warnings_of(report, images, saved)]
     if seen:
-        report["warnings"].append(f"test: {seen} of its images are among those that are learned")
+        report["warnings"].append(f"test: shares {counted(seen, 'image')} with what is learned")
     loss = max(
         (value for value in (report["loss"], report["estimated_loss"]) if value is not None), default=None
     )

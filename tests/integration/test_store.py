@@ -944,7 +944,7 @@ def test_what_is_broken_hides_nothing_else(
         "[[rows]]\nbaseline = {name = 'ranpac', features = 200}\n"
     )
     missing = invoke("store", "missing", store, "--grid", grid)
-    assert missing.stdout == "0 of 1 cells are missing\n"
+    assert missing.stdout == "missing: 0 of 1 cell\n"
     for told in (reported.stderr, missing.stderr):
         assert told.startswith("note: left out of the store: ")
         assert len(told.splitlines()) == 1
@@ -985,4 +985,4 @@ def test_cells_that_nobody_has_run_have_the_minutes_of_like_ones(store: Path, tm
     assert re.search(r"seed 4.*: \d+\.\d min$", lines[1])
     assert "simple-cil" in lines[0]
     assert lines[0].endswith(": ? min")
-    assert lines[2] == "2 of 3 cells are missing"
+    assert lines[2] == "missing: 2 of 3 cells"

@@ -10,6 +10,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from lw2g.errors import counted
 from lw2g.files.sealed import sha256_of
 from lw2g.metrics import owning_sets, owning_tasks
 from lw2g.reports.page.evidence import measured
@@ -278,5 +279,8 @@ def motions(inside: Inside) -> Numbers:
     alarming = [str(entry["task"] + 1) for entry in entries if entry["alarming"]]
     far = f"task {', '.join(alarming)}: its own classes moved three times as far as earlier tasks', or more"
     held = sum(len(entry["held"]) for entry in entries)
-    facts = [*([far] if alarming else []), *([f"old classes were held {held} times in all"] if held else [])]
+    facts = [
+        *([far] if alarming else []),
+        *([f"old classes were held {counted(held, 'time')} in all"] if held else []),
+    ]
     return Numbers(rows=rows, facts=facts, why="" if rows else "no statistics of old classes were carried")
