@@ -70,6 +70,7 @@ def submit(run: Path, out: Path, new_protocol: bool, **told: Any) -> None:
                 f"--{name.replace('_', '-')}: more than one line or 1,000 letters", "shorten it"
             )
     from lw2g.registry.catalogue import load_catalogue
+    from lw2g.store.layout import take_back
     from lw2g.store.packs import PLUGIN
 
     if told["plugin"] and not re.fullmatch(PLUGIN, told["plugin"]):
@@ -84,7 +85,7 @@ def submit(run: Path, out: Path, new_protocol: bool, **told: Any) -> None:
         packed = pack(run, load_catalogue(), out, told)
     except Lw2gError:
         if added is not None:
-            added.unlink()
+            take_back(added, out)
         raise
     if added is not None:
         click.echo(f"the store's new protocol: {added}")

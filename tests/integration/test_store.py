@@ -750,6 +750,13 @@ def test_a_store_of_ones_own_takes_its_first_protocol_with_a_run(
     refused = invoke("submit", hurt, *words[2:-1], tmp_path / "other", "--who", "me", "--new-protocol")
     assert refused.exit_code == 2
     assert [path.name for path in (tmp_path / "other" / "protocols").iterdir()] == [".gitkeep"]
+    # refused after its protocol was written
+    edited = Path(shutil.copytree(honest[0], tmp_path / "edited"))
+    predictions = next(edited.glob("predictions/*"))
+    predictions.write_bytes(predictions.read_bytes()[:-1] + b"x")
+    refused = invoke("submit", edited, *words[2:-1], tmp_path / "other", "--who", "me", "--new-protocol")
+    assert refused.exit_code == 2
+    assert [path.name for path in (tmp_path / "other" / "protocols").iterdir()] == [".gitkeep"]
 
 
 def test_the_command_asks_for_what_is_missing_and_tells_what_it_packed(
