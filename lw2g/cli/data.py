@@ -88,7 +88,7 @@ def _plain(data: DataSet) -> dict[str, Any]:
 
 
 def _print_facts(data: DataSet) -> None:
-    click.echo(f"{data.name}: {data.title}, {data.num_classes} classes")
+    click.echo(f"{data.name}: {data.title}, {counted(data.num_classes, 'class')}")
     for line in facts_of(data):
         click.echo(f"  {line}")
 

@@ -75,7 +75,7 @@ def unlearn(model: Path, name: str | None, last: bool, as_json: bool, **options:
         click.echo(json.dumps(report, indent=1))
         return
     gone = ", ".join(report["forgotten"]) or "no class, but images of known ones"
-    click.echo(printable(f"{report['out']}: {len(report['classes'])} classes; gone: {gone}"))
+    click.echo(printable(f"{report['out']}: {counted(len(report['classes']), 'class')}; gone: {gone}"))
     for words in report["remains"]:
         note(f"not taken back: {words}")
 

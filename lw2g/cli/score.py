@@ -31,4 +31,4 @@ def test(model: Path, folder: Path, as_json: bool, **options: Any) -> None:
         wrong = ", ".join(f"{name} ({count})" for name, count in row["taken_for"][:3])
         rows.append((row["class"], wrong, str(row["images"]), number(row["recall"], 0)))
     console().print(table("", ("class", "taken for", "images", "found %"), rows, left=2))
-    click.echo(f"{scored['accuracy']:.1f} % of {scored['images']} images are named rightly")
+    click.echo(f"{scored['accuracy']:.1f} % of {counted(scored['images'], 'image')} named rightly")

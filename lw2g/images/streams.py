@@ -12,7 +12,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from lw2g.config.model import Chosen
-from lw2g.errors import ConfigError
+from lw2g.errors import ConfigError, counted
 from lw2g.interfaces.context import derive_seed
 from lw2g.interfaces.stream import Contents, ImageSource, Task, TaskData, TaskStream
 from lw2g.interfaces.vectors import VectorSource
@@ -126,8 +126,8 @@ def _after(before: TaskStream, stream: TaskStream, prefix: str) -> TaskStream:
     )
     chained = f"{before.fingerprint} {stream.fingerprint}"
     note = (
-        f"continued after task {len(before.tasks)} with {stream.num_classes} classes of {stream.name!r}, of "
-        "which nothing was known before"
+        f"continued after task {len(before.tasks)} with {counted(stream.num_classes, 'class')} of "
+        f"{stream.name!r}, of which nothing was known before"
     )
     return TaskStream(
         name=before.name,
@@ -167,7 +167,7 @@ def as_one_task(stream: TaskStream) -> TaskStream:
         train=merged([task.train for task in tasks]),
         test=merged([task.test for task in tasks]),
     )
-    note = f"{len(tasks)} tasks learned as one: an upper bound, not continual learning"
+    note = f"{counted(len(tasks), 'task')} learned as one: an upper bound, not continual learning"
     return attrs.evolve(
         stream,
         tasks=(whole,),

@@ -14,7 +14,7 @@ import attrs
 
 from lw2g.config.describe import plain
 from lw2g.config.protocols import OFFICIAL
-from lw2g.errors import ConfigError, nearest
+from lw2g.errors import ConfigError, counted, nearest
 from lw2g.files.protocol import digest_of, protocol_name
 from lw2g.interfaces.component import BenchmarkComponent
 from lw2g.registry.catalogue import Catalogue
@@ -200,7 +200,7 @@ def _with_unique_titles(tables: Sequence[Table]) -> list[Table]:
 
 
 def _table(
-    counted: Sequence[ReportedRun],
+    tabled: Sequence[ReportedRun],
     others: Sequence[ReportedRun],
     catalogue: Catalogue,
     mix: Sequence[str],
@@ -227,7 +227,9 @@ def _table(
         # of several runs of one seed and class order the first counts: it is written last
         single = {_pair(run): run for run in reversed(group)}
         if len(single) < len(group):
-            notes.append(f"{label}: {len(group) - len(single)} further runs of the same seed are not counted")
+            notes.append(
+                f"{label}: not counted: {counted(len(group) - len(single), 'further run')} of the same seed"
+            )
         notes += _over_orders(label, list(single.values()))
         differs = differences_of(group[0], catalogue)
         row = Row(
@@ -248,7 +250,7 @@ def _table(
     return Table(
         benchmark=_benchmark(run, catalogue),
         title=", ".join([_benchmark(run, catalogue), *_task_size(run)]),
-        conditions=tuple(_conditions(counted, mixed, catalogue)),
+        conditions=tuple(_conditions(tabled, mixed, catalogue)),
         rows=tuple(rows),
         unfinished=tuple(others),
         notes=tuple(notes),

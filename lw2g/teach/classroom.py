@@ -131,7 +131,7 @@ class Classroom:
                 path.parent.mkdir(exist_ok=True)
                 self._save(content, path, upload.size)
                 names[str(path)] = f"{upload.class_name}/{upload.name}"
-            with self._busy(f"learning from {len(uploads)} images"), _named(names):
+            with self._busy(f"learning from {counted(len(uploads), 'image')}"), _named(names):
                 with self._next() as out:
                     model, report = learn(
                         self._directory, Path(made), self._catalogue, out=out, **self._options

@@ -402,7 +402,7 @@ def _learned(
     }
     report["warnings"] = [*warnings_of(report, images, saved)]
     if seen:
-        report["warnings"].append(f"test: {seen} of its images are among those that are learned")
+        report["warnings"].append(f"test: shares {counted(seen, 'image')} with what is learned")
     loss = max(
         (value for value in (report["loss"], report["estimated_loss"]) if value is not None), default=None
     )

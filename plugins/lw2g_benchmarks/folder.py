@@ -17,7 +17,7 @@ from typing import TypeAlias
 import attrs
 import numpy as np
 
-from lw2g.errors import ConfigError, DataError, nearest
+from lw2g.errors import ConfigError, DataError, counted, nearest
 from lw2g.interfaces.stream import TaskStream
 from lw2g_benchmarks.image_files import FileSource, has_images, scan_split
 from lw2g_benchmarks.options import FolderConfig
@@ -69,7 +69,7 @@ class FolderBenchmark:
         if draw is not None:
             deviations.append(f"test images are a share of {draw.share:g} of each class, drawn ({draw.seed})")
         if config.exclude:
-            deviations.append(f"{len(config.exclude)} images excluded, first {config.exclude[0]}")
+            deviations.append(f"{counted(len(config.exclude), 'image')} excluded, first {config.exclude[0]}")
         if len(order) < len(names):
             deviations.append(f"{len(names) - len(order)} of {len(names)} classes left out")
         return build_stream(
@@ -287,7 +287,7 @@ def _lacking(root: Path, missing: Sequence[str]) -> DataError:
     classes = [folder for folder in folders if has_images(folder)]
     if len(missing) == len(_SPLITS) and classes:
         return DataError(
-            f"{what}, but holds {len(classes)} folders of images ({classes[0].name!r} ...)",
+            f"{what}, but holds {counted(len(classes), 'folder')} of images ({classes[0].name!r} ...)",
             "to draw the test images from each: --set benchmark.test_share=0.2; without training: "
             f"lw2g start {root} MODEL",
         )

@@ -23,7 +23,7 @@ import attrs
 import numpy as np
 from torch import Tensor
 
-from lw2g.errors import ConfigError, DataError, error_text, shown
+from lw2g.errors import ConfigError, DataError, counted, error_text, shown
 from lw2g.inputs.image_files import pixels_of
 from lw2g.interfaces.stream import Contents, TaskStream
 from lw2g_benchmarks.image_files import FileSource, content_of, tell_progress
@@ -73,7 +73,7 @@ class ObjectSource:
         """
         if len(self._data) != self._length:
             raise DataError(
-                f"benchmark: {self._name} had {self._length} images and now has {len(self._data)}",
+                f"benchmark: {self._name} had {counted(self._length, 'image')} and now has {len(self._data)}",
                 "do not change a data set while it is in use",
             )
         item = self._data[index]
@@ -387,7 +387,8 @@ def _split(data: Any, name: str, root: Path | None) -> _Split:
         images, labels = data
         if len(images) != len(labels):
             raise DataError(
-                f"benchmark: {name} has {len(images)} images and {len(labels)} labels", "give one for each"
+                f"benchmark: {name} has {counted(len(images), 'image')} and {counted(len(labels), 'label')}",
+                "give one for each",
             )
         return _with_labels(ObjectSource(images, None, name), labels, name)
     if _holds_files(data):

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import attrs
 import numpy as np
 
-from lw2g.errors import ConfigError, nearest
+from lw2g.errors import ConfigError, counted, nearest
 from lw2g_benchmarks.options import ORDERS, Order, OrderOptions
 
 __all__ = ["SplitName", "class_order", "ordered", "parse_split_name", "task_sizes"]
@@ -133,7 +133,9 @@ def task_sizes(num_classes: int, increment: int, uneven: bool = False, base: int
     """
     if base:
         if base >= num_classes:
-            raise ConfigError(f"base {base} leaves none of {num_classes} classes for other tasks", "lower it")
+            raise ConfigError(
+                f"base {base} leaves none of {counted(num_classes, 'class')} for other tasks", "lower it"
+            )
         return (base, *task_sizes(num_classes - base, increment, uneven))
     full, rest = divmod(num_classes, increment)
     if full == 0 or (rest and not uneven):
