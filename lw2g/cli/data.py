@@ -28,6 +28,7 @@ from lw2g.cli.features import features
 from lw2g.cli.options import settings_option
 from lw2g.cli.signature import help_of, option_of, options_of
 from lw2g.console.output import console, note, table
+from lw2g.errors import counted
 
 if TYPE_CHECKING:
     from lw2g.interfaces.dataset import DataSet

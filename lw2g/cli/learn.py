@@ -13,6 +13,7 @@ from lw2g.api import learning
 from lw2g.cli.options import FiniteRange, settings_option
 from lw2g.cli.signature import help_of, option_of, options_of
 from lw2g.console.output import console, note, number, printable, table
+from lw2g.errors import counted
 
 __all__ = ["learn", "start", "unlearn"]
 

@@ -11,6 +11,7 @@ import click
 from lw2g.api import models
 from lw2g.cli.signature import help_of, options_of
 from lw2g.console.output import console, number, table
+from lw2g.errors import counted
 
 __all__ = ["test"]
 

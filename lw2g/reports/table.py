@@ -205,16 +205,16 @@ def _table(
     catalogue: Catalogue,
     mix: Sequence[str],
 ) -> Table:
-    names = _names_of_mixable(counted, catalogue)
+    names = _names_of_mixable(tabled, catalogue)
     mixed = []
     for kind, name_of in names.items():
-        if len({name_of(run) for run in counted}) > 1:
+        if len({name_of(run) for run in tabled}) > 1:
             mixed.append(kind)
             if kind not in mix:
-                _refuse(kind, name_of, counted)
+                _refuse(kind, name_of, tabled)
 
-    settings = as_asked(counted, {id(run): settings_of(run, catalogue) for run in counted})
-    groups = _groups(counted, settings, names)
+    settings = as_asked(tabled, {id(run): settings_of(run, catalogue) for run in tabled})
+    groups = _groups(tabled, settings, names)
     firsts = [group[0] for group in groups]
     labels, shared = labels_of(firsts, [settings[id(run)] for run in firsts], catalogue)
     notes = [f"{run.label}: {method_of(run, catalogue)}" for run in firsts if run.label in labels]
@@ -246,7 +246,7 @@ def _table(
     notes += _warnings(rows)
     for kind in mixed:
         notes.append(f"mixes {kind}: rows with different ones are not comparable")
-    run = (*counted, *others)[0]  # what follows is the same for all of them
+    run = (*tabled, *others)[0]  # what follows is the same for all of them
     return Table(
         benchmark=_benchmark(run, catalogue),
         title=", ".join([_benchmark(run, catalogue), *_task_size(run)]),

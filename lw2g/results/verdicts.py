@@ -14,7 +14,7 @@ import attrs
 import numpy as np
 
 from lw2g.config.directory import RECORD
-from lw2g.errors import DataError, counted, error_text
+from lw2g.errors import DataError, error_text
 from lw2g.evaluation.computed import inputs_of, right_by_class
 from lw2g.files.contents import prediction_name, read_sealed, record_hash
 from lw2g.files.sealed import sha256_of

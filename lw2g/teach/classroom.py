@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import attrs
 
-from lw2g.errors import ConfigError, DataError, Lw2gError, shown
+from lw2g.errors import ConfigError, DataError, Lw2gError, counted, shown
 from lw2g.inputs.image_files import EXTENSIONS
 from lw2g.models.expert import expert_of
 from lw2g.models.model import TrainedModel

@@ -27,7 +27,7 @@ from lw2g.config.directory import WEIGHTS
 from lw2g.config.resolve import resolve
 from lw2g.config.structure import read_plain
 from lw2g.config.toml import to_toml
-from lw2g.errors import ConfigError, DataError
+from lw2g.errors import ConfigError, DataError, counted
 from lw2g.files.checkpoint import part, under
 from lw2g.files.stored_run import StoredRun
 from lw2g.images.streams import as_one_task, joined

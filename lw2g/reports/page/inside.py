@@ -10,7 +10,6 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from lw2g.errors import counted
 from lw2g.files.sealed import sha256_of
 from lw2g.metrics import owning_sets, owning_tasks
 from lw2g.reports.page.evidence import MeasureRow, measured
