@@ -256,8 +256,9 @@ def _require_decodable(stream: TaskStream) -> None:
 def _classes(stream: TaskStream) -> dict[str, dict[str, int]]:
     counts = {}
     for task in stream.tasks:
-        for position, label in zip(task.classes, task.class_names, strict=True):
-            counts[label] = {part: int((getattr(task, part).labels == position).sum()) for part in _SPLITS}
+        for position in task.classes:
+            name = stream.class_names[position]
+            counts[name] = {part: int((getattr(task, part).labels == position).sum()) for part in _SPLITS}
     return counts
 
 
