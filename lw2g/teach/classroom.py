@@ -226,9 +226,8 @@ class Classroom:
         head = model.baseline.closed_form
         assert head is not None  # as the first model's, which all others come from
         images = [0] * len(names)
-        for info in manifest.infos:
-            for position, target in zip(info.classes, info.targets, strict=True):
-                images[target] += int(head.count[position])
+        for entry in manifest.class_map:
+            images[entry.target] += int(head.count[entry.position])
         solved = Solved(head=head, expert=expert_of(model.baseline))
         wrong = calibration_of(solved, saved)[1]["wrong"]
         steps = saved.learning.steps
