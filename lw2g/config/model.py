@@ -297,6 +297,12 @@ class RunConfig:
         "it are decoded again in each pass",
         validator=ge(0),
     )
+    image_disk: int = option(
+        0,
+        "disk in MiB, in the run's directory while it runs, for transformed test images that do not fit into "
+        "image_memory",
+        validator=ge(0),
+    )
     protocol: Literal["auto", "official", "like-for-like"] = option(
         "auto",
         "backbone and benchmark options: official (the authors' own), like-for-like (the same for all "

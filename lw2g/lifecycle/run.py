@@ -22,6 +22,7 @@ from lw2g.errors import DataError
 from lw2g.files.checkpoint import Checkpoint, CheckpointStore
 from lw2g.files.record import RunDirectory, samples_name
 from lw2g.files.sealed import sha256_of
+from lw2g.images.pixels import Disk
 from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.growth import Decision, Evidence
 from lw2g.interfaces.phase import Phase, TrainingPhase
@@ -63,6 +64,8 @@ class Run(Observer):
         # the directory holds the configuration that runs: the session has settled the precision
         self.resolved = attrs.evolve(resolved, config=session.config)
         self._session, self._files = session, files
+        if on_disk := session.config.run.image_disk * 2**20:
+            session.evaluator.images.originals.disk = Disk(files.path, on_disk)
         self._store, self._stop = store, stop or StopRequest()
         self._others = others or ranks.Ranks(1)
         self._sizes = [len(task.train) for task in session.stream.tasks]
@@ -112,7 +115,12 @@ class Run(Observer):
         self._learn_from(position)
 
     def write_down(self) -> None:
-        """Write configuration and goal before anything else: a run that is killed now can be resumed."""
+        """Write configuration and goal before anything else: a run that is killed now can be resumed.
+
+        Raises:
+            Lw2gError: Something is missing for a task up to the goal; nothing is written then.
+        """
+        self._session.require_prepared(self._goal)
         self._files.write_goal(None if self._goal == len(self._sizes) else self._goal)
         self._files.write_config(dump_resolved(self.resolved))
 

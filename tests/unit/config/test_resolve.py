@@ -441,6 +441,7 @@ def test_the_mapping_of_a_configuration_is_plain():
         "next_domain",
         "workers",
         "image_memory",
+        "image_disk",
         "protocol",
     ]
 
