@@ -149,6 +149,7 @@ INTERNAL = tuple(
         "layouts",
         "names",
         "offline",
+        "plain",
         "processor",
         "products",
         "room",
