@@ -53,8 +53,6 @@ MOST_LINES = 4500
 
 
 STILL_BELOW = {
-    "check",
-    "completion",
     "continue_",
     "estimate",
     "execute",
@@ -63,7 +61,6 @@ STILL_BELOW = {
     "main",
     "options",
     "plan",
-    "plugins",
     "resume",
     "show",
     "store",
