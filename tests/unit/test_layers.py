@@ -58,11 +58,9 @@ STILL_BELOW = {
     "execute",
     "experiment",
     "fork",
-    "main",
     "options",
     "plan",
     "resume",
-    "show",
     "store",
     "sweep",
 }
