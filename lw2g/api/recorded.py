@@ -72,7 +72,7 @@ class Recorded:
     ) -> Mapping[tuple[int, str], tuple[int, float, float | None]]:
         """Return by set and measure how far a decision's values are from those of a reference set.
 
-        The reference is the reused set or, if that was not measured or the pool grew, the one of lowest value.
+        It is the reused set or, if that was not measured or the pool grew, the one of lowest value.
 
         Args:
             decision: One of the record's decisions.
