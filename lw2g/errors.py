@@ -13,6 +13,7 @@ __all__ = [
     "Lw2gError",
     "PluginError",
     "UnknownComponentError",
+    "counted",
     "error_text",
     "is_out_of_memory",
     "nearest",
@@ -120,6 +121,19 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an error reports that no memory is left; torch's own is recognised by its class name."""
     torch_error = any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__)
     return isinstance(error, MemoryError) or torch_error or "can't allocate memory" in str(error)
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun in the right form.
+
+    >>> counted(1, "image"), counted(0, "training class"), counted(2, "copy")
+    ('1 image', '0 training classes', '2 copies')
+    """
+    if number == 1:
+        return f"1 {noun}"
+    if noun.endswith("y"):
+        return f"{number} {noun[:-1]}ies"
+    return f"{number} {noun}{'es' if noun.endswith('s') else 's'}"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

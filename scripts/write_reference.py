@@ -91,7 +91,14 @@ BRIEF = {
         "lw2g/blocks/presets.py",
         *(
             f"lw2g/inputs/{name}.py"
-            for name in ["preprocessing", "augmentation", "image_files", "feature_files", "text_vectors"]
+            for name in [
+                "preprocessing",
+                "resampling",
+                "augmentation",
+                "image_files",
+                "feature_files",
+                "text_vectors",
+            ]
         ),
     ],
     "The backbone and what is injected": [
@@ -125,6 +132,7 @@ BRIEF = {
     "What the functions return": ["lw2g/api/results.py"],
     "A trained model": ["lw2g/models/model.py", "lw2g/models/answers.py"],
     "What a run would cost": ["lw2g/estimate/estimate.py"],
+    "The classes of tasks": ["lw2g/interfaces/classes.py"],
     "Events of a run": ["lw2g/interfaces/tracker.py"],
     "Errors": ["lw2g/errors.py"],
 }

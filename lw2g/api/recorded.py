@@ -56,7 +56,7 @@ class Recorded:
         total = self.content.get("tasks")
         if total is None or done >= total:
             return ""
-        text = f"unfinished: {done} of {total} tasks are learned"
+        text = f"unfinished: {done} of {total} tasks learned"
         if not (self.run / CONFIG).exists():  # a record without its run cannot go on
             return text
         found = read_run(self.run)

@@ -10,7 +10,7 @@ from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lw2g.errors import ConfigError, nearest
+from lw2g.errors import ConfigError, counted, nearest
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -171,7 +171,7 @@ class Runs(_Tabular, Sequence["ReportedRun"]):
         return rows
 
     def __repr__(self) -> str:
-        return f"<{len(self)} runs>"
+        return f"<{counted(len(self), 'run')}>"
 
     def _repr_html_(self) -> str:
         return _table({name: row.get(name) for name in _OF_RUNS} for row in self.rows())
@@ -277,7 +277,9 @@ class Report(_Tabular):
         return self.to_text()
 
     def __repr__(self) -> str:
-        return f"<report of {sum(len(row.runs) for table in self.tables for row in table.rows)} runs>"
+        return (
+            f"<report of {counted(sum(len(row.runs) for table in self.tables for row in table.rows), 'run')}>"
+        )
 
     def _repr_html_(self) -> str:
         from lw2g.reports.render import mean_cells, shown_columns

@@ -27,6 +27,7 @@ from lw2g.cli.features import features
 from lw2g.cli.options import settings_option
 from lw2g.cli.signature import help_of, option_of, options_of
 from lw2g.console.output import console, note, table
+from lw2g.errors import counted
 
 if TYPE_CHECKING:
     from lw2g.interfaces.dataset import DataSet
@@ -87,7 +88,7 @@ def _plain(data: DataSet) -> dict[str, Any]:
 
 
 def _print_facts(data: DataSet) -> None:
-    click.echo(f"{data.name}: {data.title}, {data.num_classes} classes")
+    click.echo(f"{data.name}: {data.title}, {counted(data.num_classes, 'class')}")
     for line in facts_of(data):
         click.echo(f"  {line}")
 

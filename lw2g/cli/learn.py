@@ -13,6 +13,7 @@ from lw2g.api import learning
 from lw2g.cli.options import FiniteRange, settings_option
 from lw2g.cli.signature import help_of, option_of, options_of
 from lw2g.console.output import console, note, number, printable, table
+from lw2g.errors import counted
 
 __all__ = ["learn", "start", "unlearn"]
 
@@ -73,7 +74,7 @@ def unlearn(model: Path, name: str | None, last: bool, as_json: bool, **options:
         click.echo(json.dumps(report, indent=1))
         return
     gone = ", ".join(report["forgotten"]) or "no class, but images of known ones"
-    click.echo(printable(f"{report['out']}: {len(report['classes'])} classes; gone: {gone}"))
+    click.echo(printable(f"{report['out']}: {counted(len(report['classes']), 'class')}; gone: {gone}"))
     for words in report["remains"]:
         note(f"not taken back: {words}")
 

@@ -21,6 +21,7 @@ from lw2g.console.output import (
     printable,
     table,
 )
+from lw2g.errors import counted
 
 if TYPE_CHECKING:
     from lw2g.api.recorded import Recorded
@@ -86,7 +87,7 @@ def _print_short(results: Recorded) -> None:
     if _errs_between_tasks(record["metrics"]):
         lines.append("all errors are between tasks")
     count = len(record["deviations"])
-    told = f"{count} deviations from the published method" if count else "no deviations"
+    told = f"{counted(count, 'deviation')} from the published method" if count else "no deviations"
     lines.append(f"{told}; all numbers: lw2g show {results.run} --all")
     for line in lines:
         click.echo(printable(line))
@@ -342,7 +343,7 @@ def _decision(entry: Record) -> Iterator[tuple[str, ...]]:
         rows += _candidate(candidate)
     dashes = ("-",) * (len(_DECISION_COLUMNS) - _DECIDED - 2)
     for reason, count in others.items():
-        rows.append((f"{count} others", *dashes, reason))
+        rows.append((counted(count, "other"), *dashes, reason))
     for row in rows or _candidate({}):
         yield (*head, *row)
         head = ("",) * _DECIDED
