@@ -124,12 +124,9 @@ def catalogue_of(
     local = Locals.of(objects)
     catalogue = local.catalogue()
     if objects and run:
-        from lw2g.config.resolve import load_resolved
-        from lw2g.files.record import RunDirectory
+        from lw2g.files.stored_run import resolved_of
 
-        files = RunDirectory(Path(run))
-        files.require_run()
-        local.require_reach(load_resolved(files.config, catalogue).config, devices)
+        local.require_reach(resolved_of(Path(run), catalogue).config, devices)
     return catalogue
 
 

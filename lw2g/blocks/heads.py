@@ -23,6 +23,7 @@ from lw2g.errors import ConfigError
 from lw2g.interfaces.baseline import Baseline, mask_logits
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.carry import Carry, CarryContext, Motion
+from lw2g.interfaces.classes import ClassMap
 from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo, derive_seed
 from lw2g.interfaces.head import ClosedForm, HeadContext
 from lw2g.interfaces.phase import ComputePhase, Phase
@@ -270,12 +271,8 @@ class HeadedBaseline(Baseline):
                 motions.append((view, motion))
                 lengths.append(_lengths(motion, old, now, labels, centres(view.classes)))
             if lengths and self.motions is not None:
-                targets = {
-                    position: target
-                    for task in context.history
-                    for position, target in zip(task.classes, task.targets, strict=True)
-                }
-                concerned = [targets[position] for view in views for position in view.classes]
+                classes = ClassMap.of(context.history)
+                concerned = [classes.target(position) for view in views for position in view.classes]
                 self.motions.note(context.task.index, lengths, concerned)
             return own, labels, motions
 

@@ -76,8 +76,8 @@ class ClosedForm(nn.Module, ABC):
 
     def begin_task(self, task: TaskInfo) -> None:
         """Note which targets the classes of a task have: classes of one target are solved as one."""
-        for position, target in zip(task.classes, task.targets, strict=True):
-            self._targets[position] = target
+        for entry in task.class_map:
+            self._targets[entry.position] = entry.target
         self._solved = None
 
     def require(self, task: TaskInfo) -> None:

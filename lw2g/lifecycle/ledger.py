@@ -22,6 +22,7 @@ from lw2g.files.contents import prediction_name, record_hash
 from lw2g.files.predictions import Predictions
 from lw2g.files.protocol import protocol_keys
 from lw2g.files.sealed import Lines
+from lw2g.interfaces.classes import ClassMap
 from lw2g.interfaces.context import TaskInfo
 from lw2g.interfaces.growth import CandidateEvidence, Decision, Evidence, GrowthPolicy, Limiting, Merge
 from lw2g.lifecycle.deviations import list_deviations
@@ -362,7 +363,7 @@ def _next_domain(ledger: Ledger, infos: Sequence[TaskInfo]) -> dict[str, Any]:
     known = {task: share for task, share in enumerate(by_task) if share is not None}
     mean, chance = None, None
     if known:
-        classes = [len({target for info in infos[:task] for target in info.targets}) for task in known]
+        classes = [len(ClassMap.of(infos[:task]).known) for task in known]
         mean = sum(known.values()) / len(known)
         chance = sum(100 / count for count in classes) / len(classes)
     return {"next_domain": {"by_task": by_task, "mean": mean, "chance": chance}}

@@ -10,10 +10,10 @@ from typing import Any
 import attrs
 import numpy as np
 
-from lw2g.config.directory import EXPERIMENT, GOAL, RECORD, SEEDS, SUMMARY
+from lw2g.config.directory import EXPERIMENT, GOAL, RECORD, SEEDS, SUMMARY, require_run
 from lw2g.config.model import is_evaluated
 from lw2g.errors import DataError
-from lw2g.files.checkpoint import CheckpointStore
+from lw2g.files.checkpoint_files import CheckpointFiles
 from lw2g.files.contents import (
     Goal,
     Record,
@@ -22,7 +22,7 @@ from lw2g.files.contents import (
     prediction_name,
     read_sealed,
 )
-from lw2g.files.record import RunDirectory
+from lw2g.files.record import RunDirectory, unsaved_tasks
 from lw2g.registry.catalogue import Catalogue
 from lw2g.results.recomputed import Columns, read_columns
 from lw2g.results.verdicts import (
@@ -58,9 +58,8 @@ def verify(
     """
     if (directory / SEEDS).exists():
         return list(_seeds(directory, catalogue, needs_checkpoints))
-    files = RunDirectory(directory)
-    files.require_run()
-    return list(_run(files, catalogue, needs_checkpoints))
+    require_run(directory)
+    return list(_run(RunDirectory(directory), catalogue, needs_checkpoints))
 
 
 def _run(files: RunDirectory, catalogue: Catalogue | None, needs_checkpoints: bool) -> Iterator[Verdict]:
@@ -172,7 +171,7 @@ def _checkpoints(files: RunDirectory, recorded: Mapping[str, str]) -> tuple[list
     """
     verdicts: list[Verdict] = []
     found: dict[str, str] = {}
-    for name, task, complaint, ledger in CheckpointStore(files.checkpoints).examine():
+    for name, task, complaint, ledger in CheckpointFiles(files.checkpoints).examine():
         checksums = dict(ledger.get("files", {}))
         # a checkpoint has the predictions that came with it, those of its own task first
         for predicted, checksum in enumerate(ledger.get("predictions", ()), task):
@@ -197,7 +196,7 @@ def _checkpoints(files: RunDirectory, recorded: Mapping[str, str]) -> tuple[list
 def _unsaved(files: RunDirectory) -> Iterator[Verdict]:
     """Yield the last checkpoints that are missing although the record has their tasks."""
     try:
-        lost = files.unsaved_tasks(CheckpointStore(files.checkpoints).finished)
+        lost = unsaved_tasks(files, CheckpointFiles(files.checkpoints).finished)
     except DataError:  # the record, the goal or the configuration, which has its own finding
         return
     for task in lost:
