@@ -13,6 +13,7 @@ __all__ = [
     "Lw2gError",
     "PluginError",
     "UnknownComponentError",
+    "counted",
     "error_text",
     "nearest",
     "printable",
@@ -113,6 +114,19 @@ def error_text(error: BaseException, kind: str = "") -> str:
     except Exception:  # raised by a plugin's __str__
         text = "(its message cannot be read)"
     return ": ".join(filter(None, (kind or type(error).__name__, text)))
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun in the right form.
+
+    >>> counted(1, "image"), counted(0, "training class"), counted(2, "copy")
+    ('1 image', '0 training classes', '2 copies')
+    """
+    if number == 1:
+        return f"1 {noun}"
+    if noun.endswith("y"):
+        return f"{number} {noun[:-1]}ies"
+    return f"{number} {noun}{'es' if noun.endswith('s') else 's'}"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -12,7 +12,7 @@ import click
 
 from lw2g.config.directory import CONFIG, RECORD, SUMMARY, missing_run
 from lw2g.console.output import console, method_name, number, print_metrics, print_summary, printable, table
-from lw2g.errors import DataError
+from lw2g.errors import DataError, counted
 from lw2g.files import contents
 
 __all__ = ["show"]
@@ -77,7 +77,7 @@ def _unfinished(run: Path, record: Record, *, whole: bool) -> str:
     done, total = len(record["accuracy_matrix"]), record.get("tasks")
     if total is None or done >= total:
         return ""
-    text = f"unfinished: {done} of {total} tasks are learned"
+    text = f"unfinished: {done} of {total} tasks learned"
     if not whole or not (run / CONFIG).exists():
         return text
     from lw2g.reports.runs import read_run
@@ -113,7 +113,7 @@ def _print_short(run: Path, record: Record, unfinished: str) -> None:
     if _errs_between_tasks(record["metrics"]):
         lines.append("all errors are between tasks")
     count = len(record["deviations"])
-    told = f"{count} deviations from the published method" if count else "no deviations"
+    told = f"{counted(count, 'deviation')} from the published method" if count else "no deviations"
     lines.append(f"{told}; all numbers: lw2g show {run} --all")
     for line in lines:
         click.echo(printable(line))
@@ -348,7 +348,7 @@ def _decision(entry: Record) -> Iterator[tuple[str, ...]]:
     several, others = _grouped(entry["candidates"])
     rows = [row for candidate in several for row in _candidate(candidate)]
     rows += [
-        (f"{count} others", *("-",) * (len(_DECISION_COLUMNS) - _DECIDED - 2), reason)
+        (counted(count, "other"), *("-",) * (len(_DECISION_COLUMNS) - _DECIDED - 2), reason)
         for reason, count in others.items()
     ]
     for row in rows or _candidate({}):

@@ -16,7 +16,7 @@ from lw2g.cli.options import FiniteRange, parse_settings, settings_option
 from lw2g.cli.report import report
 from lw2g.config.model import DEFAULT_BENCHMARK
 from lw2g.console.output import console, note, number, printable, table
-from lw2g.errors import ConfigError, nearest
+from lw2g.errors import ConfigError, counted, nearest
 
 if TYPE_CHECKING:
     from lw2g.registry.catalogue import Catalogue
@@ -184,7 +184,8 @@ def _print_rehearsal(grid: Path, store: SweepDirectory, real: Sequence[Cell], ca
     finished = any(status.state == "finished" for status in store.statuses(store.cells()))
     if finished:
         click.echo(printable(tabulate(store.path, columns=columns).to_text("md"), lines=True), nl=False)
-    click.echo(f"rehearsed: {len(store.cells())} kinds of cells stand for the {len(real)} of the real run")
+    kinds = counted(len(store.cells()), "kind")
+    click.echo(f"rehearsed: {kinds} of cells, for {counted(len(real), 'cell')} of the real run")
     needs = [needs_of(cell, catalogue) for cell in real]
     print_missing(needs)
     if all(need.here for of_cell in needs for need in of_cell):
@@ -358,7 +359,9 @@ def _row(status: Status) -> tuple[str, ...]:
 
 def _counts(statuses: Sequence[Status]) -> str:
     counts = Counter(status.state for status in statuses)
-    return f"{len(statuses)} cells: " + ", ".join(f"{count} {state}" for state, count in counts.items())
+    return f"{counted(len(statuses), 'cell')}: " + ", ".join(
+        f"{count} {state}" for state, count in counts.items()
+    )
 
 
 def _print_failures(store: SweepDirectory, statuses: Sequence[Status]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lw2g.errors import printable
+from lw2g.errors import counted, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -133,4 +133,4 @@ def print_summary(summary: Mapping[str, Any]) -> None:
         if any(value is not None for value in entry["values"])
     ]
     columns = ("metric", "mean", "std", *(f"seed {seed}" for seed in seeds))
-    console().print(table(f"{len(seeds)} seeds, protocol {summary['protocol']}", columns, rows))
+    console().print(table(f"{counted(len(seeds), 'seed')}, protocol {summary['protocol']}", columns, rows))

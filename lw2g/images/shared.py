@@ -37,7 +37,8 @@ class SharedImages:
     def __str__(self) -> str:
         first = ", ".join(f"{test!r} is {train!r}" for test, train in self.named)
         more = ", ..." if self.count > len(self.named) else ""
-        return f"{self.count} of {self.tested} test images are training images, too ({first}{more})"
+        are = "is a training image" if self.count == 1 else "are training images"
+        return f"{self.count} of {self.tested} test images {are}, too ({first}{more})"
 
     def as_mapping(self) -> dict[str, Any]:
         """Return what the record tells of them."""

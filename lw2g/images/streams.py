@@ -12,7 +12,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from lw2g.config.model import Chosen
-from lw2g.errors import ConfigError
+from lw2g.errors import ConfigError, counted
 from lw2g.interfaces.context import derive_seed
 from lw2g.interfaces.stream import Contents, ImageSource, Task, TaskData, TaskStream
 from lw2g.interfaces.vectors import VectorSource
@@ -103,8 +103,8 @@ def _after(before: TaskStream, stream: TaskStream, prefix: str) -> TaskStream:
     """Return two streams as one; ids and clashing names of the second get the prefix."""
     shift, labels = before.num_classes, 1 + max(before.class_order)
     known = len(before.target_names)
-    targets = tuple(before.targets or range(shift))
-    targets += tuple(known + target for target in stream.targets or range(stream.num_classes))
+    targets = before.class_map.targets
+    targets += tuple(known + target for target in stream.class_map.targets)
     renamed: dict[int, _Renamed] = {}
     taken = set(before.class_names)
 
@@ -126,8 +126,8 @@ def _after(before: TaskStream, stream: TaskStream, prefix: str) -> TaskStream:
     )
     chained = f"{before.fingerprint} {stream.fingerprint}"
     note = (
-        f"continued after task {len(before.tasks)} with {stream.num_classes} classes of {stream.name!r}, of "
-        "which nothing was known before"
+        f"continued after task {len(before.tasks)} with {counted(stream.num_classes, 'class')} of "
+        f"{stream.name!r}, of which nothing was known before"
     )
     return TaskStream(
         name=before.name,
@@ -147,7 +147,6 @@ def as_one_task(stream: TaskStream) -> TaskStream:
     A class that comes in several tasks is one class there.
     """
     tasks, raw = stream.tasks, dict.fromkeys(stream.class_order)
-    targets = np.arange(stream.num_classes) if stream.targets is None else np.asarray(stream.targets)
 
     def merged(parts: Sequence[TaskData]) -> TaskData:
         source = parts[0].source
@@ -156,7 +155,7 @@ def as_one_task(stream: TaskStream) -> TaskStream:
         return TaskData(
             source=source,
             indices=np.concatenate([part.indices for part in parts]),
-            labels=targets[np.concatenate([part.labels for part in parts])],
+            labels=stream.class_map.targets_at(np.concatenate([part.labels for part in parts])),
             contents=_all_contents(parts),
         )
 
@@ -167,7 +166,7 @@ def as_one_task(stream: TaskStream) -> TaskStream:
         train=merged([task.train for task in tasks]),
         test=merged([task.test for task in tasks]),
     )
-    note = f"{len(tasks)} tasks learned as one: an upper bound, not continual learning"
+    note = f"{counted(len(tasks), 'task')} learned as one: an upper bound, not continual learning"
     return attrs.evolve(
         stream,
         tasks=(whole,),

@@ -89,7 +89,7 @@ def shared_files(images: dict[str, ClassImages], tested: dict[str, ClassImages])
     count = sum(digest in learned for digest in digests)
     if digests and count == len(digests):
         raise DataError(
-            f"test: all {count} images are among those that are learned",
+            f"test: it holds no image ({count}) but those that are learned",
             "give others, or leave --test out: then a fifth is held out",
         )
     return count

@@ -14,7 +14,7 @@ import attrs
 
 from lw2g.config.describe import plain
 from lw2g.config.protocols import OFFICIAL
-from lw2g.errors import ConfigError, nearest
+from lw2g.errors import ConfigError, counted, nearest
 from lw2g.files.protocol import digest_of, protocol_name
 from lw2g.interfaces.component import BenchmarkComponent
 from lw2g.registry.catalogue import Catalogue
@@ -200,21 +200,21 @@ def _with_unique_titles(tables: Sequence[Table]) -> list[Table]:
 
 
 def _table(
-    counted: Sequence[ReportedRun],
+    tabled: Sequence[ReportedRun],
     others: Sequence[ReportedRun],
     catalogue: Catalogue,
     mix: Sequence[str],
 ) -> Table:
-    names = _names_of_mixable(counted, catalogue)
+    names = _names_of_mixable(tabled, catalogue)
     mixed = []
     for kind, name_of in names.items():
-        if len({name_of(run) for run in counted}) > 1:
+        if len({name_of(run) for run in tabled}) > 1:
             mixed.append(kind)
             if kind not in mix:
-                _refuse(kind, name_of, counted)
+                _refuse(kind, name_of, tabled)
 
-    settings = as_asked(counted, {id(run): settings_of(run, catalogue) for run in counted})
-    groups = _groups(counted, settings, names)
+    settings = as_asked(tabled, {id(run): settings_of(run, catalogue) for run in tabled})
+    groups = _groups(tabled, settings, names)
     firsts = [group[0] for group in groups]
     labels, shared = labels_of(firsts, [settings[id(run)] for run in firsts], catalogue)
     notes = [f"{run.label}: {method_of(run, catalogue)}" for run in firsts if run.label in labels]
@@ -227,7 +227,9 @@ def _table(
         # of several runs of one seed and class order the first counts: it is written last
         single = {_pair(run): run for run in reversed(group)}
         if len(single) < len(group):
-            notes.append(f"{label}: {len(group) - len(single)} further runs of the same seed are not counted")
+            notes.append(
+                f"{label}: not counted: {counted(len(group) - len(single), 'further run')} of the same seed"
+            )
         notes += _over_orders(label, list(single.values()))
         differs = differences_of(group[0], catalogue)
         row = Row(
@@ -244,11 +246,11 @@ def _table(
     notes += _warnings(rows)
     for kind in mixed:
         notes.append(f"mixes {kind}: rows with different ones are not comparable")
-    run = (*counted, *others)[0]  # what follows is the same for all of them
+    run = (*tabled, *others)[0]  # what follows is the same for all of them
     return Table(
         benchmark=_benchmark(run, catalogue),
         title=", ".join([_benchmark(run, catalogue), *_task_size(run)]),
-        conditions=tuple(_conditions(counted, mixed, catalogue)),
+        conditions=tuple(_conditions(tabled, mixed, catalogue)),
         rows=tuple(rows),
         unfinished=tuple(others),
         notes=tuple(notes),

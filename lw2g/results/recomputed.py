@@ -66,18 +66,18 @@ class Streamed:
 
 
 def matrices(
-    evaluations: Sequence[Columns], task_to_set: Sequence[int], streamed: Streamed
+    evaluations: Sequence[Columns | None], task_to_set: Sequence[int], streamed: Streamed
 ) -> tuple[Floats, Floats | None]:
     """Return accuracy and retrieval accuracy of task i after task t in percent.
 
     Args:
-        evaluations: Predictions after each task.
+        evaluations: Predictions after each task, None where nothing was measured.
         task_to_set: The set that holds each task.
         streamed: What the tasks are of.
 
     Returns:
-        Two ``[T, T]`` matrices, NaN for i > t and without test images; the second is None where no set was
-        chosen.
+        Two ``[T, T]`` matrices, NaN for i > t, without test images and where nothing was measured; the second
+        is None where no set was chosen.
     """
     tasks = len(evaluations)
     accuracy = np.full((tasks, tasks), np.nan)
@@ -85,6 +85,8 @@ def matrices(
     for task in streamed.tested:
         for after in range(task, tasks):
             columns = evaluations[after]
+            if columns is None:
+                continue
             rows = columns["task"] == task
             true = columns["true"][rows]
             accuracy[task, after] = 100 * np.mean(columns["predicted"][rows] == true)
@@ -98,44 +100,55 @@ def matrices(
                 hits.append(chosen in right_sets[target])
             retrieval[task, after] = 100 * np.mean(hits)
     for columns in evaluations:
-        if (columns["set"] < 0).any():  # -1 stands for "no set was chosen"
+        if columns is not None and (columns["set"] < 0).any():  # -1 stands for "no set was chosen"
             return accuracy, None
     return accuracy, retrieval
 
 
+_SOMETIMES = (
+    *("faa_domains", "caa", "caa_samples", "ffm", "ffm_code", "ffm_absent", "bwt"),
+    *("pra", "coverage_3", "ssp", "chance_pra"),
+)
+"""Metrics that are not defined for every run."""
+
+
 def metrics(
-    evaluations: Sequence[Columns], task_to_set: Sequence[int], streamed: Streamed, *, sets: bool
+    evaluations: Sequence[Columns | None], task_to_set: Sequence[int], streamed: Streamed, *, sets: bool
 ) -> dict[str, Any]:
     """Return every metric of a record by its name there.
 
+    What is a mean or a maximum over all evaluations is None where one of them was not made.
+
     Args:
-        evaluations: Predictions after each task.
+        evaluations: Predictions after each task, None where nothing was measured; not for the last one.
         task_to_set: The set that holds each task.
         streamed: What the tasks are of.
         sets: Whether the sets hold parameters at all; otherwise their number means nothing.
     """
     accuracy, retrieval = matrices(evaluations, task_to_set, streamed)
-    last = evaluations[-1]
+    made = [columns for columns in evaluations if columns is not None]
+    last = made[-1]
     is_tested = np.array([task in streamed.tested for task in range(len(accuracy))])
     values: dict[str, Any] = {
         "faa": np.mean(accuracy[is_tested, -1]),
         "faa_samples": 100 * np.mean(_right(last)),
-        "caa": np.mean([np.nanmean(column) for column in accuracy.T]),
-        "caa_samples": 100 * np.mean([np.mean(_right(columns)) for columns in evaluations]),
         "faa_classes": np.mean(list(_by_class(last).values())),
-        "ffm_absent": _absent(evaluations, streamed),
         "task_accuracy": 100 * _of_own_task(last, streamed),
     }
     for name in _FURTHER:
         values[f"faa_{name}"] = _of_column(last, name)
 
     # what is not defined for this run is None in its record, never 0 and never left out
-    undefined = ("faa_domains", "ffm", "ffm_code", "bwt", "pra", "coverage_3", "ssp", "chance_pra")
-    values |= dict.fromkeys(undefined)
+    values |= dict.fromkeys(_SOMETIMES)
     if any(streamed.domains):
         values["faa_domains"] = _by_domain(last, streamed)
+    is_whole = len(made) == len(evaluations)
+    if is_whole:
+        values["caa"] = np.mean([np.nanmean(column) for column in accuracy.T])
+        values["caa_samples"] = 100 * np.mean([np.mean(_right(columns)) for columns in made])
+        values["ffm_absent"] = _absent(made, streamed)
     old = accuracy[:-1][is_tested[:-1]]
-    if len(old) > 0:
+    if is_whole and len(old) > 0:
         learned = np.diag(accuracy)[:-1][is_tested[:-1]]
         # the paper's maximum leaves out the last task, that of the released code includes it
         values["ffm"] = np.mean(np.nanmax(old[:, :-1], axis=1) - old[:, -1])

@@ -118,15 +118,26 @@ def _sets_fit(columns: Columns, task_to_set: Sequence[int]) -> bool:
 
 
 def recomputed(
-    record: Mapping[str, Any], evaluations: Sequence[Columns], catalogue: Catalogue | None
+    record: Mapping[str, Any], evaluations: Sequence[Columns | None], catalogue: Catalogue | None
 ) -> Iterator[Verdict]:
-    """Yield for every matrix and metric of a record whether it follows from the predictions."""
+    """Yield for every matrix and metric of a record whether it follows from the predictions.
+
+    Args:
+        record: The record.
+        evaluations: The predictions after each task, None where nothing was measured.
+        catalogue: Has the metrics of plugins.
+    """
     task_to_set = record["task_to_set"][: len(evaluations)]
     streamed = Streamed.of(record, len(evaluations))
     accuracy, retrieval = matrices(evaluations, task_to_set, streamed)
     yield _matrix("accuracy_matrix", record["accuracy_matrix"], accuracy)
     if retrieval is not None or record["retrieval_matrix"] is not None:
         yield _matrix("retrieval_matrix", record["retrieval_matrix"], retrieval)
+    last = evaluations[-1]
+    if last is None:  # metrics are of the last task
+        for name, written in record["metrics"].items():
+            yield _value(f"metrics.{name}", written, None)
+        return
 
     # sets without parameters are numbers alone: metrics of sets are not defined for them
     has_sets = record["storage"].get("prompt_vectors", 0) > 0
@@ -134,10 +145,13 @@ def recomputed(
     planted = record["planted_groups"]
     right = []
     for after, columns in enumerate(evaluations):
-        seen = streamed.classes[: after + 1]
-        right.append(right_by_class(columns["true"], columns["predicted"], seen))
+        of_classes: list[int] = []
+        if columns is not None:
+            seen = streamed.classes[: after + 1]
+            of_classes = right_by_class(columns["true"], columns["predicted"], seen)
+        right.append(of_classes)
     inputs = inputs_of(
-        evaluations[-1],
+        last,
         accuracy,
         retrieval,
         task_to_set if has_sets else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,10 @@ from typing import Any
 import attrs
 import numpy as np
 
-from lw2g.config.directory import EXPERIMENT, GOAL, RECORD, SEEDS, SUMMARY
+from lw2g.config.directory import EXPERIMENT, GOAL, RECORD, SEEDS, SUMMARY, require_run
+from lw2g.config.model import is_evaluated
 from lw2g.errors import DataError
-from lw2g.files.checkpoint import CheckpointStore
+from lw2g.files.checkpoint_files import CheckpointFiles
 from lw2g.files.contents import (
     Goal,
     Record,
@@ -20,7 +22,7 @@ from lw2g.files.contents import (
     prediction_name,
     read_sealed,
 )
-from lw2g.files.record import RunDirectory
+from lw2g.files.record import RunDirectory, unsaved_tasks
 from lw2g.registry.catalogue import Catalogue
 from lw2g.results.recomputed import Columns, read_columns
 from lw2g.results.verdicts import (
@@ -38,6 +40,7 @@ __all__ = ["verify"]
 _FIRST = ("config.toml", "samples.json")
 """Files that every run has, and that head its list."""
 _PREDICTIONS = "predictions/"
+_OF_TASK = re.compile(rf"{_PREDICTIONS}task-(\d{{3,6}})\.safetensors")
 
 
 def verify(
@@ -55,9 +58,8 @@ def verify(
     """
     if (directory / SEEDS).exists():
         return list(_seeds(directory, catalogue, needs_checkpoints))
-    files = RunDirectory(directory)
-    files.require_run()
-    return list(_run(files, catalogue, needs_checkpoints))
+    require_run(directory)
+    return list(_run(RunDirectory(directory), catalogue, needs_checkpoints))
 
 
 def _run(files: RunDirectory, catalogue: Catalogue | None, needs_checkpoints: bool) -> Iterator[Verdict]:
@@ -81,24 +83,28 @@ def _run(files: RunDirectory, catalogue: Catalogue | None, needs_checkpoints: bo
         text_verdicts.append(compare_checksum(files.path, name, checksums.get(name)))
     yield from text_verdicts
 
-    evaluations: list[Columns] = []
-    for task in range(_num_predictions(checksums)):
+    evaluations: dict[int, Columns] = {}
+    is_whole = True
+    for task in _evaluated(checksums, record):
         name = prediction_name(task)
         verdict = compare_checksum(files.path, name, checksums.get(name))
         if verdict.holds:
-            evaluations.append(read_columns(files.path / name))
-            verdict = consistent(task, evaluations, record)
-            if not verdict.holds:
-                evaluations.pop()  # what is wrong is no measure for later tasks
+            columns = read_columns(files.path / name)
+            verdict = consistent(task, [*evaluations.values(), columns], record)
+            if verdict.holds:  # what is wrong is no measure for later tasks
+                evaluations[task] = columns
+        if not verdict.holds:
+            is_whole = False
         yield verdict
 
     if not isinstance(record, dict):
         yield from checkpoint_verdicts
         return
-    if len(evaluations) == len(record["accuracy_matrix"]):
-        yield from recomputed(record, evaluations, catalogue)
+    if is_whole:
+        by_task = [evaluations.get(task) for task in range(len(record["accuracy_matrix"]))]
+        yield from recomputed(record, by_task, catalogue)
         if evaluations and all(verdict.holds for verdict in text_verdicts):
-            yield _samples(files.read_samples(texts), evaluations)
+            yield _samples(files.read_samples(texts), list(evaluations.values()))
     else:
         text = "not recomputed: predictions are damaged"
         yield Verdict(what=f"{RECORD}: metrics", holds=False, text=text)
@@ -109,8 +115,29 @@ def _run(files: RunDirectory, catalogue: Catalogue | None, needs_checkpoints: bo
 
 
 def _num_predictions(names: Iterable[str]) -> int:
-    """Return how many of the names are files of predictions, of which there is one a task."""
+    """Return how many of the names are files of predictions."""
     return sum(name.startswith(_PREDICTIONS) for name in names)
+
+
+def _evaluated(checksums: Mapping[str, str], record: dict[str, Any] | DataError) -> list[int]:
+    """Return the tasks (from 0) that predictions should be of.
+
+    They are those whose predictions something tells the checksum of, and those that the record has numbers of
+    or, by its configuration, should have them.
+    """
+    tasks = set()
+    for name in checksums:
+        if found := _OF_TASK.fullmatch(name):
+            tasks.add(int(found[1]))
+    if isinstance(record, dict):
+        matrix = record["accuracy_matrix"]
+        evaluate = record["config"]["run"].get("evaluate", "every task")  # an older lw2g has no such option
+        last = (record.get("tasks") or len(matrix)) - 1
+        for task in range(len(matrix)):
+            is_measured = any(row[task] is not None for row in matrix)
+            if is_measured or is_evaluated(task, last, evaluate):
+                tasks.add(task)
+    return sorted(tasks)
 
 
 def _sealed(name: str, content: dict[str, Any] | DataError) -> Verdict:
@@ -144,10 +171,12 @@ def _checkpoints(files: RunDirectory, recorded: Mapping[str, str]) -> tuple[list
     """
     verdicts: list[Verdict] = []
     found: dict[str, str] = {}
-    for name, task, complaint, ledger in CheckpointStore(files.checkpoints).examine():
+    for name, task, complaint, ledger in CheckpointFiles(files.checkpoints).examine():
         checksums = dict(ledger.get("files", {}))
         # a checkpoint has the predictions that came with it, those of its own task first
         for predicted, checksum in enumerate(ledger.get("predictions", ()), task):
+            if checksum is None:  # no evaluation followed
+                continue
             checksums[prediction_name(predicted)] = checksum
         others = []
         for other, checksum in checksums.items():
@@ -167,7 +196,7 @@ def _checkpoints(files: RunDirectory, recorded: Mapping[str, str]) -> tuple[list
 def _unsaved(files: RunDirectory) -> Iterator[Verdict]:
     """Yield the last checkpoints that are missing although the record has their tasks."""
     try:
-        lost = files.unsaved_tasks(CheckpointStore(files.checkpoints).finished)
+        lost = unsaved_tasks(files, CheckpointFiles(files.checkpoints).finished)
     except DataError:  # the record, the goal or the configuration, which has its own finding
         return
     for task in lost:

@@ -31,19 +31,21 @@ def curves(rows: Sequence[Row]) -> Numbers:
             lines = [line * last for line in lines]
         for after in range(len(lines[0])):
             over = summary([line[after] for line in lines])
+            if over.mean is None:  # nothing was measured after this task
+                continue
             half = over.std or 0.0
-            middle = over.mean or 0.0
+            middle = over.mean
             numbers.append((row.label, after + 1, middle, middle - half, middle + half, over.n, row.control))
     return Numbers(rows=numbers)
 
 
-def _curve(run: ReportedRun) -> list[float]:
-    """Return the mean accuracy after each task over the seen ones that have test images."""
+def _curve(run: ReportedRun) -> list[float | None]:
+    """Return the mean accuracy after each task over the seen ones that have test images; None without any."""
     matrix = run.record["accuracy_matrix"]
     curve = []
     for after in range(len(matrix)):
-        seen = [row[after] for row in matrix[: after + 1]]
-        curve.append(mean(value for value in seen if value is not None))
+        known = [row[after] for row in matrix[: after + 1] if row[after] is not None]
+        curve.append(mean(known) if known else None)
     return curve
 
 
