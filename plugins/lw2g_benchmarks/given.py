@@ -23,7 +23,7 @@ import attrs
 import numpy as np
 from torch import Tensor
 
-from lw2g.errors import ConfigError, DataError, counted, error_text, shown
+from lw2g.errors import ConfigError, DataError, counted, error_text, no_folder, shown
 from lw2g.inputs.image_files import pixels_of
 from lw2g.interfaces.stream import Contents, TaskStream
 from lw2g_benchmarks.image_files import FileSource, content_of, tell_progress
@@ -475,7 +475,10 @@ def _from_hub(name: str) -> Any:
     try:
         from datasets import load_dataset
     except ImportError as error:
-        raise ConfigError(f"benchmark.hub: {error}", "pip install 'lw2g[hub]'") from error
+        raise ConfigError(
+            f"benchmark.hub: {no_folder(name)}, and no data set of the hub without the package 'datasets'",
+            "pip install 'lw2g[hub]'",
+        ) from error
     try:
         return load_dataset(name)
     except Exception as error:  # a missing network, name or permission has many classes
