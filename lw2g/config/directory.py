@@ -28,6 +28,7 @@ __all__ = [
     "WEIGHTS",
     "missing_run",
     "new_directory",
+    "require_run",
 ]
 
 RUNS = Path("runs")
@@ -129,3 +130,13 @@ def missing_run(directory: Path) -> DataError:
     if RECORD in names or "checkpoints" in names:
         return DataError(f"the run at {where} has lost its {CONFIG}", "put it back, or remove the directory")
     return DataError(f"no run at {where}: it has no {CONFIG}", "start one with lw2g run")
+
+
+def require_run(directory: Path) -> None:
+    """Refuse a directory in which no run was begun.
+
+    Raises:
+        DataError: It has no configuration.
+    """
+    if not (directory / CONFIG).exists():
+        raise missing_run(directory)

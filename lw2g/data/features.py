@@ -157,8 +157,7 @@ def _undivided(config: ExperimentConfig) -> Any:
 
 def _images_of(stream: TaskStream, split: Split) -> _Images:
     """Return the images of all tasks of a split, source by source in the sources' own order."""
-    raw = np.asarray(stream.class_order, dtype=np.int64)
-    numbers = np.searchsorted(np.unique(raw), raw)  # without gaps, where classes are left out
+    ranks = stream.class_map.raw_label_ranks  # without gaps, where classes are left out
     domains = list(dict.fromkeys(task.domain for task in stream.tasks))
     parts: dict[int, list[tuple[TaskData, int]]] = {}
     for task in stream.tasks:
@@ -179,7 +178,7 @@ def _images_of(stream: TaskStream, split: Split) -> _Images:
                 contents=np.concatenate(contents)[order] if len(contents) == len(every) else None,
             )
         )
-        labels.append(numbers[positions])
+        labels.append(ranks[positions])
         places.append(np.concatenate([np.full(len(data), domain) for data, domain in own])[order])
     return _Images(
         parts=tuple(listed),
@@ -240,8 +239,7 @@ def _metadata(
 
 def _entries(stream: TaskStream, images: Mapping[Split, _Images]) -> dict[str, Any]:
     """Return all entries of a file but the vectors: arrays of numbers, and lists of strings."""
-    names = dict(zip(stream.class_order, stream.class_names, strict=True))
-    entries: dict[str, Any] = {"class_names": [names[label] for label in sorted(names)]}
+    entries: dict[str, Any] = {"class_names": stream.class_map.names_by_raw_label}
     for split, own in images.items():
         entries[f"{split}_y"] = own.labels
         entries[f"{split}_id"] = own.ids

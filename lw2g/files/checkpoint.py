@@ -10,8 +10,6 @@ before it.
 from __future__ import annotations
 
 import json
-import os
-import re
 from collections.abc import Iterator, Mapping
 from copy import copy
 from pathlib import Path
@@ -25,6 +23,7 @@ from torch import Tensor
 
 from lw2g.errors import DataError
 from lw2g.files.background import Background
+from lw2g.files.checkpoint_files import CheckpointFiles, checkpoint_name
 from lw2g.files.differences import apply, changes
 from lw2g.files.sealed import UNSEALED, seal_tensors, unseal_tensors, write_atomically
 
@@ -32,9 +31,6 @@ __all__ = ["Checkpoint", "CheckpointStore", "part", "under"]
 
 FORMAT = 2
 _KEPT = 2  # checkpoints within a task
-_DONE = re.compile(r"task-(\d{3,})\.safetensors")
-_STEP = re.compile(r"task-(\d{3,})\.step-(\d{6,})\.safetensors")
-_OLD = re.compile(r"\d{6}\.json")
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -59,7 +55,7 @@ class Checkpoint:
 _NOTHING = Checkpoint(tensors={}, progress={})
 
 
-class CheckpointStore:
+class CheckpointStore(CheckpointFiles):
     """The checkpoints of one run.
 
     Args:
@@ -67,7 +63,7 @@ class CheckpointStore:
     """
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
+        super().__init__(directory)
         self._base, self._base_sum = _NOTHING, ""
         self._background = Background()
         self._files: list[tuple[int, int | None]] | None = None
@@ -165,7 +161,7 @@ class CheckpointStore:
         count = 1 + max(self.finished, default=-1)
         for task in range(count):
             try:
-                self._base, self._base_sum = self._read(_name(task), self._base, self._base_sum)
+                self._base, self._base_sum = self._read(checkpoint_name(task), self._base, self._base_sum)
             except DataError as error:
                 after = f"the end of task {task}" if task else "the beginning"
                 more = f", with it what builds on it up to task {count}" if task + 1 < count else ""
@@ -176,7 +172,7 @@ class CheckpointStore:
             if task != self._current:
                 continue
             try:
-                step, _ = self._read(_name(task, number), self._base, self._base_sum)
+                step, _ = self._read(checkpoint_name(task, number), self._base, self._base_sum)
             except DataError as error:
                 complaints.append(f"checkpoint {error}; skipped")
                 continue
@@ -200,12 +196,12 @@ class CheckpointStore:
         """
         self._refuse_old_format()
         wanted = max(self.finished, default=-1) if task is None else task
-        if wanted < 0 or not (self._directory / _name(wanted)).exists():
+        if wanted < 0 or not (self._directory / checkpoint_name(wanted)).exists():
             raise DataError("no task is finished" if task is None else f"task {task + 1} is not finished")
         checkpoint, checksum = _NOTHING, ""
         for earlier in range(wanted + 1):
             try:
-                checkpoint, checksum = self._read(_name(earlier), checkpoint, checksum)
+                checkpoint, checksum = self._read(checkpoint_name(earlier), checkpoint, checksum)
             except DataError as error:
                 whole = f"the models of tasks 1 to {earlier} are whole; choose one of them with --task"
                 raise DataError(
@@ -213,53 +209,6 @@ class CheckpointStore:
                     whole if earlier else "",
                 ) from error
             yield checkpoint
-
-    def examine(self) -> Iterator[tuple[str, int, str | None, Mapping[str, Any]]]:
-        """Yield every file's name, its task, its problem (None: none), and the new entries of its ledger.
-
-        Raises:
-            DataError: The checkpoints are of an older lw2g.
-        """
-        self._refuse_old_format()
-        sums = {-1: ""}
-        numbers = [(task, None) for task in range(1 + max(self.finished, default=-1))]
-        for task, step in [*numbers, *self._steps()]:
-            name, ledger, complaint = _name(task, step), {}, None
-            try:
-                _, entry, checksum = unseal_tensors(self._directory / name)
-                if entry["base"] != sums.get(task - 1):
-                    complaint = "builds on a file that is damaged or another one"
-                ledger = entry["ledger"]
-            except DataError as error:
-                complaint = str(error).removeprefix(f"{name!r} ")
-            if step is None and complaint is None:
-                sums[task] = checksum
-            yield name, task, complaint, ledger
-
-    @property
-    def finished(self) -> list[int]:
-        """The finished tasks that have a checkpoint, damaged or not."""
-        return sorted(int(match[1]) for match in map(_DONE.fullmatch, self._names()) if match)
-
-    def _steps(self) -> list[tuple[int, int]]:
-        return sorted(
-            (int(match[1]), int(match[2])) for match in map(_STEP.fullmatch, self._names()) if match
-        )
-
-    def _names(self) -> list[str]:
-        try:
-            with os.scandir(self._directory) as entries:
-                return [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
-        except FileNotFoundError:
-            return []
-
-    def _refuse_old_format(self) -> None:
-        if any(_OLD.fullmatch(name) for name in self._names()):
-            run = self._directory.parent
-            raise DataError(
-                f"the checkpoints of {str(run)!r} are of an older lw2g",
-                f"run it anew: lw2g run {run / 'config.toml'} --out NEW",
-            )
 
     @property
     def _current(self) -> int:
@@ -284,9 +233,9 @@ class CheckpointStore:
         else:
             new = (done, None)
             stay = {new, *(entry for entry in self._files if entry[1] is None and entry[0] < done)}
-        surplus = [_name(*entry) for entry in self._files if entry not in stay]
+        surplus = [checkpoint_name(*entry) for entry in self._files if entry not in stay]
         self._files = [*(entry for entry in self._files if entry in stay and entry != new), new]
-        return _name(*new), surplus
+        return checkpoint_name(*new), surplus
 
     def _read(self, name: str, base: Checkpoint, base_sum: str) -> tuple[Checkpoint, str]:
         """Return a checkpoint that builds on another, and its checksum."""
@@ -316,10 +265,6 @@ def _copy(checkpoint: Checkpoint) -> Checkpoint:
         tensors={name: value.clone() for name, value in checkpoint.tensors.items()},
         ledger={name: copy(value) for name, value in checkpoint.ledger.items()},
     )
-
-
-def _name(task: int, step: int | None = None) -> str:
-    return f"task-{task:03d}.safetensors" if step is None else f"task-{task:03d}.step-{step:06d}.safetensors"
 
 
 def _since(value: Any, length: int) -> Any:

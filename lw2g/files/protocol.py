@@ -58,8 +58,7 @@ def noted_facts(stream: TaskStream, transforms: Transforms, options: Any) -> dic
         options: The options of the benchmark.
     """
     tasks = stream.tasks
-    targets = np.asarray(stream.targets or range(stream.num_classes))
-    true = np.concatenate([targets[task.test.labels] for task in tasks])
+    true = np.concatenate([stream.class_map.targets_at(task.test.labels) for task in tasks])
     of = np.repeat([task.index for task in tasks], [len(task.test) for task in tasks])
     ids = json.dumps([name for task in tasks for name in task.test.ids])
     return {

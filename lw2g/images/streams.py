@@ -103,8 +103,8 @@ def _after(before: TaskStream, stream: TaskStream, prefix: str) -> TaskStream:
     """Return two streams as one; ids and clashing names of the second get the prefix."""
     shift, labels = before.num_classes, 1 + max(before.class_order)
     known = len(before.target_names)
-    targets = tuple(before.targets or range(shift))
-    targets += tuple(known + target for target in stream.targets or range(stream.num_classes))
+    targets = before.class_map.targets
+    targets += tuple(known + target for target in stream.class_map.targets)
     renamed: dict[int, _Renamed] = {}
     taken = set(before.class_names)
 
@@ -147,7 +147,6 @@ def as_one_task(stream: TaskStream) -> TaskStream:
     A class that comes in several tasks is one class there.
     """
     tasks, raw = stream.tasks, dict.fromkeys(stream.class_order)
-    targets = np.arange(stream.num_classes) if stream.targets is None else np.asarray(stream.targets)
 
     def merged(parts: Sequence[TaskData]) -> TaskData:
         source = parts[0].source
@@ -156,7 +155,7 @@ def as_one_task(stream: TaskStream) -> TaskStream:
         return TaskData(
             source=source,
             indices=np.concatenate([part.indices for part in parts]),
-            labels=targets[np.concatenate([part.labels for part in parts])],
+            labels=stream.class_map.targets_at(np.concatenate([part.labels for part in parts])),
             contents=_all_contents(parts),
         )
 

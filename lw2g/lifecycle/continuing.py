@@ -8,13 +8,11 @@ from typing import Any
 
 from lw2g.base.boundary import guarded
 from lw2g.config.model import Chosen
-from lw2g.config.resolve import load_resolved
-from lw2g.errors import ConfigError, DataError
-from lw2g.files.checkpoint import Checkpoint, CheckpointStore
-from lw2g.files.record import RunDirectory
+from lw2g.errors import ConfigError
+from lw2g.files.checkpoint import Checkpoint
 from lw2g.interfaces.tracker import Tracker
 from lw2g.lifecycle.ledger import Ledger
-from lw2g.lifecycle.opening import build_trackers, writing
+from lw2g.lifecycle.opening import build_trackers, continued_run
 from lw2g.lifecycle.runner import taken_up
 from lw2g.registry.catalogue import Catalogue
 from lw2g.tasks.session import Session, open_session
@@ -81,19 +79,11 @@ def extend(
         DataError: As :func:`lw2g.lifecycle.runner.resume`.
         Interrupted: The run was stopped on request and can be resumed.
     """
-    files = RunDirectory(directory)
-    files.require_run()
-    with writing(files):
-        store = CheckpointStore(files.checkpoints)
-        checkpoint, _ = store.newest()
-        if checkpoint is None:
-            raise DataError(
-                f"no checkpoint of {str(directory)!r} is whole", f"begin with: lw2g resume {directory}"
-            )
-        sums = checkpoint.ledger["files"]
-        files.require_unedited(sums[files.config.name])
-        resolved = load_resolved(files.config, catalogue)
-        earlier = files.read_sources(sums, catalogue)
+    with continued_run(directory, extending=True) as (run, _):
+        files = run.files
+        checkpoint = run.require_checkpoint()
+        resolved = run.resolved(catalogue)
+        earlier = run.later_benchmarks(catalogue)
         number = 1 + len(earlier)
         # before the long opening: until a checkpoint knows this source, a resume must not go to the old end
         source = files.write_source(benchmark, number)
@@ -107,10 +97,14 @@ def extend(
                     (directory / name).unlink()
                 raise
             ledger = Ledger.restored(checkpoint.ledger)
-            ledger.files = {**sums, **source, **files.write_samples(session.sample_lists[number], number)}
+            ledger.files = {
+                **run.checksums,
+                **source,
+                **files.write_samples(session.sample_lists[number], number),
+            }
             files.write_goal(tasks)
             position = Position(task=session.sources[number].first)
-            store.save(snapshot(session, position, ledger.as_mapping()))
+            run.store.save(snapshot(session, position, ledger.as_mapping()))
     return proceed(directory, catalogue, listeners, tasks=tasks, devices=devices)
 
 

@@ -18,18 +18,19 @@ import numpy as np
 from lw2g.base.boundary import guarded
 from lw2g.base.checks import require_decision
 from lw2g.base.ranks import on_its_device
-from lw2g.config.directory import CONFIG
-from lw2g.config.resolve import Resolved, load_resolved, resolve
+from lw2g.config.directory import CONFIG, require_run
+from lw2g.config.resolve import Resolved, resolve
 from lw2g.config.toml import dump_resolved, flat, to_mapping
 from lw2g.errors import ConfigError, DataError
 from lw2g.files.checkpoint import Checkpoint, CheckpointStore
 from lw2g.files.predictions import Predictions
 from lw2g.files.record import RunDirectory
 from lw2g.files.sealed import sha256_of
+from lw2g.files.stored_run import open_after
 from lw2g.interfaces.tracker import Tracker
 from lw2g.lifecycle.continuing import proceed
 from lw2g.lifecycle.ledger import Ledger, build_record
-from lw2g.lifecycle.opening import writing
+from lw2g.lifecycle.opening import new_run
 from lw2g.lifecycle.repair import predicted
 from lw2g.models.manifest import described
 from lw2g.registry.catalogue import Catalogue
@@ -67,9 +68,9 @@ def resolve_fork(
         DataError: There is no run.
         ConfigError: Something cannot be used.
     """
-    files = RunDirectory(parent)
-    files.require_run()
-    return resolve(catalogue, file=files.config, overrides=overrides, policy=policy, constraints=constraints)
+    require_run(parent)
+    file = RunDirectory(parent).config
+    return resolve(catalogue, file=file, overrides=overrides, policy=policy, constraints=constraints)
 
 
 def fork(
@@ -100,60 +101,56 @@ def fork(
         DataError: There is no such run or task, or its files, data or weights are damaged or have changed.
         Interrupted: The new run was stopped on request and can be resumed.
     """
-    old, files = RunDirectory(parent), RunDirectory(directory)
-    old.require_run()
-    chain = list(CheckpointStore(old.checkpoints).up_to(task))
-    old.require_unedited(chain[-1].ledger["files"][old.config.name])
-    before, checksums = load_resolved(old.config, catalogue), chain[-1].ledger["files"]
-    later = old.read_sources(checksums, catalogue)
+    run = open_after(parent, task)
+    taken_over = run.require_checkpoint()
+    old = run.files
+    before = run.resolved(catalogue)
+    later = run.later_benchmarks(catalogue)
     changed = _changes(before, resolved)
     _require_free_to_change(changed)
     on_its_device(resolved.config, resolved.config.run.devices)  # otherwise the written fork would be refused
-    directory.mkdir(parents=True, exist_ok=True)
-    with writing(files):
-        if files.exists():
-            raise ConfigError(f"{str(directory)!r} holds a run already", "choose another --out")
-        with guarded(catalogue, resolved.config):
-            session = open_session(resolved.config, catalogue, later)
-            resolved = attrs.evolve(resolved, config=session.config)
-            _restored(session, chain[-1], changed)
-            ledger = Ledger.restored(chain[-1].ledger)
-            if any(change["option"] == "run.precision" for change in changed):
-                ledger.precision = attrs.asdict(session.precision)
-            _require_spaces(session, ledger, _constraints(resolved) - _constraints(before))
-            _require_decidable(session, task + 1, tasks)
-            same = _require_same_predictions(session, old.read_predictions(task), changed)
-            ledger.origin = {
-                "run": str(parent.absolute()),
-                "task": task,
-                "checkpoint": sha256_of(old.checkpoints / f"task-{task:03d}.safetensors"),
-                "changed": changed,
-                "same_predictions": same,
-                "origin": ledger.origin,
-            }
-            for earlier in range(task + 1):
+    with new_run(directory) as (files, _), guarded(catalogue, resolved.config):
+        session = open_session(resolved.config, catalogue, later)
+        resolved = attrs.evolve(resolved, config=session.config)
+        _restored(session, taken_over, changed)
+        ledger = Ledger.restored(taken_over.ledger)
+        if any(change["option"] == "run.precision" for change in changed):
+            ledger.precision = attrs.asdict(session.precision)
+        _require_spaces(session, ledger, _constraints(resolved) - _constraints(before))
+        _require_decidable(session, task + 1, tasks)
+        same = _require_same_predictions(session, old.read_predictions(task), changed)
+        ledger.origin = {
+            "run": str(parent.absolute()),
+            "task": task,
+            "checkpoint": sha256_of(old.checkpoints / f"task-{task:03d}.safetensors"),
+            "changed": changed,
+            "same_predictions": same,
+            "origin": ledger.origin,
+        }
+        for earlier, checksum in enumerate(ledger.predictions):
+            if checksum is not None:  # an evaluation followed
                 files.write_predictions(earlier, old.read_predictions(earlier))
-            for source, ids in enumerate(session.sample_lists):
-                files.write_samples(ids, source)
-                if source:
-                    files.write_source(session.sources[source].benchmark, source)
-            content = dump_resolved(resolved)
-            new = {CONFIG: hashlib.sha256(content.encode()).hexdigest()}
-            ledger.files |= new
-            store = CheckpointStore(files.checkpoints)
-            for checkpoint in chain:
-                entries = dict(checkpoint.ledger) | {
-                    "files": checkpoint.ledger["files"] | new,
-                    "origin": ledger.origin,
-                    "precision": ledger.precision,
-                }
-                progress = dict(checkpoint.progress)
-                if "model" in progress:
-                    progress["model"] |= {"preprocessing": described(session)["preprocessing"]}
-                store.save(attrs.evolve(checkpoint, ledger=entries, progress=progress))
-            files.write_record(build_record(resolved, session, ledger))
-            files.write_goal(tasks)
-            files.write_config(content)  # the last file: with it the directory is a run that has the tasks
+        for source, ids in enumerate(session.sample_lists):
+            files.write_samples(ids, source)
+            if source:
+                files.write_source(session.sources[source].benchmark, source)
+        content = dump_resolved(resolved)
+        new = {CONFIG: hashlib.sha256(content.encode()).hexdigest()}
+        ledger.files |= new
+        store = CheckpointStore(files.checkpoints)
+        for checkpoint in run.store.up_to(task):
+            entries = dict(checkpoint.ledger) | {
+                "files": checkpoint.ledger["files"] | new,
+                "origin": ledger.origin,
+                "precision": ledger.precision,
+            }
+            progress = dict(checkpoint.progress)
+            if "model" in progress:
+                progress["model"] |= {"preprocessing": described(session)["preprocessing"]}
+            store.save(attrs.evolve(checkpoint, ledger=entries, progress=progress))
+        files.write_record(build_record(resolved, session, ledger))
+        files.write_goal(tasks)
+        files.write_config(content)  # the last file: with it the directory is a run that has the tasks
     # the session that has just predicted continues; nothing is computed twice
     return proceed(directory, catalogue, listeners, tasks=tasks, session=session)
 

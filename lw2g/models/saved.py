@@ -16,9 +16,9 @@ from lw2g.config.model import BackboneChoice, ModelConfig
 from lw2g.config.structure import read_plain
 from lw2g.config.toml import read_toml
 from lw2g.errors import ConfigError, DataError, Lw2gError
-from lw2g.files.checkpoint import CheckpointStore, part, under
+from lw2g.files.checkpoint import part, under
 from lw2g.files.contents import require_fit
-from lw2g.files.record import RunDirectory
+from lw2g.files.stored_run import StoredRun, open_after
 from lw2g.inputs.preprocessing import AsStored, Preprocessing
 from lw2g.interfaces.component import Kind
 from lw2g.interfaces.context import BuildContext
@@ -91,7 +91,8 @@ def open_model(
         manifest, tensors = read_export(directory)
         require_borne_out(manifest, tensors, directory)
     else:
-        manifest, tensors = _read_run(directory, task)
+        run = _run_after(directory, task)
+        manifest, tensors = _manifest_of_run(run), run.require_checkpoint().tensors
     last = len(manifest.tasks)
     if task not in (None, last):
         raise DataError(
@@ -138,7 +139,7 @@ def export_run(
     *,
     with_backbone: bool = False,
     weights: Path | None = None,
-    remember: Callable[[Manifest, ModelParts], Memory] | None = None,
+    remember: Callable[[StoredRun, Manifest, ModelParts], Memory] | None = None,
 ) -> int:
     """Write the model of a run into a new folder, from where :func:`open_model` opens it.
 
@@ -171,12 +172,13 @@ def _export(
     task: int | None,
     with_backbone: bool,
     weights: Path | None,
-    remember: Callable[[Manifest, ModelParts], Memory] | None,
+    remember: Callable[[StoredRun, Manifest, ModelParts], Memory] | None,
 ) -> int:
     """Write the model of a run into a folder that is kept for it."""
-    manifest, learned = _read_run(directory, task)
+    run = _run_after(directory, task)
+    manifest = _manifest_of_run(run)
     config = manifest.config(catalogue, device="cpu", batch_size=None, weights=weights)
-    parts = filled(manifest, learned, config, catalogue)
+    parts = filled(manifest, run.require_checkpoint().tensors, config, catalogue)
     if parts.retrieval is not None and parts.retrieval.control:
         raise ConfigError(
             f"{parts.names[1]} is told the task, so that nobody could use the model", "export another run"
@@ -196,7 +198,7 @@ def _export(
     look = partial(require_usable, catalogue=catalogue, device="cpu", weights=weights)
     if remember is None:
         return write_export(exported, tensors, out, look=look)
-    learning, calibration, learned = remember(exported, parts)
+    learning, calibration, learned = remember(run, exported, parts)
     exported = attrs.evolve(exported, learning=learning)
     return write_export(exported, tensors | under("calibration", calibration), out, learned, look=look)
 
@@ -243,27 +245,24 @@ def as_exported(manifest: Manifest, catalogue: Catalogue) -> Manifest:
     )
 
 
-def _read_run(directory: Path, task: int | None) -> tuple[Manifest, Mapping[str, Tensor]]:
-    """Return manifest and state of a run's model after a task, counted from 1."""
-    files = RunDirectory(directory)
-    files.require_run()
-    store = CheckpointStore(files.checkpoints)
-    try:
-        checkpoint = store.of_task(None if task is None else task - 1)
-    except DataError as error:
-        remedy = ", or ".join(filter(None, (error.remedy, f"go on: lw2g resume {directory}")))
-        raise DataError(f"run {str(directory)!r}: {error.what}", remedy) from error
-    files.require_unedited(checkpoint.ledger["files"][files.config.name])
-    if task is None and (lost := files.unsaved_tasks(store.finished)):
-        raise DataError(
-            f"run {str(directory)!r} has lost the checkpoint of task {lost[-1] + 1}, its last",
-            f"learn it again: lw2g resume {directory}, or choose an earlier model with --task",
-        )
-    written, ledger = read_toml(files.config), checkpoint.ledger
+def _run_after(directory: Path, task: int | None) -> StoredRun:
+    """Open a run as it was after a task, counted from 1; None for the last finished one."""
+    return open_after(directory, None if task is None else task - 1)
+
+
+def _manifest_of_run(run: StoredRun) -> Manifest:
+    """Return what a run's model is made of.
+
+    Raises:
+        DataError: The run is of an older lw2g.
+    """
+    checkpoint, config = run.require_checkpoint(), run.files.config
+    written, ledger = read_toml(config), checkpoint.ledger
     if "model" not in checkpoint.progress:
         raise DataError(
-            f"run {str(directory)!r} is of an older lw2g, which did not note what its models are made of",
-            f"run it anew: lw2g run {files.config} --out NEW",
+            f"run {str(run.files.path)!r} is of an older lw2g, which did not note what its models are made "
+            "of",
+            f"run it anew: lw2g run {config} --out NEW",
         )
     content = {
         **sections(written),
@@ -275,9 +274,9 @@ def _read_run(directory: Path, task: int | None) -> tuple[Manifest, Mapping[str,
             "fingerprint": checkpoint.progress["fingerprints"]["benchmark"],
         },
     }
-    require_fit(content, files.config, Manifest)
+    require_fit(content, config, Manifest)
     manifest: Manifest = read_plain(content, Manifest)
-    return manifest, checkpoint.tensors
+    return manifest
 
 
 def filled(

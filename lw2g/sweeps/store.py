@@ -23,7 +23,7 @@ from lw2g.errors import DataError, Lw2gError, shown
 from lw2g.files.lock import Writer, holder_of, writer_of
 from lw2g.files.sealed import write_atomically
 from lw2g.registry.catalogue import Catalogue
-from lw2g.reports.runs import OF_THE_MACHINE, ReportedRun, read_run
+from lw2g.reports.runs import MACHINE_OPTIONS, ReportedRun, read_run
 from lw2g.sweeps.grid import Cell, settings_of
 from lw2g.sweeps.job import Job
 
@@ -194,7 +194,7 @@ def differences_now(status: Status, catalogue: Catalogue) -> list[str]:
 
 def differing(now: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]:
     """Return the options that change a number and differ between settings and a run of an earlier time."""
-    settled = OF_THE_MACHINE | ({"run.precision"} if now["run.precision"] == "auto" else set())
+    settled = MACHINE_OPTIONS | ({"run.precision"} if now["run.precision"] == "auto" else set())
     # what is left open here, a run has filled in from its data: what its stored features are of
     settled |= {key for key, value in now.items() if key.startswith("backbone.") and value in ("", None)}
     return [key for key in before if key in now and key not in settled and before[key] != now[key]]

@@ -28,6 +28,7 @@ from lw2g.images.shared import SharedImages, require_unseen_images
 from lw2g.images.streams import Source, as_one_task, hold_back, joined
 from lw2g.images.vectors import VectorSet, facts_of_all
 from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.classes import ClassMap
 from lw2g.interfaces.component import BackboneComponent, BaselineComponent, Component, PolicyComponent
 from lw2g.interfaces.constraint import Constraint
 from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
@@ -162,7 +163,7 @@ class Session(ModelParts):
         """Return the number of forwards per image where there are that many sets."""
         if self.mixer is not None:
             return self.mixer.passes(sets)
-        return sets + len(self.baseline.beside()) if self.baseline.scope.each else 1
+        return self.baseline.scope.forwards(sets, len(self.baseline.beside()))
 
     def learning(self, set_id: int) -> list[nn.Module]:
         """Return the modules that a task trains: the baseline, its set, the retrieval strategy."""
@@ -287,26 +288,29 @@ class Session(ModelParts):
         """Return predictions and drift over the test samples of all tasks up to the last learned one."""
         return self.evaluator.evaluate(Predictor.of(self, index), reporter)
 
+    def pass_over(self, index: int) -> None:
+        """Go on after a task without an evaluation (``run.evaluate``)."""
+        self.evaluator.pass_over(Predictor.of(self, index))
+
     def evaluate_next(self, index: int, reporter: Reporter) -> float | None:
         """Return the accuracy in percent on the test images of the task after one, before it is learned.
 
         None where it brings a class that no learned task has, or no test images.
         """
-        known = {
-            target: position
-            for info in self.infos[: index + 1]
-            for position, target in zip(info.classes, info.targets, strict=True)
-        }
-        for task, info in zip(self.stream.tasks[index + 1 :][:1], self.infos[index + 1 :], strict=False):
-            if len(task.test) and known.keys() >= set(info.targets):
-                labels = [known[info.targets[label - task.classes[0]]] for label in task.test.labels.tolist()]
-                data = attrs.evolve(task.test, labels=np.asarray(labels, dtype=task.test.labels.dtype))
-                originals = Originals([data], self.engine.device, limit=0, keep=False)
-                images = self.image_set(originals, train=False)
-                evaluator = Evaluator(images, [len(data)], self.config.run.evaluation_batch)
-                predictions, _ = evaluator.evaluate(Predictor.of(self, index), reporter)
-                return predictions.accuracies()[0]
-        return None
+        if index + 1 == len(self.stream.tasks):
+            return None
+        learned, task = ClassMap.of(self.infos[: index + 1]), self.stream.tasks[index + 1]
+        if not len(task.test) or not set(self.stream.targets_of(task)) <= set(learned.known):
+            return None
+        # the images as those of the tasks that have taught their classes
+        targets = self.stream.class_map.targets_at(task.test.labels).tolist()
+        labels = [learned.positions_of(target)[-1] for target in targets]
+        data = attrs.evolve(task.test, labels=np.asarray(labels, dtype=task.test.labels.dtype))
+        originals = Originals([data], self.engine.device, limit=0, keep=False)
+        images = self.image_set(originals, train=False)
+        evaluator = Evaluator(images, [len(data)], self.config.run.evaluation_batch)
+        predictions, _ = evaluator.evaluate(Predictor.of(self, index), reporter)
+        return predictions.accuracies()[0]
 
     def learned(self, set_id: int) -> dict[str, Tensor]:
         """Return the tensors that a task changes, of modules and spaces, by name."""
@@ -477,9 +481,8 @@ def _require_images(stream: TaskStream) -> None:
     """Refuse tasks that teach nothing, or whose classes nobody can test, or whose images are tested twice."""
     met: set[tuple[str, int]] = set()
     for task in stream.tasks:
-        targets = stream.targets_of(task)
-        own = {(task.domain, target) for target in targets}
-        tested = {(task.domain, targets[label - task.classes[0]]) for label in set(task.test.labels.tolist())}
+        own = {(task.domain, target) for target in stream.targets_of(task)}
+        tested = {(task.domain, stream.class_map.target(label)) for label in set(task.test.labels.tolist())}
         if not len(task.train) or (own - met and not tested):
             raise ConfigError(
                 f"benchmark: task {task.index + 1} has no training or no test images", "leave it out"

@@ -23,14 +23,13 @@ from torch import Tensor
 
 from lw2g import __version__
 from lw2g.base.boundary import guarded
-from lw2g.blocks.closed_form import ClosedForm
 from lw2g.config.directory import WEIGHTS
-from lw2g.config.resolve import load_resolved, resolve
+from lw2g.config.resolve import resolve
 from lw2g.config.structure import read_plain
 from lw2g.config.toml import to_toml
 from lw2g.errors import ConfigError, DataError, counted
-from lw2g.files.checkpoint import CheckpointStore, part, under
-from lw2g.files.record import RunDirectory
+from lw2g.files.checkpoint import part, under
+from lw2g.files.stored_run import StoredRun
 from lw2g.images.streams import as_one_task, joined
 from lw2g.inputs.feature_files import is_feature_file
 from lw2g.inputs.image_files import examine_image, image_paths
@@ -115,12 +114,12 @@ def export_learnable(
         ConfigError: As there, or the head cannot learn.
     """
 
-    def remember(manifest: Manifest, parts: ModelParts) -> Memory:
+    def remember(run: StoredRun, manifest: Manifest, parts: ModelParts) -> Memory:
         solved = solved_of(parts)
         model = TrainedModel(parts, len(manifest.tasks))
         learned: dict[str, Tensor] = {}
         with guarded(catalogue, parts.config):
-            for taught in _tasks_of(directory, catalogue, manifest):
+            for taught in _tasks_of(run, catalogue, manifest):
                 for label in taught.classes:
                     rows = taught.train.indices[taught.train.labels == label][:_KEPT]
                     images = [taught.train.source.image(int(row)) for row in rows]
@@ -132,23 +131,21 @@ def export_learnable(
     return export_run(directory, catalogue, out, task, remember=remember, **options)
 
 
-def _tasks_of(directory: Path, catalogue: Catalogue, manifest: Manifest) -> Sequence[Task]:
+def _tasks_of(run: StoredRun, catalogue: Catalogue, manifest: Manifest) -> Sequence[Task]:
     """Return the tasks that a run has learned.
 
     Raises:
         DataError: Its data are others now.
     """
-    files = RunDirectory(directory)
-    config = load_resolved(files.config, catalogue).config
-    newest = CheckpointStore(files.checkpoints).of_task(len(manifest.tasks) - 1)
-    chosen = [config.benchmark, *files.read_sources(newest.ledger["files"], catalogue)]
+    config = run.resolved(catalogue).config
+    chosen = [config.benchmark, *run.later_benchmarks(catalogue)]
     streams = [catalogue.get("benchmark", one.name).build(one.config).stream() for one in chosen]
     _, stream = joined(chosen, streams)
     if catalogue.get("baseline", config.baseline.name).joint:
         stream = as_one_task(stream)
     if stream.fingerprint != manifest.learned_from.get("fingerprint"):
         raise DataError(
-            f"the data of {str(directory)!r} have changed",
+            f"the data of {str(run.files.path)!r} have changed",
             "restore them, or export without --learnable",
         )
     return stream.tasks[: len(manifest.tasks)]
@@ -282,7 +279,14 @@ def unlearn(
 ) -> tuple[TrainedModel, dict[str, Any]]:
     """Take a class or the last step back, as :func:`lw2g.unlearn` says, and write the result."""
     saved = read_saved(directory)
-    less = without_step(saved) if name is None else without_class(saved, name)
+
+    def has_own_rows() -> bool:
+        config = saved.manifest.config(catalogue, device=device, batch_size=None, weights=weights)
+        baseline = filled(saved.manifest, saved.tensors, config, catalogue).baseline
+        head = baseline.closed_form
+        return head is not None and head.class_rows and expert_of(baseline) is None
+
+    less = without_step(saved) if name is None else without_class(saved, name, has_own_rows)
     if not less.manifest.tasks:
         raise ConfigError("the model would know no class any more", "remove its folder instead")
     config = less.manifest.config(catalogue, device=device, batch_size=None, weights=weights)
@@ -321,11 +325,11 @@ def solved_of(parts: ModelParts) -> Solved:
     """
     head = parts.baseline.closed_form
     reason = ""
-    if not isinstance(head, ClosedForm):
+    if head is None:
         reason = f"the head of {parts.names[0]} is trained"
     elif parts.retrieval is not None or parts.mixer is not None or parts.baseline.scope.each:
         reason = f"{parts.names[0]} chooses among sets"
-    if not isinstance(head, ClosedForm) or reason:
+    if head is None or reason:
         raise ConfigError(
             f"{reason}, so that new classes cannot be added to sums",
             "use a baseline without sets that are chosen, with baseline.head=lda, or lw2g start",

@@ -11,6 +11,7 @@ from torch import Tensor
 from lw2g.blocks.discriminants import Discriminant
 from lw2g.blocks.expert import FrozenExpert
 from lw2g.errors import counted
+from lw2g.interfaces.classes import ClassMap
 from lw2g.models.class_folders import ClassImages
 from lw2g.models.manifest import Manifest
 from lw2g.models.rejection import Gaussians, calibrated, left_out, moments_of
@@ -26,10 +27,10 @@ _SHOWN, _LEAST = 5, 2
 
 def recall(solved: Solved, manifest: Manifest, images: Mapping[str, Tensor]) -> dict[str, dict[str, Any]]:
     """Return of each class how many of its images are found, and what the others are taken for."""
-    names, found = names_of(manifest), {}
-    targets = [target for info in manifest.infos for target in info.targets]
+    classes, found = manifest.class_map, {}
+    names = classes.target_names
     for name, rows in images.items():
-        best = solved.named(rows.to(solved.device), targets).tolist()
+        best = solved.named(rows.to(solved.device), classes.targets).tolist()
         wrong = [names[target] for target in best if names[target] != name]
         taken = sorted(set(wrong), key=lambda other: (-wrong.count(other), other))[:_SHOWN]
         recall = 100 * (1 - len(wrong) / len(best))
@@ -47,7 +48,7 @@ def look_alikes(gaussians: Gaussians | None, wrong: Tensor | None, manifest: Man
         manifest: The model.
     """
     names, errors = names_of(manifest), None if gaussians is None else gaussians.errors()
-    known = sorted({target for info in manifest.infos[:-1] for target in info.targets})
+    known = ClassMap.of(manifest.infos[:-1]).known
     touched = manifest.infos[-1].targets
     new = [target for target in touched if target not in known]
     rates = torch.zeros(len(names), len(names), dtype=torch.float64) if errors is None else errors.cpu()
@@ -118,7 +119,7 @@ def calibration_of(
         right = best == labels
         report["left_out_accuracy"] = 100 * float(right.double().mean())
         report["temperature"] = float(found["temperature"])
-        before = sorted({target for info in infos[:-1] for target in info.targets}) if learned else []
+        before = ClassMap.of(infos[:-1]).known if learned else []
         old = torch.isin(labels, torch.tensor(before, device=labels.device))
         if bool(old.any()):
             columns = torch.tensor(before, device=labels.device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import attrs
@@ -26,9 +26,6 @@ __all__ = [
     "without_class",
     "without_step",
 ]
-
-_ROWS = ({"count", "total"}, {"count", "mean", "scatter", "length"})
-"""Sums of the heads that share nothing between classes (cosine, mahalanobis); each has a row a class."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -74,7 +71,6 @@ def read_saved(directory: Path) -> Saved:
 def _fits(saved: Saved) -> bool:
     """Whether the history of a model is one of its tasks, and all features of its steps are there."""
     learning, names, rows = saved.learning, names_of(saved.manifest), saved.learned
-    targets = {target for info in saved.manifest.infos for target in info.targets}
     expected = {
         f"features/{number}/{place}": count
         for number, step in enumerate(learning.steps)
@@ -86,7 +82,7 @@ def _fits(saved: Saved) -> bool:
         learning.tasks >= 0
         and [task.class_names for task in saved.manifest.tasks[learning.tasks :]]
         == [step.classes for step in learning.steps]
-        and targets == set(range(len(names)))
+        and saved.manifest.class_map.known == list(range(len(names)))
         and len(set(names)) == len(names)
         and set(learning.numbers) <= set(range(len(learning.names)))
         and [learning.names[one] for one in learning.numbers] == names
@@ -99,12 +95,7 @@ def _fits(saved: Saved) -> bool:
 
 def names_of(manifest: Manifest) -> list[str]:
     """Return the name of each target."""
-    named = {
-        target: name
-        for info in manifest.infos
-        for target, name in zip(info.targets, info.class_names, strict=True)
-    }
-    return [named[target] for target in sorted(named)]
+    return list(manifest.class_map.target_names)
 
 
 def base_classes(saved: Saved) -> int:
@@ -120,13 +111,13 @@ def features_of(learned: Mapping[str, Tensor], number: int) -> list[Tensor]:
 
 def kept_of(saved: Saved) -> list[tuple[int, Tensor]]:
     """Return targets and features of all images of which the model keeps features."""
-    targets = [target for info in saved.manifest.infos for target in info.targets]
+    classes = saved.manifest.class_map
     base = {int(place): rows for place, rows in part(saved.learned, "kept").items()}
-    kept = [(targets[place], rows) for place, rows in sorted(base.items(), key=lambda item: item[0])]
+    kept = [(classes.target(place), rows) for place, rows in sorted(base.items(), key=lambda item: item[0])]
     first = base_classes(saved)
     for info in saved.manifest.infos[saved.learning.tasks :]:
         rows = features_of(saved.learned, info.index - saved.learning.tasks)
-        kept += [(targets[first + place], one) for place, one in enumerate(rows)]
+        kept += [(classes.target(first + place), one) for place, one in enumerate(rows)]
         first += len(rows)
     return kept
 
@@ -137,7 +128,7 @@ def kept_of(saved: Saved) -> list[tuple[int, Tensor]]:
 def grown(saved: Saved, counts: Mapping[str, int]) -> Saved:
     """Return the model with a task for new images, whose rows are still empty."""
     manifest, learning = saved.manifest, saved.learning
-    targets = {name: target for target, name in enumerate(names_of(manifest))}
+    targets = dict(manifest.class_map.by_name)
     for name in counts:
         targets.setdefault(name, len(targets))
     new = list(targets)[len(names_of(manifest)) :]
@@ -172,8 +163,14 @@ def without_step(saved: Saved) -> Saved:
     return _less(saved, set(saved.manifest.infos[-1].classes), undone=True)
 
 
-def without_class(saved: Saved, name: str) -> Saved:
+def without_class(saved: Saved, name: str, has_own_rows: Callable[[], bool]) -> Saved:
     """Return the model without a class.
+
+    Args:
+        saved: The model.
+        name: The class.
+        has_own_rows: Returns whether the head has sums of each class apart, and nothing else keeps any. It is
+            asked only if the class was learned before the first step.
 
     Raises:
         DataError: There is no such class.
@@ -185,28 +182,20 @@ def without_class(saved: Saved, name: str) -> Saved:
         raise DataError(
             f"no class is called {name!r}{forgotten}{nearest(name, names)}", "lw2g predict names classes"
         )
-    target = names.index(name)
-    gone = {
-        position
-        for info in manifest.infos
-        for position, own in zip(info.classes, info.targets, strict=True)
-        if own == target
-    }
+    gone = set(manifest.class_map.positions_of(names.index(name)))
     base = sorted(position for position in gone if position < base_classes(saved))
     if not base:
         return _less(saved, gone)
-    state, prefix = _base_state(saved), "baseline/closed_form."
-    sums = {key.removeprefix(prefix) for key in state if key.startswith(prefix)}
-    expert = any(key.startswith("baseline/frozen_expert.") for key in state)
-    if expert or sums not in _ROWS:
+    if not has_own_rows():
         raise ConfigError(
             f"class {name!r} was learned before the export, in sums that it shares with other classes",
             "only heads cosine and mahalanobis, without an expert, can unlearn it; lw2g start keeps what lda "
             "needs",
         )
+    state = _base_state(saved)
     rows = torch.tensor([row for row in range(saved.learning.num_classes) if row not in base])
     for key, value in state.items():
-        if key.startswith(prefix) or key in ("baseline/head.weight", "baseline/head.bias"):
+        if key.startswith("baseline/closed_form.") or key in ("baseline/head.weight", "baseline/head.bias"):
             # scatters are there for the classes so far, the others for all of the stream
             state[key] = value[rows[rows < len(value)]]
     learned = dict(saved.learned) | {
@@ -254,6 +243,7 @@ def _less(saved: Saved, gone: set[int], *, undone: bool = False) -> Saved:
         note = manifest.tasks[index]
         notes.append((note, names, [info.targets[place] for place in own]))
         sets.append(manifest.task_to_set[index])
+    classes = manifest.class_map
     order = list(dict.fromkeys(target for _, _, targets in notes for target in targets))
     fresh = {target: place for place, target in enumerate(order)}
     written = [
@@ -264,7 +254,7 @@ def _less(saved: Saved, gone: set[int], *, undone: bool = False) -> Saved:
         )
         for note, names, targets in notes
     ]
-    numbers = [learning.numbers[target] for target in order]
+    numbers = [classes.number(target) for target in order]
     lost = [number for number in learning.numbers if number not in numbers]
     names = learning.names[: min(lost)] if undone and lost else learning.names
     history = attrs.evolve(learning, tasks=tasks, names=names, numbers=numbers, steps=steps)

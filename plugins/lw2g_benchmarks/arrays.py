@@ -8,7 +8,6 @@ from typing import Any
 import attrs
 import numpy as np
 import torch
-import torchvision.datasets
 
 from lw2g.errors import DataError, counted
 from lw2g.inputs.image_files import examine_image
@@ -171,6 +170,8 @@ def _container(name: str, root: Path, split: str, benchmark: str) -> Any:
     Raises:
         DataError: If torchvision finds no intact copy.
     """
+    import torchvision.datasets
+
     kind = getattr(torchvision.datasets, name)
     options = {"split": split} if name == "SVHN" else {"train": split == "train"}
     try:

@@ -96,16 +96,17 @@ def ordered(options: OrderOptions, names: Sequence[str], *, some: bool = False) 
     wanted = [str(name) for name in options.class_order]
     if not wanted:
         return class_order(options.order, len(names), options.order_seed)
-    place = {str(label): label for label in range(len(names))}
-    place |= {name: label for label, name in enumerate(names)}
-    unknown = [name for name in wanted if name not in place]
+    label_of = {str(label): label for label in range(len(names))}
+    for label, name in enumerate(names):  # a name that is a number is a name
+        label_of[name] = label
+    unknown = [name for name in wanted if name not in label_of]
     if unknown:
         raise ConfigError(
             f"class_order names {len(unknown)} unknown classes, first "
             f"{unknown[0]!r}{nearest(unknown[0], names)}",
             f"use names, such as {names[0]!r}, or numbers from 0 to {len(names) - 1}",
         )
-    order = tuple(place[name] for name in wanted)
+    order = tuple(label_of[name] for name in wanted)
     repeated = [label for label, count in Counter(order).items() if count > 1]
     if repeated:
         raise ConfigError(f"class_order repeats {names[repeated[0]]!r}", "name each class once")
@@ -139,8 +140,9 @@ def task_sizes(num_classes: int, increment: int, uneven: bool = False, base: int
     full, rest = divmod(num_classes, increment)
     if full == 0 or (rest and not uneven):
         divisors: Sequence[int] = [n for n in range(1, num_classes + 1) if num_classes % n == 0]
-        raise ConfigError(
-            f"increment {increment} does not split {num_classes} classes evenly",
-            f"choose one of {', '.join(map(str, divisors))}" + (" or set uneven = true" if full else ""),
-        )
-    return (increment,) * full + ((rest,) if rest else ())
+        remedy = f"choose one of {', '.join(map(str, divisors))}"
+        if full:
+            remedy += " or set uneven = true"
+        raise ConfigError(f"increment {increment} does not split {num_classes} classes evenly", remedy)
+    sizes = (increment,) * full
+    return (*sizes, rest) if rest else sizes

@@ -20,7 +20,7 @@ from lw2g.geometry.moments import SecondMoment
 from lw2g.geometry.subspace import Subspace, captured_shares
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.component import Screen
-from lw2g.interfaces.context import TaskContext
+from lw2g.interfaces.context import TaskContext, task_of_class
 from lw2g.interfaces.evidence import Candidate, Need, Sample, unread, untried
 from lw2g.interfaces.growth import CandidateEvidence, Evidence, Measurement
 from lw2g.interfaces.site import Site
@@ -267,11 +267,11 @@ def _retrieved(session: Session, d_sub: DSub) -> Tensor | None:
     strategy, task = session.retrieval, d_sub.task.index
     if strategy is None or strategy.control or not task:  # an oracle retrieves nothing
         return None
-    tasks = torch.tensor([info.index for info in session.infos[:task] for _ in info.classes])
+    tasks = task_of_class(session.infos[:task], session.engine.device)
 
     def retrieve(batch: Batch) -> Tensor:
         query = strategy.query(batch).float()
-        return strategy.scores(query, range(task), tasks.to(query.device)).argmax(dim=1).cpu()
+        return strategy.scores(query, range(task), tasks).argmax(dim=1).cpu()
 
     with torch.no_grad():
         return torch.cat([retrieve(batch) for batch, _ in d_sub.batches()])

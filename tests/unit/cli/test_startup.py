@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,23 @@ EXPERIMENTS = Path(__file__).resolve().parents[3] / "experiments"
 COMPLETION = {"_LW2G_COMPLETE": "bash_complete", "COMP_WORDS": "lw2g run --baseline hide", "COMP_CWORD": "3"}
 
 
+def called(
+    folder: Path, *arguments: str, environment: Mapping[str, str] | None = None
+) -> tuple[str, set[str]]:
+    """Return what a command prints and the packages that its process has imported."""
+    seen = folder / "seen.json"
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, *arguments],
+        cwd=folder,
+        env={**os.environ, **(environment or {}), "SEEN": str(seen)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout, set(json.loads(seen.read_text()))
+
+
 @pytest.mark.parametrize(
     ("arguments", "environment", "says"),
     [
@@ -65,17 +83,16 @@ COMPLETION = {"_LW2G_COMPLETE": "bash_complete", "COMP_WORDS": "lw2g run --basel
 )
 def test_looking_up_imports_no_numerical_library(tmp_path, arguments, environment, says):
     """Listings, configurations, completion and new packages need the records of plugins alone."""
-    seen = tmp_path / "seen.json"
-    done = subprocess.run(
-        [sys.executable, "-c", RUN, *arguments],
-        cwd=tmp_path,
-        env={**os.environ, **environment, "SEEN": str(seen)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, says in done.stdout) == (0, True), done.stderr
-    assert HEAVY & set(json.loads(seen.read_text())) == set()
+    printed, imported = called(tmp_path, *arguments, environment=environment)
+    assert says in printed
+    assert HEAVY & imported == set()
+
+
+def test_verifying_a_run_imports_no_torch(finished, tmp_path):
+    """Checksums and metrics of a run need numpy alone."""
+    printed, imported = called(tmp_path, "verify", str(finished[0]))
+    assert "everything holds" in printed
+    assert HEAVY & imported == {"numpy", "safetensors"}
 
 
 def test_every_record_leads_to_its_code():
