@@ -11,16 +11,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 
-if TYPE_CHECKING:
-    from lw2g.interfaces.context import TaskInfo
+__all__ = ["ClassEntry", "ClassMap", "OwnsClasses"]
 
-__all__ = ["ClassEntry", "ClassMap"]
+
+class OwnsClasses(Protocol):
+    """What a task says of its classes (:class:`lw2g.interfaces.context.TaskInfo`), one entry each."""
+
+    @property
+    def classes(self) -> tuple[int, ...]:
+        """Their positions."""
+        ...
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Their names."""
+        ...
+
+    @property
+    def targets(self) -> tuple[int, ...]:
+        """Their targets."""
+        ...
 
 
 class ClassEntry(NamedTuple):
@@ -61,7 +77,7 @@ class ClassMap:
     numbers: tuple[int, ...] | None = None
 
     @classmethod
-    def of(cls, tasks: Iterable[TaskInfo], numbers: tuple[int, ...] | None = None) -> ClassMap:
+    def of(cls, tasks: Iterable[OwnsClasses], numbers: tuple[int, ...] | None = None) -> ClassMap:
         """Return the classes of tasks that follow each other.
 
         Args:

@@ -12,7 +12,6 @@ split is
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,19 +20,17 @@ from typing import Any
 
 import attrs
 import numpy as np
-from torch import Tensor
 
-from lw2g.errors import ConfigError, DataError, counted, error_text, shown
-from lw2g.inputs.image_files import pixels_of
-from lw2g.interfaces.stream import Contents, TaskStream
-from lw2g_benchmarks.image_files import FileSource, content_of, tell_progress
+from lw2g.errors import ConfigError, DataError, counted, error_text, no_folder, shown
+from lw2g.interfaces.stream import TaskStream
+from lw2g_benchmarks.objects import ListedFiles, ObjectSource
 from lw2g_benchmarks.options import GivenConfig
 from lw2g_benchmarks.orders import ordered
 from lw2g_benchmarks.recurrence import Portion, sizes_of
 from lw2g_benchmarks.tasks import HashedSource, JoinedSource, LabelledImages, PartSource, build_stream
 from lw2g_benchmarks.transforms import TransformPair, make_transforms
 
-__all__ = ["GivenBenchmark", "ObjectSource"]
+__all__ = ["GivenBenchmark"]
 
 _FORMS = "give (images, labels), a list of (path, label), or a data set of such pairs"
 _SPLITS = ("train", "test")
@@ -41,94 +38,6 @@ _TEST_NAMES = ("test", "validation", "valid", "val")
 _IMAGE_COLUMNS, _LABEL_COLUMNS = ("image", "img"), ("label", "labels", "fine_label")
 _MOST_CLASSES = 2**20
 _WHOLE = "the data set"
-
-
-class ObjectSource:
-    """The images of one split, read from the object at every access.
-
-    Args:
-        data: Gives an item by its number.
-        key: Where the image is in an item; None if the item is the image.
-        name: The split in words; ids are the name and a number.
-    """
-
-    def __init__(self, data: Any, key: int | str | None, name: str) -> None:
-        self._data, self._key, self._name = data, key, name
-        self._length = len(data)
-        self._read: tuple[str, Contents] | None = None
-
-    def __len__(self) -> int:
-        return self._length
-
-    @property
-    def ids(self) -> tuple[str, ...]:
-        """The numbers of the images behind the split's name."""
-        return tuple(f"{self._name}/{index}" for index in range(self._length))
-
-    def image(self, index: int) -> Tensor:
-        """Return image ``index`` as RGB, uint8 [3, H, W].
-
-        Raises:
-            DataError: It is no image, or the data set has another length than before.
-        """
-        if len(self._data) != self._length:
-            raise DataError(
-                f"benchmark: {self._name} had {counted(self._length, 'image')} and now has {len(self._data)}",
-                "do not change a data set while it is in use",
-            )
-        item = self._data[index]
-        try:
-            return pixels_of(item if self._key is None else item[self._key])
-        except DataError as error:
-            raise DataError(f"benchmark: {self._name}, image {index}: {error.what}", error.remedy) from error
-
-    def digest(self) -> str:
-        """Return a SHA-256 over the pixels of all images.
-
-        Raises:
-            DataError: An image is another one when it is read again.
-        """
-        return self._once()[0]
-
-    def contents(self) -> Contents:
-        """Return a hash of the pixels of each image, S16 ``[n]``.
-
-        Raises:
-            DataError: As :meth:`digest`.
-        """
-        return self._once()[1]
-
-    def _once(self) -> tuple[str, Contents]:
-        """Return both hashes; the images are read once for them."""
-        if self._read is None:
-            self._read = self._hashes()
-        return self._read
-
-    def _hashes(self) -> tuple[str, Contents]:
-        if not bool((self.image(0) == self.image(0)).all()):
-            raise DataError(
-                f"benchmark: {self._name}, image 0 differs each time it is read",
-                "leave random transforms out of the data set; options such as benchmark.train_transform "
-                "augment",
-            )
-        hasher, contents = hashlib.sha256(), []
-        for image in tell_progress(map(self.image, range(self._length)), self._length):
-            image = image.contiguous()
-            hasher.update(repr(tuple(image.shape)).encode())
-            hasher.update(image.numpy().data)
-            contents.append(content_of(image.numpy()))
-        return hasher.hexdigest(), np.array(contents, dtype="S16")
-
-
-class _Files(FileSource):
-    """Images in files that a list names."""
-
-    def _hashes(self) -> tuple[str, Contents]:
-        """As of every file source; the remedy is that of a list."""
-        try:
-            return super()._hashes()
-        except DataError as error:
-            raise DataError(error.what, "replace the files, or leave them out of the list") from error
 
 
 @attrs.frozen(kw_only=True)
@@ -395,7 +304,7 @@ def _split(data: Any, name: str, root: Path | None) -> _Split:
         paths = [Path(path) for path, _ in data]
         _require_each_once(paths, name)
         ids = [f"{name}/{path.absolute().relative_to(root or Path('/')).as_posix()}" for path in paths]
-        return _with_labels(_Files(paths, ids), [label for _, label in data], name)
+        return _with_labels(ListedFiles(paths, ids), [label for _, label in data], name)
     if isinstance(getattr(data, "features", None), Mapping):
         return _of_columns(data, name)
     if isinstance(data, str | bytes) or not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
@@ -511,7 +420,10 @@ def _from_hub(name: str) -> Any:
     try:
         from datasets import load_dataset
     except ImportError as error:
-        raise ConfigError(f"benchmark.hub: {error}", "pip install 'lw2g[hub]'") from error
+        raise ConfigError(
+            f"benchmark.hub: {no_folder(name)}, and no data set of the hub without the package 'datasets'",
+            "pip install 'lw2g[hub]'",
+        ) from error
     try:
         return load_dataset(name)
     except Exception as error:  # a missing network, name or permission has many classes
