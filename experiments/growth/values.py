@@ -105,7 +105,7 @@ def main() -> None:
     session: Any = reopen(asked.run, registry.load_catalogue())
     new = (asked.task or len(session.parts.infos)) - 1
     own, energy = batches(session, new, asked.images), session.parts.config.growth.energy
-    blocks, heads = session.parts.baseline.blocks, session.parts.backbone.heads
+    blocks, heads = session.parts.baseline.prefixes.blocks, session.parts.backbone.heads
     pool = session.parts.pool
     if not all(isinstance(pool[number], PrefixSet) for number in pool.ids):
         parser.error(f"{asked.run}: no prefixes in it; take a run of hide-prompt or s-prompt-plus-plus")

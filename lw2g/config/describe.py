@@ -51,6 +51,11 @@ class OptionDescription:
     choices: tuple[str, ...] = ()
     component: str = ""
 
+    def texts(self) -> tuple[str, ...]:
+        """Return name, type, default, range, published value and help as cells of a table."""
+        published = "" if self.published is None else plain(self.published)
+        return self.name, self.type, plain(self.default), self.range, published, self.help
+
     def sentence(self) -> str:
         """Return help, type, range, default and published value in one line."""
         takes = f"{self.type}, {self.range}" if self.range else self.type

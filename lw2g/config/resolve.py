@@ -35,6 +35,7 @@ from lw2g.config.named import named_by
 from lw2g.config.protocols import AUTO, LIKE_FOR_LIKE, Protocol, choose_protocol, differences
 from lw2g.config.structure import NONE, structure
 from lw2g.config.toml import read_toml, to_mapping
+from lw2g.config.unknown import unknown_name
 from lw2g.errors import ConfigError, PluginError, UnknownComponentError, nearest
 from lw2g.interfaces.component import (
     BaselineComponent,
@@ -49,7 +50,6 @@ from lw2g.vit.names import is_timm_name
 
 __all__ = ["Resolved", "load_resolved", "resolve"]
 
-_TIMM = "; or a model of timm, by a name such as vit_tiny_patch16_224 or resnet18"
 _OF_A_GRID = ("base", "axes", "rows", "extends")
 
 
@@ -215,8 +215,8 @@ class _Resolver:
         try:
             return self.catalogue.get(kind, name)
         except (UnknownComponentError, PluginError) as error:
-            more = _TIMM if kind == "backbone" and isinstance(error, UnknownComponentError) else ""
-            self.problems.append(f"{path}: {error}{more}")
+            problem = unknown_name(kind, name, error) if isinstance(error, UnknownComponentError) else error
+            self.problems.append(f"{path}: {problem}")
             return None
 
     def _choose(self, section: Kind, default: str) -> Component | None:

@@ -39,7 +39,7 @@ _MAP = "task_to_set"
 
 @attrs.frozen(kw_only=True)
 class Export:
-    """``model.json``, as far as it is of every version."""
+    """Header of ``model.json``, the same in every format version."""
 
     format: int
     lw2g: str

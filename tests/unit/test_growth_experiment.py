@@ -329,7 +329,7 @@ def test_the_value_half_meets_the_attention_paid_to_it(script, finished, catalog
     (batch, *_), first, block = (
         values.batches(session, 0, 8),
         session.parts.pool.ids[0],
-        session.parts.baseline.blocks[0],
+        session.parts.baseline.prefixes.blocks[0],
     )
     keys, shares = values.met(session, batch, session.parts.pool[first], block, 0)
     tap = Tap(block=block, kind="query")
@@ -346,7 +346,7 @@ def test_the_value_half_meets_the_attention_paid_to_it(script, finished, catalog
     monkeypatch.setattr(sys, "argv", ["values.py", str(finished[0]), "--images", "8"])
     values.main()
     rows = [line.split("|") for line in capsys.readouterr().out.splitlines()[2:]]
-    blocks = [str(one) for one in session.parts.baseline.blocks]
+    blocks = [str(one) for one in session.parts.baseline.prefixes.blocks]
     assert [(row[1].strip(), row[2].strip()) for row in rows] == [
         (one, half) for one in blocks for half in ("keys", "values")
     ]

@@ -66,8 +66,8 @@ def test_evidence_equals_its_definition(session_of, options):
     def gradient(subset: list[int]) -> list[Tensor]:
         """The gradient of the mean loss of these images in one batch."""
         parameter = sites[0].parameter.requires_grad_(True)
-        injections = baseline.injections(session.parts.pool.force(0), len(subset))  # type: ignore[operator]
-        features = session.parts.backbone.features(images[subset], injections)
+        prefix = baseline.prefixes.chosen(session.parts.pool.force(0), len(subset))  # type: ignore[union-attr]
+        features = session.parts.backbone.features(images[subset], (prefix,))
         loss = functional.cross_entropy(baseline.logits(features)[:, 2:5], labels[subset])
         (raw,) = torch.autograd.grad(loss, parameter)
         parameter.requires_grad_(False)
