@@ -152,6 +152,7 @@ INTERNAL = (
             "layouts",
             "names",
             "offline",
+            "plain",
             "processor",
             "products",
             "room",
