@@ -17,6 +17,7 @@ from typing import Any
 __all__ = ["MOVED", "MOVED_NAMES", "find_old_names", "moved_name"]
 
 MOVED = {
+    "lw2g.blocks.anacp": "lw2g_heads.anacp",
     "lw2g.blocks.augmentation": "lw2g.inputs.augmentation",
     "lw2g.blocks.comparisons": "lw2g.geometry.comparisons",
     "lw2g.blocks.image_files": "lw2g.inputs.image_files",

@@ -68,7 +68,6 @@ BRIEF = {
             "ridge",
             "spectrum",
             "random_maps",
-            "anacp",
             "text_head",
             "carrying",
             "motions",
