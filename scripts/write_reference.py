@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "docs" / "reference.md"
 
 WHOLE = {
-    "From Python": ["lw2g/api/__init__.py", "lw2g/api/learning.py"],
+    "From Python": ["lw2g/api/__init__.py", "lw2g/api/models.py", "lw2g/api/learning.py"],
     "What a plugin offers": [
         *(
             f"lw2g/interfaces/{name}.py"
@@ -114,6 +114,9 @@ BRIEF = {
         "lw2g/metrics.py",
     ],
     "Hypothesis strategies": ["lw2g/testing/strategies.py"],
+    "Further functions of the commands": [
+        f"lw2g/api/{name}.py" for name in ["doctor", "plugins", "teaching"]
+    ],
     "What the functions return": ["lw2g/api/results.py"],
     "A trained model": ["lw2g/models/model.py", "lw2g/models/answers.py"],
     "What a run would cost": ["lw2g/estimate/estimate.py"],

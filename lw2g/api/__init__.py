@@ -6,10 +6,10 @@ imports neither torch nor any plugin.
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lw2g.api.models import export, load
 from lw2g.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from lw2g.api.results import Report, RunRecord, Runs, SweepResult, Verification
     from lw2g.interfaces.component import Kind
     from lw2g.interfaces.tracker import Tracker
-    from lw2g.models.model import TrainedModel
     from lw2g.sweeps.store import Status
 
 __all__ = ["continue_run", "export", "fork", "load", "report", "resume", "run", "runs", "sweep", "verify"]
@@ -139,9 +138,10 @@ def resume(
         UnknownComponentError: An object that the run began with is missing in ``local``.
         Interrupted: Ctrl-C stopped the run, which can be resumed again.
     """
+    from lw2g.api.local import catalogue_of
     from lw2g.lifecycle import runner
 
-    catalogue = _catalogue(local, run, devices)
+    catalogue = catalogue_of(local, run, devices)
     receivers = [*_callbacks(trackers), *_listeners(progress)]
     return _record(runner.resume(Path(run), catalogue, receivers, devices=devices), run)
 
@@ -170,9 +170,10 @@ def continue_run(
         ConfigError: It has finished that many tasks, or its stream has fewer.
         Interrupted: Ctrl-C stopped the run, which can be resumed.
     """
+    from lw2g.api.local import catalogue_of
     from lw2g.lifecycle.continuing import proceed
 
-    catalogue = _catalogue(local, run, devices)
+    catalogue = catalogue_of(local, run, devices)
     receivers = [*_callbacks(trackers), *_listeners(progress)]
     return _record(proceed(Path(run), catalogue, receivers, tasks=tasks, devices=devices), run)
 
@@ -228,78 +229,6 @@ def fork(
         return _record(record, directory)
 
 
-def load(
-    run: str | Path,
-    *,
-    task: int | None = None,
-    device: str | None = None,
-    batch_size: int | None = None,
-    weights: str | Path | None = None,
-    local: Mapping[str, Any] | None = None,
-) -> TrainedModel:
-    """Open a saved run or an exported model: ``model(images)`` gives logits, ``model.predict(images)`` names.
-
-    It needs neither the run's data nor its benchmark, policy and constraints. Images are paths, a folder,
-    PIL images, arrays or tensors; the model's docstring says which.
-
-    Args:
-        run: The directory of the run or the export.
-        task: The finished task, counted from 1, whose checkpoint to open; None for the newest.
-        device: The device, such as ``"cuda:1"``; None for the run's own, or for an export a GPU if present.
-        batch_size: Images per forward, to which smaller batches are padded; None for the run's own.
-        weights: A file with the backbone's weights; None for their recorded source.
-        local: As for :func:`resume`.
-
-    Raises:
-        DataError: There is no such model, it is damaged, or its backbone is missing or a different one.
-        ConfigError: The device does not exist.
-    """
-    from lw2g.api.learning import learn
-    from lw2g.models.saved import open_model
-
-    file, catalogue = None if weights is None else Path(weights), _catalogue(local)
-    model = open_model(Path(run), catalogue, task, device=device, batch_size=batch_size, weights=file)
-    model.learner = partial(learn, run, device=device, weights=weights, local=local)
-    return model
-
-
-def export(
-    run: str | Path,
-    out: str | Path,
-    *,
-    task: int | None = None,
-    with_backbone: bool = False,
-    weights: str | Path | None = None,
-    learnable: bool = False,
-    local: Mapping[str, Any] | None = None,
-) -> int:
-    """Write a run's model into a new folder, from which :func:`load` opens it, and return its size in bytes.
-
-    The export predicts as the run does and needs neither the run nor its data. It contains no code: to open
-    it, install the baseline, the retrieval strategy and the backbone.
-
-    Args:
-        run: The run's directory.
-        out: The folder.
-        task: The finished task, counted from 1, whose model to export; None for the newest.
-        with_backbone: Whether to include the frozen weights; otherwise only their checksum.
-        weights: A file with the backbone's weights; None for their recorded source.
-        learnable: Whether to keep features of up to 20 training images a class, which check what
-            :func:`learn` does and tell unknown images; this reads the run's data.
-        local: As for :func:`resume`.
-
-    Raises:
-        DataError: There is no such run or task, or its data are gone.
-        ConfigError: The folder is in use, or the run has no model to export.
-    """
-    from lw2g.models.saved import export_run
-    from lw2g.updates.learning import export_learnable
-
-    file, catalogue = None if weights is None else Path(weights), _catalogue(local)
-    write = export_learnable if learnable else export_run
-    return write(Path(run), catalogue, Path(out), task, with_backbone=with_backbone, weights=file)
-
-
 def runs(directory: str | Path = "runs") -> Runs:
     """Return the runs in and below a directory, from their records alone, damaged ones included.
 
@@ -313,10 +242,13 @@ def runs(directory: str | Path = "runs") -> Runs:
 
 
 def verify(run: str | Path) -> Verification:
-    """Compare every file of a run with its checksum, and every metric with its recomputed value.
+    """Check the run, the runs of several seeds, or the pack of a store in the directory ``run``.
+
+    It compares every file with its checksum, and every matrix and metric with its value recomputed from the
+    stored predictions. It needs no torch.
 
     Args:
-        run: The directory of a run, of the runs of several seeds, or of a pack of a store.
+        run: The directory.
 
     Raises:
         DataError: There is none.
@@ -443,19 +375,6 @@ def sweep(
     chosen = merged_settings(read_executor(grid), given, executor_options or {})
     statuses = run_sweep(store, cells, load_executor(chosen, store.path), watch)
     return SweepResult(store.path, statuses)
-
-
-def _catalogue(local: Mapping[str, Any] | None, run: str | Path = "", devices: int | None = None) -> Any:
-    """Return all components and the objects of this program; refuse processes that would lack these."""
-    from lw2g.api.local import Locals
-
-    objects = Locals.of(local)
-    catalogue = objects.catalogue()
-    if local and run:
-        from lw2g.files.stored_run import resolved_of
-
-        objects.require_reach(resolved_of(Path(run), catalogue).config, devices)
-    return catalogue
 
 
 def _callbacks(trackers: Any) -> Sequence[Tracker]:

@@ -93,6 +93,17 @@ class TextHead(ClosedForm):
         for position, name in zip(task.classes, task.class_names, strict=True):
             self._names[position] = name
 
+    def require(self, task: TaskInfo) -> None:
+        """Look up the text of a task's classes.
+
+        Raises:
+            ConfigError: There is no file, or its vectors do not fit the features.
+            DataError: The file is none of text vectors, or lacks a class.
+        """
+        vectors = self._opened()
+        for name in task.class_names:
+            vectors.of_class(name)
+
     def expect(self, task: TaskInfo) -> None:
         """Read the text of a task's classes, before any image is looked at.
 
@@ -176,12 +187,20 @@ class TextHead(ClosedForm):
         """Put the vector of a class into the state, unless it is there."""
         if bool(self.text[position].any()):
             return
-        if self._vectors is None:
-            self._vectors = self._opened()
-        self.text[position] = self._vectors.of_class(self._names[position]).to(self.text)
+        vectors = self._opened()
+        if vectors.projection is not None:
+            self.projection.copy_(vectors.projection)
+        if vectors.logit_scale is not None:
+            self.scale.fill_(vectors.logit_scale)
+        self.text[position] = vectors.of_class(self._names[position]).to(self.text)
 
     def _opened(self) -> TextVectors:
-        """Read the file, and take over what belongs to no class."""
+        """Return what the file holds, read once, if it fits the features."""
+        if self._vectors is None:
+            self._vectors = self._read()
+        return self._vectors
+
+    def _read(self) -> TextVectors:
         if self._file is None:
             raise ConfigError(
                 f"{self._option}: the head 'text' has no file of text vectors",
@@ -203,8 +222,4 @@ class TextHead(ClosedForm):
                 f"{width}",
                 f"give a file whose 'projection' is [{dim}, {width}], the model's own",
             )
-        if read.projection is not None:
-            self.projection.copy_(read.projection)
-        if read.logit_scale is not None:
-            self.scale.fill_(read.logit_scale)
         return read

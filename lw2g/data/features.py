@@ -224,7 +224,6 @@ def _metadata(
     return {
         "format": FORMAT,
         "backbone": attrs.asdict(backbone.fingerprint),
-        "token": "cls",
         "norm": "after",
         "transform": numbers,
         "precision": config.run.precision,

@@ -122,6 +122,7 @@ def plugins(catalogue: Catalogue | None = None) -> Iterator[Finding]:
 
 def supplies(kind: Kind, catalogue: Catalogue | None = None) -> Iterator[Finding]:
     """Yield which backbones have their weights here, or which benchmarks their data, by default."""
+    from lw2g.interfaces.component import BenchmarkComponent
     from lw2g.interfaces.dataset import default_root
     from lw2g.registry.catalogue import load_catalogue
     from lw2g.registry.manager import Problem, attempt
@@ -132,7 +133,7 @@ def supplies(kind: Kind, catalogue: Catalogue | None = None) -> Iterator[Finding
         component: Any = entry.component
         if component.kind != kind:
             continue
-        published = getattr(component, "data", None)
+        published = component.data if isinstance(component, BenchmarkComponent) else None
         what = f"has the {kind} {component.name!r}, which fails"
         if published is not None:  # large: `lw2g data check` reads them
             # a data set without a folder of its own lies in files that only a run opens

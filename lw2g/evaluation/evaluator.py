@@ -85,6 +85,17 @@ class Evaluator:
         """Drop all cached features, so that the next evaluation recomputes everything."""
         self._features.forget()
 
+    def pass_over(self, predictor: Predictor) -> None:
+        """Note which features a task has moved, without an evaluation.
+
+        Args:
+            predictor: The model after that task.
+        """
+        chosen = predictor.retrieval is not None
+        if not chosen:
+            chosen = bool((predictor.all_members(1).sets != UNCHOSEN).any())
+        self._compare_own(predictor, chosen=chosen)
+
     @torch.no_grad()
     def evaluate(self, predictor: Predictor, reporter: Reporter) -> tuple[Predictions, list[float | None]]:
         """Predict every test sample of the seen tasks; unseen classes are never predicted.

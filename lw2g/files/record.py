@@ -165,7 +165,10 @@ class RunDirectory:
         path = self.path / prediction_name(task)
         checksum = sha256_of(path)
         if checksum is None:
-            raise DataError(f"no predictions at {str(path)!r}", f"the run has not finished task {task + 1}")
+            raise DataError(
+                f"no predictions at {str(path)!r}",
+                f"the run has not finished task {task + 1}, or nothing was measured after it (run.evaluate)",
+            )
         recorded = self.read_record()["files"] if (self.path / RECORD).exists() else {}
         if recorded.get(prediction_name(task), checksum) != checksum:
             raise DataError(

@@ -145,7 +145,9 @@ class ImageSet:
         fresh: dict[int, Tensor] = {}
         if made is not None:
             if self._kept is None:
-                self._kept = Kept(self.originals.room_for(made.images()[0]))
+                room = self.originals.room_for(made.images()[0])
+                # what lies on a disk is the host's: a room of another device holds all of them
+                self._kept = Kept(room, self.originals.disk if room.device.type == "cpu" else None)
             fresh = dict(zip(new, made.to(self._kept.room.device).images(), strict=True))
             self._kept.keep(fresh)
         kept = self._kept or Kept(Room(0))

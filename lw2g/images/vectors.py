@@ -129,8 +129,8 @@ def facts_of_all(streams: Sequence[TaskStream]) -> VectorFacts | None:
     return first
 
 
-def _made_by(facts: VectorFacts) -> tuple[int, str, str]:
-    return facts.dim, facts.model, facts.sha256
+def _made_by(facts: VectorFacts) -> tuple[int, str, str, str | None]:
+    return facts.dim, facts.model, facts.sha256, facts.pool
 
 
 # -- a user's own --------------------------------------------------------------------------------------------
@@ -221,11 +221,12 @@ def require_made_by(file: FeatureFile, known: BackboneFingerprint) -> None:
         DataError: It is of another one.
     """
     said = file.said("sha256")
-    if file.dim == known.dim and said in ("", known.sha256):
+    if file.dim == known.dim and said in ("", known.sha256) and file.pool in (None, known.pool):
         return
-    whose = f"{file.said('timm_name') or 'a backbone'} ({file.dim} numbers, weights {said[:12] or 'unknown'})"
+    name = file.said("timm_name") or "a backbone"
+    whose = f"{name} ({file.dim} numbers, weights {said[:12] or 'unknown'}, pooling {file.pool or 'unknown'})"
     raise DataError(
         f"{str(file.path)!r} holds features of {whose}, and the model knows those of {known.timm_name} "
-        f"({known.dim} numbers, weights {known.sha256[:12]})",
+        f"({known.dim} numbers, weights {known.sha256[:12]}, pooling {known.pool})",
         "store features of the same backbone: lw2g data features",
     )

@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
+from lw2g.interfaces.head import ClosedForm
 from lw2g.interfaces.phase import ComputePhase, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Pool, Routing
 from lw2g.interfaces.scope import SET, Scope
@@ -52,13 +53,13 @@ class Baseline(nn.Module, ABC):
             ``EACH`` or ``POOL`` of :mod:`lw2g.interfaces.scope`.
         learning_only: Names of the baseline's own buffers, parameters and modules that only learning reads,
             such as statistics for replay; an exported model leaves them out.
-        closed_form: The classifier in closed form that predicts (``lw2g.blocks.closed_form.ClosedForm``), to
-            whose sums new classes can be added; None where a trained head predicts.
+        closed_form: The classifier in closed form that predicts, to whose sums new classes can be added; None
+            where a trained head predicts.
         frozen_expert: What answers beside the head from un-prompted features, which the framework adds where
             the configuration asks for it; else None.
     """
 
-    closed_form: nn.Module | None
+    closed_form: ClosedForm | None
     frozen_expert: nn.Module | None
 
     scope: ClassVar[Scope] = SET

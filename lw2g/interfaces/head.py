@@ -80,6 +80,12 @@ class ClosedForm(nn.Module, ABC):
             self._targets[position] = target
         self._solved = None
 
+    def require(self, task: TaskInfo) -> None:
+        """Refuse a run in one line where something is missing for one of its tasks (by default nothing is).
+
+        It is asked for every task of the run before anything is written, and changes nothing.
+        """
+
     def expect(self, task: TaskInfo) -> None:
         """Prepare for a task that is about to be learned, before any of its images is looked at.
 

@@ -127,8 +127,9 @@ def fork(
             "same_predictions": same,
             "origin": ledger.origin,
         }
-        for earlier in range(task + 1):
-            files.write_predictions(earlier, old.read_predictions(earlier))
+        for earlier, checksum in enumerate(ledger.predictions):
+            if checksum is not None:
+                files.write_predictions(earlier, old.read_predictions(earlier))
         for source, ids in enumerate(session.sample_lists):
             files.write_samples(ids, source)
             if source:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate, compress
 from typing import Any
 
@@ -42,7 +42,8 @@ class _Written:
     """The results of evaluated tasks as lines of the record; each line is formatted once."""
 
     def __init__(self, ledger: Ledger) -> None:
-        self.accuracy, self.retrieval = GrowingMatrix(), GrowingMatrix()
+        self.accuracy = GrowingMatrix()
+        self.retrieval = GrowingMatrix()
         self.decisions: list[str] = []
         self.drift: list[str] = []
         self.take_up(ledger)
@@ -51,17 +52,18 @@ class _Written:
         """Add the ledger's new entries."""
         for task in range(len(self.drift), len(ledger.drift)):
             self.accuracy.add(ledger.accuracy[task])
-            if ledger.retrieval:
-                self.retrieval.add(ledger.retrieval[task])
             self.decisions.append(json.dumps(ledger.decisions[task], allow_nan=False))
             self.drift.append(json.dumps(ledger.drift[task], allow_nan=False))
+        for column in ledger.retrieval[len(self.retrieval.lines) :]:
+            self.retrieval.add(column)
 
 
 @attrs.define(kw_only=True)
 class Ledger:
     """Mutable state of a run that is not a tensor; JSON-able throughout.
 
-    Lists have an entry per task and only grow, so that a checkpoint stores their new entries alone.
+    Lists have an entry per task and only grow, so that a checkpoint stores their new entries alone. A task
+    without an evaluation (``run.evaluate``) has nulls there, or an empty entry.
 
     Attributes:
         tasks: Each task that has begun, as in a model's manifest.
@@ -80,7 +82,7 @@ class Ledger:
         stale: Per evaluation and old task, whether features of its own images may have changed since its end:
             then statistics of its classes describe features that no image has any more.
         decisions: The record's entries.
-        predictions: SHA-256 of each evaluation's file.
+        predictions: SHA-256 of each evaluation's file; None for a task without one.
         files: SHA-256 of the files written once.
         seconds: Clocks by part.
         images: Training images stepped on so far.
@@ -101,7 +103,7 @@ class Ledger:
     drift: list[list[float | None]] = attrs.field(factory=list)
     stale: list[list[bool]] = attrs.field(factory=list)
     decisions: list[dict[str, Any]] = attrs.field(factory=list)
-    predictions: list[str] = attrs.field(factory=list)
+    predictions: list[str | None] = attrs.field(factory=list)
     files: dict[str, str] = attrs.field(factory=dict)
     seconds: dict[str, float] = attrs.field(factory=dict)
     images: int = 0
@@ -122,8 +124,8 @@ class Ledger:
             "candidates": [candidate.as_mapping() for candidate in evidence.candidates if _tells(candidate)],
             "decision": type(decision).__name__.lower(),
             "set": set_id,
-            "margin": getattr(policy, "margin", 0.0),
-            "burden": getattr(policy, "burden", None),
+            "margin": policy.margin,
+            "burden": policy.burden,
             "confidence": decision.confidence,
             "limits": _limits(policy, evidence),
             "ranks_after": {},
@@ -168,6 +170,8 @@ class Ledger:
         self.accuracy.append(accuracies)
         if retrievals is not None:
             retrievals = _of_all(infos, retrievals)
+            # that sets are chosen is known since the first evaluation only
+            self.retrieval += _unmeasured(range(len(self.retrieval), len(infos) - 1))
             self.retrieval.append(retrievals)
             ranks = range(1, 1 + min(len(set(self.task_to_set)), _CHOICES))
             covered = [predictions.coverage(sets) or [] for sets in ranks]
@@ -175,9 +179,7 @@ class Ledger:
             self.coverage.append([sum(shares) / len(shares) for shares in known])
         self.right.append(right_by_class(predictions.true, predictions.predicted, classes))
         self.drift.append(drift)
-        before = [*self.stale[-1], False] if self.stale else []
-        moved = session.evaluator.moved
-        self.stale.append([old or now for old, now in zip(before, moved, strict=True)])
+        self._note_moved(session.evaluator.moved)
         self._written.take_up(self)
         inputs = inputs_of(
             {field.name: getattr(predictions, field.name) for field in attrs.fields(Predictions)},
@@ -193,14 +195,36 @@ class Ledger:
         self.definitions |= describe_metrics(session.metrics)
         return accuracies, retrievals
 
+    def pass_over(self, session: Session) -> None:
+        """Note a task that no evaluation follows."""
+        task = len(self.accuracy)
+        self.accuracy += _unmeasured([task])
+        if self.retrieval:
+            self.retrieval += _unmeasured([task])
+        self.right.append([])
+        self.predictions.append(None)
+        self.drift.append([None] * task)
+        self._note_moved(session.evaluator.moved)
+        self._written.take_up(self)
+        self.metrics.append({entry.component.name: None for entry in session.metrics})
+        self.definitions |= describe_metrics(session.metrics)
+
+    def _note_moved(self, moved: Sequence[bool]) -> None:
+        """Note for which tasks the features of their own images may have changed since their end."""
+        before = [*self.stale[-1], False] if self.stale else []
+        self.stale.append([old or now for old, now in zip(before, moved, strict=True)])
+
     def as_mapping(self) -> dict[str, Any]:
         """Return the fields by name, as they are."""
         return {field.name: getattr(self, field.name) for field in attrs.fields(Ledger) if field.init}
 
     def checksums(self) -> dict[str, str]:
         """Return the checksum of every file of the run by its name."""
-        predictions = {prediction_name(task): checksum for task, checksum in enumerate(self.predictions)}
-        return {**self.files, **predictions}
+        checksums = dict(self.files)
+        for task, checksum in enumerate(self.predictions):
+            if checksum is not None:
+                checksums[prediction_name(task)] = checksum
+        return checksums
 
     def tables(self) -> dict[str, Lines | None]:
         """Return the record's entries on tasks and evaluations, as lines that are formatted once."""
@@ -218,6 +242,11 @@ class Ledger:
 def _of_all(infos: Sequence[TaskInfo], values: list[float | None]) -> list[float | None]:
     """Return values by task with None for the last tasks, if these have no test images."""
     return values + [None] * (len(infos) - len(values))
+
+
+def _unmeasured(tasks: Iterable[int]) -> list[list[float | None]]:
+    """Return the columns of a matrix after tasks (from 0) that no evaluation followed."""
+    return [[None] * (task + 1) for task in tasks]
 
 
 def _limits(policy: GrowthPolicy, evidence: Evidence) -> dict[str, dict[str, float]]:

@@ -37,6 +37,8 @@ def remake_predictions(run: StoredRun, catalogue: Catalogue) -> list[str]:
         return messages
     for task, checksum in enumerate(run.checkpoint.ledger["predictions"]):
         name = prediction_name(task)
+        if checksum is None:  # no evaluation followed
+            continue
         if sha256_of(run.files.path / name) == checksum:
             continue
         made = predicted(reopen(run.files.path, catalogue, task), task)

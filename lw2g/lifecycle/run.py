@@ -15,12 +15,14 @@ import torch
 from lw2g.base import ranks
 from lw2g.base.boundary import Frozen
 from lw2g.base.progress import Interrupted, Reporter, StopRequest
+from lw2g.config.model import is_evaluated
 from lw2g.config.resolve import Resolved
 from lw2g.config.toml import dump_resolved, to_mapping
 from lw2g.errors import DataError
 from lw2g.files.checkpoint import Checkpoint, CheckpointStore
 from lw2g.files.record import RunDirectory, samples_name
 from lw2g.files.sealed import sha256_of
+from lw2g.images.pixels import Disk
 from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.growth import Decision, Evidence
 from lw2g.interfaces.phase import Phase, TrainingPhase
@@ -62,6 +64,8 @@ class Run(Observer):
         # the directory holds the configuration that runs: the session has settled the precision
         self.resolved = attrs.evolve(resolved, config=session.config)
         self._session, self._files = session, files
+        if on_disk := session.config.run.image_disk * 2**20:
+            session.evaluator.images.originals.disk = Disk(files.path, on_disk)
         self._store, self._stop = store, stop or StopRequest()
         self._others = others or ranks.Ranks(1)
         self._sizes = [len(task.train) for task in session.stream.tasks]
@@ -111,7 +115,12 @@ class Run(Observer):
         self._learn_from(position)
 
     def write_down(self) -> None:
-        """Write configuration and goal before anything else: a run that is killed now can be resumed."""
+        """Write configuration and goal before anything else: a run that is killed now can be resumed.
+
+        Raises:
+            Lw2gError: Something is missing for a task up to the goal; nothing is written then.
+        """
+        self._session.require_prepared(self._goal)
         self._files.write_goal(None if self._goal == len(self._sizes) else self._goal)
         self._files.write_config(dump_resolved(self.resolved))
 
@@ -165,7 +174,12 @@ class Run(Observer):
         session = self._session
         self._learner = Learner(session, index, self)
         context = self._learner.learn(position)
-        self._evaluate(index)
+        if is_evaluated(index, self._goal - 1, self.resolved.config.run.evaluate):
+            self._evaluate(index)
+        else:
+            session.pass_over(index)
+            self._note_beside(index)
+            self._ledger.pass_over(session)
         self._frozen.require_same(session.backbone, f"during task {index + 1}")
         ranks.require_agreement(session.learned(context.set_id), f"after task {index + 1}")
         # The record first: a checkpoint of a finished task then always has its record beside it.
@@ -224,10 +238,7 @@ class Run(Observer):
         self._store.wait()  # the files of a task lie beside the checkpoint of the task before
         if not ranks.number():
             self._ledger.predictions.append(self._files.write_predictions(index, predictions))
-        if self.resolved.config.run.next_domain:
-            self._ledger.ahead.append(self._session.evaluate_next(index, self.reporter))
-        for line in self._session.baseline.warnings(self._session.info(index)):
-            self.reporter.warn(line)
+        self._note_beside(index)
         accuracies, retrievals = self._ledger.evaluate(self._session, predictions, drift, self.reporter.warn)
         self.reporter.send(
             TaskEvaluated(
@@ -237,6 +248,13 @@ class Run(Observer):
                 metrics=self._ledger.metrics[-1],
             )
         )
+
+    def _note_beside(self, index: int) -> None:
+        """Note what is asked for after every task, with an evaluation or without."""
+        if self.resolved.config.run.next_domain:
+            self._ledger.ahead.append(self._session.evaluate_next(index, self.reporter))
+        for line in self._session.baseline.warnings(self._session.info(index)):
+            self.reporter.warn(line)
 
     # -- writing down and going on -----------------------------------------------------------------------
 

@@ -270,7 +270,8 @@ class TrainedModel(nn.Module):
 
     def _scores(self, features: Tensor) -> list[float]:
         """Return how known images with these features are."""
-        head: Any = self.baseline.closed_form
+        head = self.baseline.closed_form
+        assert head is not None
         gaussians = moments_of(head, self._history[-1].seen)
         assert gaussians is not None
         scores: list[float] = gaussians.scores(head.lifted(features.double())).tolist()

@@ -29,7 +29,12 @@ OF_THE_MACHINE = {
     "benchmark.title",
     "backbone.weights",
     "backbone.sha256",
-    *(f"run.{name}" for name in ("device", "workers", "evaluation_batch", "image_memory", "graph")),
+    "run.device",
+    "run.workers",
+    "run.evaluation_batch",
+    "run.image_memory",
+    "run.image_disk",
+    "run.graph",
 }
 """Options that change no number, or that fingerprints cover."""
 
@@ -43,15 +48,18 @@ class Given:
         tuned_on: What was tuned, and on which images, in the submitter's words.
         protocol: The protocol's id in the store, with its version.
         badges: The badges that all runs of the submitter's row have.
+        plugin: Where the method's plugin lies, ``URL@COMMIT``, if it is on no package index.
     """
 
     who: str
     tuned_on: str
     protocol: str
     badges: tuple[str, ...]
+    plugin: str = ""
 
     def __str__(self) -> str:
-        return f"given by {self.who}: {', '.join(self.badges)}; {self.protocol}"
+        plugin = f"; plugin {self.plugin}" if self.plugin else ""
+        return f"given by {self.who}: {', '.join(self.badges)}; {self.protocol}{plugin}"
 
 
 @attrs.frozen(kw_only=True)

@@ -62,24 +62,27 @@ class Streamed:
 
 
 def matrices(
-    evaluations: Sequence[Columns], task_to_set: Sequence[int], streamed: Streamed
+    evaluations: Sequence[Columns | None], task_to_set: Sequence[int], streamed: Streamed
 ) -> tuple[Floats, Floats | None]:
     """Return accuracy and retrieval accuracy of task i after task t in percent.
 
     Args:
-        evaluations: Predictions after each task.
+        evaluations: Predictions after each task, None where nothing was measured.
         task_to_set: The set that holds each task.
         streamed: What the tasks are of.
 
     Returns:
-        Two ``[T, T]`` matrices, NaN for i > t and without test images; the second is None where no set was
-        chosen.
+        Two ``[T, T]`` matrices, NaN for i > t, without test images and where nothing was measured; the second
+        is None where no set was chosen.
     """
     tasks = len(evaluations)
-    accuracy, retrieval = np.full((tasks, tasks), np.nan), np.full((tasks, tasks), np.nan)
+    accuracy = np.full((tasks, tasks), np.nan)
+    retrieval = np.full((tasks, tasks), np.nan)
     for task in streamed.tested:
         for after in range(task, tasks):
             columns = evaluations[after]
+            if columns is None:
+                continue
             rows = np.flatnonzero(columns["task"] == task)
             true, predicted, sets = (columns[name][rows] for name in ("true", "predicted", "set"))
             accuracy[task, after] = 100 * np.mean(predicted == true)
@@ -89,44 +92,69 @@ def matrices(
             }
             pairs = zip(true.tolist(), sets.tolist(), strict=True)
             retrieval[task, after] = 100 * np.mean([chosen in held[own] for own, chosen in pairs])
-    chosen = all((columns["set"] >= 0).all() for columns in evaluations)
+    chosen = all((columns["set"] >= 0).all() for columns in evaluations if columns is not None)
     return accuracy, retrieval if chosen else None
 
 
 def metrics(
-    evaluations: Sequence[Columns], task_to_set: Sequence[int], streamed: Streamed, *, sets: bool
+    evaluations: Sequence[Columns | None], task_to_set: Sequence[int], streamed: Streamed, *, sets: bool
 ) -> dict[str, Any]:
     """Return every metric of a record by its name there.
 
+    What is a mean or a maximum over all evaluations is None where one of them was not made.
+
     Args:
-        evaluations: Predictions after each task.
+        evaluations: Predictions after each task, None where nothing was measured; not for the last one.
         task_to_set: The set that holds each task.
         streamed: What the tasks are of.
         sets: Whether the sets hold parameters at all; otherwise their number means nothing.
     """
     accuracy, retrieval = matrices(evaluations, task_to_set, streamed)
-    last, tested = evaluations[-1], np.array([task in streamed.tested for task in range(len(accuracy))])
-    old = accuracy[:-1][tested[:-1]]
-    final, learned = accuracy[tested, -1], np.diag(accuracy)[:-1][tested[:-1]]
-    forgets = len(old) > 0
+    last = evaluations[-1]
+    if last is None:
+        raise ValueError("expected an evaluation after the last task")
+    tested = np.array([task in streamed.tested for task in range(len(accuracy))])
+    final = accuracy[tested, -1]
+    chooses = retrieval is not None
     return {
         "faa": np.mean(final),
         "faa_samples": 100 * np.mean(last["predicted"] == last["true"]),
-        "caa": np.mean([np.nanmean(column) for column in accuracy.T]),
-        "caa_samples": 100 * np.mean([np.mean(one["predicted"] == one["true"]) for one in evaluations]),
         "faa_classes": np.mean(list(_by_class(last).values())),
         "faa_domains": _by_domain(last, streamed) if any(streamed.domains) else None,
-        "ffm": np.mean(np.nanmax(old[:, :-1], axis=1) - old[:, -1]) if forgets else None,
-        "ffm_code": np.mean(np.nanmax(old, axis=1) - old[:, -1]) if forgets else None,
-        "ffm_absent": _absent(evaluations, streamed),
-        "bwt": np.mean(old[:, -1] - learned) if forgets else None,
-        "pra": None if retrieval is None else np.mean(retrieval[tested, -1]),
+        **_of_the_course(accuracy, evaluations, tested, streamed),
+        "pra": np.mean(retrieval[tested, -1]) if retrieval is not None else None,
         "task_accuracy": 100 * _of_own_task(last, streamed),
         **{f"faa_{name}": _of_column(last, name) for name in ("hard", "told", "within")},
-        "coverage_3": None if retrieval is None else 100 * _coverage(last, 3),
+        "coverage_3": 100 * _coverage(last, 3) if chooses else None,
         "ssp": len(set(task_to_set)) if sets else None,
-        "chance_pra": _chance(last, task_to_set, streamed) if sets and retrieval is not None else None,
+        "chance_pra": _chance(last, task_to_set, streamed) if sets and chooses else None,
     }
+
+
+_COURSE = ("caa", "caa_samples", "ffm", "ffm_code", "ffm_absent", "bwt")
+
+
+def _of_the_course(
+    accuracy: Floats,
+    evaluations: Sequence[Columns | None],
+    tested: npt.NDArray[np.bool_],
+    streamed: Streamed,
+) -> dict[str, Any]:
+    """Return the metrics of all evaluations together; None for each if one was not made."""
+    made = [columns for columns in evaluations if columns is not None]
+    if len(made) < len(evaluations):
+        return dict.fromkeys(_COURSE)
+    values: dict[str, Any] = dict.fromkeys(_COURSE)
+    values["caa"] = np.mean([np.nanmean(column) for column in accuracy.T])
+    values["caa_samples"] = 100 * np.mean([np.mean(one["predicted"] == one["true"]) for one in made])
+    values["ffm_absent"] = _absent(made, streamed)
+    old = accuracy[:-1][tested[:-1]]
+    if len(old):
+        learned = np.diag(accuracy)[:-1][tested[:-1]]
+        values["ffm"] = np.mean(np.nanmax(old[:, :-1], axis=1) - old[:, -1])
+        values["ffm_code"] = np.mean(np.nanmax(old, axis=1) - old[:, -1])
+        values["bwt"] = np.mean(old[:, -1] - learned)
+    return values
 
 
 def _by_class(columns: Columns) -> dict[int, float]:

@@ -88,21 +88,32 @@ def consistent(task: int, evaluations: Sequence[Columns], record: Any) -> Verdic
 
 
 def recomputed(
-    record: Mapping[str, Any], evaluations: Sequence[Columns], catalogue: Catalogue | None
+    record: Mapping[str, Any], evaluations: Sequence[Columns | None], catalogue: Catalogue | None
 ) -> Iterator[Verdict]:
-    """Yield for every matrix and metric of a record whether it follows from the predictions."""
+    """Yield for every matrix and metric of a record whether it follows from the predictions.
+
+    Args:
+        record: The record.
+        evaluations: The predictions after each task, None where nothing was measured.
+        catalogue: Has the metrics of plugins.
+    """
     held = record["task_to_set"][: len(evaluations)]
     streamed = Streamed.of(record, len(evaluations))
     accuracy, retrieval = matrices(evaluations, held, streamed)
     yield _matrix("accuracy_matrix", record["accuracy_matrix"], accuracy)
     if retrieval is not None or record["retrieval_matrix"] is not None:
         yield _matrix("retrieval_matrix", record["retrieval_matrix"], retrieval)
+    last = evaluations[-1]
+    if last is None:  # metrics are of the last task
+        for name, written in record["metrics"].items():
+            yield _value(f"metrics.{name}", written, None)
+        return
     sets = record["storage"].get("prompt_vectors", 0) > 0
     values = metrics(evaluations, held, streamed, sets=sets)
     planted = record["planted_groups"]
     classes = streamed.classes
     inputs = inputs_of(
-        evaluations[-1],
+        last,
         accuracy,
         retrieval,
         held if sets else None,
@@ -110,7 +121,9 @@ def recomputed(
         classes=classes,
         domains=streamed.domains,
         right=[
-            right_by_class(columns["true"], columns["predicted"], classes[: after + 1])
+            []
+            if columns is None
+            else right_by_class(columns["true"], columns["predicted"], classes[: after + 1])
             for after, columns in enumerate(evaluations)
         ],
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import attrs
 import numpy as np
 
 from lw2g.config.directory import EXPERIMENT, GOAL, RECORD, SEEDS, SUMMARY, require_run
+from lw2g.config.model import is_evaluated
 from lw2g.errors import DataError
 from lw2g.files.checkpoint import CheckpointStore
 from lw2g.files.contents import (
@@ -37,6 +39,7 @@ from lw2g.results.verdicts import (
 __all__ = ["verify"]
 
 _FIRST = ("config.toml", "samples.json")
+_PREDICTIONS = re.compile(r"predictions/task-(\d{3,6})\.safetensors")
 
 
 def verify(
@@ -80,20 +83,23 @@ def _run(files: RunDirectory, catalogue: Catalogue | None, needs_checkpoints: bo
     texts = [compare_checksum(files.path, name, sums.get(name)) for name in _FIRST]
     texts += [compare_checksum(files.path, name, sums[name]) for name in named if name not in _FIRST]
     yield from texts
-    evaluations: list[Columns] = []
-    for task in range(sum(name.startswith("predictions/") for name in sums)):
+    evaluations: dict[int, Columns] = {}
+    whole = True
+    for task in _evaluated(sums, record):
         name = prediction_name(task)
         finding = compare_checksum(files.path, name, sums.get(name))
         if finding.holds:
-            evaluations.append(read_columns(files.path / name))
-            finding = consistent(task, evaluations, record)
-            if not finding.holds:
-                evaluations.pop()
+            columns = read_columns(files.path / name)
+            finding = consistent(task, [*evaluations.values(), columns], record)
+            if finding.holds:
+                evaluations[task] = columns
+        whole = whole and finding.holds is True
         yield finding
-    if isinstance(record, dict) and len(evaluations) == len(record["accuracy_matrix"]):
-        yield from recomputed(record, evaluations, catalogue)
+    if isinstance(record, dict) and whole:
+        done = len(record["accuracy_matrix"])
+        yield from recomputed(record, [evaluations.get(task) for task in range(done)], catalogue)
         if all(finding.holds for finding in texts) and evaluations:
-            yield _samples(files.read_samples(named), evaluations)
+            yield _samples(files.read_samples(named), list(evaluations.values()))
     elif isinstance(record, dict):
         text = "not recomputed: predictions are damaged"
         yield Verdict(what=f"{RECORD}: metrics", holds=False, text=text)
@@ -102,6 +108,24 @@ def _run(files: RunDirectory, catalogue: Catalogue | None, needs_checkpoints: bo
         yield from rehashed(record)
         if needs_checkpoints:
             yield from _unsaved(files)
+
+
+def _evaluated(sums: Mapping[str, str], record: object) -> list[int]:
+    """Return the tasks (from 0) that predictions should be of.
+
+    They are those whose predictions something tells the checksum of, and those that the record has numbers of
+    or, by its configuration, should have them.
+    """
+    tasks = {int(found[1]) for name in sums if (found := _PREDICTIONS.fullmatch(name))}
+    if isinstance(record, dict):
+        matrix = record["accuracy_matrix"]
+        evaluate = record["config"]["run"].get("evaluate", "every task")  # an older lw2g has no such option
+        last = (record.get("tasks") or len(matrix)) - 1
+        for task in range(len(matrix)):
+            is_measured = any(row[task] is not None for row in matrix)
+            if is_measured or is_evaluated(task, last, evaluate):
+                tasks.add(task)
+    return sorted(tasks)
 
 
 def _samples(ids: Sequence[str], evaluations: Sequence[Columns]) -> Verdict:
@@ -116,9 +140,9 @@ def _checkpoints(files: RunDirectory, recorded: Mapping[str, str]) -> tuple[list
     sums: dict[str, str] = {}
     for name, task, complaint, ledger in CheckpointStore(files.checkpoints).examine():
         tells = dict(ledger.get("files", {}))
-        tells |= {
-            prediction_name(at): checksum for at, checksum in enumerate(ledger.get("predictions", ()), task)
-        }
+        for at, checksum in enumerate(ledger.get("predictions", ()), task):
+            if checksum is not None:  # an evaluation followed
+                tells[prediction_name(at)] = checksum
         others = [other for other, checksum in tells.items() if recorded.get(other, checksum) != checksum]
         if complaint is None and others:
             complaint = f"tells another checksum of {', '.join(others)} than {RECORD}"

@@ -95,7 +95,8 @@ def _common(store: Path, packs: Sequence[Pack]) -> tuple[tuple[str, ...], list[s
 
 def _reported(pack: Pack, protocol: str, badges: tuple[str, ...]) -> ReportedRun:
     who, tuned = (str(pack.submission[key]) for key in ("who", "tuned_on"))
-    given = Given(who=who[:_LONGEST], tuned_on=tuned, protocol=protocol, badges=badges)
+    plugin = str(pack.submission.get("plugin", ""))
+    given = Given(who=who[:_LONGEST], tuned_on=tuned, protocol=protocol, badges=badges, plugin=plugin)
     return ReportedRun(
         path=pack.path, state="finished", config=pack.record["config"], record=pack.record, given=given
     )

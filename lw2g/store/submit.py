@@ -106,6 +106,11 @@ def _require_fit(run: Path, record: Mapping[str, Any], catalogue: Catalogue) -> 
     done = len(record["accuracy_matrix"])
     if done != record.get("tasks"):
         raise DataError(f"the run has finished {done} of {record.get('tasks')} tasks", f"lw2g resume {run}")
+    if record["config"]["run"].get("evaluate", "every task") != "every task":
+        raise DataError(
+            "nothing was measured after some tasks (run.evaluate), and a pack holds every evaluation",
+            f"run it with --set 'run.evaluate=every task': lw2g run {run}/{CONFIG} --out NEW",
+        )
     if record.get("origin") is not None:
         raise DataError(
             "the run is a fork of another one", f"run its whole configuration: lw2g run {run}/{CONFIG}"

@@ -76,7 +76,7 @@ def _rehearsed(catalogue: Catalogue, benchmark: Settings, settings: Settings) ->
     }
     stream = settings.get("benchmark.stream")
     component = catalogue.get("benchmark", benchmark["benchmark.name"])
-    if stream is not None and getattr(component, "embedded", False):
+    if stream is not None and component.embedded:
         benchmark = {**benchmark, "benchmark.stream": stream}
     # a protocol's authors never ran the embedded benchmark
     kept |= {**benchmark, "backbone.name": DEFAULT_BACKBONE, "run.protocol": LIKE_FOR_LIKE}

@@ -110,6 +110,4 @@ def _answer(session: Session, context: TaskContext, batch: Batch, *, heard: bool
 
 def _predict(session: Session, context: TaskContext, batch: Batch) -> None:
     features = session.baseline.features(batch, context.pool.force(context.set_id))
-    if session.baseline.scope.each:
-        features = features[:, None].expand(-1, session.passes(len(context.pool)), -1)
-    session.baseline.logits(features)
+    session.baseline.logits(session.baseline.scope.repeated(features, session.passes(len(context.pool))))

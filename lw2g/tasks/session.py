@@ -162,7 +162,7 @@ class Session(ModelParts):
         """Return the number of forwards per image where there are that many sets."""
         if self.mixer is not None:
             return self.mixer.passes(sets)
-        return sets + len(self.baseline.beside()) if self.baseline.scope.each else 1
+        return self.baseline.scope.forwards(sets, len(self.baseline.beside()))
 
     def learning(self, set_id: int) -> list[nn.Module]:
         """Return the modules that a task trains: the baseline, its set, the retrieval strategy."""
@@ -287,6 +287,10 @@ class Session(ModelParts):
         """Return predictions and drift over the test samples of all tasks up to the last learned one."""
         return self.evaluator.evaluate(Predictor.of(self, index), reporter)
 
+    def pass_over(self, index: int) -> None:
+        """Go on after a task without an evaluation (``run.evaluate``)."""
+        self.evaluator.pass_over(Predictor.of(self, index))
+
     def evaluate_next(self, index: int, reporter: Reporter) -> float | None:
         """Return the accuracy in percent on the test images of the task after one, before it is learned.
 
@@ -338,6 +342,17 @@ class Session(ModelParts):
         if isinstance(self.policy, Planned):
             self.policy.require_tasks(goal)
         return goal
+
+    def require_prepared(self, tasks: int) -> None:
+        """Refuse where a head in closed form lacks something for one of the first tasks.
+
+        Raises:
+            Lw2gError: It does.
+        """
+        for module in self.baseline.modules():
+            if isinstance(module, ClosedForm):
+                for info in self.infos[:tasks]:
+                    module.require(info)
 
     def generator(self, index: int) -> np.random.Generator:
         """Return the policy's generator for one task."""

@@ -121,7 +121,7 @@ class TaskTraining:
             phases = phases[: max(hosts, default=-1) + 1]
         protect_at = max(min(hosts, default=len(phases)), start.phase)
         self._observer.planned(context, list(hosts.values()))
-        reporter.plan({phase.name: getattr(phase, "epochs", 0) for _, phase in phases})
+        reporter.plan({phase.name: phase.epochs for _, phase in phases})
         for number, (owner, phase) in enumerate(phases):
             if number < start.phase:
                 continue

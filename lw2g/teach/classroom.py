@@ -13,7 +13,6 @@ from typing import Any, Protocol
 
 import attrs
 
-from lw2g.blocks.closed_form import ClosedForm
 from lw2g.errors import ConfigError, DataError, Lw2gError, shown
 from lw2g.inputs.image_files import EXTENSIONS
 from lw2g.models.expert import expert_of
@@ -99,7 +98,7 @@ class Classroom:
         self._directory, self._catalogue, self._options = directory, catalogue, options
         read_saved(directory)
         model = open_model(directory, catalogue, **options)
-        if not isinstance(model.baseline.closed_form, ClosedForm):
+        if model.baseline.closed_form is None:
             raise ConfigError("the model's head is trained and cannot learn", "lw2g start makes one that can")
         self._step, self._forward, self._writing = Lock(), Lock(), Lock()
         self._received = TemporaryDirectory(prefix="lw2g-", ignore_cleanup_errors=True)
@@ -224,7 +223,8 @@ class Classroom:
         """Go on with another model."""
         saved = read_saved(directory)
         manifest, names = saved.manifest, names_of(saved.manifest)
-        head: Any = model.baseline.closed_form
+        head = model.baseline.closed_form
+        assert head is not None  # as the first model's, which all others come from
         images = [0] * len(names)
         for info in manifest.infos:
             for position, target in zip(info.classes, info.targets, strict=True):

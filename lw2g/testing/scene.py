@@ -117,7 +117,7 @@ class Scene:
     def as_answers(self, features: Tensor) -> Tensor:
         """Return features ``[B, F]`` as :meth:`Baseline.logits` takes them, the same ones under every set."""
         members = len(self.pool) + len(self.baseline.beside())
-        return features[:, None].expand(-1, members, -1) if self.baseline.scope.each else features
+        return self.baseline.scope.repeated(features, members)
 
 
 def scene(subject: Subject, *, fresh: bool = False) -> Scene:

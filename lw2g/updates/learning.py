@@ -23,7 +23,6 @@ from torch import Tensor
 
 from lw2g import __version__
 from lw2g.base.boundary import guarded
-from lw2g.blocks.closed_form import ClosedForm
 from lw2g.config.directory import WEIGHTS
 from lw2g.config.resolve import resolve
 from lw2g.config.structure import read_plain
@@ -280,7 +279,14 @@ def unlearn(
 ) -> tuple[TrainedModel, dict[str, Any]]:
     """Take a class or the last step back, as :func:`lw2g.unlearn` says, and write the result."""
     saved = read_saved(directory)
-    less = without_step(saved) if name is None else without_class(saved, name)
+
+    def has_own_rows() -> bool:
+        config = saved.manifest.config(catalogue, device=device, batch_size=None, weights=weights)
+        baseline = filled(saved.manifest, saved.tensors, config, catalogue).baseline
+        head = baseline.closed_form
+        return head is not None and head.class_rows and expert_of(baseline) is None
+
+    less = without_step(saved) if name is None else without_class(saved, name, has_own_rows)
     if not less.manifest.tasks:
         raise ConfigError("the model would know no class any more", "remove its folder instead")
     config = less.manifest.config(catalogue, device=device, batch_size=None, weights=weights)
@@ -319,11 +325,11 @@ def solved_of(parts: ModelParts) -> Solved:
     """
     head = parts.baseline.closed_form
     reason = ""
-    if not isinstance(head, ClosedForm):
+    if head is None:
         reason = f"the head of {parts.names[0]} is trained"
     elif parts.retrieval is not None or parts.mixer is not None or parts.baseline.scope.each:
         reason = f"{parts.names[0]} chooses among sets"
-    if not isinstance(head, ClosedForm) or reason:
+    if head is None or reason:
         raise ConfigError(
             f"{reason}, so that new classes cannot be added to sums",
             "use a baseline without sets that are chosen, with baseline.head=lda, or lw2g start",

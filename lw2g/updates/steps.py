@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import attrs
@@ -26,9 +26,6 @@ __all__ = [
     "without_class",
     "without_step",
 ]
-
-_ROWS = ({"count", "total"}, {"count", "mean", "scatter", "length"})
-"""Sums of the heads that share nothing between classes (cosine, mahalanobis); each has a row a class."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -172,8 +169,14 @@ def without_step(saved: Saved) -> Saved:
     return _less(saved, set(saved.manifest.infos[-1].classes), undone=True)
 
 
-def without_class(saved: Saved, name: str) -> Saved:
+def without_class(saved: Saved, name: str, has_own_rows: Callable[[], bool]) -> Saved:
     """Return the model without a class.
+
+    Args:
+        saved: The model.
+        name: The class.
+        has_own_rows: Returns whether the head has sums of each class apart, and nothing else keeps any. It is
+            asked only if the class was learned before the first step.
 
     Raises:
         DataError: There is no such class.
@@ -195,18 +198,16 @@ def without_class(saved: Saved, name: str) -> Saved:
     base = sorted(position for position in gone if position < base_classes(saved))
     if not base:
         return _less(saved, gone)
-    state, prefix = _base_state(saved), "baseline/closed_form."
-    sums = {key.removeprefix(prefix) for key in state if key.startswith(prefix)}
-    expert = any(key.startswith("baseline/frozen_expert.") for key in state)
-    if expert or sums not in _ROWS:
+    if not has_own_rows():
         raise ConfigError(
             f"class {name!r} was learned before the export, in sums that it shares with other classes",
             "only heads cosine and mahalanobis, without an expert, can unlearn it; lw2g start keeps what lda "
             "needs",
         )
+    state = _base_state(saved)
     rows = torch.tensor([row for row in range(saved.learning.num_classes) if row not in base])
     for key, value in state.items():
-        if key.startswith(prefix) or key in ("baseline/head.weight", "baseline/head.bias"):
+        if key.startswith("baseline/closed_form.") or key in ("baseline/head.weight", "baseline/head.bias"):
             # scatters are there for the classes so far, the others for all of the stream
             state[key] = value[rows[rows < len(value)]]
     learned = dict(saved.learned) | {

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from lw2g.blocks.ridge import Ridge
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext, derive_seed
 from lw2g.interfaces.phase import Phase
 from lw2g.interfaces.pool import Routing
-from lw2g_single_set.controls import FrozenFeatures
+from lw2g.interfaces.scope import BACKBONE
 from lw2g_single_set.first_task import AdapterSets, FirstTask, TokenSets
 from lw2g_single_set.options import RanPacConfig
 from lw2g_single_set.solved import SolvedBaseline
@@ -49,12 +49,22 @@ class RanPac(SolvedBaseline):
         return (self.fitting("ridge", context),)
 
 
-class RanPacFrozen(FrozenFeatures, RanPac):
+class RanPacFrozen(RanPac):
     """On frozen features: nothing is trained."""
+
+    scope = BACKBONE
 
     def __init__(self, config: RanPacConfig, context: BuildContext) -> None:
         super().__init__(context)
         self.closed_form = random_ridge(config, context)
+
+    def new_set(self, source: nn.Module | None) -> nn.Module:
+        """Return a module without parameters."""
+        return nn.Module()
+
+    def features(self, batch: Batch, routing: Routing) -> Tensor:
+        """Return un-prompted features ``[B, dim]``, which are computed once a run."""
+        return batch.query
 
 
 class RanPacAdapted(FirstTask, RanPac):

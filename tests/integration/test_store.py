@@ -847,6 +847,33 @@ def test_a_report_has_others_rows_of_the_same_protocol(
     assert "given by" not in invoke("report", run, "--with", store).output
 
 
+def test_a_report_shows_a_method_whose_plugin_is_not_installed(
+    honest: tuple[Path, Path, Path], store: Path, known: Catalogue, tmp_path: Path
+) -> None:
+    """A row of its own, which says where the plugin lies; the store's check and its list read it, too."""
+    address = "https://example.org/me/method@" + "0a" * 20
+
+    def stranger(forged: Forged) -> None:
+        told = {"who": "me", "original": "0" * 64, "plugin": address, "method": "theirs_always"}
+        forged.submission |= told
+        components = forged.submission["components"]
+        components["baseline theirs"] = components.pop("baseline ranpac").replace("lw2g", "their-package")
+        forged.record["config"]["baseline"] = {"name": "theirs", "strength": 3}
+
+    pack = forge(only(store), stranger)
+    pack.parent.rename(pack.parents[1] / "theirs_always")
+    result = invoke("report", honest[0], "--with", store, "--columns", "faa")
+    assert result.exit_code == 0, result.output
+    (row,) = [line for line in result.output.splitlines() if "theirs" in line]
+    assert f"given by me: recomputed; glyphs/like-for-like@1; plugin {address}" in row.replace("\\:", ":")
+    assert "left out" not in result.stderr
+    assert not failed(store, known)
+    if find_spec("vl_convert") is not None:  # of the extra `report`
+        page = tmp_path / "page.html"
+        assert invoke("report", honest[0], "--with", store, "--html", page).exit_code == 0
+        assert address in page.read_text(encoding="utf-8")
+
+
 def _nested_keys(path: Path) -> None:
     (path / "config.toml").write_text("a" + ".a" * 50_000 + " = 1\n")
 

@@ -22,8 +22,8 @@ from lw2g.interfaces.growth import Grow, Reuse
 from lw2g.interfaces.options import option
 from lw2g_benchmarks.given import GivenBenchmark
 from lw2g_benchmarks.options import GivenConfig
-from lw2g_single_set.controls import SimpleCIL
 from lw2g_single_set.options import SimpleCILConfig
+from lw2g_single_set.simple_cil import SimpleCIL
 from runs import untimed
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "python.md"

@@ -28,16 +28,21 @@ def curves(rows: Sequence[Row]) -> Numbers:
         level = row.runs[0].tasks == 1
         for after in range(last if level else len(lines[0])):
             over = summary([curve[0 if level else after] for curve in lines])
+            if over.mean is None:  # nothing was measured after this task
+                continue
             half = over.std or 0.0
-            middle = over.mean or 0.0
+            middle = over.mean
             numbers.append((row.label, after + 1, middle, middle - half, middle + half, over.n, row.control))
     return Numbers(rows=numbers)
 
 
-def _curve(run: ReportedRun) -> list[float]:
+def _curve(run: ReportedRun) -> list[float | None]:
     matrix = run.record["accuracy_matrix"]
-    columns = ([row[after] for row in matrix[: after + 1]] for after in range(len(matrix)))
-    return [mean(value for value in column if value is not None) for column in columns]
+    course = []
+    for after in range(len(matrix)):
+        known = [row[after] for row in matrix[: after + 1] if row[after] is not None]
+        course.append(mean(known) if known else None)  # nothing was measured after this task
+    return course
 
 
 # -- prices ----------------------------------------------------------------------------------------------

@@ -92,6 +92,9 @@ def forgetting(inside: Inside) -> Numbers:
     """Return forgetting of each task but the last: task, learned, best, final, forgotten, in percent."""
     matrix = inside.record["accuracy_matrix"]
     rows: list[Sequence[Value]] = []
+    for task in range(len(matrix)):
+        if all(row[task] is None for row in matrix):
+            return Numbers(why="nothing was measured after some tasks (run.evaluate)")
     for task, row in enumerate(matrix[:-1]):
         reached = [value for value in row if value is not None]
         if not reached:  # no test images of its own

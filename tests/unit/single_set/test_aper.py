@@ -14,8 +14,8 @@ from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.phase import ComputePhase
 from lw2g.interfaces.pool import Pool
 from lw2g_single_set.aper import AperAdapter, AperVptDeep
-from lw2g_single_set.controls import SimpleCIL
 from lw2g_single_set.options import AdapterOptions, SimpleCILConfig, TokenOptions
+from lw2g_single_set.simple_cil import SimpleCIL
 
 VARIANTS = {
     "aper-vpt-deep": partial(AperVptDeep, TokenOptions(lr=0.05)),

@@ -15,8 +15,10 @@ from lw2g.interfaces.phase import ComputePhase
 from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.scope import BACKBONE
 from lw2g.vit.backbone import Backbone
-from lw2g_single_set.controls import Joint, NoPrompt, SimpleCIL
+from lw2g_single_set.joint import Joint
+from lw2g_single_set.no_prompt import NoPrompt
 from lw2g_single_set.options import JointConfig, NoPromptConfig, SimpleCILConfig
+from lw2g_single_set.simple_cil import SimpleCIL
 from tasks import build_of, given_set, task_context, tasks_of
 
 DIM, CLASSES, PER_CLASS = 16, 6, 5

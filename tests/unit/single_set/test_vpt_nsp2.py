@@ -10,8 +10,8 @@ from torch.nn import functional
 
 from lw2g.interfaces.phase import TrainingPhase
 from lw2g.interfaces.pool import Pool
-from lw2g_single_set.null_space import VptNsp, attended, bend, null_projection
 from lw2g_single_set.options import VptNspConfig
+from lw2g_single_set.vpt_nsp2 import VptNsp, attended, bend, null_projection
 
 PAIRS = [(0, 1), (2, 3), (4, 5)]
 
