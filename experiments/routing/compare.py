@@ -69,7 +69,7 @@ def asked(
     model: TrainedModel, images: ImageSet, rows: np.ndarray, which: np.ndarray, *, retrieve: bool
 ) -> Answers:
     """Ask for queries and for the features under some sets of each image, ``which``: ``[N, S]``."""
-    session = model._parts
+    session = model.parts
     queries = own = images.queries(rows.tolist()).float().cpu()
     if retrieve and session.retrieval is not None and session.retrieval.learned_query:
         parts = chunks(rows.tolist(), model.batch_size)
@@ -92,7 +92,7 @@ def _count(done: int, total: int) -> None:
 
 def unused(model: TrainedModel, folders: Sequence[Path], per_class: int) -> tuple[list[Path], list[int]]:
     """Return images of the latest task that has some which the run has not seen, and their labels."""
-    session = model._parts
+    session = model.parts
     for task in reversed(range(model.task)):
         seen = {Path(name).parts[-2:] for name in session.stream.tasks[task].train.ids}  # folder and file
         paths, labels = [], []
@@ -109,7 +109,7 @@ def unused(model: TrainedModel, folders: Sequence[Path], per_class: int) -> tupl
 @torch.no_grad()
 def ask_files(model: TrainedModel, paths: list[Path], labels: list[int]) -> Answers:
     """Ask for queries and features of image files."""
-    session = model._parts
+    session = model.parts
     queries: list[Tensor] = []
     own: list[Tensor] = []
     features: list[Tensor] = []
@@ -136,7 +136,7 @@ class Routing:
     def __init__(
         self, model: TrainedModel, tests: Answers, held: Answers, train: Answers, head: str = "own"
     ) -> None:
-        session = model._parts
+        session = model.parts
         history = [session.info(index) for index in range(model.task)]
         self.of_class = task_of_class(history, torch.device("cpu"))
         self.owner = torch.tensor(session.pool.task_to_set)
@@ -272,7 +272,7 @@ def compare(
 ) -> list[dict[str, Any]]:
     """Return the rows of one run."""
     model = opened(run)
-    session = model._parts
+    session = model.parts
     count = sum(session.evaluator.sizes(model.task))
     step = 1 if tests is None else max(1, count // tests)
     print(f"{run}: {len(session.pool)} sets, every {step}. of {count} test images", flush=True)

@@ -50,7 +50,7 @@ def start(
         ConfigError: A name is unknown, or ``out`` is in use.
     """
     from lw2g.api.local import Locals
-    from lw2g.updates.learning import start as begin
+    from lw2g.updates.starting import start as begin
 
     files: dict[str, Any] = {"weights": _path(weights), "test": _path(test)}
     options: dict[str, Any] = {"backbone": backbone, "image_size": image_size, "head": head, "device": device}

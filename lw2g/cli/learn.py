@@ -62,7 +62,7 @@ def start(
     from lw2g.console.output import note
     from lw2g.inputs.feature_files import is_feature_file
     from lw2g.registry.catalogue import load_catalogue
-    from lw2g.updates.learning import start as begin
+    from lw2g.updates.starting import start as begin
 
     report = begin(folder, out, load_catalogue(), settings=dict(settings), **options)[1]
     if options["backbone"] is None and not is_feature_file(folder):
