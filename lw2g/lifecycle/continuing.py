@@ -93,6 +93,7 @@ def extend(
                 _restore_at_end(session, checkpoint, directory)
                 session.require_goal(session.sources[number].first, tasks)
             except Exception:
+                # nothing was begun: without the source the run is as it was
                 for name in source:
                     (directory / name).unlink()
                 raise
@@ -103,6 +104,7 @@ def extend(
                 **files.write_samples(session.sample_lists[number], number),
             }
             files.write_goal(tasks)
+            # from this checkpoint on the run knows the new source, and a resume goes to its end
             position = Position(task=session.sources[number].first)
             run.store.save(snapshot(session, position, ledger.as_mapping()))
     return proceed(directory, catalogue, listeners, tasks=tasks, devices=devices)
@@ -114,7 +116,8 @@ def _restore_at_end(session: Session, checkpoint: Checkpoint, directory: Path) -
     Raises:
         ConfigError: The run has not finished them.
     """
-    place, first = checkpoint.progress["position"], session.sources[-1].first
+    place = checkpoint.progress["position"]
+    first = session.sources[-1].first
     if place["task"] != first or place["within"]:
         raise ConfigError(
             f"the run has finished {place['task']} of {first} tasks, and new classes come after the last",

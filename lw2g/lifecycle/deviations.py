@@ -48,7 +48,9 @@ def _options(resolved: Resolved, session: Session) -> Iterator[Entry]:
         records.append(("routing", config.routing))
     if session.builds_spaces or session.collects_evidence:
         records.append(("growth", config.growth))
-    expected = {*resolved.preset_values, *(() if session.collects_evidence else _EVIDENCE_ALONE)}
+    expected = set(resolved.preset_values)
+    if not session.collects_evidence:
+        expected.update(_EVIDENCE_ALONE)
     for path, record in records:
         for entry in published_differences(record, path):
             if entry["option"] not in expected:
@@ -61,10 +63,12 @@ def _options(resolved: Resolved, session: Session) -> Iterator[Entry]:
 
 def _retrieval(session: Session) -> Iterator[Entry]:
     """Yield the retrieval strategy where it is not the method's own."""
-    chosen, own = session.config.retrieval, session.baseline_component.retrieval
+    chosen = session.config.retrieval
+    own = session.baseline_component.retrieval
     if chosen is not None and chosen.name != own:
-        control = session.retrieval is not None and session.retrieval.control
-        note = "control row: retrieval is told the task" if control else "not the method's own retrieval"
+        note = "not the method's own retrieval"
+        if session.retrieval is not None and session.retrieval.control:
+            note = "control row: retrieval is told the task"
         yield {"option": "retrieval", "value": chosen.name, "published": own, "note": note}
 
 
@@ -75,8 +79,10 @@ def _standing(session: Session, task_to_set: Sequence[int]) -> Iterator[Entry]:
         "reuse": not session.fixed and len(set(task_to_set)) < len(task_to_set),
         "spaces": session.keeps_memory,
     }
-    declared = (deviation for component in session.components for deviation in component.deviations)
-    for deviation in dict.fromkeys(declared):
+    declared: dict[Any, None] = {}  # in their order, each once: several components may differ alike
+    for component in session.components:
+        declared.update(dict.fromkeys(component.deviations))
+    for deviation in declared:
         if applies[deviation.when]:
             yield {
                 "option": deviation.topic,
