@@ -29,6 +29,7 @@ MOVED = {
 """Old name to new name, of every module that has moved since the last minor version."""
 
 MOVED_NAMES = {
+    "lw2g.blocks.lora.LowRankBaseline": "lw2g.blocks.bases.LowRankBaseline",
     "lw2g.blocks.prefixes.PrefixBaseline": "lw2g.blocks.bases.PrefixBaseline",
 }
 """Old place to new place, of every public name that has left a module which is still there."""
