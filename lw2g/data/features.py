@@ -12,13 +12,13 @@ import os
 import shutil
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any, Literal
 
 import attrs
 import numpy as np
 import numpy.typing as npt
-import timm
 import torch
 from safetensors.numpy import save_file
 
@@ -244,7 +244,7 @@ def _metadata(
             "fingerprint": stream.fingerprint,
             "images": {split: own.sha256 for split, own in images.items()},
         },
-        "tools": {"lw2g": __version__, "timm": timm.__version__, "torch": torch.__version__},
+        "tools": {"lw2g": __version__, "timm": version("timm"), "torch": torch.__version__},
     }
 
 

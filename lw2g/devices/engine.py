@@ -143,7 +143,9 @@ def _choose_kernels(*, deterministic: bool) -> None:
     torch.backends.cudnn.benchmark = False
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(deterministic)
+    # not where nothing changes: the call imports torch's compiler, to tell it too
+    if deterministic or torch.are_deterministic_algorithms_enabled():
+        torch.use_deterministic_algorithms(deterministic)
 
 
 def require_compiler(device: torch.device) -> None:

@@ -25,7 +25,7 @@ from lw2g.models.parts import ModelParts
 from lw2g.registry.catalogue import Catalogue
 from lw2g.vit.backbone import BackboneFingerprint
 
-__all__ = ["ComponentOrigin", "Learning", "Manifest", "Step", "TaskNote", "described", "note_of", "sections"]
+__all__ = ["ComponentOrigin", "Learning", "Manifest", "Step", "TaskNote", "described", "sections"]
 
 
 @attrs.frozen(kw_only=True)
@@ -57,12 +57,52 @@ class ComponentOrigin:
 
 @attrs.frozen(kw_only=True)
 class TaskNote:
-    """A task that was learned."""
+    """A task that was learned, as checkpoints and exports have it; :class:`TaskInfo` is what travels.
+
+    Attributes:
+        class_names: The names of its classes.
+        num_images: The number of its training images.
+        targets: The target of each class; None where targets are positions.
+        domain: Its domain; empty where there is one alone.
+    """
 
     class_names: list[str]
     num_images: int
     targets: list[int] | None = None
     domain: str = ""
+
+    @classmethod
+    def of(cls, info: TaskInfo) -> TaskNote:
+        """Return what is written of a task."""
+        return cls(
+            class_names=list(info.class_names),
+            num_images=info.num_images,
+            targets=None if info.targets == info.classes else list(info.targets),
+            domain=info.domain,
+        )
+
+    def info(self, index: int, first: int) -> TaskInfo:
+        """Return what is known of the task.
+
+        Args:
+            index: Its place among the tasks.
+            first: The position of its first class.
+        """
+        seen = first + len(self.class_names)
+        positions = tuple(range(first, seen))
+        return TaskInfo(
+            index=index,
+            classes=positions,
+            class_names=tuple(self.class_names),
+            seen=seen,
+            num_images=self.num_images,
+            targets=positions if self.targets is None else tuple(self.targets),
+            domain=self.domain,
+        )
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return it JSON-able, without what is as it mostly is."""
+        return attrs.asdict(self, filter=lambda field, value: value not in (None, ""))
 
 
 @attrs.frozen(kw_only=True)
@@ -171,26 +211,42 @@ class Manifest:
     @property
     def infos(self) -> tuple[TaskInfo, ...]:
         """What is known of each learned task."""
-        infos, seen = [], 0
+        infos = []
+        first = 0
         for index, task in enumerate(self.tasks):
-            first, seen = seen, seen + len(task.class_names)
-            infos.append(
-                TaskInfo(
-                    index=index,
-                    classes=tuple(range(first, seen)),
-                    class_names=tuple(task.class_names),
-                    seen=seen,
-                    num_images=task.num_images,
-                    targets=tuple(range(first, seen) if task.targets is None else task.targets),
-                    domain=task.domain,
-                )
-            )
+            info = task.info(index, first)
+            infos.append(info)
+            first = info.seen
         return tuple(infos)
 
     @property
     def class_map(self) -> ClassMap:
         """Position, target and name of the learned classes; their numbers where the model has a history."""
         return ClassMap.of(self.infos, None if self.learning is None else tuple(self.learning.numbers))
+
+    @property
+    def class_names(self) -> list[str]:
+        """The name of each target."""
+        return list(self.class_map.target_names)
+
+    @property
+    def history(self) -> Learning:
+        """What it has learned since it was made; of a model that keeps no such history an empty one."""
+        if self.learning is not None:
+            return self.learning
+        names = self.class_names
+        return Learning(
+            tasks=len(self.tasks),
+            num_tasks=self.num_tasks,
+            num_classes=self.num_classes,
+            names=names,
+            numbers=list(range(len(names))),
+        )
+
+    @property
+    def num_base_classes(self) -> int:
+        """The number of class positions before the first step."""
+        return sum(len(task.class_names) for task in self.tasks[: self.history.tasks])
 
     def config(
         self, catalogue: Catalogue, *, device: str | None, batch_size: int | None, weights: Path | None
@@ -273,14 +329,6 @@ def described(parts: ModelParts) -> dict[str, Any]:
         "weights_name": parts.backbone.name,
         "fingerprint": attrs.asdict(parts.backbone.fingerprint),
     }
-
-
-def note_of(info: TaskInfo) -> dict[str, Any]:
-    """Return a task as a manifest has it."""
-    note = {"class_names": list(info.class_names), "num_images": info.num_images}
-    if info.targets != info.classes:
-        note["targets"] = list(info.targets)
-    return note | ({"domain": info.domain} if info.domain else {})
 
 
 def sections(written: Mapping[str, Any]) -> dict[str, Any]:

@@ -54,6 +54,7 @@ class TrainedModel(nn.Module):
         guard: What components are called within, so that their errors name them.
 
     Attributes:
+        parts: The same.
         task: The same.
         batch_size: Images per forward.
         calibration: What ``reject`` needs (:mod:`lw2g.models.rejection`); empty of most models.
@@ -65,7 +66,7 @@ class TrainedModel(nn.Module):
     ) -> None:
         super().__init__()
         self._guard = guard
-        self._parts, self.task = parts, task
+        self.parts, self.task = parts, task
         self.batch_size = parts.config.run.evaluation_batch
         self.backbone, self.baseline = parts.backbone, parts.baseline
         self.sets = nn.ModuleList(parts.pool.sets)
@@ -109,8 +110,8 @@ class TrainedModel(nn.Module):
         """Show a notebook what the model knows; the modules stand in ``repr``."""
         many = len(self.classes) > _SHOWN
         facts = {
-            "method": self._parts.config.baseline.name,
-            "backbone": f"{self._parts.config.backbone.name}, {self.backbone.image_size} pixels",
+            "method": self.parts.config.baseline.name,
+            "backbone": f"{self.parts.config.backbone.name}, {self.backbone.image_size} pixels",
             "classes": f"{len(self.classes)}: {', '.join(self.classes[:_SHOWN])}{', ...' if many else ''}",
             "tasks": self.task,
             "sets": len(self.sets),
@@ -121,7 +122,7 @@ class TrainedModel(nn.Module):
     @property
     def task_to_set(self) -> tuple[int, ...]:
         """The set that each task is stored in."""
-        return tuple(self._parts.pool.task_to_set)
+        return tuple(self.parts.pool.task_to_set)
 
     @property
     def device(self) -> torch.device:
@@ -147,7 +148,7 @@ class TrainedModel(nn.Module):
             raise DataError(f"expected a tensor [3, H, W] but got {list(pixels.shape)}", "put channels first")
         if pixels.dtype == torch.uint8:
             with self._guard():
-                return self._parts.still(pixels.cpu())
+                return self.parts.still(pixels.cpu())
         size = self.backbone.image_size
         if not pixels.is_floating_point() or pixels.shape[1:] != (size, size):
             raise DataError(
@@ -175,7 +176,7 @@ class TrainedModel(nn.Module):
     def _answers(self, images: ImageLike | Sequence[ImageLike], *, tasks: bool) -> Answers:
         self._require_own_retrieval()
         with self._guard():
-            predictor = Predictor.of(self._parts, self.task - 1)
+            predictor = Predictor.of(self.parts, self.task - 1)
             answers = [self._answer(predictor, batch, tasks=tasks) for batch in self._batches(images)]
         return joined(answers)
 
@@ -204,7 +205,7 @@ class TrainedModel(nn.Module):
         """
         self._require_own_retrieval()
         with self._guard():
-            predictor = Predictor.of(self._parts, self.task - 1)
+            predictor = Predictor.of(self.parts, self.task - 1)
             rows = []
             for part in self._batches(images):
                 batch = self._batch(part)

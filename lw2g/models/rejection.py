@@ -95,7 +95,7 @@ def moments_of(head: ClosedForm, classes: int) -> Gaussians | None:
         head: Which has features of all these classes.
         classes: How many classes it has seen.
     """
-    moments = head.moments(classes, _WIDEST)
+    moments = head.class_gaussians(classes, _WIDEST)
     if moments is None:
         return None
     means, within = moments

@@ -276,7 +276,7 @@ def _over_orders(label: str, runs: Sequence[ReportedRun]) -> Iterator[str]:
         if value is not None:
             orders[tuple(run.record["class_order"])].append(value)
     if len(orders) > 1:
-        means = [statistics.fmean(values) for values in orders.values()]
+        means = list(map(statistics.fmean, orders.values()))
         shown = f"{min(means):.2f} / {statistics.fmean(means):.2f} / {max(means):.2f}"
         yield f"{label}: FAA over {len(orders)} class orders {shown} (min / mean / max)"
 

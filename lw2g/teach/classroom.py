@@ -16,13 +16,13 @@ import attrs
 from lw2g.errors import ConfigError, DataError, Lw2gError, counted, shown
 from lw2g.inputs.image_files import EXTENSIONS
 from lw2g.models.expert import expert_of
+from lw2g.models.exported import Saved, read_export
 from lw2g.models.model import TrainedModel
-from lw2g.models.saved import open_model
+from lw2g.models.saved import live_model
 from lw2g.registry.catalogue import Catalogue
 from lw2g.updates.learning import learn, unlearn
 from lw2g.updates.solved import Solved
 from lw2g.updates.step_checks import calibration_of
-from lw2g.updates.steps import names_of, read_saved
 
 __all__ = ["MOST_BYTES", "MOST_FILES", "Busy", "Classroom", "Content", "Upload"]
 
@@ -113,8 +113,8 @@ class Classroom:
         self._directory = directory
         self._catalogue = catalogue
         self._options = options
-        read_saved(directory)
-        model = open_model(directory, catalogue, **options)
+        saved = read_export(directory, whole=True)
+        model = live_model(saved, catalogue, **options)
         if model.baseline.closed_form is None:
             raise ConfigError("the model's head is trained and cannot learn", "lw2g start makes one that can")
         self._step = Lock()  # one step at a time changes the model
@@ -126,7 +126,7 @@ class Classroom:
         self._session = _session_of(directory)
         self._steps = 0
         self._has_session = False
-        self._take(directory, model, None)
+        self._take(directory, saved, model, None)
 
     def state(self) -> dict[str, Any]:
         """Return all that the page shows."""
@@ -159,7 +159,7 @@ class Classroom:
                     model, report = learn(
                         self._directory, Path(made), self._catalogue, out=out, **self._options
                     )
-                self._take(out, model, report)
+                self._take(out, read_export(out, whole=True), model, report)
 
     def undo(self) -> None:
         """Take the last step back.
@@ -171,7 +171,7 @@ class Classroom:
         with self._busy("undoing the last step"):
             with self._next() as out:
                 model, _ = unlearn(self._directory, None, self._catalogue, out=out, **self._options)
-            self._take(out, model, None)
+            self._take(out, read_export(out, whole=True), model, None)
 
     def predict(self, upload: Upload, content: Content, reject: float) -> dict[str, Any]:
         """Return what ``lw2g predict --json`` says of an image, and why it says nothing of unknown ones.
@@ -245,11 +245,19 @@ class Classroom:
                     file.write(part)
                 size -= len(part)
 
-    def _take(self, directory: Path, model: TrainedModel, report: Mapping[str, Any] | None) -> None:
-        """Go on with another model."""
-        saved = read_saved(directory)
+    def _take(
+        self, directory: Path, saved: Saved, model: TrainedModel, report: Mapping[str, Any] | None
+    ) -> None:
+        """Go on with another model.
+
+        Args:
+            directory: Where it lies.
+            saved: What lies there.
+            model: The same, as it computes.
+            report: Of the step that made it; None where it was not learned just now.
+        """
         manifest = saved.manifest
-        names = names_of(manifest)
+        names = manifest.class_names
         head = model.baseline.closed_form
         assert head is not None  # as the first model's, which all others come from
         images = [0] * len(names)
@@ -257,7 +265,7 @@ class Classroom:
             images[entry.target] += int(head.count[entry.position])
         solved = Solved(head=head, expert=expert_of(model.baseline))
         wrong = calibration_of(solved, saved)[1]["wrong"]
-        steps = saved.learning.steps
+        steps = manifest.history.steps
         check = report
         if not report:  # no step was made just now, but the model may have been taught before
             check = steps[-1].checks if steps else None

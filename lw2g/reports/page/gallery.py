@@ -112,7 +112,7 @@ def confused_most(inside: Inside, catalogue: Catalogue) -> Sequence[ConfusedPair
     most = sorted(rows_of.items(), key=lambda item: (-len(item[1]), item[0]))
     pairs = []
     for (true, predicted), rows in most[:_PAIRS]:
-        samples = [int(columns["sample"][row]) for row in rows[:_OF_A_PAIR]]
+        samples = columns["sample"][rows[:_OF_A_PAIR]].tolist()
         pairs.append(
             ConfusedPair(
                 true=names[true],
@@ -147,7 +147,8 @@ def mistakes(predicted: Columns, record: Mapping[str, Any]) -> list[tuple[int, s
 def _spread(rows: npt.NDArray[Any], most: int) -> list[int]:
     """Return at most as many rows, at even distances."""
     places = np.linspace(0, len(rows) - 1, min(most, len(rows))).round().astype(int)
-    return [int(rows[place]) for place in places]
+    spread: list[int] = rows[places].tolist()
+    return spread
 
 
 def gallery_of(inside: Inside, catalogue: Catalogue) -> Gallery:
