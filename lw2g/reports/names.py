@@ -152,7 +152,10 @@ def _protocol_of(run: ReportedRun, catalogue: Catalogue, name: str) -> Protocol:
     if (run.config.get("retrieval") or {}).get("name") == baseline.retrieval:
         return protocol
     # the values for the method's own retrieval say nothing about another one
-    others = {key: value for key, value in protocol.values.items() if not key.startswith("retrieval.")}
+    others = {}
+    for key, value in protocol.values.items():
+        if not key.startswith("retrieval."):
+            others[key] = value
     return attrs.evolve(protocol, values=others)
 
 
