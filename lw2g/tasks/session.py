@@ -89,7 +89,8 @@ class Session:
             images: Its training images under the test transform.
             d_sub: Its D_sub, of which pre-trained spaces are built; drawn again by default.
         """
-        parts, data = self.parts, self.data
+        parts = self.parts
+        data = self.data
         history = parts.infos[: index + 1]
         set_id = parts.pool.task_to_set[index]
         if d_sub is None:
@@ -129,6 +130,7 @@ class Session:
 
     def predictions(self, index: int) -> Predictions:
         """Return the predictions after a task, at whose end the session stands."""
+        # nobody listens: the reporter only has to have the sizes
         sizes = [info.num_images for info in self.parts.infos[: index + 1]]
         return self.evaluate(index, Reporter([], sizes))[0]
 
