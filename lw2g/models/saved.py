@@ -57,7 +57,7 @@ __all__ = [
 
 Memory: TypeAlias = tuple[Learning, Mapping[str, Tensor], Mapping[str, Tensor]]
 """The history of a model, what rejects unknown images, and what only learning reads."""
-_OF_THE_RUN = ("seed", "precision", "deterministic", "compile", "evaluation_batch")
+_RUN_OPTIONS = ("seed", "precision", "deterministic", "compile", "evaluation_batch")
 """Options of the section ``run`` that an answer depends on."""
 
 
@@ -240,7 +240,7 @@ def as_exported(manifest: Manifest, catalogue: Catalogue) -> Manifest:
     return attrs.evolve(
         manifest,
         benchmark=used[-1][1],
-        run={name: manifest.run[name] for name in _OF_THE_RUN},
+        run={name: manifest.run[name] for name in _RUN_OPTIONS},
         components=origins,
     )
 

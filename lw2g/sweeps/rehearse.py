@@ -7,6 +7,7 @@ protocol. Cells that become equal, such as those of several seeds or data sets, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,8 @@ __all__ = ["rehearsed_cells"]
 _FOLDER = "folder"
 _FEW = {"growth.images": 16, "growth.draws": 2, "routing.held_back": 2}
 """Options of evidence and routing, where a cell does not set them."""
+_TASKS = 5
+"""Tasks of a folder's classes, as many as the embedded benchmark is rehearsed with."""
 
 
 def rehearsed_cells(
@@ -64,6 +67,12 @@ def _benchmark(place: str, catalogue: Catalogue) -> Settings:
     settings |= {f"benchmark.{option}": value for option, value in component.rehearsal.items()}
     if root is not None:
         settings["benchmark.root"] = root
+        classes = sum(entry.is_dir() for entry in (Path(root) / "train").iterdir())
+        increment = max(2, math.ceil(classes / _TASKS))
+        # most methods learn nothing from a last task of one class
+        while increment < classes and classes % increment == 1:
+            increment += 1
+        settings["benchmark.increment"] = increment
     return settings
 
 
