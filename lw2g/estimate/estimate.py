@@ -19,7 +19,7 @@ import numpy as np
 
 from lw2g.base.boundary import guarded
 from lw2g.base.ranks import on_its_device
-from lw2g.config.model import ExperimentConfig
+from lw2g.config.model import ExperimentConfig, is_evaluated
 from lw2g.errors import ConfigError, DataError
 from lw2g.estimate.rehearsal import Rehearsal, TaskCost
 from lw2g.interfaces.context import derive_seed
@@ -269,15 +269,17 @@ def _priced(
     of_a_set = max(0.0, second.evidence - first.evidence)
     evidence = first.evidence
     training = first.training
-    evaluation = first.evaluation
-    rows = tested
-    seen = tested
     for index, task in enumerate(tasks[1:]):
-        seen += len(task.test)
-        rows += seen
         evidence += first.evidence + of_a_set * len(set(plan[: index + 1]))
         training += len(task.train) * (later_pace + slope * index)
-        evaluation += first.evaluation + of_a_test * (seen - tested)
+    evaluation = 0.0
+    rows = 0
+    seen = 0
+    for index, task in enumerate(tasks):
+        seen += len(task.test)
+        if is_evaluated(index, count - 1, session.parts.config.run.evaluate):
+            rows += seen
+            evaluation += first.evaluation + of_a_test * (seen - tested)
     names = len(json.dumps(list(session.data.evaluator.ids)))
     return _Priced(
         parts={

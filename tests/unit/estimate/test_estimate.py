@@ -56,6 +56,13 @@ def test_parts_add_up(run):
     assert cost.memory > 50 * 2**20
 
 
+def test_fewer_evaluations_write_fewer_rows(catalogue, quick):
+    """Predictions of the last task alone, 48 rows, in place of 16, 32 and 48."""
+    every = estimate(quick(policy="always").config, catalogue)
+    last = estimate(quick({"run.evaluate": "last"}, policy="always").config, catalogue)
+    assert every.disk.most - last.disk.most == pytest.approx(module._ROW * (16 + 32), rel=0.2)
+
+
 @pytest.mark.parametrize(
     ("names", "plans"),
     [
