@@ -25,7 +25,7 @@ from lw2g.models.parts import ModelParts
 from lw2g.registry.catalogue import Catalogue
 from lw2g.vit.backbone import BackboneFingerprint
 
-__all__ = ["ComponentOrigin", "Learning", "Manifest", "Step", "TaskNote", "described", "note_of", "sections"]
+__all__ = ["ComponentOrigin", "Learning", "Manifest", "Step", "TaskNote", "described", "sections"]
 
 
 @attrs.frozen(kw_only=True)
@@ -63,6 +63,25 @@ class TaskNote:
     num_images: int
     targets: list[int] | None = None
     domain: str = ""
+
+    @classmethod
+    def of(cls, info: TaskInfo) -> TaskNote:
+        """Return the note of a task; targets are left out where they are the positions."""
+        return cls(
+            class_names=list(info.class_names),
+            num_images=info.num_images,
+            targets=None if info.targets == info.classes else list(info.targets),
+            domain=info.domain,
+        )
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return the note as a manifest has it, without what it does not say."""
+        note: dict[str, Any] = {"class_names": self.class_names, "num_images": self.num_images}
+        if self.targets is not None:
+            note["targets"] = self.targets
+        if self.domain:
+            note["domain"] = self.domain
+        return note
 
 
 @attrs.frozen(kw_only=True)
@@ -273,14 +292,6 @@ def described(parts: ModelParts) -> dict[str, Any]:
         "weights_name": parts.backbone.name,
         "fingerprint": attrs.asdict(parts.backbone.fingerprint),
     }
-
-
-def note_of(info: TaskInfo) -> dict[str, Any]:
-    """Return a task as a manifest has it."""
-    note = {"class_names": list(info.class_names), "num_images": info.num_images}
-    if info.targets != info.classes:
-        note["targets"] = list(info.targets)
-    return note | ({"domain": info.domain} if info.domain else {})
 
 
 def sections(written: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from lw2g.errors import DataError
 from lw2g.files.checkpoint import Checkpoint, part, under
 from lw2g.interfaces.pool import Pool
-from lw2g.models.manifest import described, note_of
+from lw2g.models.manifest import TaskNote, described
 from lw2g.models.parts import fill, tensors_of, widened
 from lw2g.tasks.phases import PhaseProgress, optimizer_tensors
 from lw2g.tasks.protection import Protection
@@ -133,7 +133,7 @@ def beginning(session: Session, position: Position, ledger: Mapping[str, Any]) -
         "model": described(session.parts),
     }
     begun = session.parts.infos[: position.task + int(position.within)]
-    entries = {**ledger, "tasks": [note_of(info) for info in begun]}
+    entries = {**ledger, "tasks": [TaskNote.of(info).as_mapping() for info in begun]}
     return Checkpoint(tensors={}, progress=progress, ledger=entries)
 
 
