@@ -92,6 +92,7 @@ def extend(
                 restore(session, checkpoint)
                 session.parts.require_goal(session.data.sources[number].first, tasks)
             except Exception:
+                # nothing was begun: without the source the run is as it was
                 for name in source:
                     (directory / name).unlink()
                 raise
@@ -102,6 +103,7 @@ def extend(
                 **files.write_samples(session.data.sample_lists[number], number),
             }
             files.write_goal(tasks)
+            # from this checkpoint on the run knows the new source, and a resume goes to its end
             position = Position(task=session.data.sources[number].first)
             run.store.save(snapshot(session, position, ledger.as_mapping()))
     return proceed(directory, catalogue, listeners, tasks=tasks, devices=devices)

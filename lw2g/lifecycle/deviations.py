@@ -57,7 +57,9 @@ def _options(resolved: Resolved, parts: RunParts) -> Iterator[Entry]:
         records.append(("routing", config.routing))
     if parts.builds_spaces or parts.growth.collects_evidence:
         records.append(("growth", config.growth))
-    expected = {*resolved.preset_values, *(() if parts.growth.collects_evidence else _EVIDENCE_ALONE)}
+    expected = set(resolved.preset_values)
+    if not parts.growth.collects_evidence:
+        expected.update(_EVIDENCE_ALONE)
     for path, record in records:
         for entry in published_differences(record, path):
             if entry["option"] not in expected:
@@ -70,10 +72,12 @@ def _options(resolved: Resolved, parts: RunParts) -> Iterator[Entry]:
 
 def _retrieval(parts: RunParts, components: Components) -> Iterator[Entry]:
     """Yield the retrieval strategy where it is not the method's own."""
-    chosen, own = parts.config.retrieval, components.baseline.retrieval
+    chosen = parts.config.retrieval
+    own = components.baseline.retrieval
     if chosen is not None and chosen.name != own:
-        control = parts.retrieval is not None and parts.retrieval.control
-        note = "control row: retrieval is told the task" if control else "not the method's own retrieval"
+        note = "not the method's own retrieval"
+        if parts.retrieval is not None and parts.retrieval.control:
+            note = "control row: retrieval is told the task"
         yield {"option": "retrieval", "value": chosen.name, "published": own, "note": note}
 
 
@@ -84,8 +88,10 @@ def _standing(parts: RunParts, components: Components, task_to_set: Sequence[int
         "reuse": not parts.growth.fixed and len(set(task_to_set)) < len(task_to_set),
         "spaces": parts.keeps_memory,
     }
-    declared = (deviation for component in components.every for deviation in component.deviations)
-    for deviation in dict.fromkeys(declared):
+    declared: dict[Any, None] = {}  # in their order, each once: several components may differ alike
+    for component in components.every:
+        declared.update(dict.fromkeys(component.deviations))
+    for deviation in declared:
         if applies[deviation.when]:
             yield {
                 "option": deviation.topic,

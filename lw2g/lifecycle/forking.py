@@ -108,6 +108,7 @@ def fork(
     before = run.resolved(catalogue)
     later = run.later_benchmarks(catalogue)
     changed = _changes(before, resolved)
+    # what needs no session is refused before anything is opened or written
     _require_free_to_change(changed)
     on_its_device(resolved.config, resolved.config.run.devices)  # otherwise the written fork would be refused
     with new_run(directory) as (files, _), guarded(catalogue, resolved.config):
@@ -131,8 +132,9 @@ def fork(
             "same_predictions": same,
             "origin": ledger.origin,
         }
+        # all that the run over there has, under a configuration of its own
         for earlier, checksum in enumerate(ledger.predictions):
-            if checksum is not None:  # an evaluation followed
+            if checksum is not None:
                 files.write_predictions(earlier, old.read_predictions(earlier))
         for source, ids in enumerate(session.data.sample_lists):
             files.write_samples(ids, source)
@@ -163,15 +165,18 @@ def fork(
 
 def _changes(before: Resolved, after: Resolved) -> list[dict[str, Any]]:
     """Return one mapping ``{option, before, after}`` per difference of two configurations."""
-    old, new = (
-        {**flat(to_mapping(resolved.config)), "constraints": sorted(_constraints(resolved))}
-        for resolved in (before, after)
-    )
-    return [
-        {"option": key, "before": old.get(key), "after": new.get(key)}
-        for key in dict.fromkeys([*old, *new])
-        if old.get(key) != new.get(key)
-    ]
+    old = _flat_options(before)
+    new = _flat_options(after)
+    changes = []
+    for key in dict.fromkeys([*old, *new]):
+        if old.get(key) != new.get(key):
+            changes.append({"option": key, "before": old.get(key), "after": new.get(key)})
+    return changes
+
+
+def _flat_options(resolved: Resolved) -> dict[str, Any]:
+    """Return the options by dotted keys; constraints, whose order says nothing, by their sorted names."""
+    return {**flat(to_mapping(resolved.config)), "constraints": sorted(_constraints(resolved))}
 
 
 def _constraints(resolved: Resolved) -> set[str]:
@@ -231,8 +236,10 @@ def _require_spaces(parts: RunParts, ledger: Ledger, new: Set[str]) -> None:
                 "fork a run that has them, or choose others",
             )
     for name, measure in parts.growth.measures.items():
+        if not measure.stores:
+            continue
         without = sorted(set(parts.pool.ids) - parts.growth.stored.of(name).keys())
-        if measure.stores and without:
+        if without:
             raise ConfigError(
                 f"evidence {name!r} needs what it stores of a task that is learned, and the run has stored "
                 f"nothing of sets {without}",

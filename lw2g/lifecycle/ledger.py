@@ -8,7 +8,7 @@ from itertools import accumulate, compress
 from typing import Any
 
 import attrs
-from torch import Tensor
+from torch import Tensor, nn
 
 from lw2g import __version__
 from lw2g.config.resolve import Resolved
@@ -167,7 +167,8 @@ class Ledger:
             warn: Called with a line for each metric that cannot be computed.
         """
         infos = session.parts.infos[: len(self.accuracy) + 1]
-        classes, domains = [info.targets for info in infos], [info.domain for info in infos]
+        classes = [info.targets for info in infos]
+        domains = [info.domain for info in infos]
         accuracies = _of_all(infos, predictions.accuracies())
         retrievals = predictions.retrievals(self.task_to_set, classes, domains)
         self.accuracy.append(accuracies)
@@ -177,9 +178,7 @@ class Ledger:
             self.retrieval += _unmeasured(range(len(self.retrieval), len(infos) - 1))
             self.retrieval.append(retrievals)
             ranks = range(1, 1 + min(len(set(self.task_to_set)), _CHOICES))
-            covered = [predictions.coverage(sets) or [] for sets in ranks]
-            known = [[share for share in shares if share is not None] for shares in covered]
-            self.coverage.append([sum(shares) / len(shares) for shares in known])
+            self.coverage.append([_mean_of_known(predictions.coverage(sets) or []) for sets in ranks])
         self.right.append(right_by_class(predictions.true, predictions.predicted, classes))
         self.drift.append(drift)
         self._note_moved(session.data.evaluator.moved)
@@ -215,6 +214,7 @@ class Ledger:
     def _note_moved(self, moved: Sequence[bool]) -> None:
         """Note for which tasks the features of their own images may have changed since their end."""
         before = [*self.stale[-1], False] if self.stale else []
+        # once stale, always stale: later statistics do not come back to images that are gone
         self.stale.append([old or now for old, now in zip(before, moved, strict=True)])
 
     def as_mapping(self) -> dict[str, Any]:
@@ -242,6 +242,12 @@ class Ledger:
         }
 
 
+def _mean_of_known(shares: Sequence[float | None]) -> float:
+    """Return the mean over the tasks that have test images."""
+    known = [share for share in shares if share is not None]
+    return sum(known) / len(known)
+
+
 def _of_all(infos: Sequence[TaskInfo], values: list[float | None]) -> list[float | None]:
     """Return values by task with None for the last tasks, if these have no test images."""
     return values + [None] * (len(infos) - len(values))
@@ -254,8 +260,12 @@ def _unmeasured(tasks: Iterable[int]) -> list[list[float | None]]:
 
 def _limits(policy: GrowthPolicy, evidence: Evidence) -> dict[str, dict[str, float]]:
     """Return the limit of each measure of each set, as in a record."""
-    limits = policy.limits(evidence) if isinstance(policy, Limiting) else {}
-    return {name: {str(set_id): limit for set_id, limit in sets.items()} for name, sets in limits.items()}
+    if not isinstance(policy, Limiting):
+        return {}
+    limits = {}
+    for name, sets in policy.limits(evidence).items():
+        limits[name] = {str(set_id): limit for set_id, limit in sets.items()}  # keys of JSON are text
+    return limits
 
 
 def _tells(candidate: CandidateEvidence) -> bool:
@@ -267,11 +277,15 @@ def build_record(
     resolved: Resolved, session: Session, ledger: Ledger, base: Mapping[str, Tensor] | None = None
 ) -> dict[str, Any]:
     """Return the record of a run, finished or not; ``base`` has the tensors of the last checkpoint."""
-    parts, data, stream = session.parts, session.data, session.data.stream
+    parts = session.parts
+    data = session.data
+    stream = data.stream
     tables = ledger.tables()
-    sets = ledger.task_to_set[: len(ledger.accuracy)] if parts.pool.size else None
-    planted = stream.planted_groups
     domains = [info.domain for info in parts.infos]
+    planted = stream.planted_groups
+    agreement = None
+    if planted is not None and parts.pool.size:
+        agreement = _agreement(ledger.task_to_set[: len(ledger.accuracy)], planted)
     training = ledger.seconds.get("training", 0.0)
     parameters = _parameters(parts)
     record = {
@@ -304,11 +318,12 @@ def build_record(
         "metrics": ledger.metrics[-1] if ledger.metrics else {},
         "metric_definitions": ledger.definitions,
         "planted_groups": list(planted) if planted is not None else None,
-        "adjusted_rand_index": None if planted is None or sets is None else _agreement(sets, planted),
+        "adjusted_rand_index": agreement,
         "feature_drift": tables["feature_drift"],
         "stale_classes": _stale(parts.infos, ledger),
         "routing": _routing(parts, ledger),
         "storage": {
+            # in units of the backbone's width, whatever the form of a set: methods compare by it
             "prompt_vectors": _vectors(parts),
             "basis_vectors": parts.memory.basis_vectors
             + sum(constraint.basis_vectors for constraint in parts.constraints.values()),
@@ -333,6 +348,7 @@ def build_record(
         "files": ledger.checksums(),
     }
     record |= _expert(parts, ledger)
+    # the protocol is a hash over other entries of the record, and the record's hash one over all of them
     record |= protocol_keys(record, data.noted_facts) | _next_domain(ledger, parts.infos)
     return record | {"record_hash": record_hash(record)}
 
@@ -363,12 +379,17 @@ def _next_domain(ledger: Ledger, infos: Sequence[TaskInfo]) -> dict[str, Any]:
         return {}
     by_task = [None, *ledger.ahead[:-1]]
     known = {task: share for task, share in enumerate(by_task) if share is not None}
-    mean, chance = None, None
+    mean = None
+    chance = None
     if known:
-        classes = [len(ClassMap.of(infos[:task]).known) for task in known]
         mean = sum(known.values()) / len(known)
-        chance = sum(100 / count for count in classes) / len(classes)
+        chance = sum(100 / _num_known(infos[:task]) for task in known) / len(known)
     return {"next_domain": {"by_task": by_task, "mean": mean, "chance": chance}}
+
+
+def _num_known(infos: Sequence[TaskInfo]) -> int:
+    """Return the number of distinct classes of some tasks."""
+    return len(ClassMap.of(infos).known)
 
 
 def _stale(infos: Sequence[TaskInfo], ledger: Ledger) -> dict[str, Any]:
@@ -420,5 +441,10 @@ def _vectors(parts: RunParts) -> float:
 
 
 def _parameters(parts: RunParts) -> int:
-    shared = (parts.baseline, *([] if parts.retrieval is None else [parts.retrieval]))
-    return parts.pool.size + sum(parameter.numel() for module in shared for parameter in module.parameters())
+    modules: list[nn.Module] = [parts.baseline]
+    if parts.retrieval is not None:
+        modules.append(parts.retrieval)
+    count = parts.pool.size
+    for module in modules:
+        count += sum(parameter.numel() for parameter in module.parameters())
+    return count

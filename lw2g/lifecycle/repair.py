@@ -33,6 +33,7 @@ def remake_predictions(run: StoredRun, catalogue: Catalogue) -> list[str]:
         if sha256_of(run.files.path / name) == checksum:
             continue
         made = reopen(run.files.path, catalogue, task).predictions(task)
+        # another processor may give other bits: then the file would belong to no record
         if hashlib.sha256(packed(made)).hexdigest() == checksum:
             run.files.write_predictions(task, made)
             messages.append(f"{name} is lost or damaged; written anew from its checkpoint")

@@ -63,10 +63,12 @@ class Run(Observer):
     ) -> None:
         # the directory holds the configuration that runs: the session has settled the precision
         self.resolved = attrs.evolve(resolved, config=session.parts.config)
-        self._session, self._files = session, files
+        self._session = session
+        self._files = files
         if on_disk := session.parts.config.run.image_disk * 2**20:
             session.data.evaluator.images.originals.disk = Disk(files.path, on_disk)
-        self._store, self._stop = store, stop or StopRequest()
+        self._store = store
+        self._stop = stop or StopRequest()
         self._others = others or ranks.Ranks(1)
         self._sizes = [len(task.train) for task in session.data.stream.tasks]
         self._goal = len(self._sizes)
@@ -91,7 +93,9 @@ class Run(Observer):
         """
         if checkpoint is not None:
             require_same(self._session, checkpoint)
-        self._resumed, self._checkpoint, self._complaints = True, checkpoint, list(complaints)
+        self._resumed = True
+        self._checkpoint = checkpoint
+        self._complaints = list(complaints)
         self._standing = standing
 
     def aim(self, tasks: int | None) -> None:
@@ -100,7 +104,9 @@ class Run(Observer):
         Raises:
             ConfigError: There are fewer, more are finished already, or the policy cannot decide for them.
         """
-        done = 0 if self._checkpoint is None else self._checkpoint.progress["position"]["task"]
+        done = 0
+        if self._checkpoint is not None:
+            done = self._checkpoint.progress["position"]["task"]
         self._goal = self._session.parts.require_goal(done, tasks)
 
     def follow(self, checkpoint: Checkpoint, join: Callable[[torch.device], None]) -> None:
@@ -121,18 +127,19 @@ class Run(Observer):
             Lw2gError: Something is missing for a task up to the goal; nothing is written then.
         """
         self._session.parts.require_prepared(self._goal)
-        self._files.write_goal(None if self._goal == len(self._sizes) else self._goal)
+        self._write_goal()
         self._files.write_config(dump_resolved(self.resolved))
 
     def go_on(self, listeners: Sequence[Tracker]) -> dict[str, Any]:
         """Run from the current position to the goal, report to the listeners, and return the record."""
         trackers = [*self._files.listeners(), *listeners]
         self.reporter = Reporter(trackers, self._sizes[: self._goal])
-        self._files.write_goal(None if self._goal == len(self._sizes) else self._goal)
+        self._write_goal()
         config = to_mapping(self._session.parts.config)
         settled = self._session.precision
-        notes = [str(settled)] if settled.asked == "auto" else []
-        notes += self._growth_notes()
+        notes = self._growth_notes()
+        if settled.asked == "auto":
+            notes.insert(0, str(settled))
         name = self._files.path.name
         try:
             grows = not self._session.parts.growth.fixed
@@ -141,7 +148,9 @@ class Run(Observer):
             )
             for line in (*self._complaints, *self._session.data.notes):
                 self.reporter.warn(line)
-            position = self._begin_anew() if self._checkpoint is None else Position()
+            if self._checkpoint is None:
+                position = self._begin_anew()
+            # other processes begin from a checkpoint, and open their sessions while this one is restored
             self._others.start(self._files.path)
             if self._checkpoint is not None:
                 position = self._restore(self._checkpoint)
@@ -165,7 +174,13 @@ class Run(Observer):
 
     def _learn_from(self, position: Position) -> None:
         for index in range(position.task, self._goal):
-            self._learn(index, position if index == position.task else Position(task=index))
+            self._learn(index, position)
+            position = Position(task=index + 1)
+
+    def _write_goal(self) -> None:
+        """Write after how many tasks the run stops; nothing where these are all."""
+        all_tasks = self._goal == len(self._sizes)
+        self._files.write_goal(None if all_tasks else self._goal)
 
     # -- learning ----------------------------------------------------------------------------------------
 
@@ -278,7 +293,9 @@ class Run(Observer):
         if ranks.number():
             return
         self._count_seconds()
-        protection = self._learner.protection if self._learner is not None and position.within else None
+        protection = None
+        if self._learner is not None and position.within:
+            protection = self._learner.protection
         ledger = self._ledger.as_mapping()
         checkpoint = snapshot(self._session, position, ledger, protection, optimizer, self._store.base)
         # training forks processes that decode images: never do so beside a thread
@@ -287,7 +304,8 @@ class Run(Observer):
 
     def _begin_anew(self) -> Position:
         """Write the configuration and return the first position."""
-        files, position = self._files, Position()
+        files = self._files
+        position = Position()
         self._ledger.precision = attrs.asdict(self._session.precision)
         self._ledger.files = {
             "config.toml": files.write_config(dump_resolved(self.resolved)),
@@ -307,7 +325,8 @@ class Run(Observer):
                 self._files.write_samples(ids, source)
         if self._ledger.seconds:
             self.reporter.resume(self._ledger.seconds)
-        finished = checkpoint if checkpoint.task_done is not None else checkpoint.base
+        # within a task, the end of the task before comes first: its features are what drift is measured from
+        finished = checkpoint.base if checkpoint.task_done is None else checkpoint
         position = Position()
         if finished is not None:
             position = position_of(finished) if self._standing else restore(session, finished)
