@@ -49,10 +49,13 @@ def inputs_of(
         arrays[name] = columns.get(name)
     for name in _CHOICES:
         # chosen for all images or for none
-        arrays[name] = None if (columns[name] < 0).any() else columns[name]
-    inputs: dict[str, Any] = {}
+        is_chosen = not (columns[name] < 0).any()
+        arrays[name] = columns[name] if is_chosen else None
+    # what is not defined for this run is there, too, as None
+    inputs: dict[str, Any] = dict.fromkeys(arrays)
     for name, array in arrays.items():
-        inputs[name] = None if array is None else _read_only(array)
+        if array is not None:
+            inputs[name] = _read_only(array)
     return {
         **inputs,
         "samples": np.bincount(columns["task"], minlength=tasks).tolist(),
@@ -120,9 +123,14 @@ def compute_metrics(
 
 def describe_metrics(metrics: Iterable[Registered]) -> dict[str, dict[str, Any]]:
     """Return the definitions of plugins' metrics by name, for readers of the record without the plugin."""
-    return {
-        metric.name: {"definition": metric.summary, "unit": metric.unit, "digits": metric.digits}
-        | {"plugin": str(entry.origin)}
-        for entry in metrics
-        if isinstance(metric := entry.component, Metric) and metric.name not in CORE_METRICS
-    }
+    described: dict[str, dict[str, Any]] = {}
+    for entry in metrics:
+        metric = entry.component
+        if isinstance(metric, Metric) and metric.name not in CORE_METRICS:
+            described[metric.name] = {
+                "definition": metric.summary,
+                "unit": metric.unit,
+                "digits": metric.digits,
+                "plugin": str(entry.origin),
+            }
+    return described

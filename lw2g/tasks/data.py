@@ -71,6 +71,7 @@ class RunData:
     @property
     def ends(self) -> list[int]:
         """The number of tasks up to the end of each source."""
+        # a source ends where the next one begins
         return [*(source.first for source in self.sources[1:]), len(self.stream.tasks)]
 
     @property

@@ -109,6 +109,7 @@ class RunParts(ModelParts):
     def bytes_of(self, classes: int) -> int:
         """Return the bytes of classifiers in closed form that grow with classes, for so many of them."""
         total = 0
+        # a head may lie anywhere: in an expert, or in the retrieval strategy
         for module in self.modules:
             for head in module.modules():
                 if isinstance(head, ClosedForm):

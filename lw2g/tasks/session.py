@@ -199,6 +199,7 @@ def open_session(
     if vectors is not None:
         config = _of_vectors(config, of_backbones, vectors)
     chosen = config.backbone
+    # from here on with the precision that is used: what is built next may ask for it
     config, engine, precision, backbone = open_backbone(
         config, engine, lambda: of_backbones.build(chosen.config, chosen.weights, chosen.image_size), settled
     )
@@ -214,6 +215,7 @@ def open_session(
     baseline, retrieval = build_methods(config, catalogue, context)
     expert = expert_of(baseline)
     fits = mixer is not None or (expert is not None and expert.temperature is not None)
+    # before anything counts training images: what is held back is none of them
     stream, held_back = hold_back(stream, config.routing.held_back if fits else 0, run.seed)
     if mixer is None and fits and not any(held_back):
         raise ConfigError(

@@ -241,6 +241,7 @@ def _gradients(
         features = way.features(batch)
     by_draw: list[list[Tensor]] = []
     for number, of in enumerate(losses):
+        # the forward's graph stays until the last draw has gone back through it
         with torch.enable_grad(), d_sub.engine.autocast():
             loss = of(features, batch)
         raw = torch.autograd.grad(loss, parameters, allow_unused=True, retain_graph=number + 1 < len(losses))
