@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lw2g.api.models import export, load
-from lw2g.errors import ConfigError, DataError
+from lw2g.api.reading import report, runs, verify
+from lw2g.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from lw2g.api.results import Report, RunRecord, Runs, SweepResult, Verification
+    from lw2g.api.results import RunRecord, SweepResult
     from lw2g.interfaces.component import Kind
     from lw2g.interfaces.tracker import Tracker
     from lw2g.sweeps.store import Status
@@ -227,97 +228,6 @@ def fork(
         receivers = [*_callbacks(trackers), *_listeners(progress)]
         record = forking.fork(Path(run), at_task - 1, resolved, catalogue, directory, receivers, tasks=tasks)
         return _record(record, directory)
-
-
-def runs(directory: str | Path = "runs") -> Runs:
-    """Return the runs in and below a directory, from their records alone, damaged ones included.
-
-    Raises:
-        DataError: There is no such directory.
-    """
-    from lw2g.api.results import Runs
-    from lw2g.reports.runs import find_runs
-
-    return Runs(list(find_runs([Path(directory)], damaged=True)))
-
-
-def verify(run: str | Path) -> Verification:
-    """Check the run, the runs of several seeds, or the pack of a store in the directory ``run``.
-
-    It compares every file with its checksum, and every matrix and metric with its value recomputed from the
-    stored predictions. It needs no torch.
-
-    Args:
-        run: The directory.
-
-    Raises:
-        DataError: There is none.
-    """
-    from lw2g.api.results import Verification
-    from lw2g.store import packs
-
-    if packs.is_pack(Path(run)):
-        from lw2g.registry.catalogue import load_catalogue
-
-        return Verification(packs.verify(Path(run), load_catalogue()))
-    from lw2g.results.verification import verify as examine
-
-    return Verification(examine(Path(run)))
-
-
-def report(
-    *runs: str | Path,
-    columns: str | Sequence[str] | None = None,
-    against: str | None = None,
-    mix: str | Sequence[str] = (),
-    unfinished: bool = False,
-    store: str | Path | None = None,
-) -> Report:
-    """Return one table per benchmark of the runs in and below directories.
-
-    A row is a configuration, over all its seeds and class orders.
-
-    Args:
-        *runs: The directories.
-        columns: Names of columns in a list, or with commas; ``"all"`` for all; None for the usual ones.
-        against: A row's label, or a unique part of it, to which paired differences refer.
-        mix: What one table may mix although such rows are not comparable: ``checkpoints``, ``splits``,
-            ``protocols``.
-        unfinished: Whether unfinished runs get rows of their own, up to their last task.
-        store: A checkout of a store, whose runs under the same protocols become further rows. What of it
-            does not hold is left out, and named in ``left_out`` of the report.
-
-    Raises:
-        DataError: There is no run, or no store.
-        ConfigError: A column is unknown, or the runs of one table cannot be compared.
-    """
-    import shlex
-
-    from lw2g.api.results import Report
-    from lw2g.registry.catalogue import load_catalogue
-    from lw2g.reports.columns import chosen_columns, further_columns
-    from lw2g.reports.runs import find_runs
-    from lw2g.reports.table import tables_of
-
-    found = list(find_runs([Path(run) for run in runs]))
-    if not found:
-        raise DataError(
-            f"no run at or below {', '.join(map(repr, map(str, runs)))}", "give directories of runs"
-        )
-    catalogue = load_catalogue()
-    left_out: Sequence[str] = ()
-    if store is not None:
-        from lw2g.store.stored import beside
-
-        others, left_out = beside(Path(store), catalogue, found)
-        found += others
-    chosen = chosen_columns(columns, further_columns([run.record for run in found], catalogue))
-    mixed = (mix,) if isinstance(mix, str) else tuple(mix)
-    tables = tables_of(found, catalogue, mixed, so_far=unfinished)
-    further = {"--against": against, "--with": store}
-    words = [str(word) for pair in further.items() if pair[1] is not None for word in pair]
-    command = shlex.join(["lw2g", "report", *map(str, runs), *words, "--html", "OUT.html"])
-    return Report(tables, chosen, against, catalogue, command, left_out)
 
 
 def sweep(

@@ -57,6 +57,10 @@ class _Moments(ClosedForm):
             scatter += torch.outer(away, away) * (old * len(rows) / (old + len(rows)))
             self.mean[label] += away * (len(rows) / (old + len(rows)))
 
+    def class_gaussians(self, classes: int, widest: int) -> tuple[Tensor, Tensor]:
+        """Return the means and the pooled scatter, of any width: the head solves a covariance anyway."""
+        return self.mean[:classes], self.scatter.sum(0)
+
     def _means(self, seen: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return counts and means of targets, and what the mean of each class is away from its target's.
 

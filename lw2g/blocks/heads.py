@@ -23,6 +23,7 @@ from lw2g.errors import ConfigError
 from lw2g.interfaces.baseline import Baseline, mask_logits
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.carry import Carry, CarryContext, Motion
+from lw2g.interfaces.classes import ClassMap
 from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo, derive_seed
 from lw2g.interfaces.head import ClosedForm, HeadContext
 from lw2g.interfaces.phase import ComputePhase, Phase
@@ -194,7 +195,6 @@ class HeadedBaseline(Baseline):
 
     replays: ClassVar[bool] = False
 
-    closed_form: ClosedForm | None
     before: Before | None
     motions: Motions | None
 
@@ -216,11 +216,6 @@ class HeadedBaseline(Baseline):
         )
         self.register_module("before", before)
         self.register_module("motions", Motions().to(context.device) if carried else None)
-
-    @property
-    def likelihood(self) -> bool:
-        """Whether a head predicts whose scores are log likelihoods."""
-        return self.closed_form is not None and self.closed_form.likelihood
 
     def new_head(self) -> nn.Linear:
         """Return the trained classifier over all classes."""
@@ -276,12 +271,8 @@ class HeadedBaseline(Baseline):
                 motions.append((view, motion))
                 lengths.append(_lengths(motion, old, now, labels, centres(view.classes)))
             if lengths and self.motions is not None:
-                targets = {
-                    position: target
-                    for task in context.history
-                    for position, target in zip(task.classes, task.targets, strict=True)
-                }
-                concerned = [targets[position] for view in views for position in view.classes]
+                classes = ClassMap.of(context.history)
+                concerned = [classes.target(position) for view in views for position in view.classes]
                 self.motions.note(context.task.index, lengths, concerned)
             return own, labels, motions
 

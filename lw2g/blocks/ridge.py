@@ -113,6 +113,14 @@ class Ridge(ClosedForm):
             return kept_moments(self.raw).centres(classes)
         return self.cross[classes] / self.count[classes, None].double()
 
+    def class_gaussians(self, classes: int, widest: int) -> tuple[Tensor, Tensor] | None:
+        """Return means and scatter of random features, which both sums hold."""
+        if self.cross.shape[1] > widest:
+            return None
+        counts = self.count[:classes, None]
+        means = self.cross[:classes] / counts
+        return means, self.gram.sum(0) - (means * counts).T @ means
+
     def add(self, features: Tensor, labels: Tensor, owner: int) -> None:
         """Add products of random features, with themselves and with labels."""
         gram = self.of_owner("gram", owner)

@@ -90,8 +90,8 @@ class TextHead(ClosedForm):
         super().begin_task(task)
         if self.head is not None:
             self.head.begin_task(task)
-        for position, name in zip(task.classes, task.class_names, strict=True):
-            self._names[position] = name
+        for entry in task.class_map:
+            self._names[entry.position] = entry.name
 
     def require(self, task: TaskInfo) -> None:
         """Look up the text of a task's classes.

@@ -11,7 +11,7 @@ import attrs
 import click
 
 from lw2g.console.output import console, in_units, printable, table
-from lw2g.errors import Lw2gError
+from lw2g.errors import Lw2gError, counted
 
 if TYPE_CHECKING:
     from lw2g.estimate.estimate import Estimate
@@ -54,7 +54,7 @@ def print_plan(
     rows = [(need.what, _HERE[need.here], str(count)) for need, count in counts.items()]
     console().print(table("", ("needs", "here", "cells"), rows, left=2))
     print_missing(needs)
-    click.echo(f"{len(cells)} cells")
+    click.echo(counted(len(cells), "cell"))
     if cost:
         _print_costs(cells, catalogue, took or {})
 
@@ -64,12 +64,8 @@ def print_missing(needs: Sequence[Sequence[Need]]) -> None:
     from lw2g.sweeps.needs import missing_needs
 
     for need, count in missing_needs(needs):
-        click.echo(printable(f"missing for {_cells(count)}: {need.what}"))
+        click.echo(printable(f"missing for {counted(count, 'cell')}: {need.what}"))
         click.echo(printable(f"    {need.remedy}"))
-
-
-def _cells(count: int) -> str:
-    return f"{count} cell{'s' * (count != 1)}"
 
 
 def _kind_of(cell: Cell, catalogue: Catalogue) -> str:
@@ -154,9 +150,9 @@ def _print_costs(cells: Sequence[Cell], catalogue: Catalogue, took: Mapping[str,
             f"disk {bytes_text(cost.disk)}"
         )
     for reason, count in unknown.items():
-        click.echo(printable(f"cost unknown ({_cells(count)}): {reason}"))
+        click.echo(printable(f"cost unknown ({counted(count, 'cell')}): {reason}"))
     if took:
-        click.echo(f"{_cells(len(took))} finished")
+        click.echo(f"{counted(len(took), 'cell')} finished")
     if not open_cells:
         return
     if not seconds:
@@ -166,7 +162,7 @@ def _print_costs(cells: Sequence[Cell], catalogue: Catalogue, took: Mapping[str,
     def total(ranges: Sequence[Range]) -> Range:
         return Range(sum(bounds.least for bounds in ranges), sum(bounds.most for bounds in ranges))
 
-    what = f"{len(seconds)} of {_cells(len(open_cells))}" if unknown else "all"
+    what = f"{len(seconds)} of {counted(len(open_cells), 'cell')}" if unknown else "all"
     more = "; the others are unknown" if unknown else ""
     on_disk = f", disk {bytes_text(total(disk))}" if disk else ""
     click.echo(f"{what} in sequence: {time_text(total(seconds))}{on_disk}{more}")

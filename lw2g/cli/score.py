@@ -11,6 +11,7 @@ import click
 from lw2g.api import models
 from lw2g.cli.signature import help_of, options_of
 from lw2g.console.output import console, number, table
+from lw2g.errors import counted
 
 __all__ = ["test"]
 
@@ -31,4 +32,4 @@ def test(model: Path, folder: Path, as_json: bool, **options: Any) -> None:
         wrong = ", ".join(f"{name} ({count})" for name, count in row["taken_for"][:3])
         rows.append((row["class"], wrong, str(row["images"]), number(row["recall"], 0)))
     console().print(table("", ("class", "taken for", "images", "found %"), rows, left=2))
-    click.echo(f"{scored['accuracy']:.1f} % of {scored['images']} images are named rightly")
+    click.echo(f"{scored['accuracy']:.1f} % of {counted(scored['images'], 'image')} named rightly")

@@ -63,8 +63,10 @@ def option_of(function: Callable[..., Any], name: str, *flags: str, **settings: 
     parameter = inspect.signature(function).parameters[name]
     kind = str(parameter.annotation).removesuffix(" | None")
     known = {"help": _meaning_of(function, name), **_BY_ANNOTATION.get(kind, {})}
-    if parameter.default not in (inspect.Parameter.empty, None, False, 0, (), ""):
-        known |= {"default": parameter.default, "show_default": True}
+    if parameter.default is not inspect.Parameter.empty:
+        known["default"] = parameter.default
+        # None and False are told in words, or go without saying
+        known["show_default"] = parameter.default not in (None, False, (), "")
     spelled = flags or (f"--{name.replace('_', '-')}",)
     return click.option(*spelled, name, **{**known, **settings})
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lw2g.errors import ConfigError, Lw2gError
+from lw2g.errors import ConfigError, Lw2gError, counted
 
 if TYPE_CHECKING:
     from lw2g.store.badges import Badge
@@ -70,6 +70,7 @@ def submit(run: Path, out: Path, new_protocol: bool, **told: Any) -> None:
                 f"--{name.replace('_', '-')}: more than one line or 1,000 letters", "shorten it"
             )
     from lw2g.registry.catalogue import load_catalogue
+    from lw2g.store.layout import take_back
     from lw2g.store.packs import PLUGIN
 
     if told["plugin"] and not re.fullmatch(PLUGIN, told["plugin"]):
@@ -84,7 +85,7 @@ def submit(run: Path, out: Path, new_protocol: bool, **told: Any) -> None:
         packed = pack(run, load_catalogue(), out, told)
     except Lw2gError:
         if added is not None:
-            added.unlink()
+            take_back(added, out)
         raise
     if added is not None:
         click.echo(f"the store's new protocol: {added}")
@@ -199,7 +200,7 @@ def missing(directory: Path, grid: Path, cost: bool) -> None:
         if minutes is None and isinstance(measured, Estimate):
             minutes = measured.seconds.most / 60
         click.echo(printable(f"{cell.label}: {'?' if minutes is None else f'{minutes:.1f}'} min"))
-    click.echo(f"{len(found)} of {len(cells)} cells are missing")
+    click.echo(f"missing: {len(found)} of {counted(len(cells), 'cell')}")
 
 
 _STORE = click.option(

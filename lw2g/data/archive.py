@@ -22,7 +22,7 @@ from typing import IO, cast
 import attrs
 
 from lw2g.data.download import Report, need_room
-from lw2g.errors import DataError
+from lw2g.errors import DataError, counted
 
 __all__ = ["extract", "put_in_place"]
 
@@ -128,7 +128,7 @@ def put_in_place(target: Path, least: int = 0) -> Iterator[Path]:
         count = sum(len(files) for _, _, files in os.walk(inner))
         if count < least:
             raise DataError(
-                f"{count} files were found for {str(target)!r}, where {least} images are published",
+                f"found {counted(count, 'file')} for {str(target)!r}, where {least} images are published",
                 "fetch them again, or name a folder of yours with --from",
             )
         inner.rename(target)

@@ -12,13 +12,13 @@ import os
 import shutil
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any, Literal
 
 import attrs
 import numpy as np
 import numpy.typing as npt
-import timm
 import torch
 from safetensors.numpy import save_file
 
@@ -157,8 +157,7 @@ def _undivided(config: ExperimentConfig) -> Any:
 
 def _images_of(stream: TaskStream, split: Split) -> _Images:
     """Return the images of all tasks of a split, source by source in the sources' own order."""
-    raw = np.asarray(stream.class_order, dtype=np.int64)
-    numbers = np.searchsorted(np.unique(raw), raw)  # without gaps, where classes are left out
+    ranks = stream.class_map.raw_label_ranks  # without gaps, where classes are left out
     domains = list(dict.fromkeys(task.domain for task in stream.tasks))
     parts: dict[int, list[tuple[TaskData, int]]] = {}
     for task in stream.tasks:
@@ -179,7 +178,7 @@ def _images_of(stream: TaskStream, split: Split) -> _Images:
                 contents=np.concatenate(contents)[order] if len(contents) == len(every) else None,
             )
         )
-        labels.append(numbers[positions])
+        labels.append(ranks[positions])
         places.append(np.concatenate([np.full(len(data), domain) for data, domain in own])[order])
     return _Images(
         parts=tuple(listed),
@@ -234,14 +233,13 @@ def _metadata(
             "fingerprint": stream.fingerprint,
             "images": {split: own.sha256 for split, own in images.items()},
         },
-        "tools": {"lw2g": __version__, "timm": timm.__version__, "torch": torch.__version__},
+        "tools": {"lw2g": __version__, "timm": version("timm"), "torch": torch.__version__},
     }
 
 
 def _entries(stream: TaskStream, images: Mapping[Split, _Images]) -> dict[str, Any]:
     """Return all entries of a file but the vectors: arrays of numbers, and lists of strings."""
-    names = dict(zip(stream.class_order, stream.class_names, strict=True))
-    entries: dict[str, Any] = {"class_names": [names[label] for label in sorted(names)]}
+    entries: dict[str, Any] = {"class_names": stream.class_map.names_by_raw_label}
     for split, own in images.items():
         entries[f"{split}_y"] = own.labels
         entries[f"{split}_id"] = own.ids

@@ -10,17 +10,66 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate, combinations
 
+import attrs
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from lw2g.config.model import ExperimentConfig
+from lw2g.errors import ConfigError
 from lw2g.interfaces.stream import ImageTransform, TaskStream
+from lw2g.registry.catalogue import Catalogue
 from lw2g.vit.backbone import Backbone
 
-__all__ = ["adjacent_similarity", "class_means", "order_by_similarity"]
+__all__ = ["FoundOrder", "adjacent_similarity", "class_means", "find_order", "order_by_similarity"]
 
 Array = npt.NDArray[np.float64]
 _BATCH, _MOST_ROUNDS = 32, 50
+
+
+@attrs.frozen(kw_only=True)
+class FoundOrder:
+    """An order of a benchmark's classes.
+
+    Attributes:
+        class_names: The classes in this order.
+        similarity: Mean cosine of neighbouring tasks.
+        similarity_before: The same in the order that the benchmark had.
+    """
+
+    class_names: Sequence[str]
+    similarity: float
+    similarity_before: float
+
+
+def find_order(config: ExperimentConfig, catalogue: Catalogue, *, alike: bool, seed: int = 0) -> FoundOrder:
+    """Return an order of a benchmark's classes in which neighbouring tasks are most alike, or least.
+
+    Args:
+        config: Names the benchmark and the backbone whose features are compared.
+        catalogue: Where these come from.
+        alike: Whether neighbours are to be alike.
+        seed: Draws where the search begins.
+
+    Raises:
+        ConfigError: The tasks do not consist of different classes.
+    """
+    benchmark = catalogue.get("benchmark", config.benchmark.name).build(config.benchmark.config)
+    stream: TaskStream = benchmark.stream()
+    if len(stream.tasks) < 2 or stream.targets is not None:
+        raise ConfigError("only disjoint tasks of classes have such an order", "use benchmark.stream=classes")
+    chosen = config.backbone
+    model = catalogue.get("backbone", chosen.name).build(chosen.config, chosen.weights, chosen.image_size)
+    known = model.fingerprint
+    still = benchmark.transforms(known.image_size, known.mean, known.std).test
+    means = class_means(stream, model, still)
+    sizes = [len(task.classes) for task in stream.tasks]
+    found = order_by_similarity(means, sizes, alike=alike, seed=seed)
+    return FoundOrder(
+        class_names=[stream.class_names[row] for row in found],
+        similarity=adjacent_similarity(means[found], sizes),
+        similarity_before=adjacent_similarity(means, sizes),
+    )
 
 
 @torch.no_grad()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lw2g.data.download import Report, need_room
-from lw2g.errors import ConfigError, DataError
+from lw2g.errors import ConfigError, DataError, counted
 from lw2g.interfaces.dataset import HubRoute
 
 __all__ = ["export"]
@@ -88,7 +88,7 @@ def _class_names(schema: Any, label: str, num_classes: int, path: Path) -> list[
     class_names = features.get(label, {}).get("names") or [""] * num_classes
     if len(class_names) != num_classes:
         raise DataError(
-            f"{str(path)!r} has {len(class_names)} classes, not {num_classes}",
+            f"{str(path)!r} has {counted(len(class_names), 'class')}, not {num_classes}",
             "name another source with --from",
         )
     width = len(str(num_classes - 1))

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["STEPS", "devices", "hub", "libraries", "plugins", "small_run", "supplies"]
 
-_COMPILED = ("numpy", "torch", "torchvision", "timm", "lightning_fabric", "sklearn", "safetensors")
-_DISTRIBUTIONS = {"sklearn": "scikit-learn", "lightning_fabric": "lightning-fabric"}
+_COMPILED = ("numpy", "torch", "torchvision", "timm", "sklearn", "safetensors")
+_DISTRIBUTIONS = {"sklearn": "scikit-learn"}
 _GIB = 2**30
 _SUPPLIES = {
     "backbone": ("weights", "fetched from the hub when used (--network asks it); else pass --weights FILE"),

@@ -28,7 +28,9 @@ from lw2g.interfaces.context import derive_seed
 from lw2g.interfaces.growth import CandidateEvidence, Evidence, Grow
 from lw2g.interfaces.stream import Task
 from lw2g.registry.catalogue import Catalogue
-from lw2g.tasks.session import Session, open_session
+from lw2g.tasks.data import RunData
+from lw2g.tasks.parts import RunParts
+from lw2g.tasks.session import open_session
 from lw2g.vit.offline import without_network
 
 __all__ = ["PARTS", "Estimate", "Range", "estimate", "missing_parts"]
@@ -159,51 +161,61 @@ def estimate(config: ExperimentConfig, catalogue: Catalogue, *, tasks: int | Non
         began = time.perf_counter()
         session = open_session(config, catalogue)
         opening = time.perf_counter() - began
-        goal = session.require_goal(0, tasks)
-        plans = _plans(session, goal)
+        goal = session.parts.require_goal(0, tasks)
+        reads = session.components.policy.reads(config.policy.config)
+        plans = _plans(session.parts, goal, reads=bool(reads))
         rehearsal = Rehearsal(session, Path(folder), plans[0])
         both = [rehearsal.measure(index) for index in range(min(2, goal))]
-    return _continued(session, plans, both, opening)
+    return _continued(session.parts, session.data, plans, both, opening)
 
 
-def _plans(session: Session, tasks: int) -> list[tuple[int, ...]]:
+def _plans(parts: RunParts, tasks: int, *, reads: bool) -> list[tuple[int, ...]]:
     """Return the possible plans (the set of each task): one, or the two that bound all others.
 
     The plan with the most sets comes first; it is measured.
+
+    Args:
+        parts: The run.
+        tasks: After how many tasks it stops.
+        reads: Whether the policy reads measures, so that nobody knows what it decides.
     """
     shared, own = (0,) * tasks, tuple(range(tasks))
-    if session.fixed:
+    if parts.growth.fixed:
         return [shared]
-    if session.policy_component.reads(session.config.policy.config):
+    if reads:
         return [own, shared] if tasks > 1 else [shared]
-    plan, seed = list[int](), session.config.run.seed
+    plan, seed = list[int](), parts.config.run.seed
     for task in range(tasks):
         live = tuple(CandidateEvidence(set=known) for known in sorted(set(plan)))
         generator = np.random.default_rng(derive_seed(seed, "task", task, "policy"))
-        decision = session.policy.decide(Evidence(task=task, candidates=live), generator)
+        decision = parts.growth.policy.decide(Evidence(task=task, candidates=live), generator)
         plan.append(len(live) if isinstance(decision, Grow) else decision.set)
     return [tuple(plan)]
 
 
 def _continued(
-    session: Session, plans: Sequence[tuple[int, ...]], both: Sequence[TaskCost], opening: float
+    parts: RunParts,
+    data: RunData,
+    plans: Sequence[tuple[int, ...]],
+    both: Sequence[TaskCost],
+    opening: float,
 ) -> Estimate:
     """Return the cost of a run from its first one or two tasks, measured under the first plan."""
-    tasks = session.stream.tasks[: len(plans[0])]
+    tasks = data.stream.tasks[: len(plans[0])]
     sets = both[-1].stored - both[0].stored
     # a task that reuses a set adds none
     shared = attrs.evolve(both[-1], stored=both[0].stored, disk=both[-1].disk - _NUMBER * sets)
     grown = [both, *([both[0], shared] for _ in plans[1:])]
     seconds = [{"data": opening, **_seconds(tasks, plan, both, plan is plans[0])} for plan in plans]
     devices = [task.device_memory for task in both if task.device_memory is not None]
-    seen = [session.infos[count - 1].seen for count in (len(both), len(tasks))]
+    seen = [parts.infos[count - 1].seen for count in (len(both), len(tasks))]
     # what comes with classes lies on the run's device
-    more = session.bytes_of(seen[1]) - session.bytes_of(seen[0])
+    more = parts.bytes_of(seen[1]) - parts.bytes_of(seen[0])
     tests = [len(task.test) for task in tasks]
-    disk = len(json.dumps(list(session.evaluator.ids))) + _ROW * sum(itertools.accumulate(tests))
+    disk = len(json.dumps(list(data.evaluator.ids))) + _ROW * sum(itertools.accumulate(tests))
     return Estimate(
-        seconds=Range.over(sum(parts.values()) for parts in seconds),
-        parts={part: Range.over(parts[part] for parts in seconds) for part in PARTS},
+        seconds=Range.over(sum(line.values()) for line in seconds),
+        parts={part: Range.over(line[part] for line in seconds) for part in PARTS},
         memory=max(task.memory for task in both) + (0 if devices else more),
         device_memory=max(devices) + more if devices else None,
         disk=Range.over(disk + _sum_of_line([task.disk for task in some], len(tasks)) for some in grown),
@@ -213,7 +225,7 @@ def _continued(
         sets=Range.over(len(set(plan)) for plan in plans),
         tasks=len(tasks),
         images=(sum(len(task.train) for task in tasks), sum(tests)),
-        device=session.engine.device_name or str(session.engine.device),
+        device=parts.engine.device_name or str(parts.engine.device),
     )
 
 

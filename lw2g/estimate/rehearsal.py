@@ -9,12 +9,14 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import attrs
 import numpy as np
 import torch
+from torch import nn
 
 from lw2g.base.boundary import Frozen
 from lw2g.base.progress import Reporter
@@ -29,8 +31,10 @@ from lw2g.interfaces.stream import Task, TaskData
 from lw2g.lifecycle.ledger import Ledger
 from lw2g.tasks.evidence.collecting import collect_evidence
 from lw2g.tasks.evidence.d_sub import GROUPS, DSub
+from lw2g.tasks.evidence.trial import Trials
 from lw2g.tasks.flops import count_flops
 from lw2g.tasks.learner import Learner
+from lw2g.tasks.parts import RunParts
 from lw2g.tasks.session import Session
 from lw2g.tasks.state import Position, snapshot
 from lw2g.tasks.task_training import Observer
@@ -65,8 +69,8 @@ class _Planned:
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class _SmallSession(Session):
-    """A session with fewer images and smaller batches, which counts the images that phases read.
+class _SmallParts(RunParts):
+    """Parts that train on smaller batches.
 
     Attributes:
         batch: Images per step at most.
@@ -79,13 +83,20 @@ class _SmallSession(Session):
 
     def phases(self, context: TaskContext) -> list[tuple[str, Phase]]:
         """Return the phases, with smaller batches."""
-        return [(owner, self._small(phase)) for owner, phase in Session.phases(self, context)]
+        return [(owner, self._small(phase)) for owner, phase in RunParts.phases(self, context)]
 
     def _small(self, phase: Phase) -> Phase:
         if not isinstance(phase, TrainingPhase) or phase.batch_size <= self.batch:
             return phase
         self.noted["share"] = max(self.noted["share"], phase.batch_size / self.batch)
         return attrs.evolve(phase, batch_size=self.batch)
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class _SmallSession(Session):
+    """A session with fewer images and smaller batches, which counts the images that phases read."""
+
+    parts: _SmallParts
 
     def task_context(self, index: int, images: ImageSet, d_sub: DSub | None = None) -> TaskContext:
         """Return the context of a task, which counts the images it gives."""
@@ -100,7 +111,7 @@ class _SmallSession(Session):
 
     def _counted(self, batches: Iterable[Batch]) -> Iterator[Batch]:
         for batch in batches:
-            self.noted["pulled"] += len(batch)
+            self.parts.noted["pulled"] += len(batch)
             yield batch
 
 
@@ -125,9 +136,9 @@ class _Clock(Observer):
     """
 
     def __init__(self, session: _SmallSession, index: int, images: int) -> None:
-        super().__init__(Reporter([], [len(task.train) for task in session.stream.tasks]))
+        super().__init__(Reporter([], [len(task.train) for task in session.data.stream.tasks]))
         self._session, self._index, self._images = session, index, images
-        self._small = len(session.stream.tasks[index].train)
+        self._small = len(session.data.stream.tasks[index].train)
         self.seconds, self.spent, self.epochs = 0.0, 0.0, 0
         self.parameters: dict[int, int] = {}
         self.flops: dict[str, float | None] = {}
@@ -136,8 +147,9 @@ class _Clock(Observer):
     def planned(self, context: TaskContext, hosts: Sequence[TrainingPhase]) -> None:
         """Count operations, in the first task."""
         if hosts and not self._index:
-            images = self._session.image_set([self._session.stream.tasks[self._index].train], train=False)
-            self.flops = count_flops(self._session, context, hosts[0], images)
+            data = self._session.data
+            images = data.image_set([data.stream.tasks[self._index].train], train=False)
+            self.flops = count_flops(self._session.parts, context, hosts[0], images)
 
     def after_step(self, optimizer: torch.optim.Optimizer, position: Position) -> None:
         """Look at the clock."""
@@ -148,7 +160,7 @@ class _Clock(Observer):
     @contextmanager
     def during(self, phase: Phase) -> Iterator[None]:
         """Price a phase."""
-        began, noted, compute = self._now(), self._session.noted, isinstance(phase, ComputePhase)
+        began, noted, compute = self._now(), self._session.parts.noted, isinstance(phase, ComputePhase)
         self._ticks, noted["pulled"] = [began], 0
 
         def advance(done: int, total: int, **of_an_epoch: Any) -> None:
@@ -185,7 +197,7 @@ class _Clock(Observer):
         self.seconds += (cold + warm * (phase.epochs - 1)) * self._images / batch
 
     def _now(self) -> float:
-        self._session.engine.synchronize()
+        self._session.parts.engine.synchronize()
         return time.perf_counter()
 
 
@@ -217,17 +229,17 @@ class Rehearsal:
 
     def __init__(self, session: Session, folder: Path, plan: Sequence[int]) -> None:
         self._whole, self._plan = session, plan
-        self._tasks = session.stream.tasks[: len(plan)]
+        self._tasks = session.data.stream.tasks[: len(plan)]
         self._store = CheckpointStore(folder / "checkpoints")
-        self._sums = _timed(lambda: Frozen.of(session.backbone))
+        self._sums = _timed(lambda: Frozen.of(session.parts.backbone))
         self._half: tuple[float, int] | None = None
         self._small = self._smaller(session)
 
     def measure(self, index: int) -> TaskCost:
         """Learn a task, evaluate and save."""
         session = self._small
-        whole, small = self._whole.stream.tasks[index], session.stream.tasks[index]
-        clock, peak = _Clock(session, index, len(whole.train)), PeakMemory(session.engine.device)
+        whole, small = self._whole.data.stream.tasks[index], session.data.stream.tasks[index]
+        clock, peak = _Clock(session, index, len(whole.train)), PeakMemory(session.parts.engine.device)
         before = (peak.machine, peak.device or 0)
         Learner(session, index, clock, _STEPS).learn()
         evaluation = _timed(lambda: session.evaluate(index, clock.reporter))
@@ -237,12 +249,12 @@ class Rehearsal:
                 self._store.save(attrs.evolve(snapshot(session, position, ledger), task_done=index))
             )
         )
-        most, share = session.config.growth.images, session.noted["share"]
+        most, share = session.parts.config.growth.images, session.parts.noted["share"]
         sample, full = (min(len(task.train), most) for task in (small, whole))
         evidence = clock.reporter.seconds["evidence"]
         routing = max(0.0, clock.reporter.seconds["training"] - clock.spent)
-        if held := self._whole.held_back[index]:
-            routing *= len(held) / len(session.held_back[index] or held)
+        if held := self._whole.data.held_back[index]:
+            routing *= len(held) / len(session.data.held_back[index] or held)
         if self._half is not None:
             seconds, count = self._half
             evidence += max(0.0, evidence - seconds) / (sample - count) * (full - sample)
@@ -254,9 +266,7 @@ class Rehearsal:
             checkpoints=saving * (1 + clock.epochs) + self._sums,
             disk=float(paths[0].stat().st_size),
             trained=float(sum(clock.parameters.values())),
-            stored=float(
-                sum(parameter.numel() for module in session.modules for parameter in module.parameters())
-            ),
+            stored=float(sum(_size(module) for module in session.parts.modules)),
             memory=before[0] + share * (peak.machine - before[0]),
             device_memory=None if peak.device is None else before[1] + share * (peak.device - before[1]),
             flops=clock.flops,
@@ -264,37 +274,54 @@ class Rehearsal:
 
     def _halve(self) -> None:
         """Collect evidence from half the images, if a run collects it from more than the rehearsal has."""
-        session, index = self._small, len(self._small.pool.task_to_set)
-        sizes = [len(run.stream.tasks[index].train) for run in (session, self._whole)]
-        sample, full = (min(size, session.config.growth.images) for size in sizes)
+        session, parts = self._small, self._small.parts
+        index, most = len(parts.pool.task_to_set), parts.config.growth.images
+        sizes = [len(run.data.stream.tasks[index].train) for run in (session, self._whole)]
+        sample, full = (min(size, most) for size in sizes)
         count = max(sample // 2, GROUPS)
-        if count < sample < full and session.collects_evidence and len(session.pool):
-            growth = attrs.evolve(session.config.growth, images=count)
-            half = attrs.evolve(session, config=attrs.evolve(session.config, growth=growth))
-            images = half.image_set([half.stream.tasks[index].train], train=False)
-            seconds = _timed(lambda: collect_evidence(half, half.d_sub(index, images)))
+        if count < sample < full and parts.growth.collects_evidence and len(parts.pool):
+            growth = attrs.evolve(parts.config.growth, images=count)
+            half = attrs.evolve(
+                session, parts=attrs.evolve(parts, config=attrs.evolve(parts.config, growth=growth))
+            )
+            images = half.data.image_set([half.data.stream.tasks[index].train], train=False)
+            d_sub = half.parts.d_sub(index, images)
+            seconds = _timed(lambda: collect_evidence(half.parts, d_sub, trials=partial(Trials, half, d_sub)))
             self._half = seconds, count
 
     def _smaller(self, session: Session) -> _SmallSession:
         """Return the session with as many images as there is time for."""
         affordable = int(_PATIENCE / _seconds_per_image(session))
         least = _PER_CLASS * max(len(task.classes) for task in self._tasks)
-        if session.collects_evidence:
+        if session.parts.growth.collects_evidence:
             least = max(least, 2 * GROUPS)
-        wanted = _BATCHES * getattr(session.config.baseline.config, "batch_size", _BATCH)
+        wanted = _BATCHES * getattr(session.parts.config.baseline.config, "batch_size", _BATCH)
         train = min(wanted, max(least, affordable))
-        run = session.config.run
+        run = session.parts.config.run
         test = max(least, min(affordable, 2 * run.evaluation_batch))
         run = attrs.evolve(run, evaluation_batch=min(run.evaluation_batch, train, test))
-        fields = {field.name: getattr(session, field.name) for field in attrs.fields(Session) if field.init}
-        fields["config"] = attrs.evolve(session.config, run=run)
-        fields["stream"] = attrs.evolve(
-            session.stream, tasks=tuple(_smaller_task(task, train, test) for task in session.stream.tasks)
+        tasks = tuple(_smaller_task(task, train, test) for task in session.data.stream.tasks)
+        data = attrs.evolve(
+            session.data,
+            stream=attrs.evolve(session.data.stream, tasks=tasks),
+            held_back=tuple(data and _part_of(data, train) for data in session.data.held_back),
+            options=run,
         )
-        fields["held_back"] = tuple(data and _part_of(data, train) for data in session.held_back)
+        fields = {
+            field.name: getattr(session.parts, field.name) for field in attrs.fields(RunParts) if field.init
+        }
+        fields["config"] = attrs.evolve(session.parts.config, run=run)
+        fields["infos"] = data.stream.infos
+        fields["growth"] = attrs.evolve(session.parts.growth, policy=_Planned(self._plan, self._halve))
         batch = wanted if train == wanted else max(1, train // _BATCHES)
-        fields["policy"] = _Planned(self._plan, self._halve)
-        return _SmallSession(**fields, batch=batch, noted={"pulled": 0, "share": 1.0})
+        parts = _SmallParts(**fields, batch=batch, noted={"pulled": 0, "share": 1.0})
+        return _SmallSession(
+            parts=parts, data=data, components=session.components, precision=session.precision
+        )
+
+
+def _size(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
 
 
 def _timed(work: Callable[[], object]) -> float:
@@ -306,13 +333,13 @@ def _timed(work: Callable[[], object]) -> float:
 @torch.no_grad()
 def _seconds_per_image(session: Session) -> float:
     """Return the seconds per image of a plain forward, after one to warm up."""
-    blank = session.backbone.blank().float().to(session.engine.device)
+    blank = session.parts.backbone.blank().float().to(session.parts.engine.device)
     images = blank.expand(_PACED, *blank.shape)
 
     def forward() -> None:
-        with session.engine.autocast():
-            session.backbone.features(images)
-        session.engine.synchronize()
+        with session.parts.engine.autocast():
+            session.parts.backbone.features(images)
+        session.parts.engine.synchronize()
 
     return max(min([_timed(forward) for _ in range(3)]) / len(images), 1e-6)
 

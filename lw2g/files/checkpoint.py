@@ -10,8 +10,6 @@ before it.
 from __future__ import annotations
 
 import json
-import os
-import re
 from collections.abc import Iterator, Mapping
 from copy import copy
 from pathlib import Path
@@ -25,6 +23,7 @@ from torch import Tensor
 
 from lw2g.errors import DataError
 from lw2g.files.background import Background
+from lw2g.files.checkpoint_files import CheckpointFiles, checkpoint_name
 from lw2g.files.differences import apply, changes
 from lw2g.files.sealed import UNSEALED, seal_tensors, unseal_tensors, write_atomically
 
@@ -32,9 +31,6 @@ __all__ = ["Checkpoint", "CheckpointStore", "part", "under"]
 
 FORMAT = 2
 _KEPT = 2  # checkpoints within a task
-_DONE = re.compile(r"task-(\d{3,})\.safetensors")
-_STEP = re.compile(r"task-(\d{3,})\.step-(\d{6,})\.safetensors")
-_OLD = re.compile(r"\d{6}\.json")
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -59,7 +55,7 @@ class Checkpoint:
 _NOTHING = Checkpoint(tensors={}, progress={})
 
 
-class CheckpointStore:
+class CheckpointStore(CheckpointFiles):
     """The checkpoints of one run.
 
     Args:
@@ -67,7 +63,7 @@ class CheckpointStore:
     """
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
+        super().__init__(directory)
         self._base = _NOTHING
         self._base_sum = ""
         self._background = Background()
@@ -172,7 +168,7 @@ class CheckpointStore:
         count = 1 + max(self.finished, default=-1)
         for task in range(count):
             try:
-                self._base, self._base_sum = self._read(_name(task), self._base, self._base_sum)
+                self._base, self._base_sum = self._read(checkpoint_name(task), self._base, self._base_sum)
             except DataError as error:
                 # what builds on a damaged file is lost with it
                 after = f"the end of task {task}" if task else "the beginning"
@@ -184,7 +180,7 @@ class CheckpointStore:
             if task != self._current:
                 continue  # left from a task that is finished, or from one whose base is damaged
             try:
-                step, _ = self._read(_name(task, number), self._base, self._base_sum)
+                step, _ = self._read(checkpoint_name(task, number), self._base, self._base_sum)
             except DataError as error:
                 complaints.append(f"checkpoint {error}; skipped")
                 continue
@@ -213,14 +209,14 @@ class CheckpointStore:
             wanted = self.finished[-1]
         else:
             wanted = task
-            if wanted < 0 or not (self._directory / _name(wanted)).exists():
+            if wanted < 0 or not (self._directory / checkpoint_name(wanted)).exists():
                 raise DataError(f"task {task + 1} is not finished")
         checkpoint = _NOTHING
         checksum = ""
         # the state is put together from the first task on: each file holds what its task has changed
         for earlier in range(wanted + 1):
             try:
-                checkpoint, checksum = self._read(_name(earlier), checkpoint, checksum)
+                checkpoint, checksum = self._read(checkpoint_name(earlier), checkpoint, checksum)
             except DataError as error:
                 remedy = ""
                 if earlier:
@@ -229,55 +225,6 @@ class CheckpointStore:
                     f"the model after task {wanted + 1} cannot be restored: checkpoint {error}", remedy
                 ) from error
             yield checkpoint
-
-    def examine(self) -> Iterator[tuple[str, int, str | None, Mapping[str, Any]]]:
-        """Yield every file's name, its task, its problem (None: none), and the new entries of its ledger.
-
-        Raises:
-            DataError: The checkpoints are of an older lw2g.
-        """
-        self._refuse_old_format()
-        sums = {-1: ""}
-        numbers = [(task, None) for task in range(1 + max(self.finished, default=-1))]
-        for task, step in [*numbers, *self._steps()]:
-            name = _name(task, step)
-            ledger: Mapping[str, Any] = {}
-            complaint = None
-            try:
-                _, entry, checksum = unseal_tensors(self._directory / name)
-                if entry["base"] != sums.get(task - 1):
-                    complaint = "builds on a file that is damaged or another one"
-                ledger = entry["ledger"]
-            except DataError as error:
-                complaint = str(error).removeprefix(f"{name!r} ")
-            if step is None and complaint is None:
-                sums[task] = checksum
-            yield name, task, complaint, ledger
-
-    @property
-    def finished(self) -> list[int]:
-        """The finished tasks that have a checkpoint, damaged or not."""
-        return sorted(int(match[1]) for match in map(_DONE.fullmatch, self._names()) if match)
-
-    def _steps(self) -> list[tuple[int, int]]:
-        return sorted(
-            (int(match[1]), int(match[2])) for match in map(_STEP.fullmatch, self._names()) if match
-        )
-
-    def _names(self) -> list[str]:
-        try:
-            with os.scandir(self._directory) as entries:
-                return [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
-        except FileNotFoundError:
-            return []
-
-    def _refuse_old_format(self) -> None:
-        if any(_OLD.fullmatch(name) for name in self._names()):
-            run = self._directory.parent
-            raise DataError(
-                f"the checkpoints of {str(run)!r} are of an older lw2g",
-                f"run it anew: lw2g run {run / 'config.toml'} --out NEW",
-            )
 
     @property
     def _current(self) -> int:
@@ -314,11 +261,11 @@ class CheckpointStore:
         left = []
         for entry in self._files:
             if entry not in stay:
-                surplus.append(_name(*entry))
+                surplus.append(checkpoint_name(*entry))
             elif entry != new:
                 left.append(entry)
         self._files = [*left, new]
-        return _name(*new), surplus
+        return checkpoint_name(*new), surplus
 
     def _read(self, name: str, base: Checkpoint, base_sum: str) -> tuple[Checkpoint, str]:
         """Return a checkpoint that builds on another, and its checksum."""
@@ -347,12 +294,6 @@ def _copy(checkpoint: Checkpoint) -> Checkpoint:
         tensors={name: value.clone() for name, value in checkpoint.tensors.items()},
         ledger={name: copy(value) for name, value in checkpoint.ledger.items()},
     )
-
-
-def _name(task: int, step: int | None = None) -> str:
-    if step is None:
-        return f"task-{task:03d}.safetensors"
-    return f"task-{task:03d}.step-{step:06d}.safetensors"
 
 
 def _gained(before: Mapping[str, Any], ledger: Mapping[str, Any]) -> dict[str, Any]:

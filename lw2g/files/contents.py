@@ -14,7 +14,7 @@ import attrs
 
 from lw2g.config.directory import CONFIG, RECORD
 from lw2g.config.structure import misfit
-from lw2g.errors import DataError
+from lw2g.errors import DataError, counted
 from lw2g.files.sealed import hash_of, sha256_of, unseal_json
 
 __all__ = [
@@ -170,13 +170,15 @@ def _a_value_per_task(record: Record, field: attrs.Attribute[Any], value: Any) -
         return
     for row in (value, *value):  # a matrix has as many columns as rows
         if isinstance(row, list) and len(row) != tasks:
-            raise ValueError(f"expected {tasks} tasks, as many as have rows in accuracy_matrix")
+            raise ValueError(f"expected {counted(tasks, 'task')}, as many as have rows in accuracy_matrix")
 
 
 def _no_less_than_tasks(record: Record, field: attrs.Attribute[Any], value: list[Any] | None) -> None:
     tasks = len(record.accuracy_matrix)
     if value and len(value) < tasks:
-        raise ValueError(f"expected {tasks} tasks or more, as many as have rows in accuracy_matrix")
+        raise ValueError(
+            f"expected {counted(tasks, 'task')} or more, as many as have rows in accuracy_matrix"
+        )
 
 
 @attrs.frozen(kw_only=True)

@@ -8,8 +8,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from lw2g.images.features import Integers
-from lw2g.metrics import owning_sets, owning_tasks
+from lw2g.metrics import Integers, owning_sets, owning_tasks
 
 __all__ = ["Predictions"]
 

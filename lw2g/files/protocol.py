@@ -60,8 +60,7 @@ def noted_facts(stream: TaskStream, transforms: Transforms, options: Any) -> dic
         options: The options of the benchmark.
     """
     tasks = stream.tasks
-    targets = np.asarray(stream.targets or range(stream.num_classes))
-    true = np.concatenate([targets[task.test.labels] for task in tasks])
+    true = np.concatenate([stream.class_map.targets_at(task.test.labels) for task in tasks])
     owners: list[int] = []
     ids: list[str] = []
     for task in tasks:

@@ -260,3 +260,25 @@ class EventLog:
         """Close the log and remove the progress."""
         self._file.close()
         self._progress.unlink(missing_ok=True)
+
+
+def unsaved_tasks(files: RunDirectory, finished: Sequence[int]) -> range:
+    """Return the last tasks of the record that have no checkpoint.
+
+    A record is written before the checkpoint, so that a run which was killed in between lacks one: such a
+    task is not finished, unless the run was to stop after it.
+
+    Args:
+        files: The run.
+        finished: The tasks that have one.
+
+    Raises:
+        DataError: The record is damaged.
+    """
+    if not (files.path / RECORD).exists():
+        return range(0)
+    record = files.read_record()
+    rows = len(record["accuracy_matrix"])
+    goal = files.read_goal() or record.get("tasks")
+    expected = rows if rows == goal else rows - 1
+    return range(1 + max(finished, default=-1), expected)

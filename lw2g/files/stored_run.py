@@ -7,7 +7,7 @@ is whole, to go on. Neither learns, builds or locks anything. Its record alone i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import attrs
@@ -20,11 +20,11 @@ from lw2g.config.toml import flat, read_toml
 from lw2g.errors import ConfigError, DataError
 from lw2g.files.checkpoint import Checkpoint, CheckpointStore
 from lw2g.files.contents import Record, read_sealed
-from lw2g.files.record import RunDirectory, source_files
+from lw2g.files.record import RunDirectory, source_files, unsaved_tasks
 from lw2g.files.sealed import sha256_of
 from lw2g.registry.catalogue import Catalogue
 
-__all__ = ["StoredRun", "open_after", "open_newest", "resolved_of", "unsaved_tasks"]
+__all__ = ["StoredRun", "open_after", "open_newest", "resolved_of"]
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -160,28 +160,6 @@ def resolved_of(directory: Path, catalogue: Catalogue) -> Resolved:
     """
     require_run(directory)
     return load_resolved(RunDirectory(directory).config, catalogue)
-
-
-def unsaved_tasks(files: RunDirectory, finished: Sequence[int]) -> range:
-    """Return the last tasks of the record that have no checkpoint.
-
-    A record is written before the checkpoint, so that a run which was killed in between lacks one: such a
-    task is not finished, unless the run was to stop after it.
-
-    Args:
-        files: The run.
-        finished: The tasks that have one.
-
-    Raises:
-        DataError: The record is damaged.
-    """
-    if not (files.path / RECORD).exists():
-        return range(0)
-    record = files.read_record()
-    rows = len(record["accuracy_matrix"])
-    goal = files.read_goal() or record.get("tasks")
-    expected = rows if rows == goal else rows - 1
-    return range(1 + max(finished, default=-1), expected)
 
 
 def _complaints_of_lost(files: RunDirectory, store: CheckpointStore) -> list[str]:

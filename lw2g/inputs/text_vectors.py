@@ -26,7 +26,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional
 
-from lw2g.errors import ConfigError, DataError, nearest
+from lw2g.errors import ConfigError, DataError, counted, nearest
 
 __all__ = [
     "TextVectors",
@@ -142,7 +142,7 @@ def read_text_vectors(path: Path, option: str) -> TextVectors:
         )
     if read.classes and len(read.classes) != rows:
         raise DataError(
-            f"{option}: {str(path)!r} names {len(read.classes)} classes for {rows} rows",
+            f"{option}: {str(path)!r} names {counted(len(read.classes), 'class')} for {counted(rows, 'row')}",
             "'classes' says of each row which class it speaks of",
         )
     if not bool(torch.isfinite(read.vectors).all()) or not bool(read.vectors.any(dim=1).all()):

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from lw2g.geometry.subspace import Subspace
 from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.classes import ClassMap
 from lw2g.interfaces.memory import SubspaceMemory
 from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.site import Site
@@ -98,6 +99,11 @@ class TaskInfo:
     num_images: int
     targets: tuple[int, ...] = attrs.Factory(lambda info: info.classes, takes_self=True)
     domain: str = ""
+
+    @property
+    def class_map(self) -> ClassMap:
+        """Position, target and name of its classes."""
+        return ClassMap.of([self])
 
 
 def task_of_class(history: Sequence[TaskInfo], device: torch.device) -> torch.Tensor:

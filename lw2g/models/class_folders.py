@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from lw2g.errors import DataError, shown
+from lw2g.errors import DataError, no_folder, shown
 from lw2g.inputs.image_files import EXTENSIONS, examine_image, image_paths
 
 __all__ = ["ClassImages", "digest_of", "read_class_folders", "shared_files"]
@@ -53,7 +53,7 @@ def read_class_folders(folder: Path) -> dict[str, ClassImages]:
             printed; a file is no usable image, or lies in the folders of two classes.
     """
     if not folder.is_dir():
-        raise DataError(f"no folder {str(folder)!r}", "give a folder that holds CLASS/IMAGE")
+        raise DataError(no_folder(folder), "give a folder that holds CLASS/IMAGE")
     entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
     loose = [entry.name for entry in entries if entry.is_file() and entry.suffix.lower() in EXTENSIONS]
     names = [entry.name for entry in entries if entry.is_dir()]
@@ -96,7 +96,7 @@ def shared_files(images: dict[str, ClassImages], tested: dict[str, ClassImages])
     count = sum(digest in learned for digest in digests)
     if digests and count == len(digests):
         raise DataError(
-            f"test: all {count} images are among those that are learned",
+            f"test: it holds no image ({count}) but those that are learned",
             "give others, or leave --test out: then a fifth is held out",
         )
     return count

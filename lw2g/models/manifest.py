@@ -18,6 +18,7 @@ from lw2g.config.named import named_by
 from lw2g.config.structure import NONE, structure
 from lw2g.errors import ConfigError, DataError, PluginError, UnknownComponentError
 from lw2g.inputs.preprocessing import Preprocessing
+from lw2g.interfaces.classes import ClassMap
 from lw2g.interfaces.component import Kind
 from lw2g.interfaces.context import TaskInfo
 from lw2g.models.parts import ModelParts
@@ -219,12 +220,14 @@ class Manifest:
         return tuple(infos)
 
     @property
+    def class_map(self) -> ClassMap:
+        """Position, target and name of the learned classes; their numbers where the model has a history."""
+        return ClassMap.of(self.infos, None if self.learning is None else tuple(self.learning.numbers))
+
+    @property
     def class_names(self) -> list[str]:
         """The name of each target."""
-        named: dict[int, str] = {}
-        for info in self.infos:
-            named.update(zip(info.targets, info.class_names, strict=True))
-        return [named[target] for target in sorted(named)]
+        return list(self.class_map.target_names)
 
     @property
     def history(self) -> Learning:

@@ -18,7 +18,7 @@ from lw2g.images.pictures import ImageLike, as_list
 from lw2g.images.vectors import as_vectors, named_vectors
 from lw2g.inputs.image_files import pixels_of
 from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import TaskInfo
+from lw2g.interfaces.classes import ClassMap
 from lw2g.models.answers import Answers
 from lw2g.models.parts import ModelParts
 from lw2g.models.predictor import Predictor, joined
@@ -75,7 +75,7 @@ class TrainedModel(nn.Module):
         self.sets = nn.ModuleList(parts.pool.sets)
         self.retrieval = parts.retrieval
         self._history = parts.infos[:task]
-        self._classes = tuple(dict(_named(self._history)).values())
+        self._classes = ClassMap.of(self._history).target_names
         self._numbers: Sequence[int] | None = None
         self.calibration: Mapping[str, Tensor] = {}
         self.learner: Callable[..., Any] | None = None
@@ -326,9 +326,3 @@ class TrainedModel(nn.Module):
 def _values(chosen: Tensor | None, count: int) -> list[int | None]:
     """Return what was chosen for each image; None for all of them where nothing was."""
     return [None] * count if chosen is None else chosen.tolist()
-
-
-def _named(history: Sequence[TaskInfo]) -> Iterator[tuple[int, str]]:
-    """Yield target and name of each class."""
-    for info in history:
-        yield from zip(info.targets, info.class_names, strict=True)

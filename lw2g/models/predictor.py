@@ -23,6 +23,7 @@ from lw2g.images.image_set import ImageSet
 from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.calibration import best_of
+from lw2g.interfaces.classes import ClassMap
 from lw2g.interfaces.context import TaskInfo, kinds_of, task_of_class
 from lw2g.interfaces.pool import UNCHOSEN, Pool
 from lw2g.interfaces.retrieval import RetrievalStrategy
@@ -129,8 +130,7 @@ class Predictor:
     @cached_property
     def targets(self) -> Tensor:
         """The target of each seen class, ``[C]`` int64."""
-        targets = [target for info in self.history for target in info.targets]
-        return torch.tensor(targets, dtype=torch.long, device=self.device)
+        return torch.tensor(ClassMap.of(self.history).targets, dtype=torch.long, device=self.device)
 
     @cached_property
     def newest(self) -> Tensor:

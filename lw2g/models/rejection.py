@@ -15,8 +15,6 @@ import torch
 from torch import Tensor
 
 from lw2g.blocks.closed_form import ClosedForm
-from lw2g.blocks.discriminants import Discriminant, Mahalanobis
-from lw2g.blocks.ridge import Ridge
 from lw2g.errors import ConfigError
 from lw2g.interfaces.calibration import Temperature
 
@@ -104,16 +102,11 @@ def moments_of(head: ClosedForm, classes: int) -> Gaussians | None:
         head: Which has features of all these classes.
         classes: How many classes it has seen.
     """
+    moments = head.class_gaussians(classes, _WIDEST)
+    if moments is None:
+        return None
+    means, within = moments
     counts = head.count[:classes]
-    match head:
-        case Discriminant() | Mahalanobis():
-            means = head.mean[:classes]
-            within = head.scatter.sum(0)
-        case Ridge() if head.cross.shape[1] <= _WIDEST:
-            means = head.cross[:classes] / counts[:, None]
-            within = head.gram.sum(0) - (means * counts[:, None]).T @ means
-        case _:
-            return None
     # a class that came again has sums in each of its tasks: they are one Gaussian
     targets = torch.tensor(head.targets[:classes], device=means.device)
     if (size := int(targets.max()) + 1) == classes:

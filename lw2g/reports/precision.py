@@ -75,7 +75,9 @@ def settled_notes(rows: Sequence[tuple[str, Sequence[ReportedRun]]]) -> Iterator
 
 def _settled(run: ReportedRun) -> str | None:
     """Return what ``auto`` settled on; None if the run named a precision, or does not tell."""
-    return run.precision if run.asked_precision == _AUTO else None
+    if run.asked_precision != _AUTO:
+        return None
+    return run.precision
 
 
 def _place(label: str, apart: Sequence[ReportedRun], runs: Sequence[ReportedRun]) -> str:

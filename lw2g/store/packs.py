@@ -294,7 +294,7 @@ def _columns(directory: Path, record: Mapping[str, Any]) -> list[Columns]:
 def _require_public(directory: Path) -> None:
     for name in (RECORD, CONFIG, SUBMISSION):
         if found := _OF_A_MACHINE.search((directory / name).read_text(encoding="utf-8")):
-            raise DataError(f"{name!r} tells a path of a machine ({found[0]!r})", "pack it with lw2g submit")
+            raise DataError(f"{name!r} contains a local path ({found[0]!r})", "pack it with lw2g submit")
 
 
 def require_untold(record: Mapping[str, Any], catalogue: Catalogue) -> None:

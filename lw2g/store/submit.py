@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import shutil
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,7 +23,7 @@ from lw2g.registry.catalogue import Catalogue
 from lw2g.results.recomputed import read_columns
 from lw2g.results.verification import verify as verify_run
 from lw2g.store.claims import PREDICTED, class_name, components_of
-from lw2g.store.layout import protocol_of, run_folder
+from lw2g.store.layout import protocol_of, run_folder, take_back
 from lw2g.store.packs import (
     SUBMISSION,
     Submission,
@@ -92,7 +91,7 @@ def submit(run: Path, catalogue: Catalogue, out: Path, told: Mapping[str, Any]) 
     for name, content in files.items():
         (folder / name).write_bytes(content)
     if broken := [verdict for verdict in verify(folder, catalogue) if verdict.holds is False]:
-        shutil.rmtree(folder)
+        take_back(folder, out)
         raise DataError(f"the pack would not hold: {broken[0].what}: {broken[0].text}")
     return Packed(path=folder, sizes={name: len(content) for name, content in files.items()})
 

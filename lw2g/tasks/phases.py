@@ -274,7 +274,7 @@ def train_phase(
                 output = require_step(phase.step(batch), owner)
             require_graph(output.loss, phase.name, owner)
             optimizer.zero_grad(set_to_none=True)
-            engine.backward(output.loss)
+            output.loss.backward()  # type: ignore[no-untyped-call]
             losses = {**(output.parts or {owner: output.loss}), "all together": output.loss}
             losses = ranks.average(phase.trained, losses, weight)
             watch.see(progress.step, losses)

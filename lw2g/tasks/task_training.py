@@ -17,9 +17,9 @@ from lw2g.images.image_set import ImageSet
 from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.growth import Decision, Evidence
 from lw2g.interfaces.phase import Phase, TrainingPhase
+from lw2g.tasks.parts import RunParts
 from lw2g.tasks.phases import PhaseProgress, held, only_trainable, train_phase
 from lw2g.tasks.protection import Protection
-from lw2g.tasks.session import Session
 from lw2g.tasks.state import Position
 
 __all__ = ["Observer", "TaskTraining"]
@@ -65,7 +65,7 @@ class TaskTraining:
     """Trains on one task, from the beginning or from a position.
 
     Args:
-        session: The run.
+        parts: The run.
         context: The task, which has its set.
         images: Its training images under the training transform.
         observer: Called at every step.
@@ -78,25 +78,25 @@ class TaskTraining:
 
     def __init__(
         self,
-        session: Session,
+        parts: RunParts,
         context: TaskContext,
         images: ImageSet,
         observer: Observer,
         steps: int | None = None,
         after_hosts: Callable[[], None] = lambda: None,
     ) -> None:
-        self._session, self._context, self._images = session, context, images
+        self._parts, self._context, self._images = parts, context, images
         self._observer, self._steps, self._after_hosts = observer, steps, after_hosts
         self.protection = Protection()
 
     def begin(self, *, resumed: bool = False) -> None:
         """Tell retrieval and constraints that the task begins; after a resume, the constraints alone."""
-        session = self._session
-        if session.retrieval is not None and not resumed:
-            torch.manual_seed(session.seed_of(self._context.task.index, "retrieval"))
-            session.retrieval.begin_task(self._context)
+        parts = self._parts
+        if parts.retrieval is not None and not resumed:
+            torch.manual_seed(parts.seed_of(self._context.task.index, "retrieval"))
+            parts.retrieval.begin_task(self._context)
         with self._observer.reporter.clock("subspace"):
-            for constraint in session.constraints.values():
+            for constraint in parts.constraints.values():
                 constraint.begin_task(self._context)
 
     def run(self, position: Position | None = None, *, to_hosts: bool = False) -> None:
@@ -106,17 +106,17 @@ class TaskTraining:
             position: Where to go on; None: at the first phase.
             to_hosts: Whether to stop after the last host phase; without a host phase, nothing runs then.
         """
-        session, context, reporter = self._session, self._context, self._observer.reporter
+        parts, context, reporter = self._parts, self._context, self._observer.reporter
         start = Position() if position is None else position
         torch.set_grad_enabled(True)  # an earlier component may have switched it off
-        phases = session.phases(context)
+        phases = parts.phases(context)
         hosts = {
             number: phase
             for number, (_, phase) in enumerate(phases)
             if isinstance(phase, TrainingPhase) and phase.host
         }
         if hosts:
-            require_several_classes(context.task.index, len(context.task.classes), session.names[0])
+            require_several_classes(context.task.index, len(context.task.classes), parts.names[0])
         if to_hosts:
             phases = phases[: max(hosts, default=-1) + 1]
         protect_at = max(min(hosts, default=len(phases)), start.phase)
@@ -135,20 +135,20 @@ class TaskTraining:
                 if isinstance(phase, TrainingPhase):
                     self._train(phase, number, owner, begin)
                 else:
-                    torch.manual_seed(session.seed_of(context.task.index, phase.name))
+                    torch.manual_seed(parts.seed_of(context.task.index, phase.name))
                     phase.run(reporter.advance)
             if number == max(hosts, default=-1):
                 self._after_hosts()
-        if not held(context, session.constraints):
-            session.pool.touch(context.set_id)
+        if not held(context, parts.constraints):
+            parts.pool.touch(context.set_id)
 
     def _protect(self, hosts: Sequence[TrainingPhase], position: Position) -> None:
         """Gather the constraints' rules at the sites that the host phases train."""
-        session = self._session
+        parts = self._parts
         with self._observer.reporter.clock("subspace"):
             self.protection = Protection.for_task(
-                list(session.constraints.values()),
-                [*session.baseline.sites(self._context.parameters), *session.baseline.shared_sites()],
+                list(parts.constraints.values()),
+                [*parts.baseline.sites(self._context.parameters), *parts.baseline.shared_sites()],
                 self._context,
                 [parameter for phase in hosts for parameter in phase.trained],
             )
@@ -164,13 +164,13 @@ class TaskTraining:
                 optimizer, Position(task=index, within=True, phase=number, progress=at)
             )
 
-        with only_trainable(self._session.learning(self._context.set_id), phase.trained):
+        with only_trainable(self._parts.learning(self._context.set_id), phase.trained):
             images = train_phase(
                 phase,
                 self._context,
                 self._images,
                 owner=owner,
-                engine=self._session.engine,
+                engine=self._parts.engine,
                 protection=self.protection,
                 reporter=observer.reporter,
                 progress=begin,

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import attrs
 
-from lw2g.errors import ConfigError, DataError, Lw2gError, shown
+from lw2g.errors import ConfigError, DataError, Lw2gError, counted, shown
 from lw2g.inputs.image_files import EXTENSIONS
 from lw2g.models.expert import expert_of
 from lw2g.models.exported import Saved, read_export
@@ -131,7 +131,7 @@ class Classroom:
                 path.parent.mkdir(exist_ok=True)
                 self._save(content, path, upload.size)
                 names[str(path)] = f"{upload.class_name}/{upload.name}"
-            with self._busy(f"learning from {len(uploads)} images"), _named(names):
+            with self._busy(f"learning from {counted(len(uploads), 'image')}"), _named(names):
                 with self._next() as out:
                     model, report = learn(
                         self._directory, Path(made), self._catalogue, out=out, **self._options
@@ -235,9 +235,8 @@ class Classroom:
         head = model.baseline.closed_form
         assert head is not None  # as the first model's, which all others come from
         images = [0] * len(names)
-        for info in manifest.infos:
-            for position, target in zip(info.classes, info.targets, strict=True):
-                images[target] += int(head.count[position])
+        for entry in manifest.class_map:
+            images[entry.target] += int(head.count[entry.position])
         solved = Solved(head=head, expert=expert_of(model.baseline))
         wrong = calibration_of(solved, saved)[1]["wrong"]
         steps = manifest.history.steps

@@ -27,7 +27,7 @@ from torch import Tensor
 from lw2g import __version__
 from lw2g.base.boundary import guarded
 from lw2g.config.directory import WEIGHTS
-from lw2g.errors import ConfigError, DataError
+from lw2g.errors import ConfigError, DataError, counted
 from lw2g.files.checkpoint import part, under
 from lw2g.models.class_folders import ClassImages, digest_of, read_class_folders, shared_files
 from lw2g.models.class_vectors import read_class_vectors
@@ -186,7 +186,7 @@ def take_step(
     checks = {key: value for key, value in report.items() if key != "out"}
     warnings = list(warnings_of(report, images, saved.manifest))
     if num_shared:
-        warnings.append(f"test: {num_shared} of its images are among those that are learned")
+        warnings.append(f"test: shares {counted(num_shared, 'image')} with what is learned")
     report["warnings"] = warnings
     _require_small_loss(report, max_loss)
     step = Step(

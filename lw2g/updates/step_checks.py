@@ -10,6 +10,7 @@ from torch import Tensor
 
 from lw2g.blocks.discriminants import Discriminant
 from lw2g.blocks.expert import FrozenExpert
+from lw2g.errors import counted
 from lw2g.models.class_folders import ClassImages
 from lw2g.models.exported import Saved
 from lw2g.models.manifest import Manifest
@@ -207,14 +208,14 @@ def warnings_of(
     for entry in report["classes"]:
         name = entry["class"]
         if not entry["checked"]:
-            yield f"{name}: not checked, {entry['images']} images are too few to leave any out"
+            yield f"{name}: not checked, {counted(entry['images'], 'image')} cannot spare any"
         elif entry["recall"] < 50:
             others = ", ".join(entry["taken_for"])
             yield f"{name}: {entry['recall']:.0f} % of its images are found; others pass for {others}"
         if name in forgotten:
             yield f"{name}: a class of this name was forgotten; this one has a new number"
         if images[name].copies:
-            yield f"{name}: {images[name].copies} files are copies of others and count once"
+            yield f"{name}: {counted(images[name].copies, 'copy')} of other files, counted once"
     for twin in report["twins"]:
         yield (
             f"{twin['class']} looks like {twin['like']} ({twin['error']:.0f} % confused): more "

@@ -27,10 +27,7 @@ __all__ = ["features_of", "grown", "kept_of", "targets_of", "without_class", "wi
 
 def targets_of(manifest: Manifest) -> list[int]:
     """Return the target of each class position."""
-    targets: list[int] = []
-    for info in manifest.infos:
-        targets += info.targets
-    return targets
+    return list(manifest.class_map.targets)
 
 
 def features_of(learned: Mapping[str, Tensor], number: int) -> list[Tensor]:

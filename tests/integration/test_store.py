@@ -750,6 +750,13 @@ def test_a_store_of_ones_own_takes_its_first_protocol_with_a_run(
     refused = invoke("submit", hurt, *words[2:-1], tmp_path / "other", "--who", "me", "--new-protocol")
     assert refused.exit_code == 2
     assert [path.name for path in (tmp_path / "other" / "protocols").iterdir()] == [".gitkeep"]
+    # refused after its protocol was written
+    edited = Path(shutil.copytree(honest[0], tmp_path / "edited"))
+    predictions = next(edited.glob("predictions/*"))
+    predictions.write_bytes(predictions.read_bytes()[:-1] + b"x")
+    refused = invoke("submit", edited, *words[2:-1], tmp_path / "other", "--who", "me", "--new-protocol")
+    assert refused.exit_code == 2
+    assert [path.name for path in (tmp_path / "other" / "protocols").iterdir()] == [".gitkeep"]
 
 
 def test_the_command_asks_for_what_is_missing_and_tells_what_it_packed(
@@ -944,7 +951,7 @@ def test_what_is_broken_hides_nothing_else(
         "[[rows]]\nbaseline = {name = 'ranpac', features = 200}\n"
     )
     missing = invoke("store", "missing", store, "--grid", grid)
-    assert missing.stdout == "0 of 1 cells are missing\n"
+    assert missing.stdout == "missing: 0 of 1 cell\n"
     for told in (reported.stderr, missing.stderr):
         assert told.startswith("note: left out of the store: ")
         assert len(told.splitlines()) == 1
@@ -985,4 +992,4 @@ def test_cells_that_nobody_has_run_have_the_minutes_of_like_ones(store: Path, tm
     assert re.search(r"seed 4.*: \d+\.\d min$", lines[1])
     assert "simple-cil" in lines[0]
     assert lines[0].endswith(": ? min")
-    assert lines[2] == "2 of 3 cells are missing"
+    assert lines[2] == "missing: 2 of 3 cells"

@@ -53,24 +53,14 @@ MOST_LINES = 4500
 
 
 STILL_BELOW = {
-    "check",
-    "completion",
     "continue_",
-    "data",
     "estimate",
     "execute",
     "experiment",
-    "features",
     "fork",
-    "learn",
-    "main",
     "options",
     "plan",
-    "plugins",
-    "report",
     "resume",
-    "runs",
-    "show",
     "store",
     "sweep",
 }

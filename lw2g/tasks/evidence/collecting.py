@@ -20,18 +20,20 @@ from lw2g.geometry.moments import SecondMoment
 from lw2g.geometry.subspace import Subspace, captured_shares
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.component import Screen
-from lw2g.interfaces.context import TaskContext
+from lw2g.interfaces.context import TaskContext, task_of_class
 from lw2g.interfaces.evidence import Candidate, Need, Sample, unread, untried
 from lw2g.interfaces.growth import CandidateEvidence, Evidence, Measurement
 from lw2g.interfaces.site import Site
 from lw2g.tasks.evidence.d_sub import DSub, merged, undisturbed
 from lw2g.tasks.evidence.fitted import FittedHead
 from lw2g.tasks.evidence.gradients import GroupGradients, group_gradients, set_features
-from lw2g.tasks.evidence.trial import Trials
-from lw2g.tasks.session import Session
+from lw2g.tasks.parts import RunParts
 from lw2g.vit.taps import Tap
 
 __all__ = ["collect_evidence", "screened", "store_statistics", "unmeasured"]
+
+Trial = Callable[[int | None, int, int], Tensor]
+"""``trial(set_id, steps, draw)`` of :class:`lw2g.interfaces.evidence.Sample`."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -42,9 +44,9 @@ class _Places:
     spaces: dict[str, Subspace]
 
     @classmethod
-    def of(cls, session: Session, set_id: int) -> _Places:
-        baseline, memory = session.baseline, session.memory
-        every = (*baseline.sites(session.pool[set_id]), *baseline.shared_sites())
+    def of(cls, parts: RunParts, set_id: int) -> _Places:
+        baseline, memory = parts.baseline, parts.memory
+        every = (*baseline.sites(parts.pool[set_id]), *baseline.shared_sites())
         sites = {site.name: site for site in every if site.measured}
         spaces = {name: memory.space(set_id, site) for name, site in sites.items()}
         return cls(sites=sites, spaces={name: space for name, space in spaces.items() if space is not None})
@@ -62,33 +64,35 @@ class _Places:
         return "space is full" if owned and all(space.is_full for space in owned) else None
 
 
-def unmeasured(session: Session, task: int) -> Evidence:
+def unmeasured(parts: RunParts, task: int) -> Evidence:
     """Return evidence without measures: the live sets and their ranks."""
-    ids = session.pool.ids
+    ids = parts.pool.ids
     # without spaces, skip the sites, of which there may be many
-    kept = session.memory.basis_vectors > 0
-    ranks = [_Places.of(session, set_id).rank if kept else 0 for set_id in ids]
+    kept = parts.memory.basis_vectors > 0
+    ranks = [_Places.of(parts, set_id).rank if kept else 0 for set_id in ids]
     candidates = (CandidateEvidence(set=set_id, rank=rank) for set_id, rank in zip(ids, ranks, strict=True))
     return Evidence(task=task, candidates=tuple(candidates))
 
 
 def collect_evidence(
-    session: Session,
+    parts: RunParts,
     d_sub: DSub,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    trials: Callable[[], Trial] = lambda: untried,
 ) -> Evidence:
     """Measure every live set, or as many as ``growth.screen``, as a candidate for the new task.
 
     Nothing of the training state changes by looking.
 
     Args:
-        session: The run.
+        parts: The run.
         d_sub: The task's D_sub.
         progress: Called with the number of finished passes and measures, and their total.
+        trials: Returns what trains copies for some steps; called if a measure needs it.
     """
-    measures, pool = session.measures, session.pool
+    measures, pool = parts.growth.measures, parts.pool
     needs = frozenset[Need]().union(*(measure.needs for measure in measures.values()))
-    places = {set_id: _Places.of(session, set_id) for set_id in pool.ids}
+    places = {set_id: _Places.of(parts, set_id) for set_id in pool.ids}
     everywhere = all("spaces" in measure.needs for measure in measures.values())
     reasons = {set_id: at.closed(wanted=everywhere) for set_id, at in places.items()}
     closed = {set_id: why for set_id, why in reasons.items() if why is not None}
@@ -96,23 +100,23 @@ def collect_evidence(
     measured: dict[str, Mapping[int, Measurement]] = {}
     captured: Mapping[int, Mapping[str, float | None]] = {}
     if opened:
-        with undisturbed(session.modules):
-            if {"spaces", "moments"} <= needs or session.config.growth.screen:
+        with undisturbed(parts.modules):
+            if {"spaces", "moments"} <= needs or parts.config.growth.screen:
                 captured = _captured(d_sub, opened)
             kept = screened(
                 {set_id: _mean(captured.get(set_id, {})) for set_id in opened},
-                session.config.growth.screen,
-                session.policy_component.screen,
+                parts.config.growth.screen,
+                parts.growth.screen,
             )
             shares = {set_id: _mean(captured.get(set_id, {})) or 0.0 for set_id in opened.keys() - kept}
             closed |= {set_id: f"screened out: captures {share:.1%}" for set_id, share in shares.items()}
             chosen = {set_id: at for set_id, at in opened.items() if set_id in kept}
-            step = Steps(_passes(session, d_sub, chosen, needs) + len(measures), progress)
-            sample = _sample(session, d_sub, chosen, needs, captured, step)
+            step = Steps(_passes(parts, d_sub, chosen, needs) + len(measures), progress)
+            sample = _sample(parts, d_sub, chosen, needs, captured, trials, step)
             for name, measure in measures.items():
                 shown = _shown(sample, measure.needs)
                 with torch.no_grad():
-                    values = measure.measure(attrs.evolve(shown, stored=session.stored.of(name)))
+                    values = measure.measure(attrs.evolve(shown, stored=parts.growth.stored.of(name)))
                 measured[name] = require_measurements(name, values, chosen.keys())
                 step()
     entries = tuple(
@@ -129,31 +133,36 @@ def collect_evidence(
 
 
 def store_statistics(
-    session: Session, context: TaskContext, d_sub: DSub, moment: Literal["begin", "end"]
+    parts: RunParts,
+    context: TaskContext,
+    d_sub: DSub,
+    moment: Literal["begin", "end"],
+    trials: Callable[[], Trial] = lambda: untried,
 ) -> None:
     """Let measures store statistics of a task that has its set, for later comparisons.
 
     Args:
-        session: The run.
+        parts: The run.
         context: The task.
         d_sub: Its D_sub.
         moment: Whether the task begins, or is learned.
+        trials: As for :func:`collect_evidence`.
     """
-    measures = {name: measure for name, measure in session.measures.items() if measure.stores == moment}
+    measures = {name: measure for name, measure in parts.growth.measures.items() if measure.stores == moment}
     if not measures:
         return
     needs = frozenset[Need]().union(*(measure.store_needs for measure in measures.values()))
     own = context.set_id
-    with undisturbed(session.modules):
-        places = {own: _Places.of(session, own)}
+    with undisturbed(parts.modules):
+        places = {own: _Places.of(parts, own)}
         captured = _captured(d_sub, places) if {"spaces", "moments"} <= needs else {}
-        sample = _sample(session, d_sub, places, needs, captured)
+        sample = _sample(parts, d_sub, places, needs, captured, trials)
         for name, measure in measures.items():
             shown = _shown(sample, measure.store_needs)
-            stored = session.stored.of(name)
+            stored = parts.growth.stored.of(name)
             stored = {own: stored[own]} if own in stored else {}
             with torch.no_grad():
-                session.stored.put(name, own, measure.store(attrs.evolve(shown, stored=stored)))
+                parts.growth.stored.put(name, own, measure.store(attrs.evolve(shown, stored=stored)))
 
 
 def screened(captured: Mapping[int, float | None], count: int, screen: Screen) -> set[int]:
@@ -176,25 +185,26 @@ def screened(captured: Mapping[int, float | None], count: int, screen: Screen) -
     return set([*unknown, *ordered][:count])
 
 
-def _passes(session: Session, d_sub: DSub, chosen: Mapping[int, _Places], needs: Set[Need]) -> int:
+def _passes(parts: RunParts, d_sub: DSub, chosen: Mapping[int, _Places], needs: Set[Need]) -> int:
     """Return how many batches go through the backbone."""
     forwards = bool(needs & {"gradients", "features", "fitted"}) + ("fitted" in needs)
-    return forwards * d_sub.num_batches * len(session.baseline.scope.passes(list(chosen)))
+    return forwards * d_sub.num_batches * len(parts.baseline.scope.passes(list(chosen)))
 
 
 def _sample(
-    session: Session,
+    parts: RunParts,
     d_sub: DSub,
     places: Mapping[int, _Places],
     needs: Set[Need],
     captured: Mapping[int, Mapping[str, float | None]],
+    trials: Callable[[], Trial],
     step: Callable[[], None] = lambda: None,
 ) -> Sample:
     """Return D_sub with what the measures need, of each set in question."""
-    gradients, features = _through_sets(session, d_sub, places, needs, step)
-    fitted = _fitted(session, d_sub, places, features, step) if "fitted" in needs else {}
+    gradients, features = _through_sets(parts, d_sub, places, needs, step)
+    fitted = _fitted(parts, d_sub, places, features, step) if "fitted" in needs else {}
     options = d_sub.options
-    pool = session.pool
+    pool = parts.pool
     return Sample(
         task=d_sub.task,
         labels=d_sub.labels,
@@ -221,21 +231,21 @@ def _sample(
         task_to_set=tuple(pool.task_to_set),
         moments=d_sub.moments,
         queries=d_sub.queries if needs & {"queries", "retrieved"} else None,
-        trial=Trials(session, d_sub) if "trial" in needs else untried,
-        retrieved=_retrieved(session, d_sub) if "retrieved" in needs else None,
+        trial=trials() if "trial" in needs else untried,
+        retrieved=_retrieved(parts, d_sub) if "retrieved" in needs else None,
         generator=d_sub.generator,
     )
 
 
 def _through_sets(
-    session: Session,
+    parts: RunParts,
     d_sub: DSub,
     places: Mapping[int, _Places],
     needs: Set[Need],
     step: Callable[[], None],
 ) -> tuple[dict[int, GroupGradients], dict[int, Tensor]]:
     """Return gradients and features of each set, from one forward where both are needed."""
-    baseline, pool = session.baseline, session.pool
+    baseline, pool = parts.baseline, parts.pool
     seen: dict[int, list[Tensor]] = {set_id: [] for set_id in places}
     gradients: dict[int, GroupGradients] = {}
     if "gradients" in needs:
@@ -244,13 +254,13 @@ def _through_sets(
             d_sub, baseline, pool, sites, step, lambda set_id, features: seen[set_id].append(features)
         )
     if needs & {"features", "fitted"}:
-        unseen = [set_id for set_id, parts in seen.items() if not parts]
+        unseen = [set_id for set_id, rows in seen.items() if not rows]
         seen |= set_features(d_sub, baseline, pool, unseen, step)
-    return gradients, {set_id: torch.cat(parts).float().cpu() for set_id, parts in seen.items() if parts}
+    return gradients, {set_id: torch.cat(rows).float().cpu() for set_id, rows in seen.items() if rows}
 
 
 def _fitted(
-    session: Session,
+    parts: RunParts,
     d_sub: DSub,
     places: Mapping[int, _Places],
     features: Mapping[int, Tensor],
@@ -259,19 +269,19 @@ def _fitted(
     """Return the gradients of heads fitted to the features of each set, at all its sites."""
     sites = {set_id: list(at.sites.values()) for set_id, at in places.items() if at.sites}
     heads = {set_id: FittedHead(d_sub, features[set_id]) for set_id in sites}
-    return group_gradients(d_sub, session.baseline, session.pool, sites, step, fitted=heads.__getitem__)
+    return group_gradients(d_sub, parts.baseline, parts.pool, sites, step, fitted=heads.__getitem__)
 
 
-def _retrieved(session: Session, d_sub: DSub) -> Tensor | None:
+def _retrieved(parts: RunParts, d_sub: DSub) -> Tensor | None:
     """Return the old task that retrieval gives each image of D_sub; None if it chooses none."""
-    strategy, task = session.retrieval, d_sub.task.index
+    strategy, task = parts.retrieval, d_sub.task.index
     if strategy is None or strategy.control or not task:  # an oracle retrieves nothing
         return None
-    tasks = torch.tensor([info.index for info in session.infos[:task] for _ in info.classes])
+    tasks = task_of_class(parts.infos[:task], parts.engine.device)
 
     def retrieve(batch: Batch) -> Tensor:
         query = strategy.query(batch).float()
-        return strategy.scores(query, range(task), tasks.to(query.device)).argmax(dim=1).cpu()
+        return strategy.scores(query, range(task), tasks).argmax(dim=1).cpu()
 
     with torch.no_grad():
         return torch.cat([retrieve(batch) for batch, _ in d_sub.batches()])

@@ -14,14 +14,14 @@ from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.site import Site
 from lw2g.tasks.evidence.d_sub import DSub, merged, moments_of, undisturbed
-from lw2g.tasks.session import Session
+from lw2g.tasks.parts import RunParts
 from lw2g.vit.taps import Tap
 
 __all__ = ["absorb_task"]
 
 
 def absorb_task(
-    session: Session,
+    parts: RunParts,
     context: TaskContext,
     d_sub: DSub,
     progress: Callable[[int, int], None] = lambda done, total: None,
@@ -32,14 +32,14 @@ def absorb_task(
     are summed, or each of them answers, it passes through all of them.
 
     Args:
-        session: The run.
+        parts: The run.
         context: The finished task.
         d_sub: Its sample of images.
         progress: Called with the number of finished batches and spaces, and their total.
     """
-    baseline = session.baseline
+    baseline = parts.baseline
     trained = (*baseline.sites(context.parameters), *baseline.shared_sites())
-    kept = _kept_sites(session, context) if session.keeps_memory else []
+    kept = _kept_sites(parts, context) if parts.keeps_memory else []
     # the sites to read under each set: where each set answers, those of others under their own
     under: dict[int, list[Site]] = {context.set_id: [*trained]}
     for owner, site in kept:
@@ -47,17 +47,17 @@ def absorb_task(
         under.setdefault(reader, []).append(site)
     if not any(under.values()):
         return
-    absorbing = [constraint for constraint in session.constraints.values() if constraint.absorbs]
+    absorbing = [constraint for constraint in parts.constraints.values() if constraint.absorbs]
     step = Steps(len(under) * d_sub.num_batches + len(kept) + len(absorbing) * len(trained), progress)
     moments = {
-        set_id: _moments(session, d_sub, set_id, [site.activation.tap for site in sites], step)
+        set_id: _moments(parts, d_sub, set_id, [site.activation.tap for site in sites], step)
         for set_id, sites in under.items()
     }
     own = moments[context.set_id]
     # tapped activations first: the space of a mapped one is the image of theirs
     for owner, site in sorted(kept, key=lambda pair: pair[1].activation.is_image):
-        read = own if owner is None or owner not in moments else moments[owner]
-        session.memory.absorb(owner, site, read[site.activation.tap])
+        seen = own if owner is None or owner not in moments else moments[owner]
+        parts.memory.absorb(owner, site, seen[site.activation.tap])
         step()
     for constraint in absorbing:
         for site in trained:
@@ -66,25 +66,25 @@ def absorb_task(
 
 
 def _moments(
-    session: Session, d_sub: DSub, set_id: int, taps: Sequence[Tap], step: Callable[[], None]
+    parts: RunParts, d_sub: DSub, set_id: int, taps: Sequence[Tap], step: Callable[[], None]
 ) -> dict[Tap, SecondMoment]:
     """Return the second moments of a task's sample at some taps under a set."""
-    routing, wanted = session.pool.force(set_id), list(dict.fromkeys(taps))
+    routing, wanted = parts.pool.force(set_id), list(dict.fromkeys(taps))
 
     def forward(batch: Batch) -> object:
-        return session.baseline.features(batch, routing)
+        return parts.baseline.features(batch, routing)
 
-    parts, whole = [], ((batch, [len(batch)]) for batch, _ in d_sub.batches())
-    with undisturbed(session.modules):
-        for part in moments_of(wanted, whole, forward, session.backbone, session.engine, d_sub.options):
-            parts.append(part)
+    read, whole = [], ((batch, [len(batch)]) for batch, _ in d_sub.batches())
+    with undisturbed(parts.modules):
+        for part in moments_of(wanted, whole, forward, parts.backbone, parts.engine, d_sub.options):
+            read.append(part)
             step()
-    return {tap: merged([moment for part in parts for moment in part[tap]]) for tap in wanted}
+    return {tap: merged([moment for part in read for moment in part[tap]]) for tap in wanted}
 
 
-def _kept_sites(session: Session, context: TaskContext) -> list[tuple[int | None, Site]]:
+def _kept_sites(parts: RunParts, context: TaskContext) -> list[tuple[int | None, Site]]:
     """Return the sites that the memory extends, with the set that owns them (None: shared)."""
-    pool, baseline = session.pool, session.baseline
-    owners = pool.ids if session.config.growth.protect == "visible" else (context.set_id,)
+    pool, baseline = parts.pool, parts.baseline
+    owners = pool.ids if parts.config.growth.protect == "visible" else (context.set_id,)
     own = [(owner, site) for owner in owners for site in baseline.sites(pool[owner])]
     return [*own, *((None, site) for site in baseline.shared_sites())]

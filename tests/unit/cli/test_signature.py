@@ -18,6 +18,7 @@ def example(
     keep_all: bool = False,
     weights: str | Path | None = None,
     head: str = "lda",
+    seed: int = 0,
 ) -> None:
     """Open the run in the directory ``run``, or at ``task``, as :func:`load` does.
 
@@ -30,6 +31,7 @@ def example(
         keep_all: Whether to keep everything.
         weights: A file, if it has moved.
         head: The head.
+        seed: The seed.
 
     Raises:
         DataError: There is none.
@@ -42,6 +44,7 @@ def parsed(*words: str) -> dict[str, object]:
     @click.command()
     @options_of(example, "task", "keep_all", "weights")
     @option_of(example, "head", "--classifier")
+    @option_of(example, "seed", type=int)
     def command(**values: object) -> None:
         seen.update(values)
 
@@ -53,9 +56,9 @@ def parsed(*words: str) -> dict[str, object]:
 
 def test_options_have_the_types_and_defaults_of_the_parameters() -> None:
     """What is left out is the function's default; the rest is of the annotated type."""
-    assert parsed() == {"task": None, "keep_all": False, "weights": None, "head": "lda"}
+    assert parsed() == {"task": None, "keep_all": False, "weights": None, "head": "lda", "seed": 0}
     given = parsed("--task", "2", "--keep-all", "--weights", "w", "--classifier", "cosine")
-    assert given == {"task": 2, "keep_all": True, "weights": Path("w"), "head": "cosine"}
+    assert given == {"task": 2, "keep_all": True, "weights": Path("w"), "head": "cosine", "seed": 0}
 
 
 def test_help_is_the_docstring_in_words_of_the_command_line() -> None:

@@ -125,7 +125,7 @@ def test_matrices_count_from_one(opened):
 
 def test_motions_are_drawn_task_by_task(opened):
     """Two points a task, and what deserves a look; a run that carried nothing says so."""
-    assert inside.motions(opened).rows == []
+    assert not inside.motions(opened).rows
     assert inside.motions(opened).why == "no statistics of old classes were carried"
     entries = [
         {"task": 1, "new": 2.0, "old": 1.0, "times": None, "held": [], "carried": 2, "alarming": False},
