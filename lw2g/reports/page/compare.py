@@ -81,7 +81,7 @@ def pareto(rows: Sequence[Row]) -> Numbers:
     numbers: list[Sequence[Value]] = []
     steps = []
     for price, names in _PRICES.items():
-        priced = [point for row in rows if (point := _point(row, names)) is not None]
+        priced = list(filter(None, (_point(row, names) for row in rows)))
         rivals = [point for point in priced if not point.row.control]
         for point in priced:
             best = not point.row.control and not any(_dominates(rival, point) for rival in rivals)
@@ -161,20 +161,30 @@ def times(rows: Sequence[Row]) -> Numbers:
     """Return mean seconds of a run by part: row, part, seconds."""
     values: list[Sequence[Value]] = []
     for row in rows:
-        clocks = [run.record.get("seconds", {}) for run in row.runs]
-        if not all("total" in clock for clock in clocks):
+        total = _mean_seconds(row, "total", None)
+        if total is None:
             continue
-        rest = mean(clock["total"] for clock in clocks)
         named = 0.0
         for part in ("evidence", "training", "subspace", "evaluation"):
-            seconds = mean(clock.get(part, 0.0) for clock in clocks)
+            seconds = _mean_seconds(row, part, 0.0) or 0.0
             named += seconds
             values.append((row.label, part, seconds))
         # clocks of parts that overlap may add up to more than the whole
-        values.append((row.label, "other", max(rest - named, 0.0)))
+        values.append((row.label, "other", max(total - named, 0.0)))
     if not values:
         return Numbers(why="the records have no times")
     return Numbers(rows=values)
+
+
+def _mean_seconds(row: Row, part: str, without: float | None) -> float | None:
+    """Return the mean over runs of a clock; ``without`` stands for one that a record does not have."""
+    clocks = []
+    for run in row.runs:
+        seconds = run.record.get("seconds", {}).get(part, without)
+        if seconds is None:
+            return None
+        clocks.append(seconds)
+    return mean(clocks)
 
 
 # -- comparisons -----------------------------------------------------------------------------------------
