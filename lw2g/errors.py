@@ -17,6 +17,7 @@ __all__ = [
     "UnknownComponentError",
     "counted",
     "error_text",
+    "is_out_of_memory",
     "nearest",
     "no_folder",
     "printable",
@@ -117,6 +118,12 @@ def error_text(error: BaseException, kind: str = "") -> str:
     except Exception:  # raised by a plugin's __str__
         text = "(its message cannot be read)"
     return ": ".join(filter(None, (kind or type(error).__name__, text)))
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error reports that no memory is left; torch's own is recognised by its class name."""
+    torch_error = any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__)
+    return isinstance(error, MemoryError) or torch_error or "can't allocate memory" in str(error)
 
 
 def counted(number: int, noun: str) -> str:

@@ -26,7 +26,9 @@ from lw2g.interfaces.context import derive_seed
 from lw2g.interfaces.growth import CandidateEvidence, Evidence, Grow
 from lw2g.interfaces.stream import Task
 from lw2g.registry.catalogue import Catalogue
-from lw2g.tasks.session import Session, open_session
+from lw2g.tasks.data import RunData
+from lw2g.tasks.parts import RunParts
+from lw2g.tasks.session import open_session
 from lw2g.vit.offline import without_network
 
 __all__ = ["PARTS", "Estimate", "Range", "estimate", "missing_parts"]
@@ -155,31 +157,37 @@ def estimate(config: ExperimentConfig, catalogue: Catalogue, *, tasks: int | Non
         began = time.perf_counter()
         session = open_session(config, catalogue)
         opening = time.perf_counter() - began
-        goal = session.require_goal(0, tasks)
-        plans = _plans(session, goal)
+        goal = session.parts.require_goal(0, tasks)
+        reads = session.components.policy.reads(config.policy.config)
+        plans = _plans(session.parts, goal, reads=bool(reads))
         rehearsal = Rehearsal(session, Path(folder), plans[0])
         first = rehearsal.measure(0)
         second = rehearsal.measure(1) if goal > 1 else first
-    return _continued(session, plans, first, second, opening)
+    return _continued(session.parts, session.data, plans, first, second, opening)
 
 
-def _plans(session: Session, tasks: int) -> list[tuple[int, ...]]:
+def _plans(parts: RunParts, tasks: int, *, reads: bool) -> list[tuple[int, ...]]:
     """Return the possible plans (the set of each task): one, or the two that bound all others.
 
     The plan with the most sets comes first; it is measured.
+
+    Args:
+        parts: The run.
+        tasks: After how many tasks it stops.
+        reads: Whether the policy reads measures, so that nobody knows what it decides.
     """
     shared = (0,) * tasks
-    if session.fixed:
+    if parts.growth.fixed:
         return [shared]
-    if session.policy_component.reads(session.config.policy.config):
+    if reads:
         own = tuple(range(tasks))
         return [own, shared] if tasks > 1 else [shared]
     # a policy that reads no evidence is asked, with the draws that it will have in the run
     plan: list[int] = []
     for task in range(tasks):
         live = tuple(CandidateEvidence(set=known) for known in sorted(set(plan)))
-        generator = np.random.default_rng(derive_seed(session.config.run.seed, "task", task, "policy"))
-        decision = session.policy.decide(Evidence(task=task, candidates=live), generator)
+        generator = np.random.default_rng(derive_seed(parts.config.run.seed, "task", task, "policy"))
+        decision = parts.growth.policy.decide(Evidence(task=task, candidates=live), generator)
         plan.append(len(live) if isinstance(decision, Grow) else decision.set)
     return [tuple(plan)]
 
@@ -195,19 +203,25 @@ class _Priced:
 
 
 def _continued(
-    session: Session, plans: Sequence[tuple[int, ...]], first: TaskCost, second: TaskCost, opening: float
+    parts: RunParts,
+    data: RunData,
+    plans: Sequence[tuple[int, ...]],
+    first: TaskCost,
+    second: TaskCost,
+    opening: float,
 ) -> Estimate:
     """Return the cost of a run from its first two tasks, measured under the first plan.
 
     Args:
-        session: The run's.
+        parts: The run's.
+        data: The run's.
         plans: What :func:`_plans` returned.
         first: The cost of the first task.
         second: That of the second; the first again where there is no second.
         opening: Seconds of opening the session.
     """
-    tasks = session.stream.tasks[: len(plans[0])]
-    measured = _priced(session, tasks, plans[0], first, second)
+    tasks = data.stream.tasks[: len(plans[0])]
+    measured = _priced(tasks, plans[0], first, second)
     other = measured
     if len(plans) > 1:
         # a task that reuses a set adds none, and its evaluation computes all images again
@@ -215,13 +229,14 @@ def _continued(
         reusing = attrs.evolve(second, stored=first.stored, disk=second.disk - _NUMBER * set_size)
         tests = (len(tasks[0].test), len(tasks[0].test) + len(tasks[1].test))
         reusing = attrs.evolve(reusing, evaluation=first.evaluation * tests[1] / tests[0])
-        other = _priced(session, tasks, plans[1], first, reusing)
-    parts = {"data": Range(opening, opening)}
-    for part, seconds in measured.parts.items():
-        parts[part] = Range.between(seconds, other.parts[part])
+        other = _priced(tasks, plans[1], first, reusing)
+    seconds = {"data": Range(opening, opening)}
+    for part, taken in measured.parts.items():
+        seconds[part] = Range.between(taken, other.parts[part])
     # what comes with classes lies on the run's device
-    seen = session.infos[min(2, len(tasks)) - 1].seen
-    more = session.bytes_of(session.infos[len(tasks) - 1].seen) - session.bytes_of(seen)
+    seen = parts.infos[min(2, len(tasks)) - 1].seen
+    more = parts.bytes_of(parts.infos[len(tasks) - 1].seen) - parts.bytes_of(seen)
+    ids = len(json.dumps(list(data.evaluator.ids)))
     memory = max(first.memory, second.memory)
     device_memory = None
     if first.device_memory is None or second.device_memory is None:
@@ -231,23 +246,21 @@ def _continued(
     in_all = (sum(measured.parts.values()), sum(other.parts.values()))
     return Estimate(
         seconds=Range.between(opening + in_all[0], opening + in_all[1]),
-        parts=parts,
+        parts=seconds,
         memory=memory,
         device_memory=device_memory,
-        disk=Range.between(measured.disk, other.disk),
+        disk=Range.between(ids + measured.disk, ids + other.disk),
         trained=max(first.trained, second.trained),
         stored=Range.between(measured.stored, other.stored),
         flops=first.flops,
         sets=Range.between(measured.sets, other.sets),
         tasks=len(tasks),
         images=(sum(len(task.train) for task in tasks), sum(len(task.test) for task in tasks)),
-        device=session.engine.device_name or str(session.engine.device),
+        device=parts.engine.device_name or str(parts.engine.device),
     )
 
 
-def _priced(
-    session: Session, tasks: Sequence[Task], plan: Sequence[int], first: TaskCost, second: TaskCost
-) -> _Priced:
+def _priced(tasks: Sequence[Task], plan: Sequence[int], first: TaskCost, second: TaskCost) -> _Priced:
     """Return the cost of all tasks under a plan, on the lines through the first two tasks."""
     count = len(tasks)
     tested = len(tasks[0].test)
@@ -271,7 +284,6 @@ def _priced(
         evidence += first.evidence + of_a_set * len(set(plan[: index + 1]))
         training += len(task.train) * (later_pace + slope * index)
         evaluation += first.evaluation + of_a_test * (seen - tested)
-    names = len(json.dumps(list(session.evaluator.ids)))
     return _Priced(
         parts={
             "evidence": evidence,
@@ -280,7 +292,7 @@ def _priced(
             "evaluation": evaluation,
             "checkpoints": _sum_of_line(first.checkpoints, second.checkpoints, count),
         },
-        disk=names + _ROW * rows + _sum_of_line(first.disk, second.disk, count),
+        disk=_ROW * rows + _sum_of_line(first.disk, second.disk, count),
         stored=first.stored + max(0.0, second.stored - first.stored) * (count - 1),
         sets=len(set(plan)),
     )

@@ -15,6 +15,7 @@ from typing import Any
 import attrs
 import numpy as np
 import torch
+from torch import nn
 
 from lw2g.base.boundary import Frozen
 from lw2g.base.progress import Reporter
@@ -30,6 +31,7 @@ from lw2g.lifecycle.ledger import Ledger
 from lw2g.tasks.evidence.d_sub import GROUPS, DSub
 from lw2g.tasks.flops import count_flops
 from lw2g.tasks.learner import Learner
+from lw2g.tasks.parts import RunParts
 from lw2g.tasks.session import Session
 from lw2g.tasks.state import Position, snapshot
 from lw2g.tasks.task_training import Observer
@@ -59,8 +61,8 @@ class _Planned:
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class _SmallSession(Session):
-    """A session with fewer images and smaller batches, which counts the images that phases read.
+class _SmallParts(RunParts):
+    """Parts that train on smaller batches.
 
     Attributes:
         batch: Images per step at most.
@@ -73,13 +75,20 @@ class _SmallSession(Session):
 
     def phases(self, context: TaskContext) -> list[tuple[str, Phase]]:
         """Return the phases, with smaller batches."""
-        return [(owner, self._small(phase)) for owner, phase in Session.phases(self, context)]
+        return [(owner, self._small(phase)) for owner, phase in RunParts.phases(self, context)]
 
     def _small(self, phase: Phase) -> Phase:
         if not isinstance(phase, TrainingPhase) or phase.batch_size <= self.batch:
             return phase
         self.noted["share"] = max(self.noted["share"], phase.batch_size / self.batch)
         return attrs.evolve(phase, batch_size=self.batch)
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class _SmallSession(Session):
+    """A session with fewer images and smaller batches, which counts the images that phases read."""
+
+    parts: _SmallParts
 
     def task_context(self, index: int, images: ImageSet, d_sub: DSub | None = None) -> TaskContext:
         """Return the context of a task, which counts the images it gives."""
@@ -94,7 +103,7 @@ class _SmallSession(Session):
 
     def _counted(self, batches: Iterable[Batch]) -> Iterator[Batch]:
         for batch in batches:
-            self.noted["pulled"] += len(batch)
+            self.parts.noted["pulled"] += len(batch)
             yield batch
 
 
@@ -119,11 +128,11 @@ class _Clock(Observer):
     """
 
     def __init__(self, session: _SmallSession, index: int, images: int) -> None:
-        super().__init__(Reporter([], [len(task.train) for task in session.stream.tasks]))
+        super().__init__(Reporter([], [len(task.train) for task in session.data.stream.tasks]))
         self._session = session
         self._index = index
         self._images = images
-        self._small = len(session.stream.tasks[index].train)
+        self._small = len(session.data.stream.tasks[index].train)
         self.seconds = 0.0
         self.spent = 0.0
         self.epochs = 0
@@ -134,8 +143,9 @@ class _Clock(Observer):
     def planned(self, context: TaskContext, hosts: Sequence[TrainingPhase]) -> None:
         """Count operations, in the first task."""
         if hosts and not self._index:
-            images = self._session.image_set([self._session.stream.tasks[self._index].train], train=False)
-            self.flops = count_flops(self._session, context, hosts[0], images)
+            data = self._session.data
+            images = data.image_set([data.stream.tasks[self._index].train], train=False)
+            self.flops = count_flops(self._session.parts, context, hosts[0], images)
 
     def after_step(self, optimizer: torch.optim.Optimizer, position: Position) -> None:
         """Look at the clock."""
@@ -146,7 +156,7 @@ class _Clock(Observer):
     @contextmanager
     def during(self, phase: Phase) -> Iterator[None]:
         """Price a phase."""
-        noted = self._session.noted
+        noted = self._session.parts.noted
         noted["pulled"] = 0
         began = self._now()
         self._ticks = [began]
@@ -186,7 +196,7 @@ class _Clock(Observer):
         self.seconds += (cold + warm * (phase.epochs - 1)) * self._images / batch
 
     def _now(self) -> float:
-        self._session.engine.synchronize()
+        self._session.parts.engine.synchronize()
         return time.perf_counter()
 
 
@@ -219,18 +229,19 @@ class Rehearsal:
     def __init__(self, session: Session, folder: Path, plan: Sequence[int]) -> None:
         self._whole = session
         self._plan = plan
-        self._tasks = session.stream.tasks[: len(plan)]
+        self._tasks = session.data.stream.tasks[: len(plan)]
         self._store = CheckpointStore(folder / "checkpoints")
-        self._sums = _timed(lambda: Frozen.of(session.backbone))
+        self._sums = _timed(lambda: Frozen.of(session.parts.backbone))
         self._small = self._smaller(session)
 
     def measure(self, index: int) -> TaskCost:
         """Learn a task, evaluate and save."""
         session = self._small
-        whole = self._whole.stream.tasks[index]
-        small = session.stream.tasks[index]
+        parts = session.parts
+        whole = self._whole.data.stream.tasks[index]
+        small = session.data.stream.tasks[index]
         clock = _Clock(session, index, len(whole.train))
-        peak = PeakMemory(session.engine.device)
+        peak = PeakMemory(parts.engine.device)
         machine_before = peak.machine
         device_before = peak.device or 0
         Learner(session, index, clock, _STEPS).learn()
@@ -240,17 +251,14 @@ class Rehearsal:
         saved = self._store.save(attrs.evolve(state, task_done=index))
         saving = time.perf_counter() - began
         # evidence and spaces take so many images of a task, or all that it has
-        most = session.config.growth.images
+        most = parts.config.growth.images
         larger = min(len(whole.train), most) / min(len(small.train), most)
         routing = max(0.0, clock.reporter.seconds["training"] - clock.spent)
-        held = self._whole.held_back[index]
+        held = self._whole.data.held_back[index]
         if held:
-            routing *= len(held) / len(session.held_back[index] or held)
-        stored = 0
-        for module in session.modules:
-            stored += sum(parameter.numel() for parameter in module.parameters())
+            routing *= len(held) / len(session.data.held_back[index] or held)
         # activations grow with the batch, which a run has larger
-        share = session.noted["share"]
+        share = parts.noted["share"]
         device_memory = None
         if peak.device is not None:
             device_memory = device_before + share * (peak.device - device_before)
@@ -262,7 +270,7 @@ class Rehearsal:
             checkpoints=saving * (1 + clock.epochs) + self._sums,
             disk=float(saved.stat().st_size),
             trained=float(sum(clock.parameters.values())),
-            stored=float(stored),
+            stored=float(sum(map(_size, parts.modules))),
             memory=machine_before + share * (peak.machine - machine_before),
             device_memory=device_memory,
             flops=clock.flops,
@@ -270,24 +278,37 @@ class Rehearsal:
 
     def _smaller(self, session: Session) -> _SmallSession:
         """Return the session with as many images as there is time for."""
+        parts = session.parts
         affordable = int(_PATIENCE / _seconds_per_image(session))
         least = _PER_CLASS * max(len(task.classes) for task in self._tasks)
-        if session.collects_evidence:
+        if parts.growth.collects_evidence:
             least = max(least, 2 * GROUPS)
-        wanted = _BATCHES * getattr(session.config.baseline.config, "batch_size", _BATCH)
+        wanted = _BATCHES * getattr(parts.config.baseline.config, "batch_size", _BATCH)
         train = min(wanted, max(least, affordable))
-        run = session.config.run
+        run = parts.config.run
         test = max(least, min(affordable, 2 * run.evaluation_batch))
         run = attrs.evolve(run, evaluation_batch=min(run.evaluation_batch, train, test))
-        tasks = tuple(_smaller_task(task, train, test) for task in session.stream.tasks)
-        # a session of another class: attrs cannot evolve into it
-        fields = {field.name: getattr(session, field.name) for field in attrs.fields(Session) if field.init}
-        fields["config"] = attrs.evolve(session.config, run=run)
-        fields["stream"] = attrs.evolve(session.stream, tasks=tasks)
-        fields["held_back"] = tuple(data and _part_of(data, train) for data in session.held_back)
-        fields["policy"] = _Planned(self._plan)
-        batch = max(1, train // _BATCHES)
-        return _SmallSession(**fields, batch=batch, noted={"pulled": 0, "share": 1.0})
+        stream = session.data.stream
+        tasks = tuple(_smaller_task(task, train, test) for task in stream.tasks)
+        data = attrs.evolve(
+            session.data,
+            stream=attrs.evolve(stream, tasks=tasks),
+            held_back=tuple(data and _part_of(data, train) for data in session.data.held_back),
+            options=run,
+        )
+        # parts of another class: attrs cannot evolve into it
+        fields = {field.name: getattr(parts, field.name) for field in attrs.fields(RunParts) if field.init}
+        fields["config"] = attrs.evolve(parts.config, run=run)
+        fields["infos"] = data.stream.infos
+        fields["growth"] = attrs.evolve(parts.growth, policy=_Planned(self._plan))
+        small = _SmallParts(**fields, batch=max(1, train // _BATCHES), noted={"pulled": 0, "share": 1.0})
+        return _SmallSession(
+            parts=small, data=data, components=session.components, precision=session.precision
+        )
+
+
+def _size(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
 
 
 def _timed(work: Callable[[], object]) -> float:
@@ -299,13 +320,13 @@ def _timed(work: Callable[[], object]) -> float:
 @torch.no_grad()
 def _seconds_per_image(session: Session) -> float:
     """Return the seconds per image of a plain forward, after one to warm up."""
-    blank = session.backbone.blank().float().to(session.engine.device)
+    blank = session.parts.backbone.blank().float().to(session.parts.engine.device)
     images = blank.expand(_PACED, *blank.shape)
 
     def forward() -> None:
-        with session.engine.autocast():
-            session.backbone.features(images)
-        session.engine.synchronize()
+        with session.parts.engine.autocast():
+            session.parts.backbone.features(images)
+        session.parts.engine.synchronize()
 
     return max(min([_timed(forward) for _ in range(3)]) / len(images), 1e-6)
 

@@ -45,10 +45,16 @@ def inputs_of(
     tasks = len(accuracy)
     arrays = {"accuracy": accuracy, "retrieval": retrieval}
     arrays["class_accuracy"] = _of_classes(columns["true"], columns["task"], right)
-    arrays |= {name: columns.get(name) for name in _COLUMNS}
-    arrays |= {name: None if (columns[name] < 0).any() else columns[name] for name in _CHOICES}
+    for name in _COLUMNS:
+        arrays[name] = columns.get(name)
+    for name in _CHOICES:
+        # chosen for all images or for none
+        arrays[name] = None if (columns[name] < 0).any() else columns[name]
+    inputs: dict[str, Any] = {}
+    for name, array in arrays.items():
+        inputs[name] = None if array is None else _read_only(array)
     return {
-        **{name: None if array is None else _read_only(array) for name, array in arrays.items()},
+        **inputs,
         "samples": np.bincount(columns["task"], minlength=tasks).tolist(),
         "task_to_set": None if task_to_set is None else dict(enumerate(task_to_set[:tasks])),
         "classes": list(classes),

@@ -283,7 +283,7 @@ class Evaluator:
         """Return the answers of single sets where several have answered, and the rank of the own set."""
         if answers.sets is None or (answers.suits is None and answers.by_set is None):
             return {}
-        columns = {"hard": predictor.named(predictor.alone(rows, choice, answers, answers.sets))}
+        columns = {"hard": predictor.predicted_targets(predictor.alone(rows, choice, answers, answers.sets))}
         own = labels.to(rows.device)
         if answers.suits is not None:
             columns["rank"] = _rank(answers.suits, predictor.owning[own])
@@ -291,7 +291,10 @@ class Evaluator:
             task = predictor.newest[own]
             logits = predictor.alone(rows, choice, answers, predictor.owner[task])
             within = logits.masked_fill(predictor.task_of_class != task[:, None], float("-inf"))
-            columns |= {"told": predictor.named(logits), "within": predictor.named(within)}
+            columns |= {
+                "told": predictor.predicted_targets(logits),
+                "within": predictor.predicted_targets(within),
+            }
         return columns
 
 

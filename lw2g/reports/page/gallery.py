@@ -24,13 +24,18 @@ __all__ = ["ConfusedPair", "Gallery", "GalleryImage", "confused_most", "gallery_
 
 _SIDE = 96
 """Pixels of a thumbnail's longer side."""
-_PICTURES, _EACH = 400, 5
-"""The largest number of thumbnails, in all and per task and kind of mistake."""
+_PICTURES = 400
+"""The largest number of thumbnails in all: they make most of a page's size."""
+_EACH = 5
+"""The largest number of thumbnails per task and kind of mistake."""
 
-_PAIRS, _OF_A_PAIR = 6, 4
-"""The largest number of confused pairs of classes that are shown, and of thumbnails of each."""
+_PAIRS = 6
+"""The largest number of confused pairs of classes that are shown."""
+_OF_A_PAIR = 4
+"""The largest number of thumbnails of each pair."""
 
-RETRIEVED, CLASSIFIED = "wrong set retrieved", "right set, wrong class"
+RETRIEVED = "wrong set retrieved"
+CLASSIFIED = "right set, wrong class"
 
 
 @attrs.frozen(kw_only=True)
@@ -93,10 +98,9 @@ def confused_most(inside: Inside, catalogue: Catalogue) -> Sequence[ConfusedPair
     columns = inside.predicted
     if columns is None or inside.run.given is not None:
         return ()
-    wrong = np.flatnonzero(columns["predicted"] != columns["true"])
     rows_of: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for row in wrong:
-        rows_of[int(columns["true"][row]), int(columns["predicted"][row])].append(int(row))
+    for row in np.flatnonzero(columns["predicted"] != columns["true"]).tolist():
+        rows_of[int(columns["true"][row]), int(columns["predicted"][row])].append(row)
     if not rows_of:
         return ()
     try:
@@ -104,6 +108,7 @@ def confused_most(inside: Inside, catalogue: Catalogue) -> Sequence[ConfusedPair
     except (Lw2gError, OSError):
         return ()
     names = inside.record["class_names"]
+    # of equally frequent pairs the first by number, so that a page is the same each time
     most = sorted(rows_of.items(), key=lambda item: (-len(item[1]), item[0]))
     pairs = []
     for (true, predicted), rows in most[:_PAIRS]:
@@ -132,12 +137,15 @@ def mistakes(predicted: Columns, record: Mapping[str, Any]) -> list[tuple[int, s
     chosen = []
     for task in range(tasks):
         here = predicted["task"] == task
-        for mistake, rows in ((RETRIEVED, here & elsewhere), (CLASSIFIED, here & wrong & ~elsewhere)):
-            chosen += [(row, mistake) for row in _spread(np.flatnonzero(rows), most)]
+        for row in _spread(np.flatnonzero(here & elsewhere), most):
+            chosen.append((row, RETRIEVED))
+        for row in _spread(np.flatnonzero(here & wrong & ~elsewhere), most):
+            chosen.append((row, CLASSIFIED))
     return chosen
 
 
 def _spread(rows: npt.NDArray[Any], most: int) -> list[int]:
+    """Return at most as many rows, at even distances."""
     places = np.linspace(0, len(rows) - 1, min(most, len(rows))).round().astype(int)
     return [int(rows[place]) for place in places]
 
@@ -146,18 +154,19 @@ def gallery_of(inside: Inside, catalogue: Catalogue) -> Gallery:
     """Return thumbnails of a run's mistakes, if its data set is present."""
     if inside.predicted is None:
         return Gallery(why=inside.why)
-    columns, record = inside.predicted, inside.record
-    shown = mistakes(columns, record)
+    columns = inside.predicted
+    shown = mistakes(columns, inside.record)
     if not shown:
         return Gallery(why="nothing was retrieved or classified wrongly")
     try:
         images = _TestImages(inside.run, catalogue)
     except (Lw2gError, OSError) as error:
         return Gallery(why=f"the data set cannot be read: {error}")
-    names = record["class_names"]
+    names = inside.record["class_names"]
     pictures = []
     for row, mistake in shown:
-        sample, retrieved = int(columns["sample"][row]), int(columns["retrieved"][row])
+        sample = int(columns["sample"][row])
+        retrieved = int(columns["retrieved"][row])
         pictures.append(
             GalleryImage(
                 task=int(columns["task"][row]) + 1,
@@ -183,24 +192,25 @@ class _TestImages:
     def __init__(self, run: ReportedRun, catalogue: Catalogue) -> None:
         from lw2g.images.streams import joined
 
-        whole = [{"benchmark": run.config["benchmark"]}]
-        chosen = []
-        for source in run.record.get("sources") or whole:
-            options = {key: value for key, value in source["benchmark"].items() if key != "name"}
-            chosen.append(
-                resolve_source(
-                    catalogue,
-                    source["benchmark"]["name"],
-                    {f"benchmark.{key}": value for key, value in options.items()},
-                )
-            )
-        streams = [catalogue.get("benchmark", own.name).build(own.config).stream() for own in chosen]
-        _, stream = joined(chosen, streams)
+        only_source = [{"benchmark": run.config["benchmark"]}]
+        sources = []
+        streams = []
+        for recorded in run.record.get("sources") or only_source:
+            options = {f"benchmark.{key}": value for key, value in recorded["benchmark"].items()}
+            source = resolve_source(catalogue, options.pop("benchmark.name"), options)
+            sources.append(source)
+            streams.append(catalogue.get("benchmark", source.name).build(source.config).stream())
+        _, stream = joined(sources, streams)
         self._parts = [task.test for task in stream.tasks]
         self._starts = np.cumsum([0, *map(len, self._parts)])
-        self.ids = [name for part in self._parts for name in part.ids]
+        self.ids: list[str] = []
+        for part in self._parts:
+            self.ids += part.ids
+
+        tested: list[str] = []
         files = [name for name in run.record["files"] if name.startswith("samples")]
-        tested = [name for file in sorted(files, key=len) for name in read_json(run.path / file)]
+        for file in sorted(files, key=len):  # samples.json comes before those of further sources
+            tested += read_json(run.path / file)
         if tested != self.ids:
             raise DataError("the run was tested on other images")
 

@@ -67,7 +67,9 @@ def test_parts_add_up(run):
 )
 def test_sets_are_known_as_far_as_the_policy_tells(session_of, names, plans):
     """A policy that reads no evidence is asked; for one that does, the two extremes bound the rest."""
-    assert module._plans(session_of(**names), 3) == plans
+    session = session_of(**names)
+    reads = session.components.policy.reads(session.parts.config.policy.config)
+    assert module._plans(session.parts, 3, reads=bool(reads)) == plans
 
 
 def test_a_policy_that_reads_evidence_has_a_range(catalogue, quick):
@@ -143,12 +145,12 @@ def test_work_grows_with_images_where_it_reads_them(catalogue, quick, monkeypatc
     """A phase that pulls images is continued in proportion; another is cut short, and continued likewise."""
     session = open_session(quick(policy="always").config, catalogue)
     small = Rehearsal(session, tmp_path, (0, 1, 2))._small
-    clock = rehearsal._Clock(small, 0, 10 * len(small.stream.tasks[0].train))
+    clock = rehearsal._Clock(small, 0, 10 * len(small.data.stream.tasks[0].train))
     now = iter(np.arange(100.0))
     monkeypatch.setattr(time, "perf_counter", lambda: float(next(now)))
     phase = ComputePhase(name="statistics", run=lambda progress: None)
     with clock.during(phase):
-        small.noted["pulled"] = 4
+        small.parts.noted["pulled"] = 4
     assert clock.seconds == 10
     with clock.during(phase):
         clock.reporter.advance(1, 20)
@@ -161,7 +163,7 @@ def test_fitting_a_mix_is_priced(catalogue, quick, monkeypatch):
     clock, real = [0.0], time.perf_counter
     monkeypatch.setattr(time, "perf_counter", lambda: real() + clock[0])
 
-    def learn_routing(session, context, reporter):
+    def learn_routing(parts, context, images, reporter):
         clock[0] += 1000.0
 
     monkeypatch.setattr("lw2g.tasks.learner.learn_routing", learn_routing)
