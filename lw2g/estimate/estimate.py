@@ -207,8 +207,7 @@ def _continued(
     """Return the cost of a run from its first two tasks, measured under the first plan.
 
     Args:
-        parts: The run's.
-        data: The run's.
+        session: The run's.
         plans: What :func:`_plans` returned.
         first: The cost of the first task.
         second: That of the second; the first again where there is no second.
@@ -223,10 +222,10 @@ def _continued(
         reusing = attrs.evolve(second, stored=first.stored, disk=second.disk - _NUMBER * set_size)
         tests = (len(tasks[0].test), len(tasks[0].test) + len(tasks[1].test))
         reusing = attrs.evolve(reusing, evaluation=first.evaluation * tests[1] / tests[0])
-        other = _priced(tasks, plans[1], first, reusing)
-    seconds = {"data": Range(opening, opening)}
-    for part, taken in measured.parts.items():
-        seconds[part] = Range.between(taken, other.parts[part])
+        other = _priced(session, tasks, plans[1], first, reusing)
+    parts = {"data": Range(opening, opening)}
+    for part, seconds in measured.parts.items():
+        parts[part] = Range.between(seconds, other.parts[part])
     # what comes with classes lies on the run's device
     seen = session.parts.infos[min(2, len(tasks)) - 1].seen
     more = session.parts.bytes_of(session.parts.infos[len(tasks) - 1].seen) - session.parts.bytes_of(seen)
@@ -239,10 +238,10 @@ def _continued(
     in_all = (sum(measured.parts.values()), sum(other.parts.values()))
     return Estimate(
         seconds=Range.between(opening + in_all[0], opening + in_all[1]),
-        parts=seconds,
+        parts=parts,
         memory=memory,
         device_memory=device_memory,
-        disk=Range.between(ids + measured.disk, ids + other.disk),
+        disk=Range.between(measured.disk, other.disk),
         trained=max(first.trained, second.trained),
         stored=Range.between(measured.stored, other.stored),
         flops=first.flops,
@@ -253,7 +252,9 @@ def _continued(
     )
 
 
-def _priced(tasks: Sequence[Task], plan: Sequence[int], first: TaskCost, second: TaskCost) -> _Priced:
+def _priced(
+    session: Session, tasks: Sequence[Task], plan: Sequence[int], first: TaskCost, second: TaskCost
+) -> _Priced:
     """Return the cost of all tasks under a plan, on the lines through the first two tasks."""
     count = len(tasks)
     tested = len(tasks[0].test)
@@ -288,7 +289,7 @@ def _priced(tasks: Sequence[Task], plan: Sequence[int], first: TaskCost, second:
             "evaluation": evaluation,
             "checkpoints": _sum_of_line(first.checkpoints, second.checkpoints, count),
         },
-        disk=_ROW * rows + _sum_of_line(first.disk, second.disk, count),
+        disk=names + _ROW * rows + _sum_of_line(first.disk, second.disk, count),
         stored=first.stored + max(0.0, second.stored - first.stored) * (count - 1),
         sets=len(set(plan)),
     )

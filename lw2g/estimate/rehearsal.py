@@ -279,20 +279,19 @@ class Rehearsal:
 
     def _smaller(self, session: Session) -> _SmallSession:
         """Return the session with as many images as there is time for."""
-        parts = session.parts
         affordable = int(_PATIENCE / _seconds_per_image(session))
         least = _PER_CLASS * max(len(task.classes) for task in self._tasks)
-        if parts.growth.collects_evidence:
+        if session.parts.growth.collects_evidence:
             least = max(least, 2 * GROUPS)
-        wanted = _BATCHES * getattr(parts.config.baseline.config, "batch_size", _BATCH)
+        wanted = _BATCHES * getattr(session.parts.config.baseline.config, "batch_size", _BATCH)
         train = min(wanted, max(least, affordable))
-        run = parts.config.run
+        run = session.parts.config.run
         test = max(least, min(affordable, 2 * run.evaluation_batch))
         run = attrs.evolve(run, evaluation_batch=min(run.evaluation_batch, train, test))
         tasks = tuple(_smaller_task(task, train, test) for task in session.data.stream.tasks)
         data = attrs.evolve(
             session.data,
-            stream=attrs.evolve(stream, tasks=tasks),
+            stream=attrs.evolve(session.data.stream, tasks=tasks),
             held_back=tuple(data and _part_of(data, train) for data in session.data.held_back),
             options=run,
         )
@@ -306,7 +305,7 @@ class Rehearsal:
         batch = max(1, train // _BATCHES)
         parts = _SmallParts(**fields, batch=batch, noted={"pulled": 0, "share": 1.0})
         return _SmallSession(
-            parts=small, data=data, components=session.components, precision=session.precision
+            parts=parts, data=data, components=session.components, precision=session.precision
         )
 
 
