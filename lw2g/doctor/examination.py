@@ -27,15 +27,18 @@ def examine(*, network: bool = False, quick: bool = False) -> Iterator[Finding]:
 
     Args:
         network: Whether to contact the hub.
-        quick: Whether to leave the small run out.
+        quick: Whether to look at machine, packages, torch and plugins alone.
     """
     yield from machine_findings()
     yield from package_findings()
+    if quick:
+        yield from isolated("at a glance")
+        return
     for step in STEPS:
+        if step == "at a glance":
+            continue
         if step == "hub" and not network:
             yield ok("weights", "the hub was not contacted; --network contacts it")
-            continue
-        if step == "smoke run" and quick:
             continue
         findings = list(isolated(step))
         yield from findings

@@ -154,8 +154,8 @@ def package_findings(name: str = "lw2g") -> Iterator[Finding]:
             text = f"extra {extra!r} is not complete, it lacks {', '.join(lacking)}"
             yield note("packages", text, f'pip install "{name}[{extra}]" if you need it')
     if absent:
-        remedy = f'pip install "{name}[{absent[0]}]" if you need it, and so on'
-        yield note("packages", f"extras that are not installed: {', '.join(absent)}", remedy)
+        command = f'pip install "{name}[{absent[0]}]"'
+        yield ok("packages", f"extras to install where you need them ({command}): {', '.join(absent)}")
 
 
 def _requirements(name: str, extra: str = "") -> list[Requirement]:

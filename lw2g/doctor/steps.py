@@ -22,7 +22,17 @@ if TYPE_CHECKING:
     from lw2g.interfaces.component import Kind
     from lw2g.registry.catalogue import Catalogue
 
-__all__ = ["STEPS", "devices", "hub", "libraries", "plugins", "small_run", "supplies"]
+__all__ = [
+    "STEPS",
+    "at_a_glance",
+    "devices",
+    "hub",
+    "libraries",
+    "plugins",
+    "precision",
+    "small_run",
+    "supplies",
+]
 
 _COMPILED = ("numpy", "torch", "torchvision", "timm", "sklearn", "safetensors")
 _DISTRIBUTIONS = {"sklearn": "scikit-learn"}
@@ -71,11 +81,8 @@ def libraries(names: Iterable[str] = _COMPILED) -> Iterator[Finding]:
 
 
 def devices() -> Iterator[Finding]:
-    """Yield the devices by name and memory, and the precision that ``auto`` chooses on each kind."""
+    """Yield the devices by name and memory."""
     import torch
-
-    from lw2g.devices.precision import choose_precision
-    from lw2g.vit.loading import load_backbone
 
     num_gpus = 0
     if torch.cuda.is_available():
@@ -99,16 +106,30 @@ def devices() -> Iterator[Finding]:
     if torch.backends.mps.is_available():
         yield ok("devices", "mps: Apple GPU")
     yield ok("devices", f"cpu: {torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}")
+
+
+def precision() -> Iterator[Finding]:
+    """Yield the precision that ``auto`` chooses on each kind of device."""
+    import torch
+
+    from lw2g.devices.precision import choose_precision
+    from lw2g.vit.loading import load_backbone
+
     kinds = ["cpu"]
-    if num_gpus:
+    if torch.cuda.is_available() and torch.cuda.device_count():
         kinds.append("cuda:0")
     for name in kinds:
         model = load_backbone("vit_tiny_patch16_224", random_seed=0, image_size=96, device=name)
         yield ok("precision", f"{name}: auto takes {choose_precision(model)} for ViT-Tiny at 96 pixels")
 
 
-def plugins(catalogue: Catalogue | None = None) -> Iterator[Finding]:
-    """Yield the usable components, the disabled plugins, and every problem with its remedy."""
+def plugins(catalogue: Catalogue | None = None, *, imports_code: bool = True) -> Iterator[Finding]:
+    """Yield the usable components, the disabled plugins, and every problem with its remedy.
+
+    Args:
+        catalogue: The components; None for all that are installed.
+        imports_code: Whether to import the code that a component's record only names.
+    """
     from lw2g.interfaces.component import Lazy
     from lw2g.registry.catalogue import load_catalogue
     from lw2g.registry.manager import DISABLE_VARIABLE, attempt
@@ -125,7 +146,7 @@ def plugins(catalogue: Catalogue | None = None) -> Iterator[Finding]:
     if catalogue.disabled:
         text = f"{DISABLE_VARIABLE} leaves out {', '.join(catalogue.disabled)}"
         yield note("plugins", text, f"unset {DISABLE_VARIABLE} to use them")
-    for entry in entries:  # listing them does not import lazily named code
+    for entry in entries if imports_code else ():
         build = getattr(entry.component, "build", None)
         if isinstance(build, Lazy):
             what = f"cannot build its {entry.component.kind} {entry.component.name!r}"
@@ -223,11 +244,21 @@ def small_run(catalogue: Catalogue | None = None) -> Iterator[Finding]:
     yield ok("smoke run", f"{names}: {tasks} tasks learned and evaluated on {device} in {seconds:.1f} s")
 
 
+def at_a_glance() -> Iterator[Finding]:
+    """Yield what takes a second or two: torch, its devices, and the records of all plugins."""
+    found = list(libraries(["torch"]))
+    yield from found
+    if all(finding.status == "ok" for finding in found):
+        yield from devices()
+        yield from plugins(imports_code=False)
+
+
 STEPS: Mapping[str, Callable[[], Iterator[Finding]]] = {
     "libraries": libraries,
-    "devices": devices,
+    "at a glance": at_a_glance,
+    "devices": lambda: chain(devices(), precision()),
     "components": lambda: chain(plugins(), supplies("benchmark"), supplies("backbone")),
     "hub": hub,
     "smoke run": small_run,
 }
-"""The steps, in order."""
+"""The steps, in order; the one at a glance stands for all others."""

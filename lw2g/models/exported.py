@@ -119,7 +119,8 @@ def read_export(directory: Path, *, whole: bool = False) -> Saved:
             f"{str(directory)!r} holds no exported model", "make one: lw2g export RUN MODEL --learnable"
         )
     again = f"export it anew: lw2g export RUN {directory}"
-    path, weights = directory / MANIFEST, directory / WEIGHTS
+    path = directory / MANIFEST
+    weights = directory / WEIGHTS
     if not path.exists():
         raise DataError(f"the export {str(directory)!r} has lost its {MANIFEST}", f"put it back, or {again}")
     content = read_sealed(path, Export)

@@ -265,7 +265,9 @@ class Manifest:
         """
         chosen = {"device": device, "evaluation_batch": batch_size}
         run = self.run | {name: value for name, value in chosen.items() if value is not None}
-        written, backbone = self.backbone.weights, self.chosen("backbone", self.backbone, catalogue)
+        backbone = self.chosen("backbone", self.backbone, catalogue)
+        if weights is None and self.backbone.weights is not None:
+            weights = Path(self.backbone.weights)
         baseline = self.chosen("baseline", self.baseline, catalogue)
         return ModelConfig(
             baseline=baseline,
@@ -275,7 +277,7 @@ class Manifest:
             backbone=BackboneChoice(
                 name=backbone.name,
                 config=backbone.config,
-                weights=weights or (None if written is None else Path(written)),
+                weights=weights,
                 image_size=self.backbone.image_size,
             ),
             routing=_record(RoutingConfig, self.routing, "lw2g"),
@@ -286,10 +288,11 @@ class Manifest:
         self, baseline: Chosen, kind: Kind, options: Mapping[str, dict[str, Any]], catalogue: Catalogue
     ) -> tuple[Chosen, ...]:
         """Return the components of a kind that the baseline's options name."""
-        return tuple(
-            self.chosen(kind, Section(name=name, options=options.get(name, {})), catalogue)
-            for name in named_by(baseline.config, kind, catalogue)
-        )
+        chosen = []
+        for name in named_by(baseline.config, kind, catalogue):
+            section = Section(name=name, options=options.get(name, {}))
+            chosen.append(self.chosen(kind, section, catalogue))
+        return tuple(chosen)
 
     def chosen(self, kind: Kind, section: Section, catalogue: Catalogue) -> Chosen:
         """Return a component with its options.
@@ -307,19 +310,19 @@ class Manifest:
 
     def made_with(self, kind: Kind, section: Section) -> str:
         """Return a component with its origin, for people."""
-        origins = (one for one in self.components if (one.kind, one.name) == (kind, section.name))
-        origin = next(origins, None)
-        if origin is None:
-            return f"{kind} {section.name!r}"
-        whose = f"plugin {origin.plugin!r}"
-        if origin.distribution is not None:
-            whose += f", {origin.distribution} {origin.version}"
-        return f"{kind} {origin.name!r} ({whose})"
+        for origin in self.components:
+            if (origin.kind, origin.name) == (kind, section.name):
+                whose = f"plugin {origin.plugin!r}"
+                if origin.distribution is not None:
+                    whose += f", {origin.distribution} {origin.version}"
+                return f"{kind} {origin.name!r} ({whose})"
+        return f"{kind} {section.name!r}"
 
 
 def described(parts: ModelParts) -> dict[str, Any]:
     """Return what a configuration does not say of a model, JSON-able and by the names in a manifest."""
-    numbers, context = None, parts.baseline.context
+    context = parts.baseline.context
+    numbers = None
     if isinstance(parts.still, Preprocessing):
         numbers = attrs.asdict(parts.still, filter=lambda field, _: field.init)
     return {
@@ -333,15 +336,20 @@ def described(parts: ModelParts) -> dict[str, Any]:
 
 def sections(written: Mapping[str, Any]) -> dict[str, Any]:
     """Return the sections of ``config.toml`` that a manifest has, as it has them."""
-    tables = {name: dict(written[name]) for name in ("routing", "run")}
-    tables |= {name: dict(written[name]) for name in ("head", "carry") if name in written}
+    tables = {}
+    for name in ("routing", "run", "head", "carry"):
+        if name in written:
+            tables[name] = dict(written[name])
     for kind in ("baseline", "retrieval", "backbone", "benchmark"):
-        if kind in written:
-            options = dict(written[kind])
-            shared = [name for name in ("weights", "image_size") if kind == "backbone"]
-            known = {name: options.pop(name, NONE) for name in ("name", *shared)}
-            values = {name: None if value == NONE else value for name, value in known.items()}
-            tables[kind] = {**values, "options": options}
+        if kind not in written:
+            continue
+        # a file has these beside the component's own options; a backbone has more of them
+        options = dict(written[kind])
+        table: dict[str, Any] = {}
+        for name in ("name", "weights", "image_size") if kind == "backbone" else ("name",):
+            value = options.pop(name, NONE)
+            table[name] = None if value == NONE else value
+        tables[kind] = {**table, "options": options}
     return tables
 
 

@@ -66,9 +66,12 @@ class TrainedModel(nn.Module):
     ) -> None:
         super().__init__()
         self._guard = guard
-        self.parts, self.task = parts, task
+        self.parts = parts
+        self.task = task
         self.batch_size = parts.config.run.evaluation_batch
-        self.backbone, self.baseline = parts.backbone, parts.baseline
+        # attributes of their own: a module moves those that it holds
+        self.backbone = parts.backbone
+        self.baseline = parts.baseline
         self.sets = nn.ModuleList(parts.pool.sets)
         self.retrieval = parts.retrieval
         self._history = parts.infos[:task]
@@ -244,18 +247,17 @@ class TrainedModel(nn.Module):
             answers = self.answer(listed)
         if threshold is not None and "temperature" in self.calibration:
             answers = attrs.evolve(answers, logits=answers.logits / float(self.calibration["temperature"]))
+        # forgotten classes have numbers, and are never named
         live = len(self.classes if self._numbers is None else self._numbers)
-        probabilities, classes = (tensor.tolist() for tensor in answers.top(min(top_k, live)))
-        tasks, sets = (
-            [None] * len(listed) if chosen is None else chosen.tolist()
-            for chosen in (answers.tasks, answers.sets)
-        )
+        probabilities, classes = answers.top(min(top_k, live))
+        tasks = _values(answers.tasks, len(listed))
+        sets = _values(answers.sets, len(listed))
         rows = []
         for row, name in enumerate(names):
-            top = [
-                {"class": self.classes[index], "class_index": index, "probability": probability}
-                for index, probability in zip(classes[row], probabilities[row], strict=True)
-            ]
+            top = []
+            for index, probability in zip(classes[row].tolist(), probabilities[row].tolist(), strict=True):
+                entry = {"class": self.classes[index], "class_index": index, "probability": probability}
+                top.append(entry)
             rows.append({"path": name, **top[0], "top": top, "task": tasks[row], "set": sets[row]})
         if threshold is not None:
             for entry, score in zip(rows, self._scores(answers.features), strict=True):
@@ -301,8 +303,9 @@ class TrainedModel(nn.Module):
         answers = predictor(batch, names, tasks=tasks)
         logits = answers.logits.float()
         if self._numbers is not None:
-            known, logits = logits, logits.new_full((len(logits), len(self._classes)), float("-inf"))
-            logits[:, list(self._numbers)] = known
+            by_number = logits.new_full((len(logits), len(self._classes)), float("-inf"))
+            by_number[:, list(self._numbers)] = logits
+            logits = by_number
         return attrs.evolve(answers, logits=logits, suits=None, by_set=None)
 
     def _batch(self, images: Tensor) -> Batch:
@@ -318,3 +321,8 @@ class TrainedModel(nn.Module):
             images=lambda: images,
             query=query,
         )
+
+
+def _values(chosen: Tensor | None, count: int) -> list[int | None]:
+    """Return what was chosen for each image; None for all of them where nothing was."""
+    return [None] * count if chosen is None else chosen.tolist()

@@ -459,7 +459,8 @@ def _transform(manifest: Manifest, backbone: Backbone, catalogue: Catalogue) -> 
         return Preprocessing(**attrs.asdict(manifest.preprocessing))
     if manifest.benchmark is None:
         raise DataError("nothing says how images are transformed", "export the model anew")
-    known, chosen = backbone.fingerprint, manifest.chosen("benchmark", manifest.benchmark, catalogue)
+    known = backbone.fingerprint
+    chosen = manifest.chosen("benchmark", manifest.benchmark, catalogue)
     benchmark = catalogue.get("benchmark", chosen.name).build(chosen.config)
     return benchmark.transforms(known.image_size, known.mean, known.std).test
 
