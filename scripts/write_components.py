@@ -18,8 +18,9 @@ import attrs
 from docstrings import inline
 
 from lw2g.api.datasets import facts_of
-from lw2g.cli.plugins import aliases, differences, summary_of, traits
+from lw2g.api.plugins import summary_of
 from lw2g.config.describe import describe_options, plain
+from lw2g.config.facts import aliases, differences, traits
 from lw2g.config.model import OWN_SECTIONS
 from lw2g.interfaces.component import (
     KINDS,

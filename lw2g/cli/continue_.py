@@ -31,7 +31,7 @@ def continue_run(
     run: Path,
     tasks: int | None,
     benchmark: str | None,
-    settings: tuple[tuple[str, Any], ...],
+    settings: dict[str, Any],
     devices: int | None,
 ) -> None:
     """Continue the run in the directory RUN to the end of its stream, or to task N.
@@ -49,10 +49,10 @@ def continue_run(
     warn_of_problems(catalogue)
     if settings and benchmark is None:
         raise ConfigError(
-            f"--set {settings[0][0]}: a run continues as it is configured",
+            f"--set {next(iter(settings))}: a run continues as it is configured",
             "name a --benchmark with new classes, or see lw2g fork",
         )
-    source = None if benchmark is None else resolve_source(catalogue, benchmark, dict(settings))
+    source = None if benchmark is None else resolve_source(catalogue, benchmark, settings)
     if not (run / "seeds.json").exists():
         continue_one(run, catalogue, tasks, source, devices)
     elif source is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -144,11 +143,9 @@ def check(name: str, root: Path | None, split: str | None, as_json: bool) -> Non
 @option_of(find_order, "seed", type=click.IntRange(min=0), metavar=None)
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="A file instead of the output.")
 @settings_option("An option of the benchmark or backbone, such as benchmark.root=FOLDER; repeatable.")
-def order(
-    name: str, kind: Any, out: Path | None, settings: Sequence[tuple[str, Any]], **options: Any
-) -> None:
+def order(name: str, kind: Any, out: Path | None, settings: dict[str, Any], **options: Any) -> None:
     """Print a configuration with the classes in this order."""
-    found = find_order(name, kind, settings=dict(settings), **options)
+    found = find_order(name, kind, settings=settings, **options)
     similarity, before = f"{found.similarity:.3f}", f"{found.similarity_before:.3f}"
     note(f"mean cosine of neighbouring tasks: {similarity}, in the order as it was {before}")
     text = tomli_w.dumps({"benchmark": {"name": name, "class_order": found.class_names}})

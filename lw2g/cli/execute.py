@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import atexit
-import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
 
+from lw2g.base.collector import collector_waits
 from lw2g.cli.signals import telling_of_exits
 from lw2g.config.directory import CONFIG, EXPERIMENT, SEEDS, SETTLED, SUMMARY
 from lw2g.config.model import DEFAULT_BACKBONE, DEFAULT_BENCHMARK, RECOMMENDED
@@ -83,7 +81,7 @@ def run_one(
         tasks: After how many tasks to stop; None for those of the whole stream.
         settled: As for :func:`lw2g.lifecycle.runner.start`.
     """
-    with _collector_waits():
+    with collector_waits():
         from lw2g.lifecycle.runner import start
 
     def go(listeners: Listeners) -> Record:
@@ -94,7 +92,7 @@ def run_one(
 
 def resume_one(directory: Path, catalogue: Catalogue, devices: int | None = None) -> None:
     """Resume one experiment and print its metrics."""
-    with _collector_waits():
+    with collector_waits():
         from lw2g.lifecycle.runner import resume
 
     _run_to_end(
@@ -110,7 +108,7 @@ def continue_one(
     devices: int | None = None,
 ) -> None:
     """Continue an experiment that stopped on purpose, or with another benchmark; print its metrics."""
-    with _collector_waits():
+    with collector_waits():
         from lw2g.lifecycle.continuing import extend, proceed
 
     def go(listeners: Listeners) -> Record:
@@ -125,7 +123,7 @@ def fork_one(
     parent: Path, task: int, resolved: Resolved, catalogue: Catalogue, directory: Path, tasks: int | None
 ) -> None:
     """Fork a run from the end of a task (from 0) of another one and print its metrics."""
-    with _collector_waits():
+    with collector_waits():
         from lw2g.lifecycle.forking import fork
 
     _run_to_end(
@@ -189,7 +187,7 @@ def _go_on_with_seeds(
     tasks: int | None,
     devices: int | None = None,
 ) -> None:
-    with _collector_waits():
+    with collector_waits():
         from lw2g.lifecycle.continuing import proceed
         from lw2g.lifecycle.runner import start
 
@@ -229,22 +227,6 @@ def summarise(metrics: Sequence[Mapping[str, float | None]]) -> dict[str, dict[s
         over = summary(values)
         summaries[name] = {"mean": over.mean, "std": over.std, "values": values}
     return summaries
-
-
-@contextmanager
-def _collector_waits() -> Iterator[None]:
-    """Disable the garbage collector during imports, and exclude their objects from later collections.
-
-    torch and timm create so many permanent objects that collecting takes a fifth of their import time, and
-    half a second before the first step.
-    """
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        atexit.register(gc.unfreeze)  # extensions look for leaked objects at exit
-        gc.enable()
 
 
 def _listeners() -> Listeners:

@@ -24,10 +24,10 @@ __all__ = ["features"]
 @option_of(store_features, "out", required=True)
 @option_of(store_features, "dtype", type=click.Choice(["float32", "float16"]))
 @settings_option("An option of benchmark, backbone or run, such as benchmark.root=FOLDER; repeatable.")
-def features(benchmark: str, out: Path, settings: tuple[tuple[str, Any], ...], **options: Any) -> None:
+def features(benchmark: str, out: Path, settings: dict[str, Any], **options: Any) -> None:
     """Print what was stored, and the command that learns from it."""
     with Bars(counted=True) as bars:
-        made = store_features(benchmark, out, settings=dict(settings), progress=bars.report, **options)
+        made = store_features(benchmark, out, settings=settings, progress=bars.report, **options)
     model = made["backbone"]
     size = sum(file.stat().st_size for file in _files(out))
     note(f"{model['timm_name']} ({model['sha256'][:12]}), {model['dim']} numbers a row, {in_units(size)}")

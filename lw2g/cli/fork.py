@@ -50,7 +50,7 @@ def fork(
     out: Path | None,
     policy: str | None,
     constraint: tuple[str, ...],
-    settings: tuple[tuple[str, Any], ...],
+    settings: dict[str, Any],
     tasks: int | None,
     devices: int | None,
 ) -> None:
@@ -65,7 +65,7 @@ def fork(
     from lw2g.registry.catalogue import load_catalogue
 
     catalogue = load_catalogue()
-    overrides = dict(settings) | ({} if devices is None else {"run.devices": devices})
+    overrides = settings | ({} if devices is None else {"run.devices": devices})
     resolved = resolve_fork(
         run, catalogue, policy=policy, constraints=constraint or None, overrides=overrides
     )

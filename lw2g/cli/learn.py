@@ -34,11 +34,9 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print the report a
 @option_of(learning.start, "test", metavar="FOLDER2")
 @options_of(learning.start, "device", "weights")
 @_JSON
-def start(
-    folder: Path, out: Path, as_json: bool, settings: tuple[tuple[str, Any], ...], **options: Any
-) -> None:
+def start(folder: Path, out: Path, as_json: bool, settings: dict[str, Any], **options: Any) -> None:
     """Print what was learned."""
-    model, report = learning.start(folder, out, settings=dict(settings), **options)
+    model, report = learning.start(folder, out, settings=settings, **options)
     if options["backbone"] is None and not model.backbone.takes_vectors:
         note("the embedded backbone knows small drawings, no photos; --backbone vit-tiny is for these")
     _print(report, as_json=as_json)

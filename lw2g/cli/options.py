@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import attrs
 import click
 
+from lw2g.api.arguments import parse_settings
+from lw2g.api.plugins import places_of
 from lw2g.cli.completion import complete_component, complete_setting
 from lw2g.errors import ConfigError, shown
-from lw2g.interfaces.component import Kind
 
 if TYPE_CHECKING:
     from lw2g.config.model import Resolved
+    from lw2g.interfaces.component import Kind
     from lw2g.registry.catalogue import Catalogue
 
 __all__ = [
@@ -26,7 +28,7 @@ __all__ = [
     "FiniteRange",
     "devices_option",
     "experiment_options",
-    "parse_settings",
+    "settings_given",
     "settings_option",
 ]
 
@@ -117,10 +119,7 @@ class ExperimentCommand(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            from lw2g.config.describe import places_of
-            from lw2g.registry.catalogue import load_catalogue
-
-            places = places_of(error.option_name.lstrip("-").replace("-", "_"), load_catalogue())
+            places = places_of(error.option_name.lstrip("-").replace("-", "_"))
             if not places:
                 raise
             keys = " or ".join(f"--set {place}=VALUE" for place in places)
@@ -243,28 +242,18 @@ def settings_option(help_text: str, *, complete: bool = True) -> Callable[[F], F
         "settings",
         metavar="KEY=VALUE",
         multiple=True,
-        callback=parse_settings,
+        callback=settings_given,
         help=help_text,
         shell_complete=complete_setting if complete else None,
     )
 
 
-def parse_settings(
-    context: click.Context, parameter: click.Parameter, settings: Sequence[str]
-) -> tuple[tuple[str, Any], ...]:
-    """Return the pairs of ``KEY=VALUE`` texts; the callback of ``--set`` and ``--executor-set``.
+def settings_given(
+    context: click.Context, parameter: click.Parameter, texts: Sequence[str]
+) -> dict[str, Any]:
+    """Return what ``--set`` or ``--executor-set`` names; their callback.
 
     Raises:
         ConfigError: A text has no key or no equals sign.
     """
-    from lw2g.config.toml import parse_value
-
-    pairs, option = [], parameter.opts[0]
-    for text in settings:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            raise ConfigError(
-                f"{option}: expected KEY=VALUE but got {shown(text)}", "write it like growth.energy=0.9"
-            )
-        pairs.append((key.strip(), parse_value(value.strip())))
-    return tuple(pairs)
+    return parse_settings(texts, parameter.opts[0])

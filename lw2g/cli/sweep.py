@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lw2g.cli.options import FiniteRange, parse_settings, settings_option
+from lw2g.cli.options import FiniteRange, settings_given, settings_option
 from lw2g.cli.report import report
 from lw2g.config.model import DEFAULT_BENCHMARK
 from lw2g.console.output import console, note, number, printable, table
@@ -54,7 +54,7 @@ def _executor_options(command: Any) -> Any:
             "special",
             metavar="KEY=VALUE",
             multiple=True,
-            callback=parse_settings,
+            callback=settings_given,
             help="An option of the executor, such as partition=gpu; repeatable.",
         ),
         click.option(
@@ -124,7 +124,7 @@ def run_grid(
     cost: bool,
     as_json: bool,
     rehearse: str | None,
-    settings: Sequence[tuple[str, Any]],
+    settings: dict[str, Any],
     **values: Any,
 ) -> None:
     """Run the cells of GRID.toml, each in its own directory below DIR."""
@@ -137,19 +137,19 @@ def run_grid(
     if not dry_run:
         from lw2g.api import sweep as run_cells
 
-        special = dict(values.pop("special"))
+        special = values.pop("special")
         with _watching() as watch:
             result = run_cells(
                 grid,
                 out=out,
-                settings=dict(settings),
+                settings=settings,
                 executor_options=special,
                 rehearse=rehearse,
                 watch=watch,
                 **values,
             )
         if rehearse is not None:
-            real = read_grid(grid, dict(settings))
+            real = read_grid(grid, settings)
             _print_rehearsal(grid, SweepDirectory(result.path), real, load_catalogue())
         _finish(SweepDirectory(result.path), result.cells)
         return
@@ -159,11 +159,11 @@ def run_grid(
     from lw2g.sweeps.needs import without_missing_files
     from lw2g.sweeps.rehearse import rehearsed_cells
 
-    cells = read_grid(grid, dict(settings))
+    cells = read_grid(grid, settings)
     catalogue = load_catalogue()
     require_valid([without_missing_files(cell) for cell in cells], catalogue)
     if rehearse is not None:
-        cells = rehearsed_cells(grid, catalogue, dict(settings), rehearse)
+        cells = rehearsed_cells(grid, catalogue, settings, rehearse)
     store = SweepDirectory(out or RUNS / grid.stem)
     took = {
         status.cell.name: float(status.run.record["seconds"]["total"])
@@ -248,7 +248,7 @@ def retry(directory: Path, stale: bool, **values: Any) -> None:
         if status.damaged or (stale and differences_now(status, catalogue)):
             kept = store.named(store.job(status.cell).set_aside())
             note(printable(f"{status.cell.label}: the old run is kept in {kept}"))
-    settings = merged_settings(store.executor(), values, dict(values["special"]))
+    settings = merged_settings(store.executor(), values, values["special"])
     executor = load_executor(settings, store.path)
     with _watching() as watch:
         statuses = run_sweep(store, cells, executor, watch)

@@ -53,19 +53,14 @@ MOST_LINES = 4500
 
 
 STILL_BELOW = {
-    "check",
-    "completion",
     "continue_",
     "estimate",
     "execute",
     "experiment",
     "fork",
-    "main",
     "options",
     "plan",
-    "plugins",
     "resume",
-    "show",
     "store",
     "sweep",
 }
