@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -19,6 +20,7 @@ __all__ = [
     "error_text",
     "is_out_of_memory",
     "nearest",
+    "no_folder",
     "printable",
     "shown",
     "with_remedy",
@@ -156,10 +158,34 @@ def nearest(name: str, known: Iterable[str]) -> str:
     >>> nearest("hide-promt", ["hide-prompt", "dual-prompt"]), nearest("der", ["hide-lora"])
     (" (did you mean 'hide-prompt'?)", '')
     """
+    match = _closest(name, known)
+    return "" if match is None else f" (did you mean {match!r}?)"
+
+
+def _closest(name: str, known: Iterable[str]) -> str | None:
     names = list(known)
     matches = difflib.get_close_matches(name, names, n=1, cutoff=_NEAR)
     matches += [other for other in names if len(name) >= _SHORTEST and other.startswith(name)]
-    return f" (did you mean {matches[0]!r}?)" if matches else ""
+    return matches[0] if matches else None
+
+
+def no_folder(path: str | Path) -> str:
+    """Return that there is no such folder, and which one in its place has a name like it.
+
+    >>> no_folder("photographs/dgos")
+    "no folder 'photographs/dgos'"
+    """
+    place = Path(path)
+    # of a place that does not exist, the part that does not is the misspelt one
+    while not os.path.isdir(place.parent):  # of a name that no system takes, too: then it is False
+        place = place.parent
+    try:
+        there = [child.name for child in os.scandir(place.parent) if child.is_dir()]
+    except OSError:  # a folder that may not be listed
+        there = []
+    like = _closest(place.name, there)
+    hint = "" if like is None else f" (did you mean {str(place.parent / like)!r}?)"
+    return f"no folder {str(path)!r}{hint}"
 
 
 def printable(text: str, *, lines: bool = False) -> str:

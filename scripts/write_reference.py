@@ -68,7 +68,6 @@ BRIEF = {
             "ridge",
             "spectrum",
             "random_maps",
-            "anacp",
             "text_head",
             "carrying",
             "motions",
@@ -142,22 +141,26 @@ BRIEF = {
 PUBLIC = tuple(path for parts in (WHOLE, BRIEF) for paths in parts.values() for path in paths)
 """The modules whose ``__all__`` is the public interface: what the deprecation policy covers."""
 
-INTERNAL = tuple(
-    f"lw2g/vit/{name}.py"
-    for name in [
-        "attention",
-        "compiling",
-        "graphs",
-        "layouts",
-        "names",
-        "offline",
-        "processor",
-        "products",
-        "room",
-        "sizes",
-        "transformers_layouts",
-        "weights",
-    ]
+INTERNAL = (
+    "lw2g/blocks/bases.py",  # for plugins of an earlier version, which import it from where it was
+    *(
+        f"lw2g/vit/{name}.py"
+        for name in [
+            "attention",
+            "compiling",
+            "graphs",
+            "layouts",
+            "names",
+            "offline",
+            "plain",
+            "processor",
+            "products",
+            "room",
+            "sizes",
+            "transformers_layouts",
+            "weights",
+        ]
+    ),
 )
 """Modules of the public packages that are nobody's to rely on."""
 

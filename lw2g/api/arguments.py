@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lw2g.errors import ConfigError, shown
+from lw2g.errors import ConfigError, no_folder, shown
 
 if TYPE_CHECKING:
     from lw2g.config.describe import OptionDescription
@@ -31,7 +32,7 @@ def as_options(given: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[di
             those beside a component's name.
 
     Raises:
-        ConfigError: A mapping has no name.
+        ConfigError: A mapping has no name, or a folder is not there.
     """
     components, overrides = dict(given), dict[str, Any]()
     for kind, choice in given.items():
@@ -134,15 +135,31 @@ def _name_and_options(kind: str, choice: Mapping[str, Any]) -> tuple[Any, dict[s
 def _place_of(benchmark: Any) -> tuple[Any, dict[str, Any]]:
     """Return the benchmark that reads a folder or a data set of the hub, and the option that names it."""
     looks_like_a_path = isinstance(benchmark, Path) or (isinstance(benchmark, str) and "/" in benchmark)
-    if looks_like_a_path and (isinstance(benchmark, Path) or Path(benchmark).is_dir()):
+    if looks_like_a_path and (isinstance(benchmark, Path) or os.path.isdir(benchmark)):
         return "folder", {"benchmark.root": str(benchmark)}
     if looks_like_a_path:
+        _require_of_the_hub(benchmark)
         from lw2g.api.local import GIVEN
 
         return GIVEN, {"benchmark.hub": benchmark}
-    if isinstance(benchmark, str) and Path(benchmark).is_dir():
+    if isinstance(benchmark, str) and os.path.isdir(benchmark):
         from lw2g.registry.catalogue import load_catalogue
 
         if benchmark not in load_catalogue().names("benchmark"):
             return "folder", {"benchmark.root": benchmark}
     return benchmark, {}
+
+
+def _require_of_the_hub(name: str) -> None:
+    """Refuse what can only be meant for a folder, and is none.
+
+    Raises:
+        ConfigError: It is a path, or begins with a folder that is here.
+    """
+    owner, _, rest = name.partition("/")
+    is_a_path = "/" in rest or owner in ("", ".", "..", "~")
+    if is_a_path or os.path.isdir(owner):
+        raise ConfigError(
+            f"benchmark: {no_folder(name)}",
+            "give a folder of train/CLASS/IMAGE and test/CLASS/IMAGE, or of CLASS/IMAGE with test_share=0.2",
+        )

@@ -226,8 +226,11 @@ def fork_of(
 
 
 def load_engine() -> None:
-    """Import what runs need, torch among it, at a moment that the caller chooses."""
+    """Import what runs need, torch among it, before anything is told of a run."""
     from importlib import import_module
 
-    for name in ("runner", "continuing"):
-        import_module(f"lw2g.lifecycle.{name}")
+    from lw2g.base.collector import collector_waits
+
+    with collector_waits():
+        for name in ("runner", "continuing"):
+            import_module(f"lw2g.lifecycle.{name}")

@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lw2g.base.collector import collector_waits
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -57,11 +59,13 @@ def start(
         ConfigError: A name is unknown, or ``out`` is in use.
     """
     from lw2g.api.local import Locals
-    from lw2g.updates.learning import start as begin
 
+    with collector_waits():
+        from lw2g.updates.starting import start as begin
+
+        catalogue = Locals.of(local).catalogue()
     files: dict[str, Any] = {"weights": _path(weights), "test": _path(test)}
     options: dict[str, Any] = {"backbone": backbone, "image_size": image_size, "head": head, "device": device}
-    catalogue = Locals.of(local).catalogue()
     made = begin(Path(folder), Path(out), catalogue, settings=settings, **files, **options)
     return _able(*made, weights, device, local)
 
@@ -106,11 +110,14 @@ def learn(
         ConfigError: The head cannot learn, ``out`` is in use, or the old classes lose too much.
     """
     from lw2g.api.local import Locals
-    from lw2g.updates.learning import learn as add
 
+    with collector_waits():
+        from lw2g.updates.learning import learn as add
+
+        catalogue = Locals.of(local).catalogue()
     files: dict[str, Any] = {"out": _path(out), "test": _path(test), "weights": _path(weights)}
     options: dict[str, Any] = {"max_loss": max_loss, "device": device}
-    made = add(Path(model), Path(folder), Locals.of(local).catalogue(), **files, **options)
+    made = add(Path(model), Path(folder), catalogue, **files, **options)
     return _able(*made, weights, device, local)
 
 
@@ -143,10 +150,13 @@ def unlearn(
         ConfigError: The head's sums do not tell the class from others.
     """
     from lw2g.api.local import Locals
-    from lw2g.updates.learning import unlearn as remove
 
+    with collector_waits():
+        from lw2g.updates.learning import unlearn as remove
+
+        catalogue = Locals.of(local).catalogue()
     files = {"out": _path(out), "weights": _path(weights)}
-    made = remove(Path(model), name, Locals.of(local).catalogue(), **files, device=device)
+    made = remove(Path(model), name, catalogue, **files, device=device)
     return _able(*made, weights, device, local)
 
 

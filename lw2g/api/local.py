@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import multiprocessing
 import pickle
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -97,6 +96,8 @@ class Locals:
                 "run.devices: objects of this program exist in one process only",
                 "leave devices out, or write a plugin (lw2g new-plugin)",
             )
+        import multiprocessing  # slow to import, and seldom asked
+
         # auto takes no workers where they are not forked
         if config.run.workers not in (0, "auto") and multiprocessing.get_start_method() != "fork":
             try:

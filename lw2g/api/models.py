@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lw2g.base.collector import collector_waits
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -46,10 +48,12 @@ def load(
     """
     from lw2g.api.learning import learn
     from lw2g.api.local import catalogue_of
-    from lw2g.models.saved import open_model
 
     file = None if weights is None else Path(weights)
-    catalogue = catalogue_of(local)
+    with collector_waits():
+        from lw2g.models.saved import open_model
+
+        catalogue = catalogue_of(local)
     model = open_model(Path(run), catalogue, task, device=device, batch_size=batch_size, weights=file)
     model.learner = partial(learn, run, device=device, weights=weights, local=local)
     return model
@@ -89,7 +93,7 @@ def export(
     """
     from lw2g.api.local import catalogue_of
     from lw2g.models.saved import export_run
-    from lw2g.updates.learning import export_learnable
+    from lw2g.updates.exporting import export_learnable
 
     file = None if weights is None else Path(weights)
     catalogue = catalogue_of(local)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
-import gc
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,8 +73,7 @@ def run_seeds(
 
 def run_to_end(directory: Path, action: Callable[[Listeners], RunRecord]) -> None:
     """Run one experiment under a progress display, and tell what it has reached and what comes next."""
-    with _collector_waits():
-        load_engine()
+    load_engine()
     _tell([_uninterrupted(action, directory)], directory)
 
 
@@ -88,25 +84,8 @@ def go_on_with_seeds(directory: Path, action: Callable[[several.Begins], list[Ru
         click.echo(f"seed {seed}: {place}", err=True)
         return _listeners()
 
-    with _collector_waits():
-        load_engine()
+    load_engine()
     _tell(_uninterrupted(lambda _: action(begins), directory), directory)
-
-
-@contextmanager
-def _collector_waits() -> Iterator[None]:
-    """Disable the garbage collector during imports, and exclude their objects from later collections.
-
-    torch and timm create so many permanent objects that collecting takes a fifth of their import time, and
-    half a second before the first step.
-    """
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        atexit.register(gc.unfreeze)  # extensions look for leaked objects at exit
-        gc.enable()
 
 
 def _listeners() -> Listeners:

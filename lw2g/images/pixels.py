@@ -10,6 +10,7 @@ import math
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -21,14 +22,14 @@ from torch import Tensor
 
 from lw2g.interfaces.stream import TaskData
 
-__all__ = ["Disk", "Kept", "Originals", "Packed", "Room", "handed_over"]
+__all__ = ["Disk", "Kept", "Originals", "Packed", "Room", "to_device"]
 
 _CPU = torch.device("cpu")
 _DEVICE_SHARE = 8
 """A room takes one part in this many of a GPU's free memory."""
 
 
-def handed_over(values: Tensor, device: torch.device) -> Tensor:
+def to_device(values: Tensor, device: torch.device) -> Tensor:
     """Return values on the device without waiting for it: a copy from memory that may move would wait."""
     if device.type == "cuda" and values.device.type == "cpu" and not values.is_pinned():
         values = values.pin_memory()
@@ -49,12 +50,14 @@ class Packed(NamedTuple):
     @classmethod
     def of(cls, images: Sequence[Tensor]) -> Packed:
         """Pack images of one dtype."""
-        values = torch.cat([image.flatten() for image in images]) if images else torch.empty(0)
+        values = torch.empty(0)
+        if images:
+            values = torch.cat([image.flatten() for image in images])
         return cls(values, [tuple(image.shape) for image in images])
 
     def to(self, device: torch.device) -> Packed:
         """Return the images on a device."""
-        return self._replace(values=handed_over(self.values, device))
+        return self._replace(values=to_device(self.values, device))
 
     def batch(self) -> Tensor:
         """Return images of one shape as a batch ``[B, ...]``."""
@@ -139,7 +142,8 @@ class Kept:
     """
 
     def __init__(self, room: Room, disk: Disk | None = None) -> None:
-        self.room, self._disk = room, disk
+        self.room = room
+        self._disk = disk
         self._images: dict[int, Tensor] = {}
         self._taken = 0
 
@@ -160,9 +164,10 @@ class Kept:
             if position in self._images:
                 continue
             if size > self.room.left:
-                on_disk = None if self._disk is None else self._disk.put(image)
-                if on_disk is not None:
-                    self._images[position] = on_disk
+                if self._disk is not None:
+                    on_disk = self._disk.put(image)
+                    if on_disk is not None:
+                        self._images[position] = on_disk
                 continue
             self.room.left -= size
             self._taken += size
@@ -187,12 +192,18 @@ class Originals:
     """
 
     def __init__(self, parts: Sequence[TaskData], device: torch.device, *, limit: int, keep: bool) -> None:
-        self.parts, self._keep, self.device = tuple(parts), keep, device
+        self.parts = tuple(parts)
+        self.device = device
         self.disk: Disk | None = None
-        self._owner = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-        self._offset = np.concatenate([np.arange(len(part)) for part in parts])
+        self._keeps = keep
+        # of each position: its task, and its place within that
+        sizes = list(map(len, parts))
+        self._owner = np.repeat(np.arange(len(parts)), sizes)
+        self._offset = np.concatenate(list(map(np.arange, sizes)))
         self._host = Room(limit)
-        self._near = Room.on(device) if device.type == "cuda" else self._host
+        self._near = self._host
+        if device.type == "cuda":
+            self._near = Room.on(device)
         self._kept = Kept(self._host)
         self.sizes = torch.zeros(len(self), 2, dtype=torch.int64)
 
@@ -205,8 +216,15 @@ class Originals:
 
     def room_for(self, image: Tensor) -> Room:
         """Return the room for transformed images: on the run's device if they all fit."""
-        fits = len(self) * image.numel() * image.element_size() <= self._near.left
-        return self._near if fits else self._host
+        needed = len(self) * image.numel() * image.element_size()
+        if needed <= self._near.left:
+            return self._near
+        return self._host
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The ids of all samples."""
+        return tuple(chain.from_iterable(part.ids for part in self.parts))
 
     def get(self, position: int, fresh: dict[int, Tensor]) -> Tensor:
         """Return an image; one that had to be decoded and is worth keeping is also put into ``fresh``."""
@@ -214,7 +232,8 @@ class Originals:
             return self._kept[position]
         part, number = self._find(position)
         image = part.source.image(number)
-        if self._keep and self._host.left >= image.numel() == image.untyped_storage().nbytes():
+        is_own_memory = image.numel() == image.untyped_storage().nbytes()  # no view of the source's tensor
+        if self._keeps and is_own_memory and self._host.left >= image.numel():
             fresh[position] = image
         return image
 

@@ -82,7 +82,7 @@ def _parents(folder: str) -> list[str]:
 
 
 def _run(store: Path, folder: str, catalogue: Catalogue, protocols: dict[str, Any]) -> Iterator[Verdict]:
-    """Yield what does not hold of a run, or that it holds."""
+    """Yield the failed checks of a run, or one passing verdict."""
     fits = RUN_FOLDER.fullmatch(folder)
     if fits is None:
         yield Verdict(what=folder[:300], holds=False, text="paths: no folder of a run")

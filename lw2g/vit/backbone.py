@@ -6,9 +6,9 @@ import importlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
+from importlib.metadata import version
 from typing import Any, ClassVar, Self, TypeGuard
 
-import timm
 import torch
 from torch import Tensor, nn
 
@@ -156,7 +156,7 @@ class Backbone(nn.Module):
             heads=sizes.heads,
             patch_size=sizes.patch_size,
             finetuned_on_1k=finetuned_on_1k,
-            timm_version=timm.__version__,
+            timm_version=version("timm"),
             pool=resolve_pool(model, pool),
         )
         return cls(model, name=name, fingerprint=fingerprint)

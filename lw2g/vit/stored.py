@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.metadata import version
 from typing import Any, Self
 
-import timm
 import torch
 from torch import Tensor, nn
 
@@ -53,7 +53,7 @@ class StoredFeatures(Backbone):
             heads=0,
             patch_size=0,
             finetuned_on_1k=None,
-            timm_version=timm.__version__,
+            timm_version=version("timm"),
             pool=pool,
         )
         self.model: Any = nn.Module()

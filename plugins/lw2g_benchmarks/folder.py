@@ -17,7 +17,7 @@ from typing import TypeAlias
 import attrs
 import numpy as np
 
-from lw2g.errors import ConfigError, DataError, counted, nearest
+from lw2g.errors import ConfigError, DataError, counted, nearest, no_folder
 from lw2g.interfaces.stream import TaskStream
 from lw2g_benchmarks.image_files import FileSource, has_images, scan_split
 from lw2g_benchmarks.options import FolderConfig
@@ -119,7 +119,7 @@ class FolderBenchmark:
         if config.more_roots:
             raise ConfigError("benchmark.more_roots: domains lie below one root", "leave more_roots out")
         if not root.is_dir():
-            raise DataError(f"image folder {str(root.absolute())!r} does not exist", _domain_help(str(root)))
+            raise DataError(no_folder(root), _domain_help(str(root)))
         there = {}
         for entry in sorted(root.iterdir()):
             if entry.is_dir() and not entry.name.startswith("."):
@@ -245,7 +245,7 @@ def _scan_root(root: Path, draw: _Draw | None) -> dict[str, _ClassFiles]:
         DataError: See FolderBenchmark.stream.
     """
     if not root.is_dir():
-        raise DataError(f"image folder {str(root.absolute())!r} does not exist", _root_help(str(root)))
+        raise DataError(no_folder(root), _root_help(str(root)))
     missing = [split for split in _SPLITS if not (root / split).is_dir()]
     if draw is not None:
         if not missing:

@@ -21,7 +21,7 @@ from typing import Any
 import attrs
 import numpy as np
 
-from lw2g.errors import ConfigError, DataError, counted, error_text, shown
+from lw2g.errors import ConfigError, DataError, counted, error_text, no_folder, shown
 from lw2g.interfaces.stream import TaskStream
 from lw2g_benchmarks.objects import ListedFiles, ObjectSource
 from lw2g_benchmarks.options import GivenConfig
@@ -420,7 +420,10 @@ def _from_hub(name: str) -> Any:
     try:
         from datasets import load_dataset
     except ImportError as error:
-        raise ConfigError(f"benchmark.hub: {error}", "pip install 'lw2g[hub]'") from error
+        raise ConfigError(
+            f"benchmark.hub: {no_folder(name)}, and no data set of the hub without the package 'datasets'",
+            "pip install 'lw2g[hub]'",
+        ) from error
     try:
         return load_dataset(name)
     except Exception as error:  # a missing network, name or permission has many classes

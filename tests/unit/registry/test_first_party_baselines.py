@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+from torch import nn
+
+from lw2g.interfaces.component import Lazy
 from lw2g.registry.catalogue import load_catalogue
+
+NAMES = sorted(load_catalogue().names("baseline"))
 
 GROWING = {
     "c-lora": None,
@@ -41,3 +47,14 @@ def test_first_party_baselines():
     assert quick == baselines.keys() - {"simple-cil"}  # which trains nothing
     official = {name for name, one in baselines.items() if {"cifar100", "imagenet-r"} <= set(one.presets)}
     assert official == baselines.keys() - {"vpt-nsp2"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_method_reads_in_few_classes(name):
+    """Above torch's module stand three classes of ours at most: the method, one base, the contract."""
+    build = load_catalogue().get("baseline", name).build
+    assert isinstance(build, Lazy)
+    method = build.load()
+    assert issubclass(method, nn.Module)  # the record names the class, not a function that chooses one
+    ours = [kind.__name__ for kind in method.__mro__ if kind.__module__.startswith("lw2g")]
+    assert len(ours) <= 3, ours

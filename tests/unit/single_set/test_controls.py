@@ -145,7 +145,7 @@ def test_joint_uses_its_one_set_with_and_without_a_choice(build):
     assert torch.equal(baseline.features(batch, pool.force(0)), expected)
     assert torch.equal(baseline.features(batch, pool.route(None)), expected)
     assert isinstance(pool[0], PrefixSet)
-    assert baseline.blocks == (0, 1, 2, 3, 4)
+    assert baseline.prefixes.blocks == (0, 1, 2, 3, 4)
 
 
 def test_joint_masks_nothing(build):
