@@ -17,6 +17,7 @@ from typing import Any
 __all__ = ["MOVED", "MOVED_NAMES", "find_old_names", "moved_name"]
 
 MOVED = {
+    "lw2g.blocks.anacp": "lw2g_heads.anacp",
     "lw2g.blocks.augmentation": "lw2g.inputs.augmentation",
     "lw2g.blocks.comparisons": "lw2g.geometry.comparisons",
     "lw2g.blocks.image_files": "lw2g.inputs.image_files",
@@ -28,6 +29,7 @@ MOVED = {
 """Old name to new name, of every module that has moved since the last minor version."""
 
 MOVED_NAMES = {
+    "lw2g.blocks.lora.LowRankBaseline": "lw2g.blocks.bases.LowRankBaseline",
     "lw2g.blocks.prefixes.PrefixBaseline": "lw2g.blocks.bases.PrefixBaseline",
 }
 """Old place to new place, of every public name that has left a module which is still there."""

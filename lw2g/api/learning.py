@@ -61,7 +61,7 @@ def start(
     from lw2g.api.local import Locals
 
     with collector_waits():
-        from lw2g.updates.learning import start as begin
+        from lw2g.updates.starting import start as begin
 
         catalogue = Locals.of(local).catalogue()
     files: dict[str, Any] = {"weights": _path(weights), "test": _path(test)}

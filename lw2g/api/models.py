@@ -93,7 +93,7 @@ def export(
     """
     from lw2g.api.local import catalogue_of
     from lw2g.models.saved import export_run
-    from lw2g.updates.learning import export_learnable
+    from lw2g.updates.exporting import export_learnable
 
     file = None if weights is None else Path(weights)
     catalogue = catalogue_of(local)

@@ -57,7 +57,7 @@ class _Moments(ClosedForm):
             scatter += torch.outer(away, away) * (old * len(rows) / (old + len(rows)))
             self.mean[label] += away * (len(rows) / (old + len(rows)))
 
-    def moments(self, classes: int, widest: int) -> tuple[Tensor, Tensor]:
+    def class_gaussians(self, classes: int, widest: int) -> tuple[Tensor, Tensor]:
         """Return the means and the pooled scatter, of any width: the head solves a covariance anyway."""
         return self.mean[:classes], self.scatter.sum(0)
 

@@ -113,7 +113,7 @@ class Ridge(ClosedForm):
             return kept_moments(self.raw).centres(classes)
         return self.cross[classes] / self.count[classes, None].double()
 
-    def moments(self, classes: int, widest: int) -> tuple[Tensor, Tensor] | None:
+    def class_gaussians(self, classes: int, widest: int) -> tuple[Tensor, Tensor] | None:
         """Return means and scatter of random features, which both sums hold."""
         if self.cross.shape[1] > widest:
             return None

@@ -12,6 +12,7 @@ import click
 from lw2g.api import runs as find
 from lw2g.cli.signature import help_of
 from lw2g.console.output import console, number, table
+from lw2g.errors import counted
 
 if TYPE_CHECKING:
     from lw2g.reports.runs import ReportedRun
@@ -42,7 +43,7 @@ def runs(ctx: click.Context, directory: Path, conditions: Sequence[str], as_json
     else:
         rows = [_row(entry, directory) for entry in chosen.rows()]
         console().print(table("", _COLUMNS, rows, left=5))
-        click.echo(f"{len(rows)} runs")
+        click.echo(counted(len(rows), "run"))
     problems = [run.problem for run in everything if run.state == "damaged"]
     for problem in problems:
         click.echo(f"error: {problem}", err=True)

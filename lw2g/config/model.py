@@ -344,8 +344,10 @@ class ModelConfig:
         """Yield every component in use with its kind, kind by kind."""
         for section, record in SECTIONS.items():
             choice = getattr(self, section, None)
-            components = (choice or ()) if record.several else (choice,)
-            yield from ((record.kind, component) for component in components if component)
+            components = choice if record.several else (choice,)
+            for component in components or ():
+                if component is not None:
+                    yield record.kind, component
 
 
 @attrs.frozen(kw_only=True)

@@ -64,7 +64,8 @@ class CheckpointStore(CheckpointFiles):
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
-        self._base, self._base_sum = _NOTHING, ""
+        self._base = _NOTHING
+        self._base_sum = ""
         self._background = Background()
         self._files: list[tuple[int, int | None]] | None = None
 
@@ -98,14 +99,16 @@ class CheckpointStore(CheckpointFiles):
             Its file, which exists after :meth:`wait`.
         """
         self.wait()
-        base, done = self._base, checkpoint.task_done
-        tensors = {
-            name: value if value is base.tensors.get(name) else value.detach().cpu().contiguous()
-            for name, value in checkpoint.tensors.items()
-        }
+        base = self._base
+        done = checkpoint.task_done
+        tensors = {}
+        for name, value in checkpoint.tensors.items():
+            # one that was taken over from the base is neither copied nor compared
+            own = value is base.tensors.get(name)
+            tensors[name] = value if own else value.detach().cpu().contiguous()
         changed, sliced = changes(base.tensors, tensors)
+        # copies: the caller goes on learning while they are written
         stored = {name: value.clone() for name, value in changed.items()}
-        known = {name: len(value) for name, value in base.ledger.items() if isinstance(value, list)}
         entry = {
             "format": FORMAT,
             "base": self._base_sum,
@@ -113,30 +116,33 @@ class CheckpointStore(CheckpointFiles):
             "sliced": sliced,
             "dropped": [name for name in base.tensors if name not in tensors],
             "progress": dict(checkpoint.progress),
-            "ledger": {name: _since(value, known.get(name, 0)) for name, value in checkpoint.ledger.items()},
+            "ledger": _gained(base.ledger, checkpoint.ledger),
         }
         metadata = {"lw2g": json.dumps(entry, allow_nan=False), "sha256": UNSEALED}
-        name, surplus = self._place(done)
+        file, surplus = self._place(done)
         if done is not None:
-            kept = {name: base.tensors.get(name, value) for name, value in tensors.items()}
-            kept |= {
-                name: tensors[name].clone() if name in sliced else stored[name]
-                for name in kept.keys() & stored
-            }
-            ledger = {name: _since(value, 0) for name, value in checkpoint.ledger.items()}
-            self._base = attrs.evolve(checkpoint, tensors=kept, ledger=ledger)
+            kept = {}
+            for name, value in tensors.items():
+                if name in sliced:
+                    kept[name] = value.clone()  # of this one, slices alone are stored
+                elif name in stored:
+                    kept[name] = stored[name]
+                else:
+                    kept[name] = base.tensors[name]
+            self._base = attrs.evolve(checkpoint, tensors=kept, ledger=_gained({}, checkpoint.ledger))
 
         def write() -> None:
             self._directory.mkdir(parents=True, exist_ok=True)
             content, checksum = seal_tensors(save_tensors(stored, metadata))
-            write_atomically(self._directory / name, content)
+            write_atomically(self._directory / file, content)
             if done is not None:
                 self._base_sum = checksum  # read after the next wait only
+            # after the new file: a process that is killed in between leaves one too many, never one too few
             for other in surplus:
                 (self._directory / other).unlink(missing_ok=True)
 
         self._background.run(write)
-        return self._directory / name
+        return self._directory / file
 
     def wait(self) -> None:
         """Wait until everything is written.
@@ -157,12 +163,15 @@ class CheckpointStore(CheckpointFiles):
         self.wait()
         self._refuse_old_format()
         complaints: list[str] = []
-        self._base, self._base_sum, self._files = _NOTHING, "", None
+        self._base = _NOTHING
+        self._base_sum = ""
+        self._files = None
         count = 1 + max(self.finished, default=-1)
         for task in range(count):
             try:
                 self._base, self._base_sum = self._read(checkpoint_name(task), self._base, self._base_sum)
             except DataError as error:
+                # what builds on a damaged file is lost with it
                 after = f"the end of task {task}" if task else "the beginning"
                 more = f", with it what builds on it up to task {count}" if task + 1 < count else ""
                 complaints.append(f"checkpoint {error}{more}; going on from {after}")
@@ -170,7 +179,7 @@ class CheckpointStore(CheckpointFiles):
         finished = None if self._base is _NOTHING else self._base
         for task, number in reversed(self._steps()):
             if task != self._current:
-                continue
+                continue  # left from a task that is finished, or from one whose base is damaged
             try:
                 step, _ = self._read(checkpoint_name(task, number), self._base, self._base_sum)
             except DataError as error:
@@ -195,25 +204,34 @@ class CheckpointStore(CheckpointFiles):
             DataError: As :meth:`of_task`.
         """
         self._refuse_old_format()
-        wanted = max(self.finished, default=-1) if task is None else task
-        if wanted < 0 or not (self._directory / checkpoint_name(wanted)).exists():
-            raise DataError("no task is finished" if task is None else f"task {task + 1} is not finished")
-        checkpoint, checksum = _NOTHING, ""
+        if task is None:
+            if not self.finished:
+                raise DataError("no task is finished")
+            wanted = self.finished[-1]
+        else:
+            wanted = task
+            if wanted < 0 or not (self._directory / checkpoint_name(wanted)).exists():
+                raise DataError(f"task {task + 1} is not finished")
+        checkpoint = _NOTHING
+        checksum = ""
+        # the state is put together from the first task on: each file holds what its task has changed
         for earlier in range(wanted + 1):
             try:
                 checkpoint, checksum = self._read(checkpoint_name(earlier), checkpoint, checksum)
             except DataError as error:
-                whole = f"the models of tasks 1 to {earlier} are whole; choose one of them with --task"
+                remedy = ""
+                if earlier:
+                    remedy = f"the models of tasks 1 to {earlier} are whole; choose one of them with --task"
                 raise DataError(
-                    f"the model after task {wanted + 1} cannot be restored: checkpoint {error}",
-                    whole if earlier else "",
+                    f"the model after task {wanted + 1} cannot be restored: checkpoint {error}", remedy
                 ) from error
             yield checkpoint
 
     @property
     def _current(self) -> int:
         """The task under way."""
-        return 0 if self._base.task_done is None else self._base.task_done + 1
+        done = self._base.task_done
+        return 0 if done is None else done + 1
 
     def _place(self, done: int | None) -> tuple[str, list[str]]:
         """Return the name of the next file, and those of the files that are superfluous once it is there.
@@ -222,19 +240,32 @@ class CheckpointStore(CheckpointFiles):
         folder is read once: this process is the only one that writes there.
         """
         if self._files is None:
-            self._files = [(task, None) for task in self.finished] + list(self._steps())
+            self._files = [*((task, None) for task in self.finished), *self._steps()]
+        ends = []
+        steps = []
+        last = -1
+        for task, step in self._files:
+            if step is None:
+                ends.append((task, step))
+                continue
+            last = max(last, step)  # numbers of steps are never given twice
+            if task == self._current:
+                steps.append((task, step))
+        new: tuple[int, int | None]
         if done is None:
-            number = 1 + max((step for _, step in self._files if step is not None), default=-1)
-            new: tuple[int, int | None] = (self._current, number)
-            under_way = [
-                entry for entry in (*self._files, new) if entry[0] == new[0] and entry[1] is not None
-            ]
-            stay = {*under_way[-_KEPT:], *(entry for entry in self._files if entry[1] is None)}
+            new = (self._current, last + 1)
+            stay = {*ends, *[*steps, new][-_KEPT:]}
         else:
             new = (done, None)
-            stay = {new, *(entry for entry in self._files if entry[1] is None and entry[0] < done)}
-        surplus = [checkpoint_name(*entry) for entry in self._files if entry not in stay]
-        self._files = [*(entry for entry in self._files if entry in stay and entry != new), new]
+            stay = {new, *(end for end in ends if end[0] < done)}
+        surplus = []
+        left = []
+        for entry in self._files:
+            if entry not in stay:
+                surplus.append(checkpoint_name(*entry))
+            elif entry != new:
+                left.append(entry)
+        self._files = [*left, new]
         return checkpoint_name(*new), surplus
 
     def _read(self, name: str, base: Checkpoint, base_sum: str) -> tuple[Checkpoint, str]:
@@ -244,11 +275,10 @@ class CheckpointStore(CheckpointFiles):
             raise DataError(f"{name!r} has format {entry.get('format')!r} instead of {FORMAT}")
         if entry["base"] != base_sum:
             raise DataError(f"{name!r} builds on another end of the task before it")
-        earlier = base.ledger
-        ledger = {
-            name: [*earlier.get(name, ()), *value] if isinstance(value, list) else value
-            for name, value in entry["ledger"].items()
-        }
+        ledger = dict(entry["ledger"])
+        for name, value in ledger.items():
+            if isinstance(value, list):
+                ledger[name] = [*base.ledger.get(name, ()), *value]
         checkpoint = Checkpoint(
             tensors=apply(base.tensors, load_tensors(content), entry["sliced"], entry["dropped"]),
             progress=entry["progress"],
@@ -267,9 +297,15 @@ def _copy(checkpoint: Checkpoint) -> Checkpoint:
     )
 
 
-def _since(value: Any, length: int) -> Any:
-    """Return the entries that a list has gained since an earlier length; other values whole."""
-    return value[length:] if isinstance(value, list) else value
+def _gained(before: Mapping[str, Any], ledger: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a ledger with what its lists have gained since an earlier one; other values whole."""
+    gained = {}
+    for name, value in ledger.items():
+        if isinstance(value, list):
+            known = before.get(name)
+            value = value[len(known) :] if isinstance(known, list) else list(value)
+        gained[name] = value
+    return gained
 
 
 def part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -44,7 +44,8 @@ __all__ = [
 ]
 
 _SECONDS_BETWEEN_NOTES = 2.0
-_SOURCE, _SAMPLES = re.compile(r"source-\d+\.toml"), re.compile(r"samples(-\d+)?\.json")
+_SOURCE = re.compile(r"source-\d+\.toml")
+_SAMPLES = re.compile(r"samples(-\d+)?\.json")
 
 
 class RunDirectory:
@@ -169,8 +170,11 @@ class RunDirectory:
                 f"no predictions at {str(path)!r}",
                 f"the run has not finished task {task + 1}, or nothing was measured after it (run.evaluate)",
             )
-        recorded = self.read_record()["files"] if (self.path / RECORD).exists() else {}
-        if recorded.get(prediction_name(task), checksum) != checksum:
+        # predictions come before the record that names them: one of the newest task may not do so yet
+        recorded = checksum
+        if (self.path / RECORD).exists():
+            recorded = self.read_record()["files"].get(prediction_name(task), checksum)
+        if recorded != checksum:
             raise DataError(
                 f"{str(path)!r} does not match its checksum in {RECORD}: it is damaged or was edited"
             )
@@ -199,9 +203,12 @@ class RunDirectory:
 
 def packed(predictions: Predictions) -> bytes:
     """Return predictions as safetensors of int32 columns."""
-    columns = {field.name: getattr(predictions, field.name) for field in attrs.fields(Predictions)}
-    known = {name: column.astype(np.int32) for name, column in columns.items() if column is not None}
-    content: bytes = save(known)
+    columns = {}
+    for field in attrs.fields(Predictions):
+        column = getattr(predictions, field.name)
+        if column is not None:
+            columns[field.name] = column.astype(np.int32)  # half the size; counts of images fit
+    content: bytes = save(columns)
     return content
 
 
@@ -230,7 +237,8 @@ class EventLog:
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("a", encoding="utf-8")
-        self._progress, self._last = path.with_name(PROGRESS), 0.0
+        self._progress = path.with_name(PROGRESS)
+        self._last = 0.0
 
     def on_event(self, event: Event) -> None:
         """Append the event; of the many steps only the newest is kept, beside the log."""
@@ -238,7 +246,7 @@ class EventLog:
             self._renew(event)
             return
         self._file.write(json.dumps({"event": type(event).__name__, **attrs.asdict(event)}) + "\n")
-        self._file.flush()
+        self._file.flush()  # others follow the log while the run goes on
 
     def _renew(self, event: Stepped) -> None:
         now = time.monotonic()

@@ -105,18 +105,20 @@ def open_after(directory: Path, task: int | None = None) -> StoredRun:
     try:
         checkpoint = store.of_task(task)
     except DataError as error:
-        on = f"go on: lw2g resume {directory}"
-        remedy = f"{error.remedy}, or {on}" if error.remedy else on
+        remedy = f"go on: lw2g resume {directory}"
+        if error.remedy:
+            remedy = f"{error.remedy}, or {remedy}"
         raise DataError(f"run {str(directory)!r}: {error.what}", remedy) from error
     checksums = checkpoint.ledger["files"]
     _require_unedited(files, checksums)
-    # Of a run whose last checkpoint is lost, the one before would be passed off as the finished run.
-    lost = unsaved_tasks(files, store.finished) if task is None else None
-    if lost:
-        raise DataError(
-            f"run {str(directory)!r} has lost the checkpoint of task {lost[-1] + 1}, its last",
-            f"learn it again: lw2g resume {directory}, or choose an earlier model with --task",
-        )
+    if task is None:
+        # where the last checkpoint is lost, the one before would be passed off as the finished run
+        lost = unsaved_tasks(files, store.finished)
+        if lost:
+            raise DataError(
+                f"run {str(directory)!r} has lost the checkpoint of task {lost[-1] + 1}, its last",
+                f"learn it again: lw2g resume {directory}, or choose an earlier model with --task",
+            )
     return StoredRun(files=files, store=store, checkpoint=checkpoint, checksums=checksums)
 
 

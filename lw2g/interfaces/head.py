@@ -188,7 +188,7 @@ class ClosedForm(nn.Module, ABC):
         """
         raise TypeError(f"{type(self).__name__} keeps no means of features")
 
-    def moments(self, classes: int, widest: int) -> tuple[Tensor, Tensor] | None:
+    def class_gaussians(self, classes: int, widest: int) -> tuple[Tensor, Tensor] | None:
         """Return the Gaussians in the sums, of :meth:`lifted` features; None where they hold none.
 
         Args:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from lw2g.interfaces.classes import ClassMap
+from lw2g.interfaces.context import TaskInfo
 from lw2g.interfaces.vectors import VectorFacts
 
 __all__ = [
@@ -312,6 +313,22 @@ class TaskStream:
         """Position, target, name and raw label of all classes."""
         targets = tuple(range(self.num_classes)) if self.targets is None else self.targets
         return ClassMap(targets=targets, names=self.class_names, raw_labels=self.class_order)
+
+    @cached_property
+    def infos(self) -> tuple[TaskInfo, ...]:
+        """What is known of each task before it is learned."""
+        return tuple(
+            TaskInfo(
+                index=task.index,
+                classes=task.classes,
+                class_names=task.class_names,
+                seen=task.classes[-1] + 1,
+                num_images=len(task.train),
+                targets=self.targets_of(task),
+                domain=task.domain,
+            )
+            for task in self.tasks
+        )
 
     @property
     def target_names(self) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from lw2g.lifecycle.ledger import Ledger
 from lw2g.lifecycle.opening import build_trackers, continued_run
 from lw2g.lifecycle.runner import taken_up
 from lw2g.registry.catalogue import Catalogue
-from lw2g.tasks.session import Session, open_session
+from lw2g.tasks.session import open_session
 from lw2g.tasks.state import Position, restore, snapshot
 
 __all__ = ["extend", "proceed"]
@@ -27,7 +27,6 @@ def proceed(
     listeners: Sequence[Tracker] = (),
     *,
     tasks: int | None = None,
-    session: Session | None = None,
     devices: int | None = None,
 ) -> dict[str, Any]:
     """Continue a run after its planned stop, as if it had never stopped, and return its record.
@@ -38,7 +37,6 @@ def proceed(
         listeners: Receive the run's events.
         tasks: After how many tasks, counted from the run's first, to stop; None for those of the whole
             stream.
-        session: The run's session, if one is open in the state of its newest checkpoint, the end of a task.
         devices: As for :func:`lw2g.lifecycle.runner.resume`.
 
     Raises:
@@ -46,7 +44,7 @@ def proceed(
         DataError: As :func:`lw2g.lifecycle.runner.resume`.
         Interrupted: The run was stopped on request and can be resumed.
     """
-    with taken_up(directory, catalogue, session, devices=devices) as run:
+    with taken_up(directory, catalogue, devices=devices) as run:
         run.aim(tasks)
         return run.go_on([*build_trackers(run.resolved, catalogue, directory), *listeners])
 
@@ -90,9 +88,11 @@ def extend(
         with guarded(catalogue, resolved.config):
             try:
                 session = open_session(resolved.config, catalogue, (*earlier, benchmark))
-                _restore_at_end(session, checkpoint, directory)
-                session.require_goal(session.sources[number].first, tasks)
+                _require_end(checkpoint, session.data.sources[-1].first, directory)
+                restore(session, checkpoint)
+                session.parts.require_goal(session.data.sources[number].first, tasks)
             except Exception:
+                # nothing was begun: without the source the run is as it was
                 for name in source:
                     (directory / name).unlink()
                 raise
@@ -100,24 +100,29 @@ def extend(
             ledger.files = {
                 **run.checksums,
                 **source,
-                **files.write_samples(session.sample_lists[number], number),
+                **files.write_samples(session.data.sample_lists[number], number),
             }
             files.write_goal(tasks)
-            position = Position(task=session.sources[number].first)
+            # from this checkpoint on the run knows the new source, and a resume goes to its end
+            position = Position(task=session.data.sources[number].first)
             run.store.save(snapshot(session, position, ledger.as_mapping()))
     return proceed(directory, catalogue, listeners, tasks=tasks, devices=devices)
 
 
-def _restore_at_end(session: Session, checkpoint: Checkpoint, directory: Path) -> None:
-    """Restore a session with one more source to the state of a run that has finished the others.
+def _require_end(checkpoint: Checkpoint, first: int, directory: Path) -> None:
+    """Refuse to continue a run with one more source that has not finished the others.
+
+    Args:
+        checkpoint: Its newest one.
+        first: The first task of the new source.
+        directory: The run.
 
     Raises:
         ConfigError: The run has not finished them.
     """
-    place, first = checkpoint.progress["position"], session.sources[-1].first
+    place = checkpoint.progress["position"]
     if place["task"] != first or place["within"]:
         raise ConfigError(
             f"the run has finished {place['task']} of {first} tasks, and new classes come after the last",
             f"go on to it first: lw2g continue {directory}",
         )
-    restore(session, checkpoint)

@@ -62,6 +62,7 @@ def start(
             session = open_session(config, catalogue, settled=settled)
             run = Run(resolved, session, files, CheckpointStore(files.checkpoints), stop, others)
             run.aim(tasks)
+            # a run that is killed from here on can be resumed, even before its first checkpoint
             run.write_down()
             try:
                 trackers = build_trackers(resolved, catalogue, directory, required=True)
@@ -123,6 +124,7 @@ def taken_up(
         resolved = stored.resolved(catalogue)
         later = stored.later_benchmarks(catalogue)
         with guarded(catalogue, resolved.config):
+            # before the run's own session, which would stand in memory beside the one that predicts
             complaints = [*stored.complaints, *remake_predictions(stored, catalogue)]
             count = devices or resolved.config.run.devices
             config = on_its_device(resolved.config, count)

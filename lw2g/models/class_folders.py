@@ -13,7 +13,11 @@ from lw2g.inputs.image_files import EXTENSIONS, examine_image, image_paths
 
 __all__ = ["ClassImages", "digest_of", "read_class_folders", "shared_files"]
 
-_HELD_OUT, _LEAST, _MOST = 5, 5, 10
+_HELD_OUT = 5
+"""Of so many images, one is set apart."""
+_LEAST = 5
+_MOST = 10
+"""Images of a class that are set apart at most."""
 
 
 @attrs.frozen(kw_only=True)
@@ -33,7 +37,10 @@ class ClassImages:
     @property
     def held_out(self) -> list[bool]:
         """Which images check the model before they join it: a fifth by content, at most ten, from five."""
-        count = min(len(self.paths) // _HELD_OUT, _MOST) if len(self.paths) >= _LEAST else 0
+        if len(self.paths) < _LEAST:
+            return [False] * len(self.paths)
+        count = min(len(self.paths) // _HELD_OUT, _MOST)
+        # by content: the same images are set apart whatever the files are called
         chosen = set(sorted(self.digests)[:count])
         return [digest in chosen for digest in self.digests]
 
@@ -62,6 +69,7 @@ def read_class_folders(folder: Path) -> dict[str, ClassImages]:
         paths = image_paths(folder / name)
         for path in paths:
             digest = examine_image(path).digest.hex()
+            # an image of two classes would teach that they are one
             if owner.setdefault(digest, name) != name:
                 raise DataError(
                     f"{str(path)!r} is an image of class {owner[digest]!r}, too", "keep it in one of the two"

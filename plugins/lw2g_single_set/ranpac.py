@@ -99,7 +99,7 @@ class RandomFeatureRidge(ClosedForm):
             self.gram[0] += rows.T @ rows
             self.cross += targets.T @ rows
 
-    def moments(self, classes: int, widest: int) -> tuple[Tensor, Tensor] | None:
+    def class_gaussians(self, classes: int, widest: int) -> tuple[Tensor, Tensor] | None:
         """Return means of random features and their scatter, which both sums hold."""
         if self.cross.shape[1] > widest:
             return None

@@ -24,7 +24,7 @@ from lw2g.inputs.text_vectors import write_vectors
 from lw2g.lifecycle.runner import resume, start
 from lw2g.models.saved import export_run, open_model
 from lw2g.registry.catalogue import Catalogue, load_catalogue
-from lw2g.updates.learning import export_learnable
+from lw2g.updates.exporting import export_learnable
 from runs import different, shortest, tensors, untimed
 from vectors import CLASSES, DIM, vector_file
 

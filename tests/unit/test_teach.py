@@ -125,7 +125,7 @@ def test_a_class_is_taught_tried_and_undone(server: Server, first: Path) -> None
     assert "0.01" in answer["why"]
     status, state = ask(server, "/undo", b"")
     assert (status, names(state), Path(state["folder"]).name) == (200, ["black", "grey"], "2")
-    before, after = (read_export(path)[1] for path in (first, Path(state["folder"])))
+    before, after = (read_export(path).tensors for path in (first, Path(state["folder"])))
     assert all(torch.equal(before[name], after[name]) for name in before)
     session = Path(state["folder"]).parent
     assert sorted(path.name for path in session.iterdir()) == ["1", "2"]

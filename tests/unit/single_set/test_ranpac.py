@@ -116,6 +116,6 @@ def test_its_classifier_is_the_head_ridge_to_the_bit(width, running):
     for name, value in kept.items():
         assert torch.equal(value, theirs[name]), name
     assert torch.equal(own.scores(features, 6), head.scores(features, 6))
-    for one, other in zip(own.moments(6, 99), head.moments(6, 99), strict=True):
+    for one, other in zip(own.class_gaussians(6, 99), head.class_gaussians(6, 99), strict=True):
         assert torch.equal(one, other)
-    assert own.moments(6, 11) is None
+    assert own.class_gaussians(6, 11) is None

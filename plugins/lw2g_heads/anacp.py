@@ -1,4 +1,4 @@
-"""Building block: AnaCP, a projection in closed form before a head in closed form.
+"""AnaCP, a projection in closed form before a head in closed form.
 
 Momeni, Xiao and Liu, NeurIPS 2025. Where we cannot tell the paper from its released code, the code is
 followed. What it does wrong is not: its merge of covariances counts a batch twice, and a vector of rounding
