@@ -149,7 +149,8 @@ def mistakes(predicted: Columns, record: Mapping[str, Any]) -> list[tuple[int, s
 def _spread(rows: npt.NDArray[Any], most: int) -> list[int]:
     """Return at most as many rows, at even distances."""
     places = np.linspace(0, len(rows) - 1, min(most, len(rows))).round().astype(int)
-    return [int(rows[place]) for place in places]
+    spread: list[int] = rows[places].tolist()
+    return spread
 
 
 def gallery_of(inside: Inside, catalogue: Catalogue) -> Gallery:
