@@ -22,7 +22,7 @@ def examine(*, network: bool = False, quick: bool = False) -> Iterator[Finding]:
 
     Args:
         network: Whether to check also that the hub of weights answers.
-        quick: Whether to leave the small run out.
+        quick: Whether to look at machine, packages, torch and plugins alone: a second or two.
 
     Yields:
         Each finding as soon as it is made.

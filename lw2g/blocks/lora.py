@@ -119,12 +119,17 @@ def summed_factors(sets: Sequence[nn.Module], weights: Tensor | None = None) -> 
     groups = [[place for place, flag in enumerate(trained) if flag is kind] for kind in (False, True)]
     return tuple(
         (
-            torch.cat([owned[place].down for place in group], dim=-2),
-            torch.cat([ups[place] for place in group], dim=-1),
+            _beside([owned[place].down for place in group], dim=-2),
+            _beside([ups[place] for place in group], dim=-1),
         )
         for group in groups
         if group
     )
+
+
+def _beside(factors: Sequence[Tensor], dim: int) -> Tensor:
+    # one alone is not copied, so that a merged weight is found again
+    return factors[0] if len(factors) == 1 else torch.cat(list(factors), dim=dim)
 
 
 def inject_factors(

@@ -13,12 +13,13 @@ import attrs
 import click
 
 from lw2g.api.arguments import parse_settings
+from lw2g.api.experiment import experiment_of
 from lw2g.api.plugins import places_of
 from lw2g.cli.completion import complete_component, complete_setting
 from lw2g.errors import ConfigError, shown
 
 if TYPE_CHECKING:
-    from lw2g.config.model import Resolved
+    from lw2g.api.experiment import Experiment
     from lw2g.interfaces.component import Kind
     from lw2g.registry.catalogue import Catalogue
 
@@ -70,15 +71,16 @@ class ExperimentOptions:
             | {"overrides": overrides}
         )
 
-    def resolve(self, catalogue: Catalogue) -> Resolved:
-        """Resolve the experiment.
+    def resolve(self, catalogue: Catalogue | None = None) -> Experiment:
+        """Put the experiment together.
+
+        Args:
+            catalogue: Where components are looked up; None for all that are installed.
 
         Raises:
             ConfigError: Something cannot be used.
         """
-        from lw2g.config.resolve import resolve
-
-        return resolve(catalogue, **self.arguments)
+        return experiment_of(catalogue=catalogue, **self.arguments)
 
 
 class FiniteRange(click.FloatRange):

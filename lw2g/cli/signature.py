@@ -62,7 +62,9 @@ def option_of(function: Callable[..., Any], name: str, *flags: str, **settings: 
     """
     parameter = inspect.signature(function).parameters[name]
     kind = str(parameter.annotation).removesuffix(" | None")
-    known = {"help": _meaning_of(function, name), **_BY_ANNOTATION.get(kind, {})}
+    known: dict[str, Any] = {"help": _meaning_of(function, name)}
+    if "type" not in settings:
+        known |= _BY_ANNOTATION.get(kind, {})
     if parameter.default is not inspect.Parameter.empty:
         known["default"] = parameter.default
         # None and False are told in words, or go without saying

@@ -24,7 +24,9 @@ from lw2g.vit.backbone import Backbone
 __all__ = ["FoundOrder", "adjacent_similarity", "class_means", "find_order", "order_by_similarity"]
 
 Array = npt.NDArray[np.float64]
-_BATCH, _MOST_ROUNDS = 32, 50
+_BATCH = 32
+_MOST_ROUNDS = 50
+"""A bound: each round that improves nothing ends the search before."""
 
 
 @attrs.frozen(kw_only=True)
@@ -82,15 +84,11 @@ def class_means(stream: TaskStream, backbone: Backbone, still: ImageTransform, i
     for task in stream.tasks:
         for position in task.classes:
             rows = task.train.indices[task.train.labels == position][:images]
-            batches = (rows[start : start + _BATCH] for start in range(0, len(rows), _BATCH))
-            found = [
-                backbone.features(
-                    torch.stack([still(task.train.source.image(int(row))) for row in batch]).to(
-                        backbone.device
-                    )
-                )
-                for batch in batches
-            ]
+            found = []
+            for start in range(0, len(rows), _BATCH):
+                batch = rows[start : start + _BATCH].tolist()
+                pixels = torch.stack([still(task.train.source.image(row)) for row in batch])
+                found.append(backbone.features(pixels.to(backbone.device)))
             means.append(torch.cat(found).double().mean(dim=0).cpu().numpy())
     return np.stack(means)
 
@@ -111,7 +109,8 @@ def order_by_similarity(means: Array, sizes: Sequence[int], *, alike: bool, seed
     It is a local optimum: no swap of two classes of different tasks improves it. The seed draws where the
     search begins.
     """
-    borders, sign = _borders(sizes), 1.0 if alike else -1.0
+    borders = _borders(sizes)
+    sign = 1.0 if alike else -1.0
     centred = means - means.mean(axis=0)
     order = np.random.default_rng(seed).permutation(len(means))
     task_of = np.repeat(np.arange(len(sizes)), sizes)
@@ -123,16 +122,18 @@ def order_by_similarity(means: Array, sizes: Sequence[int], *, alike: bool, seed
                 continue
             order[[one, other]] = order[[other, one]]
             value = sign * _similarity(centred[order], borders)
-            if value > best + 1e-12:
+            if value > best + 1e-12:  # not by rounding alone, which could go on without an end
                 best = value
             else:
                 order[[one, other]] = order[[other, one]]
         if best == before:
             break
-    return [int(row) for row in order]
+    rows: list[int] = order.tolist()
+    return rows
 
 
 def _borders(sizes: Sequence[int]) -> list[int]:
+    """Return the place of each task's first class."""
     if len(sizes) < 2:
         raise ValueError(f"expected at least two tasks but got {len(sizes)}")
     return [0, *accumulate(sizes)][:-1]

@@ -103,20 +103,21 @@ def _opened(name: str) -> torch.device:
         ConfigError: There is no such device.
     """
     kind, _, index = name.partition(":")
-    there = {
+    counts = {
         "mps": int(torch.backends.mps.is_available()),
         "cuda": torch.cuda.device_count(),
         "cpu": 1,
     }
-    if kind == "auto":
-        kind = next(one for one, count in there.items() if count)
-    if kind not in there or (index and not index.isdigit()):
+    if kind == "auto":  # the first kind that is there: the CPU always is
+        kind = next(other for other, count in counts.items() if count)
+    if kind not in counts or (index and not index.isdigit()):
         raise ConfigError(f"run.device: {name!r} is no device", "use auto, cpu, cuda, cuda:N or mps")
     number = int(index or 0)
-    if number >= there[kind]:
-        found = ", ".join(f"{one}:{at}" for one in ("mps", "cuda") for at in range(there[one]))
+    if number >= counts[kind]:
+        found = [f"mps:{at}" for at in range(counts["mps"])] + [f"cuda:{at}" for at in range(counts["cuda"])]
         raise ConfigError(
-            f"run.device: {name!r} cannot be used (torch sees {found or 'no GPU'})", "try --device cpu"
+            f"run.device: {name!r} cannot be used (torch sees {', '.join(found) or 'no GPU'})",
+            "try --device cpu",
         )
     if kind == "cpu":
         return torch.device("cpu")
@@ -154,11 +155,12 @@ def require_compiler(device: torch.device) -> None:
         ConfigError: There is no C++ compiler (CPU), or no triton (CUDA).
     """
     if device.type == "cuda":
-        missing = "the package triton" if find_spec("triton") is None else None
+        missing = "the package triton"
+        is_there = find_spec("triton") is not None
     else:
-        compilers = (os.environ.get("CXX", "g++"), "clang++")
-        missing = "a C++ compiler" if not any(map(shutil.which, compilers)) else None
-    if missing is not None:
+        missing = "a C++ compiler"
+        is_there = any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++")))
+    if not is_there:
         raise ConfigError(f"run.compile: {missing} is not found", "install it or set run.compile to false")
 
 

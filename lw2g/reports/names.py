@@ -152,7 +152,10 @@ def _protocol_of(run: ReportedRun, catalogue: Catalogue, name: str) -> Protocol:
     if (run.config.get("retrieval") or {}).get("name") == baseline.retrieval:
         return protocol
     # the values for the method's own retrieval say nothing about another one
-    others = {key: value for key, value in protocol.values.items() if not key.startswith("retrieval.")}
+    others = {}
+    for key, value in protocol.values.items():
+        if not key.startswith("retrieval."):
+            others[key] = value
     return attrs.evolve(protocol, values=others)
 
 
@@ -225,9 +228,14 @@ def _shared_by_all(changed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         is_number = type(value) in (int, float)  # True and False are choices
         if not is_condition and not is_number:
             continue
-        if all(key in other and other[key] == value for other in changed):
+        if all(_has(other, key, value) for other in changed):
             shared[key] = value
     return shared
+
+
+def _has(options: Mapping[str, Any], key: str, value: Any) -> bool:
+    """Whether an option is there with this value, which may be None."""
+    return key in options and bool(options[key] == value)
 
 
 def method_of(run: ReportedRun, catalogue: Catalogue) -> str:
@@ -290,7 +298,7 @@ def _distinguished(
     for label, own in zip(labels, settings, strict=True):
         parts = [label]
         for key, value in own.values.items():
-            if any(key not in other or other[key] != value for other in rivals[label]):
+            if not all(_has(other, key, value) for other in rivals[label]):
                 parts.append(f"{key} {plain(value)}")
         longer.append(", ".join(parts))
 

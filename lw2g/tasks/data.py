@@ -71,6 +71,7 @@ class RunData:
     @property
     def ends(self) -> list[int]:
         """The number of tasks up to the end of each source."""
+        # a source ends where the next one begins
         return [*(source.first for source in self.sources[1:]), len(self.stream.tasks)]
 
     @property
@@ -152,8 +153,11 @@ def require_images(stream: TaskStream) -> None:
     """
     met: set[tuple[str, int]] = set()
     for task in stream.tasks:
+        # a class of another domain has test images of its own
         own = {(task.domain, target) for target in stream.targets_of(task)}
-        tested = {(task.domain, stream.class_map.target(label)) for label in set(task.test.labels.tolist())}
+        tested: set[tuple[str, int]] = set()
+        for label in set(task.test.labels.tolist()):
+            tested.add((task.domain, stream.class_map.target(label)))
         if not len(task.train) or (own - met and not tested):
             raise ConfigError(
                 f"benchmark: task {task.index + 1} has no training or no test images", "leave it out"

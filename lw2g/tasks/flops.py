@@ -58,6 +58,7 @@ def count_flops(
     positions = list(range(min(2, len(images))))
     source = next(iter(images.batches([positions])))
     modules = parts.modules
+    # the counter knows no fused attention
     with undisturbed(modules), sdpa_kernel(SDPBackend.MATH):
         with only_trainable(modules, phase.trained):
             training = _count(parts, source, lambda batch: _train(phase, batch, parts.names[0]))
@@ -68,6 +69,7 @@ def count_flops(
             counts: dict[str, float | None] = {"training_per_image": training}
             if expert_of(parts.baseline) is not None:
                 answer = partial(_answer, parts, context)
+                # 0 where the answer has asked for the query already: a batch computes it once
                 own = _count(parts, source, partial(answer, heard=True)) - _count(parts, source, answer)
                 counts["expert_per_image"] = own
                 inference += own

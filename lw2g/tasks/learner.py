@@ -44,8 +44,11 @@ class Learner:
     """
 
     def __init__(self, session: Session, index: int, observer: Observer, steps: int | None = None) -> None:
-        self._session, self._parts = session, session.parts
-        self._index, self._observer, self._steps = index, observer, steps
+        self._session = session
+        self._parts = session.parts
+        self._index = index
+        self._observer = observer
+        self._steps = steps
         self._reporter = observer.reporter
         data = session.data
         self.images = data.image_set([data.stream.tasks[index].train], train=False)
@@ -68,6 +71,7 @@ class Learner:
         if not start.within:
             self._parts.begin_task(self._index)
             self._grow_or_reuse(self._evidence())
+        # within the task, its set is in the pool already
         context = self._session.task_context(self._index, self.images, self._d_sub)
         if not start.within:
             self._remember(context, "begin")
@@ -83,6 +87,7 @@ class Learner:
         self._training.run(start)
         self._learn_routing(context)
         self._parts.merging.clear()
+        # after everything that moves the set: spaces and statistics describe it as it will answer
         self._absorb(context)
         self._remember(context, "end")
         return context
@@ -98,10 +103,12 @@ class Learner:
 
     def _grow_or_reuse(self, evidence: Evidence) -> None:
         """Let the policy decide, and change the pool accordingly."""
-        parts, pool = self._parts, self._parts.pool
+        parts = self._parts
+        pool = parts.pool
         decision = self._merging(self._decision(evidence))
         match decision:
             case Grow():
+                # by the task alone, so that the set is the same whatever was measured before
                 torch.manual_seed(parts.seed_of(self._index, "new set"))
                 set_id = pool.grow(parts.new_set(parts.baseline.source_of(pool)))
             case Reuse(set=chosen):
@@ -116,11 +123,11 @@ class Learner:
 
     def _decision(self, evidence: Evidence) -> Decision:
         """Return what the policy decides; of a fixed baseline, that there is one set."""
-        parts, pool = self._parts, self._parts.pool
+        parts = self._parts
         if parts.growth.fixed:
-            return Reuse(0) if len(pool) else Grow()
+            return Reuse(0) if len(parts.pool) else Grow()
         decision = parts.growth.policy.decide(evidence, parts.generator(self._index))
-        return require_decision(parts.config.policy.name, decision, pool)
+        return require_decision(parts.config.policy.name, decision, parts.pool)
 
     def _merging(self, decision: Decision) -> Decision:
         """Return the decision, a merge in place of a reuse if the run is configured so.

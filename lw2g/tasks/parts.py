@@ -71,11 +71,13 @@ class RunParts(ModelParts):
     @property
     def keeps_memory(self) -> bool:
         """Whether a component reads the memory's spaces; otherwise none are built."""
-        if any(constraint.needs_memory for constraint in self.constraints.values()):
-            return True
-        return any(
-            "spaces" in measure.needs | measure.store_needs for measure in self.growth.measures.values()
-        )
+        for constraint in self.constraints.values():
+            if constraint.needs_memory:
+                return True
+        for measure in self.growth.measures.values():
+            if "spaces" in measure.needs or "spaces" in measure.store_needs:
+                return True
+        return False
 
     @property
     def builds_spaces(self) -> bool:
@@ -97,14 +99,17 @@ class RunParts(ModelParts):
         """Return the tensors that a task changes, of modules and spaces, by name."""
         tensors: dict[str, Tensor] = {}
         for module in (*self.learning(set_id), self.mixer):
-            if module is not None:
-                kind = type(module).__name__
-                tensors |= {f"{kind}.{name}": value for name, value in module.state_dict().items()}
+            if module is None:
+                continue
+            kind = type(module).__name__
+            for name, value in module.state_dict().items():
+                tensors[f"{kind}.{name}"] = value
         return tensors | self.memory.state_dict()
 
     def bytes_of(self, classes: int) -> int:
         """Return the bytes of classifiers in closed form that grow with classes, for so many of them."""
         total = 0
+        # a head may lie anywhere: in an expert, or in the retrieval strategy
         for module in self.modules:
             for head in module.modules():
                 if isinstance(head, ClosedForm):
@@ -139,8 +144,15 @@ class RunParts(ModelParts):
             # other sites are never compared with un-prompted activations, which published taps lack
             return [site.activation.tap for site in every if site.measured or site.soft]
 
-        options, seed = self.config.growth, self.config.run.seed
-        return DSub(self.info(index), images, self.backbone, self.engine, options, seed, taps)
+        return DSub(
+            self.info(index),
+            images,
+            self.backbone,
+            self.engine,
+            self.config.growth,
+            self.config.run.seed,
+            taps,
+        )
 
     def require_goal(self, done: int, tasks: int | None) -> int:
         """Return after how many tasks the run stops.

@@ -32,7 +32,8 @@ def learn_routing(parts: RunParts, context: TaskContext, images: ImageSet | None
         images: What the task has held back; None if nothing.
         reporter: Told about the progress.
     """
-    retrieval, mixer = cast(RetrievalStrategy, parts.retrieval), cast(Mixer, parts.mixer)
+    retrieval = cast(RetrievalStrategy, parts.retrieval)
+    mixer = cast(Mixer, parts.mixer)
     with parts.engine.autocast():
         retrieval.calibrate(context)
     if images is None:
@@ -48,6 +49,7 @@ def learn_routing(parts: RunParts, context: TaskContext, images: ImageSet | None
         parts.config.run.evaluation_batch,
         reporter.advance,
     )
+    # every image under each of its sets, a row each
     logits = parts.baseline.logits(torch.cat([features for _, features in rows]))
     mixer.fit(
         logits[:, : context.task.seen].reshape(count, answering, -1),
@@ -73,7 +75,7 @@ def learn_temperature(parts: RunParts, context: TaskContext, images: ImageSet) -
     if expert is None:
         return
     predictor = Predictor.of(parts, context.task.index)
-    alone = attrs.evolve(predictor, expert=None)
+    alone = attrs.evolve(predictor, expert=None)  # the head's answer, without the expert's in it
     size = parts.config.run.evaluation_batch
     for part, batch in zip(
         chunks(range(len(images)), size), images.batches(chunks(range(len(images)), size)), strict=True

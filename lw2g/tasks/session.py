@@ -89,7 +89,8 @@ class Session:
             images: Its training images under the test transform.
             d_sub: Its D_sub, of which pre-trained spaces are built; drawn again by default.
         """
-        parts, data = self.parts, self.data
+        parts = self.parts
+        data = self.data
         history = parts.infos[: index + 1]
         set_id = parts.pool.task_to_set[index]
         if d_sub is None:
@@ -129,6 +130,7 @@ class Session:
 
     def predictions(self, index: int) -> Predictions:
         """Return the predictions after a task, at whose end the session stands."""
+        # nobody listens: the reporter only has to have the sizes
         sizes = [info.num_images for info in self.parts.infos[: index + 1]]
         return self.evaluate(index, Reporter([], sizes))[0]
 
@@ -197,6 +199,7 @@ def open_session(
     if vectors is not None:
         config = _of_vectors(config, of_backbones, vectors)
     chosen = config.backbone
+    # from here on with the precision that is used: what is built next may ask for it
     config, engine, precision, backbone = open_backbone(
         config, engine, lambda: of_backbones.build(chosen.config, chosen.weights, chosen.image_size), settled
     )
@@ -212,6 +215,7 @@ def open_session(
     baseline, retrieval = build_methods(config, catalogue, context)
     expert = expert_of(baseline)
     fits = mixer is not None or (expert is not None and expert.temperature is not None)
+    # before anything counts training images: what is held back is none of them
     stream, held_back = hold_back(stream, config.routing.held_back if fits else 0, run.seed)
     if mixer is None and fits and not any(held_back):
         raise ConfigError(

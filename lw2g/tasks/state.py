@@ -93,18 +93,25 @@ def kept_numbers(session: Session, base: Mapping[str, Tensor] | None = None) -> 
         session: The run.
         base: As for :func:`snapshot`.
     """
-    tensors = snapshot(session, Position(), {}, base=base).tensors.values()
-    return sum(
-        tensor.numel() for tensor in tensors if tensor.is_floating_point() or tensor.dtype == torch.uint8
-    )
+    total = 0
+    for tensor in snapshot(session, Position(), {}, base=base).tensors.values():
+        # counts and places are integers of other kinds; uint8 are pixels
+        if tensor.is_floating_point() or tensor.dtype == torch.uint8:
+            total += tensor.numel()
+    return total
 
 
 def _sets(pool: Pool, base: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the tensors of all sets: as they are of the last task's set and of those new to the base."""
-    held = _of(base, "pool")
-    owners = {name: int(name[len("pool/") :].partition(".")[0]) for name in held}
-    moving = {*pool.task_to_set[-1:], *(set(pool.ids) - set(owners.values()))}
-    still = {name: value for name, value in held.items() if owners[name] not in moving}
+    newest = set(pool.task_to_set[-1:])  # learning a task changes no set but its own
+    still: dict[str, Tensor] = {}
+    in_base: set[int] = set()
+    for name, value in _of(base, "pool").items():
+        owner = int(name.removeprefix("pool/").partition(".")[0])
+        in_base.add(owner)
+        if owner not in newest:
+            still[name] = value
+    moving = newest | (set(pool.ids) - in_base)
     return still | under("pool", pool.state_dict(sorted(moving)))
 
 
@@ -165,12 +172,13 @@ def restore(session: Session, checkpoint: Checkpoint, begun: int = 0) -> Positio
     def adapt(state: dict[str, Tensor], module: nn.Module, whose: str) -> dict[str, Tensor]:
         return widened(state, module.state_dict(), whose) if narrow else state
 
-    parts, tensors = session.parts, checkpoint.tensors
+    parts = session.parts
+    tensors = checkpoint.tensors
     place = checkpoint.progress["position"]
     # a task within which the checkpoint was taken has begun, too
     for index in range(begun, place["task"] + int(place["within"])):
         parts.begin_task(index)
-    if tensors:
+    if tensors:  # none where nothing has been learned
         device = parts.engine.device
         fill(parts, tensors, checkpoint.ledger["task_to_set"], adapt)
         parts.memory.load_state_dict(part(tensors, "memory"), device)
@@ -184,7 +192,8 @@ def restore(session: Session, checkpoint: Checkpoint, begun: int = 0) -> Positio
 
 def position_of(checkpoint: Checkpoint) -> Position:
     """Return the run's position in a checkpoint."""
-    tensors, place = checkpoint.tensors, checkpoint.progress["position"]
+    tensors = checkpoint.tensors
+    place = checkpoint.progress["position"]
     return Position(
         task=place["task"],
         within=place["within"],

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
+from torch import nn
 
 from lw2g.base.checks import require_several_classes
 from lw2g.base.progress import Reporter
@@ -85,8 +86,12 @@ class TaskTraining:
         steps: int | None = None,
         after_hosts: Callable[[], None] = lambda: None,
     ) -> None:
-        self._parts, self._context, self._images = parts, context, images
-        self._observer, self._steps, self._after_hosts = observer, steps, after_hosts
+        self._parts = parts
+        self._context = context
+        self._images = images
+        self._observer = observer
+        self._steps = steps
+        self._after_hosts = after_hosts
         self.protection = Protection()
 
     def begin(self, *, resumed: bool = False) -> None:
@@ -106,15 +111,16 @@ class TaskTraining:
             position: Where to go on; None: at the first phase.
             to_hosts: Whether to stop after the last host phase; without a host phase, nothing runs then.
         """
-        parts, context, reporter = self._parts, self._context, self._observer.reporter
+        parts = self._parts
+        context = self._context
+        reporter = self._observer.reporter
         start = Position() if position is None else position
         torch.set_grad_enabled(True)  # an earlier component may have switched it off
         phases = parts.phases(context)
-        hosts = {
-            number: phase
-            for number, (_, phase) in enumerate(phases)
-            if isinstance(phase, TrainingPhase) and phase.host
-        }
+        hosts: dict[int, TrainingPhase] = {}
+        for number, (_, phase) in enumerate(phases):
+            if isinstance(phase, TrainingPhase) and phase.host:
+                hosts[number] = phase
         if hosts:
             require_several_classes(context.task.index, len(context.task.classes), parts.names[0])
         if to_hosts:
@@ -129,35 +135,42 @@ class TaskTraining:
                 # not earlier: a phase before it may design the set (InfLoRA)
                 self._protect(list(hosts.values()), start)
             begin = start.progress if number == start.phase else PhaseProgress()
-            share = begin.epoch / phase.epochs if isinstance(phase, TrainingPhase) else 0.0
-            reporter.begin(context.task.index, phase.name, share)
+            done = begin.epoch / phase.epochs if phase.epochs else 0.0
+            reporter.begin(context.task.index, phase.name, done)
             with reporter.clock("training"), self._observer.during(phase):
                 if isinstance(phase, TrainingPhase):
                     self._train(phase, number, owner, begin)
                 else:
+                    # a resume repeats all of it, and has to draw the same
                     torch.manual_seed(parts.seed_of(context.task.index, phase.name))
                     phase.run(reporter.advance)
             if number == max(hosts, default=-1):
                 self._after_hosts()
         if not held(context, parts.constraints):
+            # its features are others now; what was cached of them is stale
             parts.pool.touch(context.set_id)
 
     def _protect(self, hosts: Sequence[TrainingPhase], position: Position) -> None:
         """Gather the constraints' rules at the sites that the host phases train."""
-        parts = self._parts
+        baseline = self._parts.baseline
+        trained: list[nn.Parameter] = []
+        for phase in hosts:
+            trained += phase.trained
         with self._observer.reporter.clock("subspace"):
             self.protection = Protection.for_task(
-                list(parts.constraints.values()),
-                [*parts.baseline.sites(self._context.parameters), *parts.baseline.shared_sites()],
+                list(self._parts.constraints.values()),
+                [*baseline.sites(self._context.parameters), *baseline.shared_sites()],
                 self._context,
-                [parameter for phase in hosts for parameter in phase.trained],
+                trained,
             )
         if position.protection:
+            # the spaces and the start of the task as they were: computed again they may differ in a bit
             self.protection.load_state_dict(position.protection)
 
     def _train(self, phase: TrainingPhase, number: int, owner: str, begin: PhaseProgress) -> None:
         """Run one training phase."""
-        index, observer = self._context.task.index, self._observer
+        index = self._context.task.index
+        observer = self._observer
 
         def at_position(see: Callable[[torch.optim.Optimizer, Position], None]) -> Callable[..., None]:
             return lambda optimizer, at: see(

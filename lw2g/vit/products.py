@@ -7,6 +7,8 @@ results are those of torch; in float32 they differ in their last bits, by 2e-6 a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from torch import Tensor, nn
 
 from lw2g.vit.processor import CPU_INFO, read_processor
 
-__all__ = ["OneDNNLinear", "has_faster_products", "has_packed_products", "products_of"]
+__all__ = ["OneDNNLinear", "StandIn", "has_faster_products", "has_packed_products", "products_of"]
 
 
 def has_faster_products(info: Path = CPU_INFO) -> bool:
@@ -58,6 +60,35 @@ class OneDNNLinear(nn.Linear):
             return packs.product(rows, added)
         product: Tensor = _Product.apply(rows, added, packs)
         return product
+
+
+class StandIn:
+    """A weight that takes the place of a layer's own within a context, with its own packed forms.
+
+    Args:
+        weight: Of the shape and dtype of the layer's own, without gradients.
+    """
+
+    def __init__(self, weight: Tensor) -> None:
+        self.weight = weight
+        self._packs: _Packs | None = None
+
+    @contextmanager
+    def within(self, layer: nn.Linear) -> Iterator[None]:
+        """Let a layer multiply by this weight within the context."""
+        parameters: dict[str, Any] = layer._parameters
+        own = parameters["weight"]
+        packs = layer._packs if isinstance(layer, OneDNNLinear) else None
+        parameters["weight"] = self.weight
+        if isinstance(layer, OneDNNLinear):
+            layer._packs = self._packs
+        try:
+            yield
+        finally:
+            parameters["weight"] = own
+            if isinstance(layer, OneDNNLinear):
+                self._packs = layer._packs
+                layer._packs = packs
 
 
 def products_of(model: nn.Module) -> str:

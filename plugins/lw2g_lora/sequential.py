@@ -206,8 +206,8 @@ class Lwf(HeadedBaseline):
         output, old = super().step(batch, context), context.task.classes[0]
         if not self.config.distillation or not old:
             return output
-        with torch.no_grad():
-            known = self.old_head(self.features(batch, Routing(sets=(self.teacher,))))[:, :old]
+        # with gradients on, so that teacher and student round alike: merged weights round otherwise
+        known = self.old_head(self.features(batch, Routing(sets=(self.teacher,))))[:, :old].detach()
         assert output.features is not None
         now = self.head(output.features)[:, :old]
         return attrs.evolve(output, loss=output.loss + self.config.distillation * self.divergence(now, known))

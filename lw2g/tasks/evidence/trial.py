@@ -36,11 +36,14 @@ class Trials:
     """
 
     def __init__(self, session: Session, d_sub: DSub) -> None:
-        self._session, self._d_sub, self._index = session, d_sub, d_sub.task.index
+        self._session = session
+        self._d_sub = d_sub
+        self._index = d_sub.task.index
         data = session.data.stream.tasks[self._index].train
         labels = torch.tensor(np.asarray(data.labels))
         free = torch.ones(len(data), dtype=torch.bool)
         free[d_sub.sample] = False
+        # not of D_sub: the other measures have seen these
         count = min(_HELD, len(data) // _SHARE)
         if int(free.sum()) < count:
             free[:] = True
@@ -48,7 +51,8 @@ class Trials:
         chosen = places[balanced(labels[places], count, d_sub.generator("trial"))]
         kept = torch.ones(len(data), dtype=torch.bool)
         kept[chosen] = False
-        self._held, self._training = _part(data, chosen), _part(data, kept.nonzero()[:, 0])
+        self._held = _part(data, chosen)
+        self._training = _part(data, kept.nonzero()[:, 0])
         self._still = self._moving = session.data.image_set([self._training], train=False)
         if not session.data.transforms.train_is_deterministic:
             self._moving = session.data.image_set(self._still.originals, train=True)
@@ -62,21 +66,22 @@ class Trials:
                 beginning.
             draw: Number of the draw of the new classes' head; the same for all sets.
         """
-        session, index = self._copy(), self._index
-        torch.manual_seed(session.parts.seed_of(index, "new set"))
+        session = self._copy()
+        parts = session.parts
+        index = self._index
+        # as the run would draw the set; and of the head the same for all sets, so that they are paired
+        torch.manual_seed(parts.seed_of(index, "new set"))
         if set_id is None:
-            session.parts.pool.grow(
-                session.parts.new_set(session.parts.baseline.source_of(session.parts.pool))
-            )
+            parts.pool.grow(parts.new_set(parts.baseline.source_of(parts.pool)))
         else:
-            session.parts.pool.reuse(set_id)
-        torch.manual_seed(session.parts.seed_of(index, f"trial {draw}"))
+            parts.pool.reuse(set_id)
+        torch.manual_seed(parts.seed_of(index, f"trial {draw}"))
         with torch.no_grad():
-            session.parts.baseline.draw_head(self._d_sub.task)
+            parts.baseline.draw_head(self._d_sub.task)
         context = session.task_context(index, self._still, self._d_sub)
         if steps:
-            observer = Observer(Reporter([], [info.num_images for info in session.parts.infos]))
-            training = TaskTraining(session.parts, context, self._moving, observer, steps)
+            observer = Observer(Reporter([], [info.num_images for info in parts.infos]))
+            training = TaskTraining(parts, context, self._moving, observer, steps)
             with torch.enable_grad():
                 training.begin()
                 training.run(to_hosts=True)
@@ -104,10 +109,9 @@ class Trials:
         for batch in images.batches(chunks(range(len(images)), session.parts.config.run.evaluation_batch)):
             with session.parts.engine.autocast():
                 features = baseline.features(batch, routing)
-                losses += [
-                    baseline.probe_loss(features[i : i + 1], batch.part(slice(i, i + 1)), context.task)
-                    for i in range(len(batch))
-                ]
+                for place in range(len(batch)):
+                    one = slice(place, place + 1)
+                    losses.append(baseline.probe_loss(features[one], batch.part(one), context.task))
         return torch.stack(losses).float().cpu()
 
 

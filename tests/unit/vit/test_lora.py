@@ -65,6 +65,89 @@ def test_gradients_equal_those_of_the_edited_rows(backbone, images, low_rank):
     torch.testing.assert_close(of_up, full @ update.down.T, atol=1e-3, rtol=1e-3)
 
 
+def _features(backbone, images, injection, *, merged):
+    with torch.set_grad_enabled(not merged):
+        return backbone.features(images, [injection]).detach()
+
+
+def test_merged_updates_equal_added_ones(backbone, images, low_rank, randn):
+    """Without gradients updates are merged into the weights: float32 features agree to 1e-6 of their size."""
+    parts = [low_rank(), randn(48, 48) / 50]
+    layers = {"fc1": LowRank(down=randn(2, 48) / 7, up=randn(192, 2) / 2)}
+    whole = LayerInjection({1: layers}, scale=0.8)
+    for injection in (LowRankInjection({0: {"q": parts[0], "v": parts}}, scale=0.5), whole):
+        added = _features(backbone, images, injection, merged=False)
+        merged = _features(backbone, images, injection, merged=True)
+        assert float((merged - added).norm() / added.norm()) < 1e-6
+
+
+def test_merged_updates_in_bf16_differ_by_its_rounding(make_vit, images, low_rank):
+    """In bf16 merged updates are as near to float32's features as added ones are."""
+    injection = LowRankInjection({block: {"k": low_rank(), "v": low_rank()} for block in range(3)})
+    exact = _features(Backbone.wrap(make_vit(), name="exact"), images, injection, merged=True)
+    reduced = Backbone.wrap(make_vit(), name="reduced").to_bf16().to_onednn()
+    errors = {
+        merged: float((_features(reduced, images, injection, merged=merged) - exact).norm() / exact.norm())
+        for merged in (False, True)
+    }
+    assert errors[True] < 1.5 * errors[False] < 0.05
+
+
+def test_merged_weights_follow_their_factors(backbone, images, low_rank):
+    """A changed factor, another factor of equal values, another scale and a changed backbone are noticed."""
+    update = low_rank()
+
+    def agree(update=update, scale=1.0):
+        injection = LowRankInjection({1: {"q": update}}, scale=scale)
+        merged = _features(backbone, images, injection, merged=True)
+        again = _features(backbone, images, injection, merged=True)
+        added = _features(backbone, images, injection, merged=False)
+        assert torch.equal(merged, again)
+        torch.testing.assert_close(merged, added, atol=1e-5, rtol=1e-5)
+        return merged
+
+    first = agree()
+    update.up.mul_(2)
+    assert not torch.equal(agree(), first)
+    update.up.requires_grad_().grad = torch.ones_like(update.up)
+    torch.optim.SGD([update.up], lr=0.1, fused=True).step()  # which does not count as a change for torch
+    stepped = agree()
+    assert not torch.equal(stepped, first)
+    assert not torch.equal(agree(scale=3.0), stepped)
+    assert torch.equal(agree(LowRank(down=update.down.clone(), up=update.up.detach().clone())), stepped)
+    with torch.no_grad():
+        backbone.model.blocks[1].attn.qkv.weight.mul_(1.5)
+    assert not torch.equal(agree(), stepped)
+
+
+def test_a_merged_weight_leaves_the_layer(make_vit, images, low_rank):
+    """After a forward weights, packed forms and features of the plain model are what they were."""
+    backbone = Backbone.wrap(make_vit(), name="plain").to_bf16().to_onednn()
+    layer = backbone.model.blocks[1].attn.qkv
+    before, weight = backbone.features(images), layer.weight
+    injection = LowRankInjection({1: {"q": low_rank()}})
+    updated = _features(backbone, images, injection, merged=True)
+    assert layer.weight is weight
+    assert not layer._forward_hooks
+    assert torch.equal(backbone.features(images), before)
+    assert torch.equal(_features(backbone, images, injection, merged=True), updated)
+
+
+def test_updates_per_sample_are_added(backbone, images, low_rank):
+    """Each sample gets its own factors, with and without gradients."""
+    many = low_rank(len(images))
+    injection = LowRankInjection({1: {"k": many}})
+    single = [
+        backbone.features(images[place : place + 1], [LowRankInjection({1: {"k": each}})])
+        for place, each in enumerate(
+            LowRank(down=down, up=up) for down, up in zip(many.down, many.up, strict=True)
+        )
+    ]
+    for merged in (False, True):
+        ours = _features(backbone, images, injection, merged=merged)
+        torch.testing.assert_close(ours, torch.cat(single), atol=1e-5, rtol=1e-5)
+
+
 def test_unknown_target(low_rank):
     """Only q, k and v rows exist."""
     with pytest.raises(ConfigError, match="'proj'"):
