@@ -28,6 +28,7 @@ from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, StepOutpu
 from lw2g.interfaces.pool import Routing
 from lw2g.vit.anatomy import attention_of, block_at
 from lw2g.vit.backbone import Backbone
+from lw2g.vit.plain import PlainAttention
 from lw2g.vit.taps import Tap
 from lw2g.vit.tokens import TokenInjection
 from lw2g_single_set.first_task import DeepTokens
@@ -97,7 +98,7 @@ def require_plain_attention(backbone: Backbone) -> None:
     """
     for index, block in enumerate(backbone.model.blocks):
         attention = attention_of(block)
-        if type(attention) is not Attention or backbone.key_tap(index).kind != "query":
+        if type(attention) not in (Attention, PlainAttention) or backbone.key_tap(index).kind != "query":
             kind = type(attention).__name__
             raise ConfigError(
                 f"this method counts logits of plain attention, and {kind!r} of block {index} changes "
