@@ -9,14 +9,12 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import attrs
 import numpy as np
 import torch
-from torch import nn
 
 from lw2g.base.boundary import Frozen
 from lw2g.base.progress import Reporter
@@ -29,9 +27,7 @@ from lw2g.interfaces.growth import Decision, Evidence, Grow, Reuse
 from lw2g.interfaces.phase import ComputePhase, Phase, TrainingPhase
 from lw2g.interfaces.stream import Task, TaskData
 from lw2g.lifecycle.ledger import Ledger
-from lw2g.tasks.evidence.collecting import collect_evidence
 from lw2g.tasks.evidence.d_sub import GROUPS, DSub
-from lw2g.tasks.evidence.trial import Trials
 from lw2g.tasks.flops import count_flops
 from lw2g.tasks.learner import Learner
 from lw2g.tasks.parts import RunParts
@@ -50,22 +46,17 @@ _PACED = 4
 
 
 class _Planned:
-    """A policy that follows a plan.
-
-    Args:
-        plan: The set of each task.
-        before: Called before each decision, when the evidence has been collected.
-    """
+    """A policy that follows a plan: the set of each task."""
 
     margin, burden = 0.0, None
 
-    def __init__(self, plan: Sequence[int], before: Callable[[], None]) -> None:
-        self._plan, self._before = plan, before
+    def __init__(self, plan: Sequence[int]) -> None:
+        self._plan = plan
 
     def decide(self, evidence: Evidence, rng: np.random.Generator) -> Decision:
-        self._before()
         wanted = self._plan[evidence.task]
-        return Reuse(wanted) if wanted in {candidate.set for candidate in evidence.candidates} else Grow()
+        live = {candidate.set for candidate in evidence.candidates}
+        return Reuse(wanted) if wanted in live else Grow()
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -137,9 +128,13 @@ class _Clock(Observer):
 
     def __init__(self, session: _SmallSession, index: int, images: int) -> None:
         super().__init__(Reporter([], [len(task.train) for task in session.data.stream.tasks]))
-        self._session, self._index, self._images = session, index, images
+        self._session = session
+        self._index = index
+        self._images = images
         self._small = len(session.data.stream.tasks[index].train)
-        self.seconds, self.spent, self.epochs = 0.0, 0.0, 0
+        self.seconds = 0.0
+        self.spent = 0.0
+        self.epochs = 0
         self.parameters: dict[int, int] = {}
         self.flops: dict[str, float | None] = {}
         self._ticks: list[float] = []
@@ -160,13 +155,16 @@ class _Clock(Observer):
     @contextmanager
     def during(self, phase: Phase) -> Iterator[None]:
         """Price a phase."""
-        began, noted, compute = self._now(), self._session.parts.noted, isinstance(phase, ComputePhase)
-        self._ticks, noted["pulled"] = [began], 0
+        noted = self._session.parts.noted
+        noted["pulled"] = 0
+        began = self._now()
+        self._ticks = [began]
+        may_be_cut = isinstance(phase, ComputePhase)
 
         def advance(done: int, total: int, **of_an_epoch: Any) -> None:
             # later phases need the results of one that reads images; others can be cut short
             taken = time.perf_counter() - began
-            if compute and not noted["pulled"] and done < total and taken >= _PATIENCE:
+            if may_be_cut and not noted["pulled"] and done < total and taken >= _PATIENCE:
                 raise _EnoughError(taken * total / done)
 
         self.reporter.advance = advance  # type: ignore[method-assign]
@@ -228,66 +226,56 @@ class Rehearsal:
     """
 
     def __init__(self, session: Session, folder: Path, plan: Sequence[int]) -> None:
-        self._whole, self._plan = session, plan
+        self._whole = session
+        self._plan = plan
         self._tasks = session.data.stream.tasks[: len(plan)]
         self._store = CheckpointStore(folder / "checkpoints")
         self._sums = _timed(lambda: Frozen.of(session.parts.backbone))
-        self._half: tuple[float, int] | None = None
         self._small = self._smaller(session)
 
     def measure(self, index: int) -> TaskCost:
         """Learn a task, evaluate and save."""
         session = self._small
-        whole, small = self._whole.data.stream.tasks[index], session.data.stream.tasks[index]
-        clock, peak = _Clock(session, index, len(whole.train)), PeakMemory(session.parts.engine.device)
-        before = (peak.machine, peak.device or 0)
+        whole = self._whole.data.stream.tasks[index]
+        small = session.data.stream.tasks[index]
+        clock = _Clock(session, index, len(whole.train))
+        peak = PeakMemory(session.parts.engine.device)
+        machine_before = peak.machine
+        device_before = peak.device or 0
         Learner(session, index, clock, _STEPS).learn()
         evaluation = _timed(lambda: session.evaluate(index, clock.reporter))
-        ledger, position, paths = Ledger().as_mapping(), Position(task=index + 1), list[Path]()
-        saving = _timed(
-            lambda: paths.append(
-                self._store.save(attrs.evolve(snapshot(session, position, ledger), task_done=index))
-            )
-        )
-        most, share = session.parts.config.growth.images, session.parts.noted["share"]
-        sample, full = (min(len(task.train), most) for task in (small, whole))
-        evidence = clock.reporter.seconds["evidence"]
+        state = snapshot(session, Position(task=index + 1), Ledger().as_mapping())
+        began = time.perf_counter()
+        saved = self._store.save(attrs.evolve(state, task_done=index))
+        saving = time.perf_counter() - began
+        # evidence and spaces take so many images of a task, or all that it has
+        most = session.parts.config.growth.images
+        larger = min(len(whole.train), most) / min(len(small.train), most)
         routing = max(0.0, clock.reporter.seconds["training"] - clock.spent)
-        if held := self._whole.data.held_back[index]:
+        held = self._whole.data.held_back[index]
+        if held:
             routing *= len(held) / len(session.data.held_back[index] or held)
-        if self._half is not None:
-            seconds, count = self._half
-            evidence += max(0.0, evidence - seconds) / (sample - count) * (full - sample)
+        stored = 0
+        for module in session.parts.modules:
+            stored += sum(parameter.numel() for parameter in module.parameters())
+        # activations grow with the batch, which a run has larger
+        share = session.parts.noted["share"]
+        device_memory = None
+        if peak.device is not None:
+            device_memory = device_before + share * (peak.device - device_before)
         return TaskCost(
-            evidence=evidence,
+            evidence=clock.reporter.seconds["evidence"] * larger,
             training=clock.seconds + routing,
-            spaces=clock.reporter.seconds["subspace"] * full / sample,
+            spaces=clock.reporter.seconds["subspace"] * larger,
             evaluation=evaluation * len(whole.test) / len(small.test),
             checkpoints=saving * (1 + clock.epochs) + self._sums,
-            disk=float(paths[0].stat().st_size),
+            disk=float(saved.stat().st_size),
             trained=float(sum(clock.parameters.values())),
-            stored=float(sum(_size(module) for module in session.parts.modules)),
-            memory=before[0] + share * (peak.machine - before[0]),
-            device_memory=None if peak.device is None else before[1] + share * (peak.device - before[1]),
+            stored=float(stored),
+            memory=machine_before + share * (peak.machine - machine_before),
+            device_memory=device_memory,
             flops=clock.flops,
         )
-
-    def _halve(self) -> None:
-        """Collect evidence from half the images, if a run collects it from more than the rehearsal has."""
-        session, parts = self._small, self._small.parts
-        index, most = len(parts.pool.task_to_set), parts.config.growth.images
-        sizes = [len(run.data.stream.tasks[index].train) for run in (session, self._whole)]
-        sample, full = (min(size, most) for size in sizes)
-        count = max(sample // 2, GROUPS)
-        if count < sample < full and parts.growth.collects_evidence and len(parts.pool):
-            growth = attrs.evolve(parts.config.growth, images=count)
-            half = attrs.evolve(
-                session, parts=attrs.evolve(parts, config=attrs.evolve(parts.config, growth=growth))
-            )
-            images = half.data.image_set([half.data.stream.tasks[index].train], train=False)
-            d_sub = half.parts.d_sub(index, images)
-            seconds = _timed(lambda: collect_evidence(half.parts, d_sub, trials=partial(Trials, half, d_sub)))
-            self._half = seconds, count
 
     def _smaller(self, session: Session) -> _SmallSession:
         """Return the session with as many images as there is time for."""
@@ -307,21 +295,18 @@ class Rehearsal:
             held_back=tuple(data and _part_of(data, train) for data in session.data.held_back),
             options=run,
         )
+        # parts of another class: attrs cannot evolve into it
         fields = {
             field.name: getattr(session.parts, field.name) for field in attrs.fields(RunParts) if field.init
         }
         fields["config"] = attrs.evolve(session.parts.config, run=run)
         fields["infos"] = data.stream.infos
-        fields["growth"] = attrs.evolve(session.parts.growth, policy=_Planned(self._plan, self._halve))
-        batch = wanted if train == wanted else max(1, train // _BATCHES)
+        fields["growth"] = attrs.evolve(session.parts.growth, policy=_Planned(self._plan))
+        batch = max(1, train // _BATCHES)
         parts = _SmallParts(**fields, batch=batch, noted={"pulled": 0, "share": 1.0})
         return _SmallSession(
             parts=parts, data=data, components=session.components, precision=session.precision
         )
-
-
-def _size(module: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())
 
 
 def _timed(work: Callable[[], object]) -> float:

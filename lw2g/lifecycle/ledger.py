@@ -124,7 +124,9 @@ class Ledger:
         """Note a decision of a policy and the set that the task got; return its entry."""
         entry: dict[str, Any] = {
             "task": task,
-            "candidates": [candidate.as_mapping() for candidate in evidence.candidates if _tells(candidate)],
+            "candidates": [
+                candidate.as_mapping() for candidate in evidence.candidates if _has_measurements(candidate)
+            ],
             "decision": type(decision).__name__.lower(),
             "set": set_id,
             "margin": policy.margin,
@@ -268,7 +270,7 @@ def _limits(policy: GrowthPolicy, evidence: Evidence) -> dict[str, dict[str, flo
     return limits
 
 
-def _tells(candidate: CandidateEvidence) -> bool:
+def _has_measurements(candidate: CandidateEvidence) -> bool:
     """Return whether anything is known of a set; the record leaves out the others."""
     return bool(candidate.measures) or bool(candidate.rank) or candidate.excluded is not None
 

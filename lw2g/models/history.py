@@ -54,12 +54,10 @@ def _misfit_of_tasks(manifest: Manifest) -> str:
 
 def _misfit_of_numbers(manifest: Manifest) -> str:
     """Return whether each class has a name and a number of its own, and both agree."""
-    names = manifest.class_names
+    classes = manifest.class_map
+    names = list(classes.target_names)
     history = manifest.history
-    targets: set[int] = set()
-    for info in manifest.infos:
-        targets.update(info.targets)
-    if targets != set(range(len(names))):
+    if classes.known != list(range(len(names))):
         return "a target has no class"
     if len(set(names)) < len(names):
         return "two classes have one name"

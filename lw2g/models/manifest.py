@@ -225,16 +225,11 @@ class Manifest:
         return ClassMap.of(self.infos, None if self.learning is None else tuple(self.learning.numbers))
 
     @property
-    def class_names(self) -> list[str]:
-        """The name of each target."""
-        return list(self.class_map.target_names)
-
-    @property
     def history(self) -> Learning:
         """What it has learned since it was made; of a model that keeps no such history an empty one."""
         if self.learning is not None:
             return self.learning
-        names = self.class_names
+        names = list(self.class_map.target_names)
         return Learning(
             tasks=len(self.tasks),
             num_tasks=self.num_tasks,

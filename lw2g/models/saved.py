@@ -215,6 +215,7 @@ def _export(
         )
     tensors = lasting_tensors(parts)
     chosen = parts.config.backbone
+    # as it computes here: whoever opens the export compares other files with it
     state = parts.backbone.model.state_dict()
     file: str | None = None
     if with_backbone:
@@ -386,6 +387,7 @@ def _inside(
 ) -> Backbone:
     """Return the backbone whose weights an export brings along."""
     plain = _untrained(config.backbone, catalogue)
+    # the weights went along as they computed
     if config.run.precision == "bf16-mixed":
         plain.to_bf16()
     plain.model.load_state_dict(state)
@@ -407,6 +409,7 @@ def _require_same(manifest: Manifest, backbone: Backbone, weights: Path | None) 
     """Refuse another backbone than the model was trained on; the same numbers in another file will do."""
     if backbone.fingerprint.sha256 == manifest.fingerprint.sha256:
         return
+    # a fingerprint is of the file: the same weights may come in another one
     if state_sha256(backbone.model.state_dict()) != manifest.state:
         whose = "" if weights is None else f" of {str(weights)!r}"
         raise DataError(

@@ -152,7 +152,10 @@ def _protocol_of(run: ReportedRun, catalogue: Catalogue, name: str) -> Protocol:
     if (run.config.get("retrieval") or {}).get("name") == baseline.retrieval:
         return protocol
     # the values for the method's own retrieval say nothing about another one
-    others = {key: value for key, value in protocol.values.items() if not key.startswith("retrieval.")}
+    others = {}
+    for key, value in protocol.values.items():
+        if not key.startswith("retrieval."):
+            others[key] = value
     return attrs.evolve(protocol, values=others)
 
 
@@ -225,9 +228,14 @@ def _shared_by_all(changed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         is_number = type(value) in (int, float)  # True and False are choices
         if not is_condition and not is_number:
             continue
-        if all(key in other and other[key] == value for other in changed):
+        if all(_has(other, key, value) for other in changed):
             shared[key] = value
     return shared
+
+
+def _has(options: Mapping[str, Any], key: str, value: Any) -> bool:
+    """Whether an option is there with this value, which may be None."""
+    return key in options and bool(options[key] == value)
 
 
 def method_of(run: ReportedRun, catalogue: Catalogue) -> str:
@@ -261,12 +269,13 @@ def _composed(run: ReportedRun, catalogue: Catalogue, shown: Mapping[str, Any]) 
     retrieval = (config.get("retrieval") or {}).get("name")
     if retrieval is not None:
         text = with_options(retrieval, "retrieval")
+        # the method's own strategy, with its options unchanged, goes without saying
         if text != getattr(installed.get("baseline"), "retrieval", None):
             yield f"retrieval {text}"
     texts = [with_options(name, f"constraints.{name}") for name in sorted(config["constraints"])]
     if texts != sorted(getattr(installed.get("policy"), "default_constraints", ())):
         yield "+".join(texts) or "no constraints"
-    for section in list(options):
+    for section in list(options):  # of what has no name in the parts above, such as growth
         yield with_options(section, section)
 
 
@@ -290,7 +299,7 @@ def _distinguished(
     for label, own in zip(labels, settings, strict=True):
         parts = [label]
         for key, value in own.values.items():
-            if any(key not in other or other[key] != value for other in rivals[label]):
+            if not all(_has(other, key, value) for other in rivals[label]):
                 parts.append(f"{key} {plain(value)}")
         longer.append(", ".join(parts))
 

@@ -86,8 +86,8 @@ def _markdown_block(cells: Cells, table: Table) -> str:
     """Return a Markdown table, a line feed after each of its lines."""
     lines = []
     for line in cells:
-        texts = [_markdown_cell(str(cell), table) for cell in line]
-        lines.append(f"| {' | '.join(texts)} |\n")
+        texts = " | ".join(_markdown_cell(str(cell), table) for cell in line)
+        lines.append(f"| {texts} |\n")
     rule = f"| {' | '.join(['---'] * len(cells[0]))} |\n"
     return "".join([lines[0], rule, *lines[1:]])
 
@@ -279,12 +279,18 @@ def shown_columns(table: Table, columns: Sequence[Column]) -> list[Column]:
 
     Of the default columns those are left out that say the same of every row: they compare nothing.
     """
-    known = [column for column in columns if _means(table, column)]
-    names = [column.name for column in columns]
-    is_default = names[: len(DEFAULT_COLUMNS)] == [*DEFAULT_COLUMNS]
-    if not is_default or len(table.rows) < 2:  # who names columns wants them; one row is compared with none
-        return known
-    return [column for column in known if column.name in _ALWAYS or len(_means(table, column)) > 1]
+    first_names = tuple(column.name for column in columns[: len(DEFAULT_COLUMNS)])
+    # who names columns wants them, and a single row is compared with none
+    omits_equal = first_names == DEFAULT_COLUMNS and len(table.rows) > 1
+    shown = []
+    for column in columns:
+        num_different = len(_means(table, column))
+        if num_different == 0:
+            continue
+        if omits_equal and num_different == 1 and column.name not in _ALWAYS:
+            continue
+        shown.append(column)
+    return shown
 
 
 def _means(table: Table, column: Column) -> set[float]:
@@ -472,9 +478,16 @@ def _sources(table: Table) -> list[str]:
     printed: list[Printed] = []
     for row in table.rows:
         printed += row.paper.values()
-    lines = [f"paper: {text}" for text in dict.fromkeys(value.told for value in printed)]
-    if any(value.differs for value in printed):
-        lines.append("* the paper's runs are known to differ from ours")
-    if any(value.second_hand for value in printed):
-        lines.append("† second hand: not measured by the method's authors, or copied from another paper")
-    return lines
+    lines: dict[str, None] = {}  # each once: a source has values of several metrics
+    differs = False
+    second_hand = False
+    for value in printed:
+        lines[f"paper: {value.citation}"] = None
+        differs |= bool(value.differs)
+        second_hand |= value.second_hand
+    remarks = list(lines)
+    if differs:
+        remarks.append("* the paper's runs are known to differ from ours")
+    if second_hand:
+        remarks.append("† second hand: not measured by the method's authors, or copied from another paper")
+    return remarks

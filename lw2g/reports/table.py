@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import statistics
 from collections import Counter, defaultdict
@@ -13,21 +12,24 @@ from typing import Any
 import attrs
 
 from lw2g.config.describe import plain
-from lw2g.config.protocols import OFFICIAL
 from lw2g.errors import ConfigError, counted, nearest
-from lw2g.files.protocol import digest_of, protocol_name
-from lw2g.interfaces.component import BenchmarkComponent
 from lw2g.registry.catalogue import Catalogue
-from lw2g.reports import MIXABLE
 from lw2g.reports.columns import Column
+from lw2g.reports.conditions import (
+    benchmark_title,
+    conditions_of,
+    data_name,
+    names_of_mixable,
+    official_name,
+    split_names,
+    task_size,
+)
 from lw2g.reports.names import (
-    OWN_DATA,
     TABLE_OPTIONS,
     Settings,
     labels_of,
     method_of,
     settings_of,
-    weights_name,
 )
 from lw2g.reports.paper import Printed, differences_of, printed_for
 from lw2g.reports.precision import as_asked, settled_notes
@@ -135,18 +137,18 @@ def tables_of(
     homes: dict[str, str] = {}
     for run in runs:
         shared = map(run.options.get, TABLE_OPTIONS)
-        groups[(*shared, _data_name(run, homes))].append(run)
+        groups[(*shared, data_name(run, homes))].append(run)
     tables = []
     for group in groups.values():
-        counted = []
+        tabled = []
         others = []
         for run in group:
             if run.state == "finished" or (so_far and run.record):
-                counted.append(run)
+                tabled.append(run)
             else:
                 others.append(run)
         # unfinished runs are named once, in the first table of their group
-        first, *further = _comparable(counted, mix) or [[]]
+        first, *further = _comparable(tabled, mix) or [[]]
         tables.append(_table(first, others, catalogue, mix))
         for part in further:
             tables.append(_table(part, [], catalogue, mix))
@@ -155,31 +157,13 @@ def tables_of(
 
 def _comparable(runs: Sequence[ReportedRun], mix: Sequence[str]) -> list[list[ReportedRun]]:
     """Return the runs of each table: apart by data and by official protocol, unless ``mix`` allows it."""
-    split_name = _splits(runs)
+    split_name = split_names(runs)
     parts: dict[tuple[str, str], list[ReportedRun]] = defaultdict(list)
     for run in runs:
         split = "" if "splits" in mix else split_name(run)
-        official = "" if "protocols" in mix else _official(run)
+        official = "" if "protocols" in mix else official_name(run)
         parts[split, official].append(run)
     return list(parts.values())
-
-
-def _data_name(run: ReportedRun, homes: dict[str, str]) -> str:
-    """Return what distinguishes the user's own data: the title, or the folders; empty for known benchmarks.
-
-    Args:
-        run: The run.
-        homes: The folders in which the data of a fingerprint were first seen; updated.
-    """
-    options = run.options
-    if "benchmark.file" in options:
-        return _file_title(options)
-    if options["benchmark.name"] != OWN_DATA:
-        return ""
-    folders = json.dumps([options.get("benchmark.root"), *(options.get("benchmark.more_roots") or ())])
-    # equal images in two folders, such as on two machines, are one benchmark
-    fingerprint = run.record.get("fingerprints", {}).get("benchmark", folders)
-    return options.get("benchmark.title") or homes.setdefault(fingerprint, folders)
 
 
 def _with_unique_titles(tables: Sequence[Table]) -> list[Table]:
@@ -205,10 +189,10 @@ def _table(
     catalogue: Catalogue,
     mix: Sequence[str],
 ) -> Table:
-    names = _names_of_mixable(tabled, catalogue)
+    names = names_of_mixable(tabled, catalogue)
     mixed = []
     for kind, name_of in names.items():
-        if len({name_of(run) for run in tabled}) > 1:
+        if len(set(map(name_of, tabled))) > 1:
             mixed.append(kind)
             if kind not in mix:
                 _refuse(kind, name_of, tabled)
@@ -217,30 +201,22 @@ def _table(
     groups = _groups(tabled, settings, names)
     firsts = [group[0] for group in groups]
     labels, shared = labels_of(firsts, [settings[id(run)] for run in firsts], catalogue)
-    notes = [f"{run.label}: {method_of(run, catalogue)}" for run in firsts if run.label in labels]
+    notes = []
+    for run in firsts:
+        if run.label in labels:  # the name that a grid gave says not what was changed
+            notes.append(f"{run.label}: {method_of(run, catalogue)}")
     if shared:
         texts = [f"{key} {plain(value)}" for key, value in shared.items()]
         notes.append(f"all rows: {', '.join(texts)}")
 
     rows = []
     for label, group in zip(labels, groups, strict=True):
-        # of several runs of one seed and class order the first counts: it is written last
-        single = {_pair(run): run for run in reversed(group)}
-        if len(single) < len(group):
-            notes.append(
-                f"{label}: not counted: {counted(len(group) - len(single), 'further run')} of the same seed"
-            )
-        notes += _over_orders(label, list(single.values()))
-        differs = differences_of(group[0], catalogue)
-        row = Row(
-            label=label,
-            runs=tuple(reversed(single.values())),
-            control=_is_control(group[0], catalogue),
-            marks=tuple(names[kind](group[0]) for kind in mixed),
-            differs=tuple(differs),
-            paper=printed_for(group[0], differs, catalogue),
-        )
+        row = _row(label, group, [names[kind] for kind in mixed], catalogue)
         rows.append(row)
+        num_further = len(group) - len(row.runs)
+        if num_further:
+            notes.append(f"{label}: not counted: {counted(num_further, 'further run')} of the same seed")
+        notes += _over_orders(label, row.runs)
 
     notes += settled_notes([(row.label, row.runs) for row in rows])
     notes += _warnings(rows)
@@ -248,24 +224,34 @@ def _table(
         notes.append(f"mixes {kind}: rows with different ones are not comparable")
     run = (*tabled, *others)[0]  # what follows is the same for all of them
     return Table(
-        benchmark=_benchmark(run, catalogue),
-        title=", ".join([_benchmark(run, catalogue), *_task_size(run)]),
-        conditions=tuple(_conditions(tabled, mixed, catalogue)),
+        benchmark=benchmark_title(run, catalogue),
+        title=", ".join([benchmark_title(run, catalogue), *task_size(run)]),
+        conditions=tuple(conditions_of(tabled, mixed, catalogue)),
         rows=tuple(rows),
         unfinished=tuple(others),
         notes=tuple(notes),
     )
 
 
-def _names_of_mixable(
-    runs: Sequence[ReportedRun], catalogue: Catalogue
-) -> dict[str, Callable[[ReportedRun], str]]:
-    """Return for each of :data:`lw2g.reports.MIXABLE` what names it of a run among those of a table."""
-
-    def checkpoint(run: ReportedRun) -> str:
-        return weights_name(run.record, catalogue)
-
-    return dict(zip(MIXABLE, (checkpoint, _splits(runs), _protocols(runs)), strict=True))
+def _row(
+    label: str,
+    group: Sequence[ReportedRun],
+    mixed: Sequence[Callable[[ReportedRun], str]],
+    catalogue: Catalogue,
+) -> Row:
+    """Return the row of runs of one configuration; ``mixed`` names what its table mixes."""
+    # of several runs of one seed and class order the first counts: it is written last
+    single = {_pair(run): run for run in reversed(group)}
+    first = group[0]
+    differs = differences_of(first, catalogue)
+    return Row(
+        label=label,
+        runs=tuple(reversed(single.values())),
+        control=_is_control(first, catalogue),
+        marks=tuple(name_of(first) for name_of in mixed),
+        differs=tuple(differs),
+        paper=printed_for(first, differs, catalogue),
+    )
 
 
 def _over_orders(label: str, runs: Sequence[ReportedRun]) -> Iterator[str]:
@@ -276,7 +262,7 @@ def _over_orders(label: str, runs: Sequence[ReportedRun]) -> Iterator[str]:
         if value is not None:
             orders[tuple(run.record["class_order"])].append(value)
     if len(orders) > 1:
-        means = [statistics.fmean(values) for values in orders.values()]
+        means = list(map(statistics.fmean, orders.values()))
         shown = f"{min(means):.2f} / {statistics.fmean(means):.2f} / {max(means):.2f}"
         yield f"{label}: FAA over {len(orders)} class orders {shown} (min / mean / max)"
 
@@ -287,130 +273,6 @@ def _refuse(kind: str, name_of: Callable[[ReportedRun], str], runs: Sequence[Rep
         paths[name_of(run)].append(run.path)
     listed = ", ".join(f"{name}: {len(of)} such as {of[0]}" for name, of in paths.items())
     raise ConfigError(f"the runs mix {kind} ({listed})", f"leave some out, or say --mix {kind}")
-
-
-def _benchmark(run: ReportedRun, catalogue: Catalogue) -> str:
-    """Return the user's title of the data, the names of the folders, or the benchmark's usual name."""
-    options = run.options
-    name = str(options["benchmark.name"])
-    if name == OWN_DATA:
-        title = options.get("benchmark.title")
-        if title:
-            return str(title)
-        roots = [options.get("benchmark.root") or name, *(options.get("benchmark.more_roots") or ())]
-        return " + ".join(Path(root).resolve().name for root in roots)
-    if "benchmark.file" in options:
-        return f"{name} of {_file_title(options)}"
-    if name not in catalogue.names("benchmark"):
-        return name
-    known = catalogue.get("benchmark", name)
-    if isinstance(known, BenchmarkComponent) and known.data:
-        return known.data.title
-    return name
-
-
-def _file_title(options: Mapping[str, Any]) -> str:
-    """Return the user's title of stored features, or the name of their file."""
-    return str(options.get("benchmark.title") or Path(str(options["benchmark.file"])).stem)
-
-
-def _task_size(run: ReportedRun) -> Iterator[str]:
-    if run.record:
-        yield f"{len(run.record['class_names'])} classes"
-    stream = run.options.get("benchmark.stream", "classes")
-    if stream != "classes":
-        yield f"{run.tasks} tasks of {stream}"
-        return
-    increment = run.options.get("benchmark.increment")
-    if increment is None:
-        return
-    if run.record:  # "classes" stands before it
-        yield f"{increment} a task"
-    else:
-        yield f"{increment} classes a task"
-
-
-def _conditions(runs: Sequence[ReportedRun], mixed: Sequence[str], catalogue: Catalogue) -> Iterator[str]:
-    """Yield what the runs of a table share: backbone, protocol, split, and the fingerprints of the data."""
-    if not runs:
-        return
-    run = runs[0]
-    if "checkpoints" not in mixed:
-        yield f"backbone {weights_name(run.record, catalogue)}"
-    if "protocols" not in mixed:
-        yield f"protocol {_protocols(runs)(run)}"
-    if "splits" not in mixed and run.options.get("benchmark.split"):
-        yield f"split {run.options['benchmark.split']}"
-    fingerprints = list(dict.fromkeys(run.record["fingerprints"]["benchmark"][:8] for run in runs))
-    text = f"data {', '.join(fingerprints[:3])}"
-    if len(fingerprints) > 3:
-        text += f" and {len(fingerprints) - 3} more"
-    if len(fingerprints) > 1:  # the fingerprint covers the order
-        text += " (a class order each)"
-    yield text
-
-
-def _official(run: ReportedRun) -> str:
-    """Return an official protocol, which is a method's own and ranks with no other; empty if it is none.
-
-    Records from before protocols had hashes stay together.
-    """
-    if run.record["protocol"] != OFFICIAL or not run.record.get("protocol_hash"):
-        return ""
-    return protocol_name(run.record)
-
-
-def _protocols(runs: Sequence[ReportedRun]) -> Callable[[ReportedRun], str]:
-    """Return a function that names a run's protocol, with a hash if runs with one name differ in its facts.
-
-    Checkpoints, splits and class orders are compared elsewhere; here it is transforms and definitions.
-    """
-
-    def facts(run: ReportedRun) -> str:
-        noted = run.record.get("protocol_facts") or {}
-        compared = [noted.get(key) for key in ("test_transform", "train_transform", "metrics")]
-        return digest_of(compared)[:8]
-
-    def plain_name(run: ReportedRun) -> tuple[str, str]:
-        """Return the protocol's name and the weights: transforms follow from the backbone as well."""
-        return _official(run) or str(run.record["protocol"]), run.record["backbone"]["sha256"]
-
-    facts_of_name = defaultdict(set)
-    for run in runs:
-        if run.record.get("protocol_hash"):  # older records have no facts to compare
-            facts_of_name[plain_name(run)].add(facts(run))
-
-    def name_of(run: ReportedRun) -> str:
-        name, _ = plain_name(run)
-        if len(facts_of_name[plain_name(run)]) > 1:
-            return f"{name} {facts(run)}"
-        return name
-
-    return name_of
-
-
-def _splits(runs: Sequence[ReportedRun]) -> Callable[[ReportedRun], str]:
-    """Return a function that names a run's split, with a hash if runs with one name have different images."""
-    fingerprints: dict[tuple[str, tuple[int, ...]], set[str]] = defaultdict(set)
-    for run in runs:
-        # a fingerprint covers the class order: only under the same one does it compare images
-        order = tuple(run.record["class_order"])
-        fingerprints[_split_name(run), order].add(run.record["fingerprints"]["benchmark"])
-    ambiguous = {name for (name, _), found in fingerprints.items() if len(found) > 1}
-
-    def name_of(run: ReportedRun) -> str:
-        name = _split_name(run)
-        if name in ambiguous:
-            return f"{name} {run.record['fingerprints']['benchmark'][:8]}"
-        return name
-
-    return name_of
-
-
-def _split_name(run: ReportedRun) -> str:
-    classes = json.dumps(sorted(run.record["class_names"]))
-    named = run.options.get("benchmark.split") or "only"
-    return f"split {named} of classes {hashlib.sha256(classes.encode()).hexdigest()[:8]}"
 
 
 def _pair(run: ReportedRun) -> tuple[Any, ...]:

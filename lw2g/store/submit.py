@@ -30,7 +30,7 @@ from lw2g.store.packs import (
     joined,
     method_of,
     require_hash,
-    require_untold,
+    require_no_oracle,
     split,
     verify,
 )
@@ -115,7 +115,7 @@ def _require_fit(run: Path, record: Mapping[str, Any], catalogue: Catalogue) -> 
             "the run is a fork of another one", f"run its whole configuration: lw2g run {run}/{CONFIG}"
         )
     require_hash(record)
-    require_untold(record, catalogue)
+    require_no_oracle(record, catalogue)
     components = {}
     for kind, name in components_of(record["config"]):
         entry = catalogue.entries.get((kind, name))

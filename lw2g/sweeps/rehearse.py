@@ -7,6 +7,7 @@ protocol. Cells that become equal, such as those of several seeds or data sets, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -28,6 +29,8 @@ _FOLDER = "folder"
 _REPLACED = ("benchmark.", "backbone.", "run.", "trackers.")
 _FEW = {"growth.images": 16, "growth.draws": 2, "routing.held_back": 2}
 """Options of evidence and routing, where a cell does not set them."""
+_TASKS = 5
+"""Tasks of a folder's classes, as many as the embedded benchmark is rehearsed with."""
 
 
 def rehearsed_cells(
@@ -54,11 +57,24 @@ def _benchmark(place: str, catalogue: Catalogue) -> Settings:
         return _shortened(place, catalogue)
     for folder in (Path(place), default_root() / place):
         if (folder / "train").is_dir():
-            return {**_shortened(_FOLDER, catalogue), "benchmark.root": str(folder)}
+            settings = _shortened(_FOLDER, catalogue)
+            settings["benchmark.root"] = str(folder)
+            settings["benchmark.increment"] = _increment(folder)
+            return settings
     raise ConfigError(
         f"--rehearse: no benchmark and no folder of train/ and test/ {place!r}",
         f"leave the name out, which takes {DEFAULT_BENCHMARK!r}",
     )
+
+
+def _increment(folder: Path) -> int:
+    """Return the number of classes of a task that cuts a folder into about five."""
+    classes = sum(entry.is_dir() for entry in (folder / "train").iterdir())
+    increment = max(2, math.ceil(classes / _TASKS))
+    # most methods learn nothing from a last task of one class
+    while increment < classes and classes % increment == 1:
+        increment += 1
+    return increment
 
 
 def _shortened(name: str, catalogue: Catalogue) -> Settings:

@@ -57,6 +57,7 @@ def _kept_features(model: TrainedModel, solved: Solved, tasks: Sequence[Task]) -
     kept = {}
     for task in tasks:
         for label in task.classes:
+            # the first ones, not drawn ones: exported again, a model is the same
             rows = task.train.indices[task.train.labels == label][:_KEPT]
             images = [task.train.source.image(int(row)) for row in rows]
             kept[f"kept/{label}"] = model.features(images, queries=with_queries).cpu()

@@ -53,10 +53,15 @@ def _words(config: Mapping[str, Any], catalogue: Catalogue) -> Iterator[str]:
     retrieval = (config.get("retrieval") or {}).get("name")
     constraints = list(config["constraints"]) or [NONE]
     # where a run is shown while it trains changes nothing in it
-    wanted = flat({key: value for key, value in config.items() if key != "trackers"})
+    trained = dict(config)
+    trained.pop("trackers", None)
+    wanted = flat(trained)
 
     def resolved(overrides: Mapping[str, Any]) -> dict[str, Any]:
-        written = {key: NONE if value is None else value for key, value in overrides.items()}
+        written = dict(overrides)
+        for key, value in overrides.items():
+            if value is None:
+                written[key] = NONE
         resolution = resolve(
             catalogue, overrides=written, retrieval=retrieval, constraints=constraints, **names
         )

@@ -29,8 +29,8 @@ def curves(rows: Sequence[Row]) -> Numbers:
         lines = [_curve(run) for run in row.runs]
         if row.runs[0].tasks == 1:
             lines = [line * last for line in lines]
-        for after in range(len(lines[0])):
-            over = summary([line[after] for line in lines])
+        for after, values in enumerate(zip(*lines, strict=True)):
+            over = summary(values)
             if over.mean is None:  # nothing was measured after this task
                 continue
             half = over.std or 0.0
@@ -81,8 +81,15 @@ def pareto(rows: Sequence[Row]) -> Numbers:
     numbers: list[Sequence[Value]] = []
     steps = []
     for price, names in _PRICES.items():
-        priced = [point for row in rows if (point := _point(row, names)) is not None]
-        rivals = [point for point in priced if not point.row.control]
+        priced = []
+        rivals = []
+        for row in rows:
+            point = _point(row, names)
+            if point is None:
+                continue
+            priced.append(point)
+            if not row.control:
+                rivals.append(point)
         for point in priced:
             best = not point.row.control and not any(_dominates(rival, point) for rival in rivals)
             numbers.append(
@@ -161,20 +168,30 @@ def times(rows: Sequence[Row]) -> Numbers:
     """Return mean seconds of a run by part: row, part, seconds."""
     values: list[Sequence[Value]] = []
     for row in rows:
-        clocks = [run.record.get("seconds", {}) for run in row.runs]
-        if not all("total" in clock for clock in clocks):
+        total = _mean_seconds(row, "total", None)
+        if total is None:
             continue
-        rest = mean(clock["total"] for clock in clocks)
         named = 0.0
         for part in ("evidence", "training", "subspace", "evaluation"):
-            seconds = mean(clock.get(part, 0.0) for clock in clocks)
+            seconds = _mean_seconds(row, part, 0.0) or 0.0
             named += seconds
             values.append((row.label, part, seconds))
         # clocks of parts that overlap may add up to more than the whole
-        values.append((row.label, "other", max(rest - named, 0.0)))
+        values.append((row.label, "other", max(total - named, 0.0)))
     if not values:
         return Numbers(why="the records have no times")
     return Numbers(rows=values)
+
+
+def _mean_seconds(row: Row, part: str, without: float | None) -> float | None:
+    """Return the mean over runs of a clock; ``without`` stands for one that a record does not have."""
+    clocks = []
+    for run in row.runs:
+        seconds = run.record.get("seconds", {}).get(part, without)
+        if seconds is None:
+            return None
+        clocks.append(seconds)
+    return mean(clocks)
 
 
 # -- comparisons -----------------------------------------------------------------------------------------
@@ -197,7 +214,7 @@ def paper(rows: Sequence[Row]) -> Numbers:
                     ours.mean,
                     ours.std,
                     ours.n,
-                    printed.told,
+                    printed.citation,
                     "; ".join(printed.differs),
                 )
             )

@@ -97,7 +97,10 @@ def page_of(
         ConfigError: A library for drawing is not installed, or the row ``against`` does not exist.
     """
     script = _script()
-    single = sum(len(row.runs) for table in tables for row in table.rows) == 1
+    num_runs = 0
+    for table in tables:
+        num_runs += sum(len(row.runs) for row in table.rows)
+    single = num_runs == 1
     sections = [_section(table, catalogue, columns, against, single=single) for table in tables]
     figures = [attrs.asdict(figure, filter=lambda field, _: field.name != "of") for figure in FIGURES]
     template = _environment().get_template("page.html.jinja")
@@ -161,15 +164,17 @@ def _section(
     shown = shown_columns(table, columns)
     cells = mean_cells(table, shown)
     head, *lines = (_with_published(line, cells[0]) for line in cells)
-    runs = list(_runs(table))
-    opened = [look_inside(run, label) for label, _, run in runs]
-    controls = {run.path for _, row, run in runs if row.control}
-
-    def rank(inside: Inside) -> tuple[bool, bool, float]:
-        run = inside.run
-        return run.state == "finished", run.path not in controls, run.metric("faa") or 0.0
-
-    best = max(opened, key=rank, default=None)
+    opened = []
+    best = None
+    rank_of_best = (False, False, 0.0)
+    for label, row, run in _runs(table):
+        inside = look_inside(run, label)
+        opened.append(inside)
+        # a finished run before an unfinished one, a method before a bound, then by accuracy
+        rank = (run.state == "finished", not row.control, run.metric("faa") or 0.0)
+        if best is None or rank > rank_of_best:
+            best = inside
+            rank_of_best = rank
     tiles: Sequence[tuple[str, str, str]] = ()
     gallery = None
     if single and opened:  # the page of one run has what tables of several have no room for
@@ -252,7 +257,9 @@ def _for_script(numbers: Numbers) -> dict[str, Any]:
 
     extra: dict[str, list[dict[str, Any]]] = {}
     for name, mappings in numbers.extra.items():
-        extra[name] = [{key: short(value) for key, value in mapping.items()} for mapping in mappings]
+        extra[name] = []
+        for mapping in mappings:
+            extra[name].append({key: short(value) for key, value in mapping.items()})
     return {
         "rows": [list(map(short, row)) for row in numbers.rows],
         "facts": list(numbers.facts),
@@ -263,7 +270,10 @@ def _for_script(numbers: Numbers) -> dict[str, Any]:
 
 def _run(inside: Inside, catalogue: Catalogue, *, best: bool) -> dict[str, Any]:
     """Return what the script shows of a run."""
-    numbers = {figure.name: _for_script(figure.of(inside)) for figure in FIGURES if figure.scope == "run"}
+    numbers = {}
+    for figure in FIGURES:
+        if figure.scope == "run":
+            numbers[figure.name] = _for_script(figure.of(inside))
     return {
         "label": inside.label,
         "best": best,
