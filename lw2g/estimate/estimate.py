@@ -26,8 +26,9 @@ from lw2g.interfaces.context import derive_seed
 from lw2g.interfaces.growth import CandidateEvidence, Evidence, Grow
 from lw2g.interfaces.stream import Task
 from lw2g.registry.catalogue import Catalogue
+from lw2g.tasks.data import RunData
 from lw2g.tasks.parts import RunParts
-from lw2g.tasks.session import Session, open_session
+from lw2g.tasks.session import open_session
 from lw2g.vit.offline import without_network
 
 __all__ = ["PARTS", "Estimate", "Range", "estimate", "missing_parts"]
@@ -162,7 +163,7 @@ def estimate(config: ExperimentConfig, catalogue: Catalogue, *, tasks: int | Non
         rehearsal = Rehearsal(session, Path(folder), plans[0])
         first = rehearsal.measure(0)
         second = rehearsal.measure(1) if goal > 1 else first
-    return _continued(session, plans, first, second, opening)
+    return _continued(session.parts, session.data, plans, first, second, opening)
 
 
 def _plans(parts: RunParts, tasks: int, *, reads: bool) -> list[tuple[int, ...]]:
@@ -202,19 +203,25 @@ class _Priced:
 
 
 def _continued(
-    session: Session, plans: Sequence[tuple[int, ...]], first: TaskCost, second: TaskCost, opening: float
+    run: RunParts,
+    data: RunData,
+    plans: Sequence[tuple[int, ...]],
+    first: TaskCost,
+    second: TaskCost,
+    opening: float,
 ) -> Estimate:
     """Return the cost of a run from its first two tasks, measured under the first plan.
 
     Args:
-        session: The run's.
+        run: What learns.
+        data: What it learns from.
         plans: What :func:`_plans` returned.
         first: The cost of the first task.
         second: That of the second; the first again where there is no second.
         opening: Seconds of opening the session.
     """
-    tasks = session.data.stream.tasks[: len(plans[0])]
-    measured = _priced(session, tasks, plans[0], first, second)
+    tasks = data.stream.tasks[: len(plans[0])]
+    measured = _priced(run, data, tasks, plans[0], first, second)
     other = measured
     if len(plans) > 1:
         # a task that reuses a set adds none, and its evaluation computes all images again
@@ -222,13 +229,13 @@ def _continued(
         reusing = attrs.evolve(second, stored=first.stored, disk=second.disk - _NUMBER * set_size)
         tests = (len(tasks[0].test), len(tasks[0].test) + len(tasks[1].test))
         reusing = attrs.evolve(reusing, evaluation=first.evaluation * tests[1] / tests[0])
-        other = _priced(session, tasks, plans[1], first, reusing)
+        other = _priced(run, data, tasks, plans[1], first, reusing)
     parts = {"data": Range(opening, opening)}
     for part, seconds in measured.parts.items():
         parts[part] = Range.between(seconds, other.parts[part])
     # what comes with classes lies on the run's device
-    seen = session.parts.infos[min(2, len(tasks)) - 1].seen
-    more = session.parts.bytes_of(session.parts.infos[len(tasks) - 1].seen) - session.parts.bytes_of(seen)
+    seen = run.infos[min(2, len(tasks)) - 1].seen
+    more = run.bytes_of(run.infos[len(tasks) - 1].seen) - run.bytes_of(seen)
     memory = max(first.memory, second.memory)
     device_memory = None
     if first.device_memory is None or second.device_memory is None:
@@ -248,12 +255,17 @@ def _continued(
         sets=Range.between(measured.sets, other.sets),
         tasks=len(tasks),
         images=(sum(len(task.train) for task in tasks), sum(len(task.test) for task in tasks)),
-        device=session.parts.engine.device_name or str(session.parts.engine.device),
+        device=run.engine.device_name or str(run.engine.device),
     )
 
 
 def _priced(
-    session: Session, tasks: Sequence[Task], plan: Sequence[int], first: TaskCost, second: TaskCost
+    run: RunParts,
+    data: RunData,
+    tasks: Sequence[Task],
+    plan: Sequence[int],
+    first: TaskCost,
+    second: TaskCost,
 ) -> _Priced:
     """Return the cost of all tasks under a plan, on the lines through the first two tasks."""
     count = len(tasks)
@@ -277,10 +289,10 @@ def _priced(
     seen = 0
     for index, task in enumerate(tasks):
         seen += len(task.test)
-        if is_evaluated(index, count - 1, session.parts.config.run.evaluate):
+        if is_evaluated(index, count - 1, run.config.run.evaluate):
             rows += seen
             evaluation += first.evaluation + of_a_test * (seen - tested)
-    names = len(json.dumps(list(session.data.evaluator.ids)))
+    names = len(json.dumps(list(data.evaluator.ids)))
     return _Priced(
         parts={
             "evidence": evidence,

@@ -180,7 +180,9 @@ class TaskContext:
             purpose: Unique within the task, with the epoch in it where images are drawn anew per epoch.
             shuffled: Whether in an order of their own, for what depends on which images share a batch.
         """
-        images = self.shuffled if shuffled and self.shuffled is not None else self.augmented
+        images = self.augmented
+        if shuffled and self.shuffled is not None:
+            images = self.shuffled
         if images is None:
             return self.statistics(size)
         return images(size, derive_seed(self.seed, "task", self.task.index, purpose))

@@ -101,12 +101,14 @@ def collect_evidence(
     """
     measures = parts.growth.measures
     needs = frozenset[Need]().union(*(measure.needs for measure in measures.values()))
-    places = {set_id: _Places.of(parts, set_id) for set_id in parts.pool.ids}
-    excluded: dict[int, str] = {}
-    opened: dict[int, _Places] = {}
     # a measure that needs no spaces has something to say of a set without any
     wanted = all("spaces" in measure.needs for measure in measures.values())
-    for set_id, at in places.items():
+    places: dict[int, _Places] = {}
+    excluded: dict[int, str] = {}
+    opened: dict[int, _Places] = {}
+    for set_id in parts.pool.ids:
+        at = _Places.of(parts, set_id)
+        places[set_id] = at
         reason = at.closed(wanted=wanted)
         if reason is None:
             opened[set_id] = at
@@ -275,7 +277,7 @@ def _through_sets(
     step: Callable[[], None],
 ) -> tuple[dict[int, GroupGradients], dict[int, Tensor]]:
     """Return gradients and features of each set, from one forward where both are needed."""
-    seen: dict[int, list[Tensor]] = {set_id: [] for set_id in places}
+    seen: dict[int, list[Tensor]] = {}
     gradients: dict[int, GroupGradients] = {}
     if "gradients" in needs:
         sites: dict[int, list[Site]] = {}
@@ -288,15 +290,14 @@ def _through_sets(
             parts.pool,
             sites,
             step,
-            lambda set_id, features: seen[set_id].append(features),
+            lambda set_id, features: seen.setdefault(set_id, []).append(features),
         )
     if needs & {"features", "fitted"}:
-        unseen = [set_id for set_id, rows in seen.items() if not rows]
+        unseen = [set_id for set_id in places if set_id not in seen]
         seen |= set_features(d_sub, parts.baseline, parts.pool, unseen, step)
     features: dict[int, Tensor] = {}
     for set_id, rows in seen.items():
-        if rows:
-            features[set_id] = torch.cat(rows).float().cpu()
+        features[set_id] = torch.cat(rows).float().cpu()
     return gradients, features
 
 
@@ -363,9 +364,9 @@ def _captured(d_sub: DSub, places: Mapping[int, _Places]) -> Mapping[int, Mappin
     for (set_id, name), tap in zip(listed, taps, strict=True):
         at = places[set_id]
         pairs.append((at.spaces[name], at.sites[name].activation.moment(moments[tap])))
-    shares: dict[int, dict[str, float | None]] = {set_id: {} for set_id in places}
+    shares: dict[int, dict[str, float | None]] = {}
     for (set_id, name), share in zip(listed, captured_shares(pairs), strict=True):
-        shares[set_id][name] = share
+        shares.setdefault(set_id, {})[name] = share
     return shares
 
 

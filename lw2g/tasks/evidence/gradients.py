@@ -143,7 +143,7 @@ def group_gradients(
     """
     scope = baseline.scope
     passes = scope.passes(list(sites))
-    collected: dict[int, list[list[Tensor]]] = {candidate: [] for candidate in sites}
+    collected: dict[int, list[list[Tensor]]] = {}
 
     def read(batch: Batch, sizes: Sequence[int], together: Sequence[int]) -> _Seen:
         wanted: list[Site] = []
@@ -174,7 +174,8 @@ def group_gradients(
                 at = 0
                 for candidate in together:
                     last = at + len(sites[candidate])
-                    collected[candidate] += [rows[at:last] for rows in groups]
+                    of_candidate = collected.setdefault(candidate, [])
+                    of_candidate += [rows[at:last] for rows in groups]
                     at = last
                 step()
     gradients: dict[int, GroupGradients] = {}
@@ -193,7 +194,7 @@ def set_features(
     step: Callable[[], None] = lambda: None,
 ) -> dict[int, list[Tensor]]:
     """Return each candidate's features of D_sub, by batch; computed once where they are the same for all."""
-    collected: dict[int, list[Tensor]] = {candidate: [] for candidate in candidates}
+    collected: dict[int, list[Tensor]] = {}
     passes = baseline.scope.passes(candidates)
 
     def read(batch: Batch, together: Sequence[int]) -> Tensor:
@@ -204,7 +205,7 @@ def set_features(
         for together in passes:
             features = read(batch, together)
             for candidate in together:
-                collected[candidate].append(features)
+                collected.setdefault(candidate, []).append(features)
             step()
     return collected
 

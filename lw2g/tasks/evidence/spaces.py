@@ -95,6 +95,8 @@ def _kept_sites(parts: RunParts, context: TaskContext) -> list[tuple[int | None,
     owners = parts.pool.ids if parts.config.growth.protect == "visible" else (context.set_id,)
     kept: list[tuple[int | None, Site]] = []
     for owner in owners:
-        kept += [(owner, site) for site in parts.baseline.sites(parts.pool[owner])]
-    kept += [(None, site) for site in parts.baseline.shared_sites()]
+        for site in parts.baseline.sites(parts.pool[owner]):
+            kept.append((owner, site))
+    for site in parts.baseline.shared_sites():
+        kept.append((None, site))
     return kept
