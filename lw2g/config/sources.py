@@ -14,7 +14,7 @@ from lw2g.config.toml import read_toml
 from lw2g.errors import ConfigError
 from lw2g.registry.catalogue import Catalogue
 
-__all__ = ["dump_source", "load_source", "resolve_source"]
+__all__ = ["dump_source", "load_source", "named_options", "resolve_source"]
 
 _SECTION = "benchmark."
 
@@ -63,5 +63,10 @@ def load_source(catalogue: Catalogue, path: Path) -> Chosen:
         UnknownComponentError: The benchmark no longer exists.
     """
     table = read_toml(path)["benchmark"]
-    name = table.pop("name")
-    return resolve_source(catalogue, name, {_SECTION + key: value for key, value in table.items()})
+    return resolve_source(catalogue, *named_options(table))
+
+
+def named_options(table: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the name of a benchmark in a table, and its options there by their dotted keys."""
+    options = {_SECTION + key: value for key, value in table.items()}
+    return options.pop(_SECTION + "name"), options

@@ -217,7 +217,9 @@ def _absent(evaluations: Sequence[Columns], streamed: Streamed) -> Any:
 
 def _chance(columns: Columns, task_to_set: Sequence[int], streamed: Streamed) -> Any:
     """Return the retrieval accuracy in percent of a guess that draws a task, and takes its set."""
-    share = {number: task_to_set.count(number) / len(task_to_set) for number in set(task_to_set)}
+    share = {}
+    for number in task_to_set:
+        share[number] = task_to_set.count(number) / len(task_to_set)
 
     def chance_of(task: int, rows: Bools) -> Any:
         classes, counts = np.unique(columns["true"][rows], return_counts=True)

@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 
 from lw2g.config.resolve import resolve
+from lw2g.config.sources import named_options
 from lw2g.config.structure import NONE
 from lw2g.config.toml import flat, to_mapping
 from lw2g.errors import ConfigError, Lw2gError
@@ -106,6 +107,5 @@ def _written(value: Any) -> str:
 def _continued(run: ReportedRun) -> Iterator[str]:
     """Yield a command for each benchmark that came after the first."""
     for source in run.record.get("sources", ())[1:]:
-        options = {f"benchmark.{key}": value for key, value in source["benchmark"].items()}
-        name = options.pop("benchmark.name")
+        name, options = named_options(source["benchmark"])
         yield _line("lw2g continue", "NEW", "--benchmark", name, *_settings(options))

@@ -14,7 +14,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from lw2g.config.sources import resolve_source
+from lw2g.config.sources import named_options, resolve_source
 from lw2g.config.toml import read_json
 from lw2g.errors import DataError, Lw2gError
 from lw2g.registry.catalogue import Catalogue
@@ -266,8 +266,7 @@ class _TestImages:
         sources = []
         streams = []
         for recorded in run.record.get("sources") or only_source:
-            options = {f"benchmark.{key}": value for key, value in recorded["benchmark"].items()}
-            source = resolve_source(catalogue, options.pop("benchmark.name"), options)
+            source = resolve_source(catalogue, *named_options(recorded["benchmark"]))
             sources.append(source)
             streams.append(catalogue.get("benchmark", source.name).build(source.config).stream())
         _, stream = joined(sources, streams)

@@ -63,8 +63,10 @@ class Inside:
 def look_inside(run: ReportedRun, label: str) -> Inside:
     """Return a run with the predictions that its record lists."""
     files = run.record.get("files", {})
-    predictions = [name for name in files if name.startswith("predictions/")]
-    newest = max(predictions, default="")
+    newest = ""
+    for name in files:
+        if name.startswith("predictions/"):
+            newest = max(newest, name)  # their numbers have leading zeros
     if not newest or not (run.path / newest).is_file():
         return Inside(run=run, label=label, predicted=None, why="the run's predictions are not there")
     if sha256_of(run.path / newest) != files[newest]:
