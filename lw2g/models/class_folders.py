@@ -74,7 +74,7 @@ def read_class_folders(folder: Path) -> dict[str, ClassImages]:
                 raise DataError(
                     f"{str(path)!r} is an image of class {owner[digest]!r}, too", "keep it in one of the two"
                 )
-            files.setdefault(digest, path)
+            files.setdefault(digest, path)  # a copy is no second image
         copies = len(paths) - len(files)
         found[name] = ClassImages(paths=tuple(files.values()), digests=tuple(files), copies=copies)
     return found

@@ -261,6 +261,7 @@ class Manifest:
         chosen = {"device": device, "evaluation_batch": batch_size}
         run = self.run | {name: value for name, value in chosen.items() if value is not None}
         backbone = self.chosen("backbone", self.backbone, catalogue)
+        # None of both: the backbone comes by its weights itself, or the export has them inside
         if weights is None and self.backbone.weights is not None:
             weights = Path(self.backbone.weights)
         baseline = self.chosen("baseline", self.baseline, catalogue)

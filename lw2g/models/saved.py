@@ -86,6 +86,7 @@ def open_model(
     """
     _require_counted(task)
     saved = read_export(directory) if is_export(directory) else _saved_of(_run_after(directory, task))
+    # a run has a state for each task, an export one alone
     last = len(saved.manifest.tasks)
     if task not in (None, last):
         raise DataError(
@@ -156,7 +157,7 @@ def require_usable(
     try:
         saved = read_export(directory, whole=whole)
         model = live_model(saved, catalogue, device=device, batch_size=1, weights=weights)
-        model.predict(model.backbone.blank())
+        model.predict(model.backbone.blank())  # numbers that are not finite show here, not in the files
     except Lw2gError as error:
         raise DataError(f"the model was written and cannot be used: {error.what}", error.remedy) from error
 

@@ -72,7 +72,10 @@ def _tasks_of(run: StoredRun, catalogue: Catalogue, manifest: Manifest) -> Seque
     """
     config = run.resolved(catalogue).config
     chosen = [config.benchmark, *run.later_benchmarks(catalogue)]
-    streams = [catalogue.get("benchmark", one.name).build(one.config).stream() for one in chosen]
+    streams = []
+    for one in chosen:
+        benchmark = catalogue.get("benchmark", one.name).build(one.config)
+        streams.append(benchmark.stream())
     _, stream = joined(chosen, streams)
     if catalogue.get("baseline", config.baseline.name).joint:
         stream = as_one_task(stream)

@@ -135,10 +135,13 @@ def calibration_of(
     kept = kept_of(saved)
     if gaussians is None or not kept:
         return {}, report, gaussians
+    targets: list[int] = []
+    for target, features in kept:
+        targets += [target] * len(features)
+    labels = torch.tensor(targets, device=solved.device)
     # float64, as the Gaussians: rows are taken out of sums of many
     rows = torch.cat([features for _, features in kept]).to(solved.device).double()
     features, queries = solved.split(rows)
-    labels = torch.cat([torch.full((len(own),), target) for target, own in kept]).to(rows.device)
     scores, distances, which = left_out(gaussians, head.lifted(features), labels)
     if not len(which):
         return {}, report, gaussians

@@ -115,7 +115,7 @@ def without_class(saved: Saved, name: str, has_own_rows: Callable[[], bool]) -> 
     """
     manifest = saved.manifest
     gone = _positions_of(manifest, name)
-    base = {position for position in gone if position < manifest.num_base_classes}
+    base = gone.intersection(range(manifest.num_base_classes))
     if not base:
         return _less(saved, gone)
     if not has_own_rows():
