@@ -29,6 +29,7 @@ MACHINE_OPTIONS = {
     "benchmark.title",
     "backbone.weights",
     "backbone.sha256",
+    "backbone.pool",
     "run.device",
     "run.workers",
     "run.evaluation_batch",

@@ -24,6 +24,8 @@ from lw2g.inputs.text_vectors import write_vectors
 from lw2g.lifecycle.runner import resume, start
 from lw2g.models.saved import export_run, open_model
 from lw2g.registry.catalogue import Catalogue, load_catalogue
+from lw2g.reports.runs import read_run
+from lw2g.reports.table import tables_of
 from lw2g.updates.exporting import export_learnable
 from runs import different, shortest, tensors, untimed
 from vectors import CLASSES, DIM, vector_file
@@ -143,6 +145,20 @@ def test_the_record_says_how_features_were_pooled(tmp_path: Path, said: dict[str
     start(of_file(file, catalogue), catalogue, tmp_path / "cut", tasks=1)
     (tmp_path / "cut" / "goal.json").unlink()
     assert resume(tmp_path / "cut", catalogue)["backbone"]["pool"] == pool
+
+
+def test_a_run_from_before_files_said_their_pooling_is_of_the_same_row(tmp_path: Path) -> None:
+    """Its configuration lacks the option, and what was pooled is told by the fingerprint."""
+    catalogue = load_catalogue()
+    said = np.array(json.dumps({"backbone": {"sha256": "cafe", "pool": "token"}}))
+    start(of_file(vector_file(tmp_path / "f.npz", metadata=said), catalogue), catalogue, tmp_path / "run")
+    run = read_run(tmp_path / "run")
+    assert run is not None
+    backbone = {key: value for key, value in run.config["backbone"].items() if key != "pool"}
+    config = {**run.config, "backbone": backbone}
+    older = attrs.evolve(run, config=config, record={**run.record, "config": config, "seed": 1})
+    (table,) = tables_of([run, older], catalogue)
+    assert [len(row.runs) for row in table.rows] == [2]
 
 
 def test_an_export_answers_for_vectors(file: Path, tmp_path: Path) -> None:
