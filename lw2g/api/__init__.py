@@ -54,9 +54,9 @@ def run(
     Args:
         config: A TOML file.
         baseline: How a parameter set adapts the backbone.
-        policy: When a set is added.
-        constraints: A constraint or a list of them in place of the policy's own; ``"none"`` for none.
-        retrieval: The retrieval strategy in place of the baseline's own.
+        policy: Growth policy, when a set is added: min, one, always, affinity ... (``lw2g plugins``).
+        constraints: Constraint in place of the policy's own, ``none`` for none; a list for several.
+        retrieval: Retrieval strategy in place of the baseline's own.
         benchmark: A name, a folder, or images: ``[(train, test), ...]``, a pair per task, or one
             ``(train, test)``, which ``increment`` cuts into tasks; with ``test_share`` one split, of which
             that share tests. A split is a torch data set, a pair ``(images, labels)`` of arrays, a list of
@@ -64,10 +64,11 @@ def run(
             hub if there is no such folder.
         backbone: The frozen backbone: a name, the name of any timm model, or a timm model as an object,
             without a classifier and in evaluation mode.
-        weights: A weights file for it, not beside an object.
+        weights: Weights file for the backbone, not beside an object.
         trackers: A tracker or a list of them: names, objects with ``on_event``, functions of an event.
-        out: The run's directory; None for a new one under ``runs/``.
-        tasks: Number of tasks after which to stop (:func:`continue_run` continues); None for all.
+        out: The run's directory; None for a new one in runs/.
+        tasks: Number of tasks after which to stop; ``lw2g continue`` continues as if the run had not stopped;
+            None for all.
         progress: Whether to show the progress: a bar in notebooks and on terminals, else lines on stderr.
         **options: ``protocol``, ``seed``, ``device``, ``devices``, ``precision``; ``increment``,
             ``test_share``, ``order`` and ``order_seed`` of the benchmark; ``epochs`` of the baseline; and
@@ -229,7 +230,7 @@ def fork(
         at_task: Number of tasks to take over.
         out: The new run's directory; None for a new one under runs/.
         policy: Growth policy from there on; constraints stay.
-        constraints: A constraint, or a list of them, from there on; ``none`` for none.
+        constraints: Constraint from there on in place of the run's, ``none`` for none; a list for several.
         tasks: Number of tasks, counted from the first, after which to stop; None for all.
         trackers: As for :func:`resume`.
         local: As for :func:`resume`.

@@ -158,7 +158,7 @@ def add_protocol(
     Args:
         directory: The store.
         run: The run's directory.
-        seeds: A seed that runs may have; repeatable. [default: any]
+        seeds: Seed that runs may have, of any if none is named; a list for several.
         data: Name of the data in the id, where the benchmark is ``folder``.
 
     Returns:

@@ -255,7 +255,8 @@ class HeadedBaseline(Baseline):
             replay: What takes Gaussians of the task's classes, and trains the head on those of all.
             gaussians: These Gaussians.
         """
-        head, before = self.closed_form, self.before
+        head = self.closed_form
+        before = self.before
         views = [] if before is None else self._views(context)
         owner = 0 if before is None else self.scope.made_under(context.set_id)
 
@@ -264,7 +265,8 @@ class HeadedBaseline(Baseline):
 
         def moved(progress: Callable[[int, int], None]) -> tuple[Tensor, Tensor, list[tuple[_View, Motion]]]:
             own, labels = rows(context.pool.force(context.set_id), progress)
-            motions, lengths = [], []
+            motions = []
+            lengths = []
             for view, old in zip(views, before.take() if before is not None else (), strict=True):
                 now = own if view.owner == owner else rows(view.after, progress)[0]
                 motion = self._motion(old, now, labels, 2 - (view.owner == owner))
@@ -317,7 +319,9 @@ class HeadedBaseline(Baseline):
 
         If features depend on all sets together, a new set makes them drift too: ``before`` leaves it out.
         """
-        pool, scope, classes = context.pool, self.scope, dict[int, list[int]]()
+        pool = context.pool
+        scope = self.scope
+        classes = dict[int, list[int]]()
         for task in context.history[:-1]:
             own = pool.task_to_set[task.index]
             if scope.moves(context.set_id, own):

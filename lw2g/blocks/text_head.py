@@ -172,7 +172,8 @@ class TextHead(ClosedForm):
 
     def score(self, features: Tensor, *solution: Tensor) -> Tensor:
         """Return scaled cosines of targets, plus the weighted scores of the other head."""
-        text, beside = solution[0], solution[1:]
+        text = solution[0]
+        beside = solution[1:]
         rows = self.lifted(features)
         scores = rows @ text.T
         if self.head is not None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from lw2g import api
 from lw2g.cli import execute
 from lw2g.cli.estimate import tell_cost
 from lw2g.cli.options import (
@@ -16,6 +17,7 @@ from lw2g.cli.options import (
     ExperimentOptions,
     experiment_options,
 )
+from lw2g.cli.signature import options_of
 from lw2g.console.output import note
 
 __all__ = ["config", "run"]
@@ -23,12 +25,7 @@ __all__ = ["config", "run"]
 
 @click.command(cls=ExperimentCommand, short_help="Run an experiment.")
 @experiment_options
-@click.option(
-    "--tasks",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Stop after N tasks; `lw2g continue` continues as if the run had not stopped.",
-)
+@options_of(api.run, "tasks")
 @click.option("--dry-run", is_flag=True, help="Print the run's cost and what is missing; run nothing.")
 @click.option("--json", "as_json", is_flag=True, help="With --dry-run: print JSON.")
 @click.option(

@@ -250,13 +250,16 @@ class StatusLines:
             now = (status.state, 0 if status.run is None else status.run.done)
             before = self._before.get(status.cell.name)
             self._before[status.cell.name] = now
-            if now != before and (before is not None or status.state != "waiting"):
-                details = " ".join(
+            # a cell that has never done anything is not worth a line
+            is_new = before is None and status.state == "waiting"
+            if now != before and not is_new:
+                details = [
                     f"{name} {text}"
                     for name, text in zip(_COLUMNS, _row(status), strict=True)
                     if name in _ON_A_LINE
-                )
-                click.echo(printable(f"{status.cell.label}: {status.state}, {details}"), err=True)
+                ]
+                line = f"{status.cell.label}: {status.state}, {' '.join(details)}"
+                click.echo(printable(line), err=True)
 
 
 def fitting(statuses: Sequence[Status], height: int) -> Sequence[Status]:
@@ -274,8 +277,8 @@ def _table(statuses: Sequence[Status]) -> Any:
 
 
 def _row(status: Status) -> tuple[str, ...]:
-    run, writer = status.run, status.writer
-    host = "-" if writer is None else writer.host
+    run = status.run
+    host = "-" if status.writer is None else status.writer.host
     if run is None:
         return (status.cell.label, status.state, "-", "-", "-", "-", host)
     left = "-" if run.remaining is None else str(timedelta(seconds=round(run.remaining)))
@@ -286,9 +289,8 @@ def _row(status: Status) -> tuple[str, ...]:
 
 def _counts(statuses: Sequence[Status]) -> str:
     counts = Counter(status.state for status in statuses)
-    return f"{counted(len(statuses), 'cell')}: " + ", ".join(
-        f"{count} {state}" for state, count in counts.items()
-    )
+    by_state = ", ".join(f"{count} {state}" for state, count in counts.items())
+    return f"{counted(len(statuses), 'cell')}: {by_state}"
 
 
 def _print_failures(result: SweepResult) -> None:
@@ -301,18 +303,28 @@ def _print_failures(result: SweepResult) -> None:
 
 
 def _plain(status: Status, stale: Sequence[str]) -> dict[str, Any]:
-    run = status.run
-    return {
+    content: dict[str, Any] = {
         "name": status.cell.name,
         "label": status.cell.label,
         "settings": dict(status.cell.settings),
         "state": status.state,
-        "done": 0 if run is None else run.done,
-        "tasks": None if run is None else run.tasks,
-        "remaining": None if run is None else run.remaining,
-        "faa": None if run is None else run.metric("faa"),
-        "images_per_second": None if run is None else run.progress.get("images_per_second"),
-        "host": None if status.writer is None else status.writer.host,
+        # what a cell has that was not started; in this place for the order of the keys
+        "done": 0,
+        "tasks": None,
+        "remaining": None,
+        "faa": None,
+        "images_per_second": None,
+        "host": None,
         "reason": status.reason,
         "stale": list(stale),
     }
+    run = status.run
+    if run is not None:
+        content["done"] = run.done
+        content["tasks"] = run.tasks
+        content["remaining"] = run.remaining
+        content["faa"] = run.metric("faa")
+        content["images_per_second"] = run.progress.get("images_per_second")
+    if status.writer is not None:
+        content["host"] = status.writer.host
+    return content

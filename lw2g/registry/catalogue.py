@@ -244,7 +244,7 @@ def load_catalogue(
     for entry in _with_own_names(usable, problems):
         by_key.setdefault(entry.key, []).append(entry)
     for key, rivals in by_key.items():
-        if len(rivals) > 1:
+        if len(rivals) > 1:  # no order of installation decides which one is meant
             clashes = _clashes(key, rivals)
             refused[key] = clashes[0]
             problems.extend(clashes)
@@ -360,7 +360,7 @@ def _fault(component: Component) -> str | None:
     if not (isinstance(config, type) and attrs.has(config)):
         return f"{label} with the config {config!r}, which is no attrs class"
     label += f" whose config {config.__name__}"
-    try:
+    try:  # what lw2g describes and completes are defaults
         default: Any = config()
     except (TypeError, ValueError) as error:
         return f"{label} cannot be made from defaults alone: {error}"

@@ -186,6 +186,7 @@ def _without_clashes(entries: Sequence[EntryPoint], problems: list[Problem]) -> 
     by_name: dict[str, list[EntryPoint]] = {}
     for entry_point in entries:
         by_name.setdefault(entry_point.name, []).append(entry_point)
+    # pluggy would take the first and drop the others without a word
     for same in by_name.values():
         first, *others = same
         refused_ones = same

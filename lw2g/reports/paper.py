@@ -49,7 +49,7 @@ class Printed:
     differs: tuple[str, ...]
 
     @property
-    def told(self) -> str:
+    def citation(self) -> str:
         """Everything but the numbers, in one line."""
         parts = [self.source, self.checkpoint]
         if self.split is not None:

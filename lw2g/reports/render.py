@@ -482,7 +482,7 @@ def _sources(table: Table) -> list[str]:
     differs = False
     second_hand = False
     for value in printed:
-        lines[f"paper: {value.told}"] = None
+        lines[f"paper: {value.citation}"] = None
         differs |= bool(value.differs)
         second_hand |= value.second_hand
     remarks = list(lines)

@@ -71,7 +71,8 @@ class DualPrompt(HeadedBaseline):
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return the one phase: E-prompt, G-prompt and head together."""
-        own, shared = context.parameters, self.shared_prompt
+        own = context.parameters
+        shared = self.shared_prompt
         trained = (*own.parameters(), *shared.parameters(), *self.head.parameters())
         group = ParameterGroup(parameters=trained, lr=self.config.effective_lr)
         phase = self.prefixes.phase(context, lambda batch: self.step(batch, context), (group,))

@@ -67,7 +67,8 @@ class TwoLengths(nn.Module):
 
     def __init__(self, shallow: PrefixSet, deep: PrefixSet) -> None:
         super().__init__()
-        self.shallow, self.deep = shallow, deep
+        self.shallow = shallow
+        self.deep = deep
         for parameter in self.parameters():
             nn.init.uniform_(parameter)
 
@@ -109,7 +110,8 @@ class OnePrompt(Baseline):
 
     def new_set(self, source: nn.Module | None) -> nn.Module:
         """Return the prefixes."""
-        config, dim = self.config, self.context.backbone.dim
+        config = self.config
+        dim = self.context.backbone.dim
         shallow = PrefixSet(len(self.shallow_blocks), config.shallow_length, dim)
         deep = PrefixSet(len(self.deep_blocks), config.deep_length, dim)
         return TwoLengths(shallow, deep).to(self.context.device)
@@ -129,7 +131,8 @@ class OnePrompt(Baseline):
 
     def sites(self, parameters: nn.Module) -> Sequence[Site]:
         """Return the key half of every block's prefix."""
-        prefixes, tap = cast(TwoLengths, parameters), self.context.backbone.key_tap
+        prefixes = cast(TwoLengths, parameters)
+        tap = self.context.backbone.key_tap
         return (
             *prefix_sites(prefixes.shallow, self.shallow_blocks, tap=tap),
             *prefix_sites(prefixes.deep, self.deep_blocks, tap=tap),
@@ -175,7 +178,8 @@ class OnePrompt(Baseline):
             before: The optimizer of the phase before, if there was one.
             progress: Called with the number of epochs done and their total.
         """
-        config, classes = self.config, context.task.classes
+        config = self.config
+        classes = context.task.classes
         generator = context.generator("outliers")
         synthesise = near_boundary if config.outliers == "paper" else around_origin
         head = copy.deepcopy(self.head).requires_grad_(True)

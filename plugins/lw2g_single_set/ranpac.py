@@ -164,8 +164,10 @@ def held_out_errors(rows: Tensor, targets: Tensor, fitted: int) -> Tensor:
         targets: One-hot labels ``[n, k]``.
         fitted: Number of leading rows to fit; the others are held out.
     """
-    own, held = rows[:fitted], rows[fitted:]
-    own_targets, held_targets = targets[:fitted], targets[fitted:]
+    own = rows[:fitted]
+    held = rows[fitted:]
+    own_targets = targets[:fitted]
+    held_targets = targets[fitted:]
     if len(own) < rows.shape[1]:
         product = own @ own.T
         left = held @ own.T

@@ -214,7 +214,7 @@ def paper(rows: Sequence[Row]) -> Numbers:
                     ours.mean,
                     ours.std,
                     ours.n,
-                    printed.told,
+                    printed.citation,
                     "; ".join(printed.differs),
                 )
             )
