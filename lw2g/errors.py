@@ -12,6 +12,7 @@ __all__ = [
     "ConfigError",
     "ContractError",
     "DataError",
+    "Interrupted",
     "Lw2gError",
     "PluginError",
     "UnknownComponentError",
@@ -80,6 +81,18 @@ class ComponentError(Lw2gError):
 
 class DataError(Lw2gError):
     """Data, weights or run files that are missing, incomplete or altered."""
+
+
+class Interrupted(Exception):
+    """A run was stopped on request and can be resumed.
+
+    Attributes:
+        directory: The run's directory.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(f"interrupted; resume with: lw2g resume {directory}")
+        self.directory = directory
 
 
 def with_remedy(what: str, remedy: str) -> str:

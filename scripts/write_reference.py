@@ -126,7 +126,8 @@ BRIEF = {
     ],
     "Hypothesis strategies": ["lw2g/testing/strategies.py"],
     "Further functions of the commands": [
-        f"lw2g/api/{name}.py" for name in ["check", "datasets", "doctor", "plugins", "recorded", "teaching"]
+        f"lw2g/api/{name}.py"
+        for name in ["check", "datasets", "doctor", "experiment", "plugins", "recorded", "seeds", "teaching"]
     ],
     "What the functions return": ["lw2g/api/results.py"],
     "A trained model": ["lw2g/models/model.py", "lw2g/models/answers.py"],

@@ -79,7 +79,7 @@ def report(
             usual ones.
         against: Row that paired differences refer to.
         mix: What one table may mix, although such rows are not comparable: ``checkpoints``, ``splits``,
-            ``protocols``.
+            ``protocols``; a list for several.
         unfinished: Whether unfinished runs get rows of their own, up to their last task.
         store: A checkout of a store: rows of others under the same protocol, with submitter and badges. What
             of it does not hold is left out and named.

@@ -12,7 +12,7 @@ from typing import Any
 
 from lw2g.errors import DataError
 
-__all__ = ["Recorded", "results_of"]
+__all__ = ["Recorded", "has_sets", "next_method", "results_of"]
 
 
 class Recorded:
@@ -34,9 +34,7 @@ class Recorded:
     @cached_property
     def grows(self) -> bool:
         """Whether the method has sets that a policy decides on; of a run alone."""
-        from lw2g.registry.catalogue import load_catalogue
-
-        return load_catalogue().grows(self.content["config"]["baseline"]["name"])
+        return has_sets(self.content)
 
     @cached_property
     def definitions(self) -> dict[str, str]:
@@ -83,6 +81,27 @@ class Recorded:
         from lw2g.reports.page.evidence import apart
 
         return apart(dict(decision))
+
+
+def has_sets(record: Mapping[str, Any]) -> bool:
+    """Return whether the method of a record has sets that a policy decides on."""
+    from lw2g.registry.catalogue import load_catalogue
+
+    return load_catalogue().grows(record["config"]["baseline"]["name"])
+
+
+def next_method(record: Mapping[str, Any]) -> str:
+    """Return the options of the method to try next, after a first run on embedded data; else nothing."""
+    from lw2g.config.model import DEFAULT_BACKBONE, DEFAULT_BENCHMARK, RECOMMENDED
+
+    config = record["config"]
+    is_embedded = (config["benchmark"]["name"], config["backbone"]["name"]) == (
+        DEFAULT_BENCHMARK,
+        DEFAULT_BACKBONE,
+    )
+    if is_embedded and config["baseline"]["name"] not in RECOMMENDED.split():
+        return RECOMMENDED
+    return ""
 
 
 def results_of(run: str | Path) -> Recorded:

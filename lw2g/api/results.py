@@ -332,10 +332,23 @@ class SweepResult(_Tabular):
     Attributes:
         path: The sweep's directory; :func:`lw2g.report` takes it.
         cells: The status of each cell.
+        stale: By a cell's name the options in which its finished run differs from what its settings give
+            now; empty where that was not asked.
     """
 
-    def __init__(self, path: Path, cells: Sequence[Status]) -> None:
-        self.path, self.cells = path, tuple(cells)
+    def __init__(
+        self, path: Path, cells: Sequence[Status], stale: Mapping[str, Sequence[str]] | None = None
+    ) -> None:
+        self.path = path
+        self.cells = tuple(cells)
+        self.stale = dict(stale or {})
+
+    def log_of(self, status: Status) -> Path:
+        """Return the file with what a cell's process has printed."""
+        from lw2g.sweeps.store import SweepDirectory
+
+        store = SweepDirectory(self.path)
+        return store.named(store.job(status.cell).log)
 
     @property
     def finished(self) -> bool:

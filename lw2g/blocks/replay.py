@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Literal, cast
+from functools import partial
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +22,18 @@ from lw2g.blocks.statistics import ClassStatistics, statistics_phase
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.phase import ComputePhase, Schedule
 
-__all__ = ["head_replay", "replay_phase", "replay_statistics"]
+__all__ = [
+    "Gradients",
+    "head_replay",
+    "linear_gradients",
+    "logit_gradient",
+    "replay_phase",
+    "replay_statistics",
+]
+
+Gradients = Callable[[Tensor, Tensor, int], list[Tensor]]
+"""Gradients of the mean cross-entropy over the first classes, by parameter of a head: a function of features
+``[B, dim]``, labels ``[B]`` and the number of those classes."""
 
 _MOMENTUM = 0.9
 
@@ -69,6 +81,7 @@ def replay_phase(
     schedule: Schedule | None = None,
     loss: Callable[[Tensor, Tensor], Tensor] = functional.cross_entropy,
     change: Callable[[Tensor, Tensor, torch.Generator], Tensor] | None = None,
+    gradients: Gradients | None = None,
 ) -> ComputePhase:
     """Return the phase that retrains a classifier on samples of all seen classes.
 
@@ -91,14 +104,16 @@ def replay_phase(
         schedule: Returns the learning rate of each epoch; by default half a cosine.
         loss: Takes logits of the seen classes ``[B, seen]`` and labels.
         change: Maps an epoch's samples, their labels and the phase's generator to the samples to train on.
+        gradients: Of the cross-entropy, written out; by default autograd's, or those of a linear head.
     """
     forward = logits or head
-    plain = isinstance(head, nn.Linear) and logits is None and loss is functional.cross_entropy
+    if isinstance(head, nn.Linear) and logits is None and loss is functional.cross_entropy:
+        gradients = partial(linear_gradients, head)
 
     def slopes(features: Tensor, labels: Tensor, parameters: list[Tensor]) -> list[Tensor]:
         seen = context.task.seen
-        if plain:
-            return _linear_gradients(cast(nn.Linear, head), features, labels, seen)
+        if gradients is not None:
+            return gradients(features, labels, seen)
         return list(torch.autograd.grad(loss(forward(features)[:, :seen], labels), parameters))
 
     def run(progress: Callable[[int, int], None]) -> None:
@@ -125,16 +140,23 @@ def replay_phase(
 
 
 @torch.no_grad()
-def _linear_gradients(head: nn.Linear, features: Tensor, labels: Tensor, seen: int) -> list[Tensor]:
-    """Return the gradients of the cross-entropy over the seen classes, by weight and bias.
+def logit_gradient(logits: Tensor, labels: Tensor, seen: int) -> Tensor:
+    """Return the gradient of the mean cross-entropy over the first ``seen`` classes, ``[B, C]``.
 
-    They are written out in the operations that autograd takes, and equal its to the bit, in a third of the
-    time: a step has 24 rows, and keeping a graph is most of it.
+    Like all gradients that are written out for replay it is put together from the operations that autograd
+    takes, and equals its to the bit: a step has 24 rows, and keeping a graph is most of it.
     """
-    logs = functional.log_softmax(head(features)[:, :seen], dim=1)
+    logs = functional.log_softmax(logits[:, :seen], dim=1)
     wanted = torch.zeros_like(logs).scatter_(1, labels[:, None], -1 / len(labels))
-    errors = features.new_zeros(len(labels), head.out_features)
+    errors = torch.zeros_like(logits)
     errors[:, :seen] = torch._log_softmax_backward_data(wanted, logs, 1, logs.dtype)
+    return errors
+
+
+@torch.no_grad()
+def linear_gradients(head: nn.Linear, features: Tensor, labels: Tensor, seen: int) -> list[Tensor]:
+    """Return the gradients of the cross-entropy over the seen classes, by weight and bias."""
+    errors = logit_gradient(head(features), labels, seen)
     gradients = [errors.T @ features]
     return gradients if head.bias is None else [*gradients, errors.sum(dim=0)]
 

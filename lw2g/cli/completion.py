@@ -52,7 +52,7 @@ def complete_setting(context: click.Context, parameter: click.Parameter, begun: 
         offered = offered_settings(
             begun,
             file=values.get("file"),
-            constraints=values.get("constraint"),
+            constraints=values.get("constraints"),
             trackers=values.get("tracker"),
             **{kind: values.get(kind) for kind in kinds},
         )

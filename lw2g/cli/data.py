@@ -140,7 +140,7 @@ def check(name: str, root: Path | None, split: str | None, as_json: bool) -> Non
 @click.argument("name", shell_complete=complete_component("benchmark"))
 @click.argument("kind", type=click.Choice(["similar", "dissimilar"]))
 @options_of(find_order, "backbone", "weights")
-@option_of(find_order, "seed", type=click.IntRange(min=0), metavar=None)
+@option_of(find_order, "seed", type=click.IntRange(min=0))
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="A file instead of the output.")
 @settings_option("An option of the benchmark or backbone, such as benchmark.root=FOLDER; repeatable.")
 def order(name: str, kind: Any, out: Path | None, settings: dict[str, Any], **options: Any) -> None:

@@ -238,10 +238,12 @@ def _costs(record: Record) -> Iterator[tuple[str, str]]:
     for name, value in record["seconds"].items():
         if name != "per_test_image":
             yield f"{name} (s)", number(value)
-    if routing := record.get("routing"):
+    routing = record.get("routing")
+    if routing:
         yield "passes per test image", str(routing["passes_per_image"])
         yield "ms per test image", number(1e3 * record["seconds"].get("per_test_image", 0.0))
-    if expert := record.get("expert"):
+    expert = record.get("expert")
+    if expert:
         yield "expert's forwards per test image", number(expert["forwards_per_image"])
         yield "expert's numbers", number(expert["numbers"])
         yield "head's temperature", _digits(expert["temperature"])
@@ -255,8 +257,10 @@ def _costs(record: Record) -> Iterator[tuple[str, str]]:
 def _headline(record: Record, grows: bool) -> str:
     config = record["config"]
     retrieval = (config.get("retrieval") or {}).get("name", "none")
+    protocol = record["protocol"]
     changed = [entry["option"] for entry in record["protocol_changes"]]
-    protocol = record["protocol"] + (f" (changed: {', '.join(changed)})" if changed else "")
+    if changed:
+        protocol += f" (changed: {', '.join(changed)})"
     return (
         f"{method_name(config, grows=grows)} on {config['benchmark']['name']}, "
         f"backbone {config['backbone']['name']}, retrieval {retrieval}, seed {record['seed']}, "
@@ -390,7 +394,10 @@ def _candidate(candidate: Record) -> Iterator[tuple[str, ...]]:
             *last,
             excluded or result["why"] or "",
         )
-        name, last, excluded = "", ("",), ""
+        # further rows of the candidate repeat neither its name nor its rank
+        name = ""
+        last = ("",)
+        excluded = ""
 
 
 def _parts(results: Recorded) -> Iterator[tuple[str, ...]]:
@@ -423,11 +430,19 @@ def _matrix(matrix: Sequence[Sequence[float | None]], title: str) -> Any:
     step = -(-tasks // _COLUMNS)
     shown = [task for task in range(tasks) if (tasks - 1 - task) % step == 0]
     columns = ("task", *(f"after {after + 1}" for after in shown))
-    rows = [(task, [matrix[task][after] for after in shown]) for task in shown if task < len(matrix)]
-    cells = [
-        (str(task + 1), *("" if value is None else number(value) for value in row)) for task, row in rows
-    ]
-    return table(title if step == 1 else f"{title}, one task in {step} (--json: all)", columns, cells)
+    rows = []
+    for task in shown:
+        if task < len(matrix):
+            values = [matrix[task][after] for after in shown]
+            rows.append((str(task + 1), *map(_known, values)))
+    if step > 1:
+        title += f", one task in {step} (--json: all)"
+    return table(title, columns, rows)
+
+
+def _known(value: float | None) -> str:
+    """Return a number, or nothing where there is none: a task that was not learned yet."""
+    return "" if value is None else number(value)
 
 
 def _print_deviations(deviations: Sequence[Record]) -> None:
@@ -444,4 +459,6 @@ def _print_deviations(deviations: Sequence[Record]) -> None:
 
 
 def _value(value: Any) -> str:
-    return "-" if value is None else json.dumps(value) if isinstance(value, list | dict) else str(value)
+    if value is None:
+        return "-"
+    return json.dumps(value) if isinstance(value, list | dict) else str(value)

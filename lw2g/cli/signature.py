@@ -62,7 +62,9 @@ def option_of(function: Callable[..., Any], name: str, *flags: str, **settings: 
     """
     parameter = inspect.signature(function).parameters[name]
     kind = str(parameter.annotation).removesuffix(" | None")
-    known = {"help": _meaning_of(function, name), **_BY_ANNOTATION.get(kind, {})}
+    known: dict[str, Any] = {"help": _meaning_of(function, name)}
+    if "type" not in settings:
+        known |= _BY_ANNOTATION.get(kind, {})
     if parameter.default is not inspect.Parameter.empty:
         known["default"] = parameter.default
         # None and False are told in words, or go without saying
@@ -74,7 +76,8 @@ def option_of(function: Callable[..., Any], name: str, *flags: str, **settings: 
 def _meaning_of(function: Callable[..., Any], name: str) -> str:
     """Return what a docstring says of a parameter, as the help of an option.
 
-    "Whether to keep x" becomes "Keep x", and "x; None for y" becomes "x. [default: y]".
+    "Whether to keep x" becomes "Keep x", "x; a list for several" becomes "x; repeatable", and "x; None for y"
+    becomes "x. [default: y]".
     """
     arguments = (inspect.getdoc(function) or "").partition("\nArgs:\n")[2]
     # the lines that continue an entry are indented more deeply than its first
@@ -83,6 +86,7 @@ def _meaning_of(function: Callable[..., Any], name: str) -> str:
         raise LookupError(f"the docstring of {function.__name__} does not say what {name!r} is")
     text = " ".join(entry[1].split())
     text = re.sub(r"^Whether to (\w)", lambda found: found[1].upper(), text)
+    text = text.replace("; a list for several", "; repeatable")
     text = re.sub(r"; None for (.+?)\.?$", r". [default: \1]", text)
     return _as_typed(text, function)
 

@@ -82,6 +82,7 @@ def new_directory(config: ExperimentConfig, out: Path | None) -> Iterator[Path]:
     try:
         place.mkdir(parents=True, exist_ok=True)
         if out is None:
+            # after the mkdir above: the numbered folder must be the last one made, and the first removed
             place = _numbered(f"{config.benchmark.name}-{config.baseline.name}-{config.policy.name}")
             new.insert(0, place)
         yield place
@@ -131,6 +132,7 @@ def missing_run(directory: Path) -> DataError:
     names = set[str]()
     if directory.is_dir():
         names = {path.name for path in directory.iterdir()}
+    # from the most certain to the least: several may hold at once
     if names & {MANIFEST, WEIGHTS}:
         return DataError(f"{where} holds an exported model and no run", "give the run that it was taken from")
     if SEEDS in names:

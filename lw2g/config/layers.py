@@ -83,7 +83,7 @@ def _tables_of_names(value: Any) -> Any:
 def choose_preset(baseline: BaselineComponent, family: str) -> Preset:
     """Return the authors' values for a family of benchmarks, else ours, else none."""
     for kind, presets in (("official", baseline.presets), ("tuned", baseline.tuned)):
-        if family in presets:
+        if family in presets:  # the authors' come first
             return Preset(label=f"{kind} {family}", values=dict(presets[family]))
     return Preset()
 
@@ -146,6 +146,7 @@ def preset_tables(
     """Return the values of a preset, or of its protocol, as nested tables."""
     misfits: list[str] = []
     sections = _OFFICIAL_SECTIONS if preset.official else _TUNED_SECTIONS
+    # the preset is checked even where a protocol gives the values: a plugin's author must hear of a typo
     nest(preset.values, misfits, sections=sections)
     for text in misfits:
         problems.append(f"{text} (in the preset {preset.label!r} of baseline {baseline!r})")

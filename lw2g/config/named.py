@@ -23,7 +23,7 @@ def named_by(config: Any, kind: Kind, catalogue: Catalogue) -> dict[str, attrs.A
     for option in options:
         name = getattr(config, option.name)
         if option.metadata["wrapped"] or name in option.metadata["own"]:
-            continue
+            continue  # names no component, or one that counts only if another wraps it
         named.setdefault(name, option)
         entry = catalogue.entries.get((kind, name))
         if entry and isinstance(entry.component, CarryComponent):

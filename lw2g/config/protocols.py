@@ -89,6 +89,7 @@ def differences(values: Mapping[str, Any], config: Mapping[str, Any]) -> list[tu
         for name in tables:
             table = table.get(name) or {}
         plain = _plain(expected)
+        # a key that is absent belongs to a component that is not in use
         if key in table and table[key] != plain:
             changes.append((path, table[key], plain))
     return changes

@@ -131,11 +131,12 @@ class _Resolver:
 
     def resolve(self) -> Resolved:
         """Choose the components, fill in their options, and raise if there were problems."""
+        # these two first: together they name the preset, which all other defaults come from
         benchmark = self._choose("benchmark", DEFAULT_BENCHMARK)
         baseline = self._choose("baseline", DEFAULT_BASELINE)
         self._find_preset(baseline, benchmark)
         config = self._fill(baseline, benchmark)
-        if config is not None:
+        if config is not None:  # what is wrong by itself needs no second complaint
             self.problems.extend(input_problems(self.catalogue, config))
         if self.problems or config is None:
             raise ConfigError(_listing(self.problems))

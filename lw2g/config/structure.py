@@ -43,7 +43,7 @@ def structure(
     problems: list[tuple[str, str]] = []
     # defaults are converted like given values, so that a written file reads back equal
     for key, plain in (unstructure(cls()) | dict(table)).items():
-        if key not in fields:
+        if key not in fields:  # a misspelt option would else silently keep its default
             problems.append((key, f"no such option{nearest(key, [*fields, *also_known])}"))
             continue
         field = fields[key]
@@ -65,7 +65,7 @@ def structure(
             values[key] = value
     if problems:
         return None, problems
-    try:
+    try:  # a class may compare its options with each other
         return cls(**values), []
     except (ValueError, TypeError) as error:
         return None, [("", _message(error, ""))]
@@ -287,7 +287,7 @@ def _bool(value: Any, kind: Any) -> bool:
 
 
 def _int(value: Any, kind: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, int):  # to Python, True is an int
         raise _expected(kind, value)
     if not -(2**63) <= value < 2**63:
         raise ValueError(f"expected a number of 64 bits but got {shown(value)}")
@@ -299,7 +299,7 @@ def _float(value: Any, kind: Any) -> float:
         raise _expected(kind, value)
     try:
         number = float(value)
-    except OverflowError:
+    except OverflowError:  # an int of more than 308 digits
         number = math.inf
     if not math.isfinite(number):
         raise ValueError(f"expected a finite number but got {shown(value)}")
@@ -329,7 +329,7 @@ def _writable(text: str) -> str:
 def _literal(value: Any, kind: Any) -> Any:
     choices = typing.get_args(kind)
     for choice in choices:
-        if type(choice) is type(value) and choice == value:
+        if type(choice) is type(value) and choice == value:  # True equals 1, but is no answer to it
             return choice
     hint = ""
     if isinstance(value, str):
@@ -341,7 +341,7 @@ def _tuple(value: Any, kind: Any) -> tuple[Any, ...]:
     args = typing.get_args(kind)
     if not isinstance(value, list | tuple):
         raise _expected(kind, value)
-    if len(args) == 2 and args[1] is Ellipsis:
+    if len(args) == 2 and args[1] is Ellipsis:  # of any length
         args = (args[0],) * len(value)
     if len(args) != len(value):
         raise _expected(kind, value)
@@ -364,5 +364,5 @@ def _union(value: Any, kind: Any) -> Any:
         try:
             return _converter().structure(value, member)
         except (ValueError, TypeError, cattrs.BaseValidationError):
-            continue
+            continue  # the error below names all members
     raise _expected(kind, value)

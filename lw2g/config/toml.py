@@ -48,7 +48,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     """
     try:
         text = path.read_text(encoding="utf-8")
-        if _LONG_KEY.search(text):
+        if _LONG_KEY.search(text):  # before tomllib sees it
             raise ConfigError(f"{str(path)!r} has a key of more than {_LONGEST_KEY} parts", "shorten it")
         content = tomllib.loads(text)
     except OSError as error:
@@ -151,7 +151,7 @@ def to_mapping(config: ExperimentConfig) -> dict[str, Any]:
         tables[section] = {} if record.several else None
     for kind, component in config.chosen():
         record = COMPONENTS[kind]
-        if record.several:
+        if record.several:  # a table for each, by its name
             tables[record.section][component.name] = unstructure(component.config)
         else:
             tables[record.section] = _section(component)
@@ -194,7 +194,7 @@ def dump_resolved(resolved: Resolved) -> str:
 
 
 def _section(chosen: Chosen | BackboneChoice) -> dict[str, Any]:
-    section: dict[str, Any] = {"name": chosen.name}
+    section: dict[str, Any] = {"name": chosen.name}  # first, as people write it
     if isinstance(chosen, BackboneChoice):
         section["weights"] = None if chosen.weights is None else str(chosen.weights)
         section["image_size"] = chosen.image_size

@@ -137,6 +137,7 @@ class CheckpointStore(CheckpointFiles):
             write_atomically(self._directory / file, content)
             if done is not None:
                 self._base_sum = checksum  # read after the next wait only
+            # after the new file: a process that is killed in between leaves one too many, never one too few
             for other in surplus:
                 (self._directory / other).unlink(missing_ok=True)
 

@@ -319,7 +319,10 @@ def read_record(directory: Path) -> dict[str, Any]:
         raise DataError(f"no record at {str(path)!r}", "the run has not finished a task")
     try:
         record = read_sealed(path, Record)
-        if len({record["files"].get(CONFIG), sha256_of(directory / CONFIG)} - {None}) > 1:
+        # where one of the two is missing, there is nothing to compare
+        told = record["files"].get(CONFIG)
+        found = sha256_of(directory / CONFIG)
+        if told is not None and found is not None and told != found:
             raise DataError(f"{str(path)!r} is not of the run that {CONFIG} beside it describes")
     except DataError as error:
         raise DataError(error.what, f"put it back, or write it anew: lw2g resume {directory}") from error

@@ -76,5 +76,6 @@ class Predictions:
 
     def _by_task(self, right: npt.NDArray[np.bool_]) -> list[float | None]:
         samples = np.bincount(self.task)
+        # a task without test images has no accuracy, and must not divide by zero
         shares = 100.0 * (np.bincount(self.task, right) / np.maximum(samples, 1))
         return [share if count else None for share, count in zip(shares.tolist(), samples, strict=True)]

@@ -246,7 +246,7 @@ class EventLog:
             self._renew(event)
             return
         self._file.write(json.dumps({"event": type(event).__name__, **attrs.asdict(event)}) + "\n")
-        self._file.flush()
+        self._file.flush()  # others follow the log while the run goes on
 
     def _renew(self, event: Stepped) -> None:
         now = time.monotonic()

@@ -64,7 +64,7 @@ def write_once(path: Path, content: bytes) -> None:
 
     def put(temporary: Path) -> None:
         try:
-            os.link(temporary, path)
+            os.link(temporary, path)  # refused where the name is taken, which a rename would replace
         except FileExistsError:
             pass
         except OSError:  # a file system without hard links: the last one writes it
@@ -83,6 +83,7 @@ def _write(path: Path, content: bytes, put: Callable[[Path], object]) -> None:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
+            # before the rename: after a power cut the name could lead to an empty file
             os.fsync(file.fileno())
         put(temporary)
     except BaseException as error:

@@ -223,11 +223,11 @@ def _table(groups: int, whole: _Pairs, halves: Sequence[tuple[_Pairs, _Pairs]], 
         return column.index(gradient), space
 
     # all get their places first: they decide how large the tables of weights are
-    whole_places = [place(pair) for pair in whole]
+    whole_places = list(map(place, whole))
     half_places = []
     for first, second in halves:
-        half_places.append(([place(pair) for pair in first], [place(pair) for pair in second]))
-    width = max(len(column) for column in gradients.values())
+        half_places.append((list(map(place, first)), list(map(place, second))))
+    width = max(map(len, gradients.values()))
     shape = (width, len(numbers))
 
     def weights(places: Sequence[tuple[int, int]]) -> Tensor:

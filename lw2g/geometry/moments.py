@@ -146,11 +146,19 @@ def subsets(moments: Sequence[SecondMoment], members: Tensor) -> list[SecondMome
     """
     first = moments[0]
     members = members.to(first.matrix.device)
-    matrices = torch.tensordot(members, torch.stack([moment.matrix for moment in moments]), dims=1)
-    sums = torch.tensordot(members, torch.stack([moment.row_sum for moment in moments]), dims=1)
-    counts = (members.cpu() @ torch.tensor([moment.count for moment in moments]).double()).tolist()
+    matrices = []
+    row_sums = []
+    counts = []
+    for moment in moments:
+        matrices.append(moment.matrix)
+        row_sums.append(moment.row_sum)
+        counts.append(moment.count)
+    summed_matrices = torch.tensordot(members, torch.stack(matrices), dims=1)
+    summed_rows = torch.tensordot(members, torch.stack(row_sums), dims=1)
+    # exact in float64: no sample has 2^53 rows
+    summed_counts = (members.cpu() @ torch.tensor(counts).double()).tolist()
     unions = []
-    for matrix, row_sum, count in zip(matrices, sums, counts, strict=True):
+    for matrix, row_sum, count in zip(summed_matrices, summed_rows, summed_counts, strict=True):
         union = SecondMoment(first.dim, first.heads, first.matrix.device)
         union.matrix = matrix
         union.row_sum = row_sum

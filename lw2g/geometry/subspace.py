@@ -84,7 +84,7 @@ class Subspace:
         Raises:
             ValueError: The columns are not orthonormal up to the square root of the rounding unit.
         """
-        ranks = tuple(int(rank) for rank in state["ranks"].tolist())
+        ranks = tuple(map(int, state["ranks"].tolist()))
         space = cls(basis=state["basis"], ranks=ranks)
         filled = torch.arange(space.basis.shape[2]) < torch.tensor(ranks)[:, None]  # [heads, k_max]
         expected = torch.diag_embed(filled.to(space.basis))
@@ -231,8 +231,9 @@ def union(*spaces: Subspace) -> Subspace:
     Raises:
         ValueError: No space is given, or their widths differ.
     """
-    if not spaces or len({space.dim for space in spaces}) > 1:
-        raise ValueError(f"expected spaces of one width but got {[space.dim for space in spaces]}")
+    widths = [space.dim for space in spaces]
+    if len(set(widths)) != 1:
+        raise ValueError(f"expected spaces of one width but got {widths}")
     have_same_heads = len({space.heads for space in spaces}) == 1
     device = spaces[0].basis.device
     columns = []
@@ -366,7 +367,9 @@ def _appended(
     fresh = _orthonormal_off(basis, vectors, appended)
     old_columns = _columns_of_heads(basis, space.ranks)
     new_columns = _columns_of_heads(fresh, appended)
-    columns = [torch.cat([old, new], dim=1) for old, new in zip(old_columns, new_columns, strict=True)]
+    columns = []
+    for old, new in zip(old_columns, new_columns, strict=True):
+        columns.append(torch.cat([old, new], dim=1))
     return _pack(columns)
 
 

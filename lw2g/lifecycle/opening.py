@@ -7,12 +7,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from lw2g.base.boundary import guarded
-from lw2g.base.progress import Interrupted, StopRequest, stop_on_interrupt
+from lw2g.base.progress import StopRequest, stop_on_interrupt
 from lw2g.base.shield import Shield
 from lw2g.config.directory import require_run
 from lw2g.config.model import Chosen
 from lw2g.config.resolve import Resolved
-from lw2g.errors import ConfigError
+from lw2g.errors import ConfigError, Interrupted
 from lw2g.files.lock import Writer, one_writer
 from lw2g.files.record import RunDirectory
 from lw2g.files.stored_run import StoredRun, open_after, open_newest

@@ -14,11 +14,11 @@ import torch
 
 from lw2g.base import ranks
 from lw2g.base.boundary import Frozen
-from lw2g.base.progress import Interrupted, Reporter, StopRequest
+from lw2g.base.progress import Reporter, StopRequest
 from lw2g.config.model import is_evaluated
 from lw2g.config.resolve import Resolved
 from lw2g.config.toml import dump_resolved, to_mapping
-from lw2g.errors import DataError
+from lw2g.errors import DataError, Interrupted
 from lw2g.files.checkpoint import Checkpoint, CheckpointStore
 from lw2g.files.record import RunDirectory, samples_name
 from lw2g.files.sealed import sha256_of

@@ -69,11 +69,12 @@ def read_class_folders(folder: Path) -> dict[str, ClassImages]:
         paths = image_paths(folder / name)
         for path in paths:
             digest = examine_image(path).digest.hex()
+            # an image of two classes would teach that they are one
             if owner.setdefault(digest, name) != name:
                 raise DataError(
                     f"{str(path)!r} is an image of class {owner[digest]!r}, too", "keep it in one of the two"
                 )
-            files.setdefault(digest, path)
+            files.setdefault(digest, path)  # a copy is no second image
         copies = len(paths) - len(files)
         found[name] = ClassImages(paths=tuple(files.values()), digests=tuple(files), copies=copies)
     return found

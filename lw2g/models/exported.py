@@ -95,6 +95,7 @@ def write_export(saved: Saved, out: Path, *, look: Callable[[Path], None] = lamb
         look(made)
         made.rename(out)
     except BaseException as error:
+        # whatever ends the writing, a Ctrl-C too: nothing half written stays
         shutil.rmtree(made, ignore_errors=True)
         if isinstance(error, OSError) and error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
             require_free(out)  # somebody has taken the name meanwhile: say so

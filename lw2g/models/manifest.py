@@ -225,16 +225,11 @@ class Manifest:
         return ClassMap.of(self.infos, None if self.learning is None else tuple(self.learning.numbers))
 
     @property
-    def class_names(self) -> list[str]:
-        """The name of each target."""
-        return list(self.class_map.target_names)
-
-    @property
     def history(self) -> Learning:
         """What it has learned since it was made; of a model that keeps no such history an empty one."""
         if self.learning is not None:
             return self.learning
-        names = self.class_names
+        names = list(self.class_map.target_names)
         return Learning(
             tasks=len(self.tasks),
             num_tasks=self.num_tasks,
@@ -266,6 +261,7 @@ class Manifest:
         chosen = {"device": device, "evaluation_batch": batch_size}
         run = self.run | {name: value for name, value in chosen.items() if value is not None}
         backbone = self.chosen("backbone", self.backbone, catalogue)
+        # None of both: the backbone comes by its weights itself, or the export has them inside
         if weights is None and self.backbone.weights is not None:
             weights = Path(self.backbone.weights)
         baseline = self.chosen("baseline", self.baseline, catalogue)

@@ -297,6 +297,7 @@ class TrainedModel(nn.Module):
             yield torch.stack(rows)
 
     def _answer(self, predictor: Predictor, images: Tensor, *, tasks: bool) -> Answers:
+        # filled up by copies of the first image: one size of a forward has one way to add up, and so its bits
         filled = images[:1].expand(self.batch_size - len(images), *images.shape[1:])
         batch = self._batch(torch.cat([images, filled]))
         names = [str(row) for row in range(len(images))]

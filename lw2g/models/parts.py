@@ -185,6 +185,7 @@ def open_backbone(
     """
     run = config.run
     backbone = build()
+    # before the precision is settled: what bf16 costs in accuracy is measured where the run computes
     backbone.to(engine.device)
     if run.precision == "auto":
         choice = settle(backbone, run.device, settled)
@@ -238,6 +239,7 @@ def build_methods(
         wraps = catalogue.get("carry", chosen.name).wraps
         carries[chosen.name] = Maker(build=partial(build, catalogue, "carry", chosen), wraps=wraps)
     context = attrs.evolve(context, heads=heads, carries=carries)
+    # a seed each: what one of them draws must not move the draws of the other
     torch.manual_seed(derive_seed(seed, "build"))
     baseline = build(catalogue, "baseline", config.baseline, context)
     add_expert(baseline, config, context)

@@ -86,6 +86,7 @@ def open_model(
     """
     _require_counted(task)
     saved = read_export(directory) if is_export(directory) else _saved_of(_run_after(directory, task))
+    # a run has a state for each task, an export one alone
     last = len(saved.manifest.tasks)
     if task not in (None, last):
         raise DataError(
@@ -156,7 +157,7 @@ def require_usable(
     try:
         saved = read_export(directory, whole=whole)
         model = live_model(saved, catalogue, device=device, batch_size=1, weights=weights)
-        model.predict(model.backbone.blank())
+        model.predict(model.backbone.blank())  # numbers that are not finite show here, not in the files
     except Lw2gError as error:
         raise DataError(f"the model was written and cannot be used: {error.what}", error.remedy) from error
 
@@ -215,6 +216,7 @@ def _export(
         )
     tensors = lasting_tensors(parts)
     chosen = parts.config.backbone
+    # as it computes here: whoever opens the export compares other files with it
     state = parts.backbone.model.state_dict()
     file: str | None = None
     if with_backbone:
@@ -386,6 +388,7 @@ def _inside(
 ) -> Backbone:
     """Return the backbone whose weights an export brings along."""
     plain = _untrained(config.backbone, catalogue)
+    # the weights went along as they computed
     if config.run.precision == "bf16-mixed":
         plain.to_bf16()
     plain.model.load_state_dict(state)
@@ -407,6 +410,7 @@ def _require_same(manifest: Manifest, backbone: Backbone, weights: Path | None) 
     """Refuse another backbone than the model was trained on; the same numbers in another file will do."""
     if backbone.fingerprint.sha256 == manifest.fingerprint.sha256:
         return
+    # a fingerprint is of the file: the same weights may come in another one
     if state_sha256(backbone.model.state_dict()) != manifest.state:
         whose = "" if weights is None else f" of {str(weights)!r}"
         raise DataError(

@@ -154,8 +154,13 @@ class Catalogue:
         entries = tuple(entry for entry in self.components() if entry.component.name == name)
         if entries:
             return entries
-        problems = [problem for (_, other), problem in self.refused.items() if other == name]
-        problems += [problem for problem in self.problems if problem.is_of(name)]
+        problems = []
+        for (_, refused_name), problem in self.refused.items():
+            if refused_name == name:
+                problems.append(problem)
+        for problem in self.problems:
+            if problem.is_of(name):
+                problems.append(problem)
         if problems:
             raise PluginError("\n".join(dict.fromkeys(map(str, problems))))
         raise self._unknown("component", name)
@@ -174,9 +179,9 @@ class Catalogue:
         if name.startswith(LOCAL):
             remedy = f"it was an object of a Python program: lw2g.resume(RUN, local={{{kind!r}: ...}})"
             return UnknownComponentError(f"{kind} {name!r} is not installed", remedy)
-        broken = sorted({problem.plugin for problem in self.problems if problem.plugin not in self.disabled})
+        broken = {problem.plugin for problem in self.problems} - set(self.disabled)
         if broken:
-            remedy += f" (plugins with problems: {', '.join(broken)})"
+            remedy += f" (plugins with problems: {', '.join(sorted(broken))})"
         if self.disabled:
             remedy += f" ({DISABLE_VARIABLE} leaves out: {', '.join(self.disabled)})"
         heir = self.heir_of(name)
@@ -239,12 +244,16 @@ def load_catalogue(
     for entry in _with_own_names(usable, problems):
         by_key.setdefault(entry.key, []).append(entry)
     for key, rivals in by_key.items():
-        if len(rivals) > 1:
+        if len(rivals) > 1:  # no order of installation decides which one is meant
             clashes = _clashes(key, rivals)
             refused[key] = clashes[0]
             problems.extend(clashes)
+    entries = {}
+    for key, rivals in by_key.items():
+        if key not in refused:
+            entries[key] = rivals[0]
     return Catalogue(
-        entries={key: rivals[0] for key, rivals in by_key.items() if key not in refused},
+        entries=entries,
         refused=refused,
         problems=tuple(problems),
         disabled=loaded.disabled,
@@ -351,7 +360,7 @@ def _fault(component: Component) -> str | None:
     if not (isinstance(config, type) and attrs.has(config)):
         return f"{label} with the config {config!r}, which is no attrs class"
     label += f" whose config {config.__name__}"
-    try:
+    try:  # what lw2g describes and completes are defaults
         default: Any = config()
     except (TypeError, ValueError) as error:
         return f"{label} cannot be made from defaults alone: {error}"
@@ -361,8 +370,9 @@ def _fault(component: Component) -> str | None:
         typing.get_type_hints(config)
     except (NameError, TypeError, AttributeError) as error:
         return f"{label} has a type that cannot be resolved: {error}"
+    # in a configuration the name of a component stands beside its options
     reserved = _RESERVED.get(component.kind, frozenset({"name"}))
-    clashing = sorted(reserved & {field.name for field in attrs.fields(config)})
+    clashing = sorted(reserved & attrs.fields_dict(config).keys())
     if clashing:
         return f"{label} uses reserved option names: {', '.join(clashing)}"
     return None

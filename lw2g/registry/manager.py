@@ -84,8 +84,10 @@ class Problem:
 
     def is_of(self, name: str) -> bool:
         """Whether the plugin or its distribution has this name, with hyphens or underscores."""
-        names = (self.plugin, self.distribution or "")
-        return name.replace("-", "_") in {other.replace("-", "_") for other in names}
+        with_underscores = name.replace("-", "_")
+        if self.plugin.replace("-", "_") == with_underscores:
+            return True
+        return (self.distribution or "").replace("-", "_") == with_underscores
 
     def __str__(self) -> str:
         return with_remedy(self.text, self.remedy)
@@ -130,7 +132,7 @@ def load_plugins(
     for plugin in plugins:
         _register(loaded, plugin, Origin(plugin=getattr(plugin, "__name__", type(plugin).__name__)))
     if from_entry_points:
-        loaded.problems.extend(_unknown_disabled(disabled, [entry_point.name for entry_point in installed]))
+        loaded.problems.extend(_unknown_disabled(disabled, installed))
     return loaded
 
 
@@ -184,6 +186,7 @@ def _without_clashes(entries: Sequence[EntryPoint], problems: list[Problem]) -> 
     by_name: dict[str, list[EntryPoint]] = {}
     for entry_point in entries:
         by_name.setdefault(entry_point.name, []).append(entry_point)
+    # pluggy would take the first and drop the others without a word
     for same in by_name.values():
         first, *others = same
         refused_ones = same
@@ -235,8 +238,12 @@ def _read(plugin: object) -> None:
 def _hook_problems(manager: pluggy.PluginManager, plugin: object, origin: Origin) -> Iterable[Problem]:
     """Yield hooks that pluggy would silently ignore: misspelt ones, and those without the marker."""
     callers = manager.get_hookcallers(plugin) or []
-    specified = {caller.name for caller in callers if caller.has_spec()}
-    named = {caller.name for caller in callers}
+    specified = set[str]()
+    named = set[str]()
+    for caller in callers:
+        named.add(caller.name)
+        if caller.has_spec():
+            specified.add(caller.name)
     for name in dir(plugin):
         if name.startswith("lw2g_") and _is_function(plugin, name):
             named.add(name)
@@ -257,12 +264,14 @@ def _is_function(plugin: object, name: str) -> bool:
     return callable(value) and not isinstance(value, type)
 
 
-def _unknown_disabled(disabled: Collection[str], installed: Sequence[str]) -> Iterable[Problem]:
-    for name in sorted(set(disabled) - set(installed)):
+def _unknown_disabled(disabled: Collection[str], installed: Sequence[EntryPoint]) -> Iterable[Problem]:
+    """Yield the disabled names that are none of an installed plugin."""
+    names = [entry_point.name for entry_point in installed]
+    for name in sorted(set(disabled) - set(names)):
         yield Problem(
             plugin=name,
             distribution=None,
             version=None,
-            what=f"is named in {DISABLE_VARIABLE} but not installed{nearest(name, installed)}",
+            what=f"is named in {DISABLE_VARIABLE} but not installed{nearest(name, names)}",
             remedy="correct the name or leave it out",
         )

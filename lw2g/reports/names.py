@@ -152,7 +152,10 @@ def _protocol_of(run: ReportedRun, catalogue: Catalogue, name: str) -> Protocol:
     if (run.config.get("retrieval") or {}).get("name") == baseline.retrieval:
         return protocol
     # the values for the method's own retrieval say nothing about another one
-    others = {key: value for key, value in protocol.values.items() if not key.startswith("retrieval.")}
+    others = {}
+    for key, value in protocol.values.items():
+        if not key.startswith("retrieval."):
+            others[key] = value
     return attrs.evolve(protocol, values=others)
 
 
@@ -266,12 +269,13 @@ def _composed(run: ReportedRun, catalogue: Catalogue, shown: Mapping[str, Any]) 
     retrieval = (config.get("retrieval") or {}).get("name")
     if retrieval is not None:
         text = with_options(retrieval, "retrieval")
+        # the method's own strategy, with its options unchanged, goes without saying
         if text != getattr(installed.get("baseline"), "retrieval", None):
             yield f"retrieval {text}"
     texts = [with_options(name, f"constraints.{name}") for name in sorted(config["constraints"])]
     if texts != sorted(getattr(installed.get("policy"), "default_constraints", ())):
         yield "+".join(texts) or "no constraints"
-    for section in list(options):
+    for section in list(options):  # of what has no name in the parts above, such as growth
         yield with_options(section, section)
 
 

@@ -18,7 +18,7 @@ from lw2g.reports.runs import ReportedRun
 
 __all__ = ["Printed", "differences_of", "printed_for"]
 
-_OF_THE_SOURCE = {*AVERAGED, "benchmark.split", "backbone.name"}
+_SOURCE_OPTIONS = {*AVERAGED, "benchmark.split", "backbone.name"}
 """Options that the source itself states, whatever the preset says."""
 
 
@@ -49,7 +49,7 @@ class Printed:
     differs: tuple[str, ...]
 
     @property
-    def told(self) -> str:
+    def citation(self) -> str:
         """Everything but the numbers, in one line."""
         parts = [self.source, self.checkpoint]
         if self.split is not None:
@@ -123,14 +123,17 @@ def printed_for(run: ReportedRun, differs: Mapping[str, str], catalogue: Catalog
     ours = config["backbone"]["name"]
     if not has_known_weights(run.record, catalogue):  # the name says nothing about a stranger's file
         ours = weights_name(run.record, catalogue)
-    method = [text for text, option in differs.items() if option not in _OF_THE_SOURCE]
+    of_method = []
+    for text, option in differs.items():
+        if option not in _SOURCE_OPTIONS:
+            of_method.append(text)
     by_column: dict[str, Printed] = {}
     for source, row in rows:
         for name, value in row["values"].items():
             if name in by_column:
                 continue
             printed = _printed(source, row, run, value, row.get("std", {}).get(name), ours)
-            by_column[name] = attrs.evolve(printed, differs=(*printed.differs, *method))
+            by_column[name] = attrs.evolve(printed, differs=(*printed.differs, *of_method))
     return by_column
 
 

@@ -478,9 +478,16 @@ def _sources(table: Table) -> list[str]:
     printed: list[Printed] = []
     for row in table.rows:
         printed += row.paper.values()
-    lines = [f"paper: {text}" for text in dict.fromkeys(value.told for value in printed)]
-    if any(value.differs for value in printed):
-        lines.append("* the paper's runs are known to differ from ours")
-    if any(value.second_hand for value in printed):
-        lines.append("† second hand: not measured by the method's authors, or copied from another paper")
-    return lines
+    lines: dict[str, None] = {}  # each once: a source has values of several metrics
+    differs = False
+    second_hand = False
+    for value in printed:
+        lines[f"paper: {value.citation}"] = None
+        differs |= bool(value.differs)
+        second_hand |= value.second_hand
+    remarks = list(lines)
+    if differs:
+        remarks.append("* the paper's runs are known to differ from ours")
+    if second_hand:
+        remarks.append("† second hand: not measured by the method's authors, or copied from another paper")
+    return remarks

@@ -140,15 +140,15 @@ def tables_of(
         groups[(*shared, data_name(run, homes))].append(run)
     tables = []
     for group in groups.values():
-        counted = []
+        tabled = []
         others = []
         for run in group:
             if run.state == "finished" or (so_far and run.record):
-                counted.append(run)
+                tabled.append(run)
             else:
                 others.append(run)
         # unfinished runs are named once, in the first table of their group
-        first, *further = _comparable(counted, mix) or [[]]
+        first, *further = _comparable(tabled, mix) or [[]]
         tables.append(_table(first, others, catalogue, mix))
         for part in further:
             tables.append(_table(part, [], catalogue, mix))
@@ -192,7 +192,7 @@ def _table(
     names = names_of_mixable(tabled, catalogue)
     mixed = []
     for kind, name_of in names.items():
-        if len({name_of(run) for run in tabled}) > 1:
+        if len(set(map(name_of, tabled))) > 1:
             mixed.append(kind)
             if kind not in mix:
                 _refuse(kind, name_of, tabled)
@@ -201,30 +201,22 @@ def _table(
     groups = _groups(tabled, settings, names)
     firsts = [group[0] for group in groups]
     labels, shared = labels_of(firsts, [settings[id(run)] for run in firsts], catalogue)
-    notes = [f"{run.label}: {method_of(run, catalogue)}" for run in firsts if run.label in labels]
+    notes = []
+    for run in firsts:
+        if run.label in labels:  # the name that a grid gave says not what was changed
+            notes.append(f"{run.label}: {method_of(run, catalogue)}")
     if shared:
         texts = [f"{key} {plain(value)}" for key, value in shared.items()]
         notes.append(f"all rows: {', '.join(texts)}")
 
     rows = []
     for label, group in zip(labels, groups, strict=True):
-        # of several runs of one seed and class order the first counts: it is written last
-        single = {_pair(run): run for run in reversed(group)}
-        if len(single) < len(group):
-            notes.append(
-                f"{label}: not counted: {counted(len(group) - len(single), 'further run')} of the same seed"
-            )
-        notes += _over_orders(label, list(single.values()))
-        differs = differences_of(group[0], catalogue)
-        row = Row(
-            label=label,
-            runs=tuple(reversed(single.values())),
-            control=_is_control(group[0], catalogue),
-            marks=tuple(names[kind](group[0]) for kind in mixed),
-            differs=tuple(differs),
-            paper=printed_for(group[0], differs, catalogue),
-        )
+        row = _row(label, group, [names[kind] for kind in mixed], catalogue)
         rows.append(row)
+        num_further = len(group) - len(row.runs)
+        if num_further:
+            notes.append(f"{label}: not counted: {counted(num_further, 'further run')} of the same seed")
+        notes += _over_orders(label, row.runs)
 
     notes += settled_notes([(row.label, row.runs) for row in rows])
     notes += _warnings(rows)
@@ -238,6 +230,27 @@ def _table(
         rows=tuple(rows),
         unfinished=tuple(others),
         notes=tuple(notes),
+    )
+
+
+def _row(
+    label: str,
+    group: Sequence[ReportedRun],
+    mixed: Sequence[Callable[[ReportedRun], str]],
+    catalogue: Catalogue,
+) -> Row:
+    """Return the row of runs of one configuration; ``mixed`` names what its table mixes."""
+    # of several runs of one seed and class order the first counts: it is written last
+    single = {_pair(run): run for run in reversed(group)}
+    first = group[0]
+    differs = differences_of(first, catalogue)
+    return Row(
+        label=label,
+        runs=tuple(reversed(single.values())),
+        control=_is_control(first, catalogue),
+        marks=tuple(name_of(first) for name_of in mixed),
+        differs=tuple(differs),
+        paper=printed_for(first, differs, catalogue),
     )
 
 

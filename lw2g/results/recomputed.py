@@ -58,7 +58,7 @@ class Streamed:
     @cached_property
     def tested(self) -> set[int]:
         """The tasks with test images: those that bring a class in a domain first."""
-        return {min(tasks) for tasks in self._tasks.values()}
+        return set(map(min, self._tasks.values()))
 
     def owners(self, task: int, true: int) -> list[int]:
         """Return the tasks that have a class in the domain of a task."""

@@ -257,7 +257,7 @@ class Classroom:
             report: Of the step that made it; None where it was not learned just now.
         """
         manifest = saved.manifest
-        names = manifest.class_names
+        names = manifest.class_map.target_names
         head = model.baseline.closed_form
         assert head is not None  # as the first model's, which all others come from
         images = [0] * len(names)

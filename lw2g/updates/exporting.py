@@ -57,6 +57,7 @@ def _kept_features(model: TrainedModel, solved: Solved, tasks: Sequence[Task]) -
     kept = {}
     for task in tasks:
         for label in task.classes:
+            # the first ones, not drawn ones: exported again, a model is the same
             rows = task.train.indices[task.train.labels == label][:_KEPT]
             images = [task.train.source.image(int(row)) for row in rows]
             kept[f"kept/{label}"] = model.features(images, queries=with_queries).cpu()
@@ -71,7 +72,10 @@ def _tasks_of(run: StoredRun, catalogue: Catalogue, manifest: Manifest) -> Seque
     """
     config = run.resolved(catalogue).config
     chosen = [config.benchmark, *run.later_benchmarks(catalogue)]
-    streams = [catalogue.get("benchmark", one.name).build(one.config).stream() for one in chosen]
+    streams = []
+    for one in chosen:
+        benchmark = catalogue.get("benchmark", one.name).build(one.config)
+        streams.append(benchmark.stream())
     _, stream = joined(chosen, streams)
     if catalogue.get("baseline", config.baseline.name).joint:
         stream = as_one_task(stream)

@@ -109,10 +109,10 @@ def unlearn(
     look = partial(require_usable, catalogue=catalogue, whole=True, device=device, weights=weights)
     with reserved(out, directory) as place:
         _write(less, model, calibration, place, look)
-    remaining = less.manifest.class_names
+    remaining = list(less.manifest.class_map.target_names)
     report = {
         "out": str(place),
-        "forgotten": sorted(set(saved.manifest.class_names) - set(remaining)),
+        "forgotten": sorted(set(saved.manifest.class_map.target_names) - set(remaining)),
         "classes": remaining,
         "remains": _remains(model.parts),
     }
@@ -160,6 +160,7 @@ def take_step(
     more = grown(saved, counts)
     if tested is not None:
         _require_known(tested, more.manifest)
+    # only now: what is wrong with a folder is told before a backbone is opened
     model = build(more)
     solved = solved_of(model.parts)
     rows = _features(model, solved, images)
@@ -224,7 +225,7 @@ def _require_known(tested: Mapping[str, ClassImages], manifest: Manifest) -> Non
     Raises:
         DataError: There are some.
     """
-    unknown = tested.keys() - set(manifest.class_names)
+    unknown = tested.keys() - set(manifest.class_map.target_names)
     if unknown:
         raise DataError(f"test: no class is called {min(unknown)!r}", "give images of classes of the model")
 
@@ -253,6 +254,7 @@ def _recall_of_held_out(
         others.append(own[~apart])
         if apart.any():
             checked[name] = own[apart]
+    # a copy: those that are set apart join the sums of the model afterwards
     trial = copy.deepcopy(solved)
     _add(trial, others, manifest.infos[-1].classes[0])
     return recall(trial, manifest, checked)
@@ -283,7 +285,7 @@ def _class_entries(
         found: How many of those that were checked are found.
         before: The model before the step.
     """
-    known = set(before.class_names)
+    known = before.class_map.by_name
     unchecked: dict[str, Any] = {"checked": 0, "recall": None, "taken_for": []}
     entries = []
     for name, count in counts.items():
@@ -294,8 +296,11 @@ def _class_entries(
 
 def _share_found(found: Mapping[str, Mapping[str, Any]]) -> float | None:
     """Return the accuracy in percent over all images that were checked; None where none was."""
-    total = sum(one["checked"] for one in found.values())
-    right = sum(one["checked"] * one["recall"] for one in found.values())
+    total = 0
+    right = 0.0
+    for entry in found.values():
+        total += entry["checked"]
+        right += entry["checked"] * entry["recall"]
     return right / total if total else None
 
 
@@ -356,6 +361,7 @@ def _write(
         out: The folder.
         look: As for :func:`take_step`.
     """
+    # weights that an export brought along go along with the next one
     tensors = {
         **lasting_tensors(model.parts),
         **under("backbone", part(saved.tensors, "backbone")),

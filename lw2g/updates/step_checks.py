@@ -16,7 +16,7 @@ from lw2g.models.exported import Saved
 from lw2g.models.manifest import Manifest
 from lw2g.models.rejection import Gaussians, calibrated, left_out, moments_of
 from lw2g.updates.solved import Solved
-from lw2g.updates.steps import kept_of, targets_of
+from lw2g.updates.steps import kept_of
 
 __all__ = ["calibration_of", "look_alikes", "recall", "warnings_of"]
 
@@ -36,11 +36,11 @@ def recall(solved: Solved, manifest: Manifest, images: Mapping[str, Tensor]) -> 
         manifest: The model.
         images: Rows of each class, as the model's ``features`` returns them.
     """
-    names = manifest.class_names
-    targets = targets_of(manifest)
+    classes = manifest.class_map
+    names = classes.target_names
     found = {}
     for name, rows in images.items():
-        predicted = solved.predicted_targets(rows.to(solved.device), targets).tolist()
+        predicted = solved.predicted_targets(rows.to(solved.device), classes.targets).tolist()
         taken = [names[target] for target in predicted]
         wrong = [other for other in taken if other != name]
         by_count = sorted(set(wrong), key=lambda other: (-wrong.count(other), other))
@@ -61,7 +61,7 @@ def look_alikes(gaussians: Gaussians | None, wrong: Tensor | None, manifest: Man
             where nobody has looked.
         manifest: The model.
     """
-    names = manifest.class_names
+    names = manifest.class_map.target_names
     errors = None if gaussians is None else gaussians.errors()
     known = _known_before(manifest)
     touched = manifest.infos[-1].targets
@@ -135,10 +135,13 @@ def calibration_of(
     kept = kept_of(saved)
     if gaussians is None or not kept:
         return {}, report, gaussians
+    targets: list[int] = []
+    for target, features in kept:
+        targets += [target] * len(features)
+    labels = torch.tensor(targets, device=solved.device)
     # float64, as the Gaussians: rows are taken out of sums of many
     rows = torch.cat([features for _, features in kept]).to(solved.device).double()
     features, queries = solved.split(rows)
-    labels = torch.cat([torch.full((len(own),), target) for target, own in kept]).to(rows.device)
     scores, distances, which = left_out(gaussians, head.lifted(features), labels)
     if not len(which):
         return {}, report, gaussians
@@ -204,7 +207,7 @@ def warnings_of(
         images: What it has learned, by class.
         manifest: The model before it.
     """
-    forgotten = set(manifest.history.names) - set(manifest.class_names)
+    forgotten = set(manifest.history.names) - set(manifest.class_map.target_names)
     for entry in report["classes"]:
         name = entry["class"]
         if not entry["checked"]:

@@ -10,7 +10,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import attrs
 import torch
@@ -22,12 +23,9 @@ from lw2g.interfaces.context import TaskInfo
 from lw2g.models.exported import Saved
 from lw2g.models.manifest import Manifest, Step, TaskNote
 
-__all__ = ["features_of", "grown", "kept_of", "targets_of", "without_class", "without_step"]
+T = TypeVar("T")
 
-
-def targets_of(manifest: Manifest) -> list[int]:
-    """Return the target of each class position."""
-    return list(manifest.class_map.targets)
+__all__ = ["features_of", "grown", "kept_of", "without_class", "without_step"]
 
 
 def features_of(learned: Mapping[str, Tensor], number: int) -> list[Tensor]:
@@ -39,14 +37,14 @@ def features_of(learned: Mapping[str, Tensor], number: int) -> list[Tensor]:
 
 def kept_of(saved: Saved) -> list[tuple[int, Tensor]]:
     """Return targets and features of all images of which the model keeps features."""
-    targets = targets_of(saved.manifest)
+    classes = saved.manifest.class_map
     base = {int(place): rows for place, rows in part(saved.learned, "kept").items()}
-    kept = [(targets[place], base[place]) for place in sorted(base)]
+    kept = [(classes.target(place), base[place]) for place in sorted(base)]
     position = saved.manifest.num_base_classes
     # by tasks, because a step that is being learned is in the history only once it has been checked
     for number in range(len(saved.manifest.tasks) - saved.manifest.history.tasks):
         for rows in features_of(saved.learned, number):
-            kept.append((targets[position], rows))
+            kept.append((classes.target(position), rows))
             position += 1
     return kept
 
@@ -63,11 +61,11 @@ def grown(saved: Saved, counts: Mapping[str, int]) -> Saved:
     """
     manifest = saved.manifest
     history = manifest.history
-    names = manifest.class_names
-    targets = {name: target for target, name in enumerate(names)}
+    known = manifest.class_map.by_name
+    targets = dict(known)
     for name in counts:
         targets.setdefault(name, len(targets))
-    new_names = list(targets)[len(names) :]
+    new_names = list(targets)[len(known) :]
     note = TaskNote(
         class_names=list(counts), num_images=sum(counts.values()), targets=[targets[name] for name in counts]
     )
@@ -117,7 +115,7 @@ def without_class(saved: Saved, name: str, has_own_rows: Callable[[], bool]) -> 
     """
     manifest = saved.manifest
     gone = _positions_of(manifest, name)
-    base = {position for position in gone if position < manifest.num_base_classes}
+    base = gone.intersection(range(manifest.num_base_classes))
     if not base:
         return _less(saved, gone)
     if not has_own_rows():
@@ -144,14 +142,13 @@ def _positions_of(manifest: Manifest, name: str) -> set[int]:
     Raises:
         DataError: There is no such class.
     """
-    names = manifest.class_names
-    if name not in names:
+    targets = manifest.class_map.by_name
+    if name not in targets:
         forgotten = " any more" if name in manifest.history.names else ""
         raise DataError(
-            f"no class is called {name!r}{forgotten}{nearest(name, names)}", "lw2g predict names classes"
+            f"no class is called {name!r}{forgotten}{nearest(name, targets)}", "lw2g predict names classes"
         )
-    target = names.index(name)
-    return {position for position, own in enumerate(targets_of(manifest)) if own == target}
+    return set(manifest.class_map.positions_of(targets[name]))
 
 
 @attrs.frozen(kw_only=True)
@@ -196,7 +193,7 @@ def _less(saved: Saved, gone: set[int], *, undone: bool = False) -> Saved:
         places = [place for place, old in enumerate(info.classes) if old not in gone]
         if not places:
             continue  # the whole task goes
-        names = [info.class_names[place] for place in places]
+        names = _at(info.class_names, places)
         number = info.index - history.tasks
         if number < 0:
             num_base_tasks += 1
@@ -204,15 +201,14 @@ def _less(saved: Saved, gone: set[int], *, undone: bool = False) -> Saved:
             step = history.steps[number]
             for new, place in enumerate(places):
                 learned[f"features/{len(steps)}/{new}"] = saved.learned[f"features/{number}/{place}"]
-            images = [step.images[place] for place in places]
-            steps.append(attrs.evolve(step, classes=names, images=images))
+            steps.append(attrs.evolve(step, classes=names, images=_at(step.images, places)))
         learned |= _kept_moved(saved, info, places, position)
         position += len(places)
         rest = _Rest(
             note=manifest.tasks[info.index],
             set_id=manifest.task_to_set[info.index],
             names=names,
-            targets=[info.targets[place] for place in places],
+            targets=_at(info.targets, places),
         )
         rests.append(rest)
     # targets count the classes that are left, in the order in which the tasks meet them
@@ -235,6 +231,11 @@ def _less(saved: Saved, gone: set[int], *, undone: bool = False) -> Saved:
         learning=attrs.evolve(history, tasks=num_base_tasks, names=names, numbers=numbers, steps=steps),
     )
     return Saved(manifest=fewer, tensors=_base_state(saved), learned=learned)
+
+
+def _at(values: Sequence[T], places: Sequence[int]) -> list[T]:
+    """Return the values at some places."""
+    return [values[place] for place in places]
 
 
 def _kept_moved(saved: Saved, info: TaskInfo, places: list[int], position: int) -> dict[str, Tensor]:

@@ -24,6 +24,7 @@ __all__ = [
     "block_at",
     "blocks_of",
     "has_blocks",
+    "is_plain_attention",
     "is_pre_norm",
     "linear_of",
     "linears_of",
@@ -63,12 +64,15 @@ _POST_NORM = (
     "timm.models.eva.EvaBlockPostNorm",
     "timm.models.vision_transformer_relpos.ResPostRelPosBlock",
 )
-_SOFTMAX_OVER_KEYS = (
+_PLAIN_ATTENTION = (
     "lw2g.vit.plain.PlainAttention",
     "timm.layers.attention.Attention",
-    "timm.layers.attention.AttentionRope",
     # where older releases of timm have it
     "timm.models.vision_transformer.Attention",
+)
+_SOFTMAX_OVER_KEYS = (
+    *_PLAIN_ATTENTION,
+    "timm.layers.attention.AttentionRope",
     "timm.models.eva.EvaAttention",
     "timm.models.beit.Attention",
 )
@@ -165,6 +169,11 @@ def linear_of(model: nn.Module, index: int, name: str) -> nn.Linear:
             "name one of them",
         )
     return linears[name]
+
+
+def is_plain_attention(attention: object) -> bool:
+    """Whether an attention is a ViT's own: one ``qkv``, and neither rotation nor a bias of positions."""
+    return _class_of(attention) in _PLAIN_ATTENTION
 
 
 def is_pre_norm(block: nn.Module) -> bool:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from lw2g.errors import ConfigError
-from lw2g.vit.anatomy import attention_of, block_at, linear_of, projections_of, require_rung
+from lw2g.vit.anatomy import attention_of, block_at, linear_of, linears_of, projections_of, require_rung
 from lw2g.vit.products import StandIn
 
 __all__ = ["LayerInjection", "LinearLayer", "LowRank", "LowRankInjection", "Update", "UpdateTarget"]
@@ -117,8 +117,10 @@ class LayerInjection:
         """
         with ExitStack() as stack:
             for index, per_layer in self.updates.items():
+                layers = linears_of(block_at(model, index))
                 for name, update in per_layer.items():
-                    layer = linear_of(model, index, name)
+                    # linear_of looks through the block once more, and refuses what it does not have
+                    layer = layers[name] if name in layers else linear_of(model, index, name)
                     stack.enter_context(_updated(layer, [_Part.of(update)], self.scale))
             yield
 

@@ -24,9 +24,10 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from lw2g.errors import Lw2gError
 from lw2g.inputs.text_vectors import class_sentence, task_sentence, words, write_vectors
 from lw2g_constraints.text import ClipEncoder
 
@@ -92,13 +93,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--classes", type=Path, help="JSON file: the class that each name speaks of")
     parser.add_argument("--projection", type=Path, help="safetensors file of a whole CLIP model")
     parsed = parser.parse_args(arguments)
+    try:
+        _export(parsed)
+    except (OSError, ValueError, KeyError, SafetensorError, Lw2gError) as error:
+        raise SystemExit(f"error: {error}") from error
+
+
+def _export(parsed: argparse.Namespace) -> None:
     names = read_class_names(parsed.names)
     classes = [] if parsed.classes is None else read_class_names(parsed.classes)
     if classes and len(classes) != len(names):
         raise SystemExit(f"expected {len(names)} classes in {str(parsed.classes)!r} but got {len(classes)}")
     if classes and parsed.increment:
         raise SystemExit("--increment makes sentences of tasks, and --classes takes sentences as they stand")
-    projection, scale = (None, None) if parsed.projection is None else read_projection(parsed.projection)
+    projection: Tensor | None = None
+    scale: float | None = None
+    if parsed.projection is not None:
+        projection, scale = read_projection(parsed.projection)
     if parsed.rows is not None:
         sentences = names if classes else [words(name) for name in names]
         rows = read_rows(parsed.rows, len(names))

@@ -7,6 +7,7 @@ Sub-optimality", NeurIPS 2023.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import cast
 
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lw2g.blocks.heads import linear_head
-from lw2g.blocks.replay import replay_phase, replay_statistics
+from lw2g.blocks.replay import Gradients, logit_gradient, replay_phase, replay_statistics
 from lw2g.blocks.statistics import statistics_phase
 from lw2g.interfaces.baseline import mask_logits
 from lw2g.interfaces.batch import Batch
@@ -50,6 +51,38 @@ class ResidualMLP(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map features ``[B, dim]`` to ``[B, dim]``."""
         return cast(Tensor, self.norm(x + self.contract(functional.gelu(self.expand(x)))))
+
+    @torch.no_grad()
+    def gradients(self, head: nn.Linear, x: Tensor, labels: Tensor, seen: int) -> list[Tensor]:
+        """Return the gradients of the cross-entropy of a head on this network, by parameter of both.
+
+        They are autograd's to the bit (:func:`lw2g.blocks.replay.logit_gradient`).
+
+        Args:
+            head: Maps what this network returns to logits; it has a bias.
+            x: Features ``[B, dim]``.
+            labels: ``[B]``.
+            seen: The loss is over the first ``seen`` classes.
+        """
+        norm = self.norm
+        shape = list(norm.normalized_shape)
+        before = self.expand(x)
+        hidden = functional.gelu(before)
+        stream = x + self.contract(hidden)
+        features, mean, scale = torch.native_layer_norm(stream, shape, norm.weight, norm.bias, norm.eps)
+        errors = logit_gradient(head(features), labels, seen)
+        # from here on backwards
+        of_features = errors @ head.weight
+        of_stream, of_gain, of_shift = torch.ops.aten.native_layer_norm_backward(
+            of_features, stream, shape, mean, scale, norm.weight, norm.bias, [True, True, True]
+        )
+        of_before = torch.ops.aten.gelu_backward(of_stream @ self.contract.weight, before)
+        return [
+            *(of_before.T @ x, of_before.sum(dim=0)),
+            *(of_stream.T @ hidden, of_stream.sum(dim=0)),
+            *(of_gain, of_shift),
+            *(errors.T @ features, errors.sum(dim=0)),
+        ]
 
 
 class ClassPredictor(ClassRetrieval):
@@ -97,7 +130,13 @@ class ClassPredictor(ClassRetrieval):
             lr=options.replay_lr * options.replay_batch / 256,
             epochs=options.replay_epochs,
             per_centroid=options.replay_batch,
+            gradients=self.gradients,
         )
+
+    @property
+    def gradients(self) -> Gradients | None:
+        """Gradients of the network, written out for replay; None: autograd's."""
+        return None
 
     def groups(self, context: TaskContext, lr: float) -> tuple[ParameterGroup, ...]:
         """Return what a task trains, at the given learning rate."""
@@ -131,3 +170,9 @@ class Classifier(ClassPredictor):
         network = nn.Sequential(ResidualMLP(dim, 2 * dim), linear_head(dim, context.num_classes))
         super().__init__(network, config, context)
         self.config = config
+
+    @property
+    def gradients(self) -> Gradients:
+        """Gradients of the residual network and its head, written out."""
+        adapter, head = cast(nn.Sequential, self.network)
+        return partial(cast(ResidualMLP, adapter).gradients, cast(nn.Linear, head))

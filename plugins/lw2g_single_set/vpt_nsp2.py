@@ -14,7 +14,6 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from timm.layers import Attention
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -26,7 +25,7 @@ from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
 from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Routing
-from lw2g.vit.anatomy import attention_of, block_at
+from lw2g.vit.anatomy import attention_of, block_at, is_plain_attention
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.taps import Tap
 from lw2g.vit.tokens import TokenInjection
@@ -97,7 +96,7 @@ def require_plain_attention(backbone: Backbone) -> None:
     """
     for index, block in enumerate(backbone.model.blocks):
         attention = attention_of(block)
-        if type(attention) is not Attention or backbone.key_tap(index).kind != "query":
+        if not is_plain_attention(attention) or backbone.key_tap(index).kind != "query":
             kind = type(attention).__name__
             raise ConfigError(
                 f"this method counts logits of plain attention, and {kind!r} of block {index} changes "

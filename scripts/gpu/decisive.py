@@ -15,7 +15,7 @@ from torch import nn
 from gpu.lab import Lab, Measurement, Skipped
 from gpu.stage import Resident
 from gpu.training import WARM, of_bare_timm, of_baseline, open_stage, steps_of
-from lw2g.blocks.replay import _descend, _linear_gradients
+from lw2g.blocks.replay import _descend, linear_gradients
 from lw2g.images.decoding import workers_of
 
 BATCHES = (24, 128)
@@ -114,7 +114,7 @@ def _replay(lab: Lab, model: str) -> dict[str, Any]:
                 torch.cuda.synchronize(lab.device)
             began = time.perf_counter()
             for _ in range(WARM if warm else count):
-                slopes = _linear_gradients(head, features, labels, classes)
+                slopes = linear_gradients(head, features, labels, classes)
                 _descend(parameters, slopes, speeds, 1e-3, 0.0)
             if lab.on_cuda:
                 torch.cuda.synchronize(lab.device)

@@ -29,8 +29,8 @@ def curves(rows: Sequence[Row]) -> Numbers:
         lines = [_curve(run) for run in row.runs]
         if row.runs[0].tasks == 1:
             lines = [line * last for line in lines]
-        for after in range(len(lines[0])):
-            over = summary([line[after] for line in lines])
+        for after, values in enumerate(zip(*lines, strict=True)):
+            over = summary(values)
             if over.mean is None:  # nothing was measured after this task
                 continue
             half = over.std or 0.0
@@ -81,8 +81,15 @@ def pareto(rows: Sequence[Row]) -> Numbers:
     numbers: list[Sequence[Value]] = []
     steps = []
     for price, names in _PRICES.items():
-        priced = list(filter(None, (_point(row, names) for row in rows)))
-        rivals = [point for point in priced if not point.row.control]
+        priced = []
+        rivals = []
+        for row in rows:
+            point = _point(row, names)
+            if point is None:
+                continue
+            priced.append(point)
+            if not row.control:
+                rivals.append(point)
         for point in priced:
             best = not point.row.control and not any(_dominates(rival, point) for rival in rivals)
             numbers.append(
@@ -207,7 +214,7 @@ def paper(rows: Sequence[Row]) -> Numbers:
                     ours.mean,
                     ours.std,
                     ours.n,
-                    printed.told,
+                    printed.citation,
                     "; ".join(printed.differs),
                 )
             )

@@ -22,7 +22,7 @@ from lw2g.interfaces.site import Site
 from lw2g.tasks.evidence.d_sub import DSub
 from lw2g.tasks.evidence.draws import head_draws
 
-__all__ = ["GroupGradients", "Way", "each_its_own", "group_gradients", "set_features"]
+__all__ = ["GroupGradients", "GroupedForward", "each_its_own", "group_gradients", "set_features"]
 
 Loss = Callable[[Tensor, Batch], Tensor]
 """The mean loss of features of some images."""
@@ -35,7 +35,7 @@ _Seen = tuple[list[Tensor], list[list[Tensor]]]
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class Way:
+class GroupedForward:
     """How some groups of images go through a baseline in one forward.
 
     Attributes:
@@ -79,7 +79,7 @@ class Way:
 
 def each_its_own(
     baseline: Baseline, parameters: nn.Module, sites: Sequence[Site], sizes: Sequence[int]
-) -> Way:
+) -> GroupedForward:
     """Return the way on which each group of images has a copy of a set.
 
     Args:
@@ -108,7 +108,7 @@ def each_its_own(
                 parameter = shared[id(site.parameter)]
                 of_group.append(attrs.evolve(site, parameter=parameter, index=(group, *site.index)))
         by_group.append(of_group)
-    return Way(
+    return GroupedForward(
         baseline=baseline,
         routing=Routing(sets=copies, chosen=chosen),
         sites=by_group,
@@ -155,7 +155,9 @@ def group_gradients(
             if len(own) > 1:
                 way = each_its_own(baseline, pool[together[0]], wanted, own)
             else:
-                way = Way(baseline=baseline, routing=scope.force(pool, together[0]), sites=[wanted])
+                way = GroupedForward(
+                    baseline=baseline, routing=scope.force(pool, together[0]), sites=[wanted]
+                )
             features, gradients = _gradients(d_sub, way, part, losses(together[0]))
             parts.append(features)
             groups += gradients
@@ -229,7 +231,7 @@ def _losses(
 
 
 def _gradients(
-    d_sub: DSub, way: Way, batch: Batch, losses: Sequence[Loss]
+    d_sub: DSub, way: GroupedForward, batch: Batch, losses: Sequence[Loss]
 ) -> tuple[Tensor, list[list[Tensor]]]:
     """Return features, and the sums over each group of the gradients at its sites, ``[draws, rows, dim]``."""
     every = list(chain.from_iterable(way.sites))

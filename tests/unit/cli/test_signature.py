@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -19,6 +20,7 @@ def example(
     weights: str | Path | None = None,
     head: str = "lda",
     seed: int = 0,
+    parts: Sequence[str] = (),
 ) -> None:
     """Open the run in the directory ``run``, or at ``task``, as :func:`load` does.
 
@@ -32,6 +34,7 @@ def example(
         weights: A file, if it has moved.
         head: The head.
         seed: The seed.
+        parts: A part; a list for several.
 
     Raises:
         DataError: There is none.
@@ -75,6 +78,7 @@ def test_help_is_the_docstring_in_words_of_the_command_line() -> None:
         ("task", "The task, which may be any. [default: the newest]"),
         ("keep_all", "Keep everything."),
         ("weights", "A file, if it has moved."),
+        ("parts", "A part; repeatable."),
     ],
 )
 def test_an_option_says_what_its_parameter_is(name: str, says: str) -> None:

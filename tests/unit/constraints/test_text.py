@@ -180,6 +180,9 @@ def test_sentences_of_classes_and_a_projection_are_exported(tmp_path):
         assert torch.equal(read.projection, chart)
         assert read.logit_scale == pytest.approx(torch.tensor(3.0).exp().item())
         assert torch.equal(read.of_class("road"), rows[2])
+    for missing in ("--projection", "--classes"):
+        with pytest.raises(SystemExit, match=r"error: .*nowhere"):
+            export(*given, missing, tmp_path / "nowhere")
     with pytest.raises(SystemExit, match="but got neither"):
         export(*given, "--projection", tmp_path / "rows.safetensors")
     save_file({"visual.proj": torch.eye(2, 5)}, tmp_path / "wide")

@@ -115,7 +115,7 @@ def test_the_paper_stands_beside_ours(write_run, installed):
     ((_, metric, theirs, _, ours, _, n, source, differs), *_) = compare.paper(table.rows).rows
     assert (metric, ours, n) == ("FAA", 80.0, 1)
     assert theirs == table.rows[0].paper["faa"].value
-    assert source == table.rows[0].paper["faa"].told
+    assert source == table.rows[0].paper["faa"].citation
     assert differs == "; ".join(table.rows[0].paper["faa"].differs)
 
 

@@ -35,6 +35,20 @@ def test_the_mlp_starts_as_the_backbone_it_was_released_in():
         assert not layer.bias.any()
 
 
+@pytest.mark.parametrize("seen", [3, 10])
+def test_written_gradients_are_those_of_autograd(vit_b, seen):
+    """Replay descends along the gradients that autograd takes, to the bit, in the order of parameters."""
+    classifier = Classifier(ClassifierConfig(), vit_b(10, 10))
+    network, x, labels = classifier.network, torch.randn(24, 768), torch.arange(24) % seen
+    with torch.no_grad():
+        network[0].norm.weight.uniform_(0.5, 2)
+    loss = functional.cross_entropy(network(x)[:, :seen], labels)
+    expected = torch.autograd.grad(loss, list(network.parameters()))
+    written = classifier.gradients(x, labels, seen)
+    assert len(written) == len(expected)
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(written, expected, strict=True))
+
+
 def test_without_its_second_layer_the_mlp_is_a_norm():
     """With W2 = 0 only the layer norm is left; in general the formula holds."""
     mlp, x = ResidualMLP(8, 16), torch.randn(5, 8)

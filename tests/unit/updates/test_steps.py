@@ -102,7 +102,7 @@ def _fits(saved: Saved) -> bool:
 
 def told(one: Saved) -> list[tuple[str, int]]:
     """The class that each kept image is said to be of, and the position that its features tell."""
-    names = one.manifest.class_names
+    names = one.manifest.class_map.target_names
     return [(names[target], int(row[0])) for target, rows in kept_of(one) for row in rows]
 
 
@@ -156,7 +156,7 @@ def test_what_is_left_keeps_its_images_and_its_number(saved: Saved, gone: tuple[
     history = left.manifest.history
     numbers = {
         name: history.names[number]
-        for name, number in zip(left.manifest.class_names, history.numbers, strict=True)
+        for name, number in zip(left.manifest.class_map.target_names, history.numbers, strict=True)
     }
     assert numbers == {name: name for name in NAMES if name not in gone}
     assert history.names == NAMES

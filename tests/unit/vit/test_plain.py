@@ -14,6 +14,7 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
 from lw2g.vit.adapter import AdapterInjection, Bottleneck
+from lw2g.vit.anatomy import attention_of, is_plain_attention
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.injection import Injection
 from lw2g.vit.loading import load_backbone
@@ -101,6 +102,13 @@ def test_taps_and_tokens_have_timms_bits():
     seen, wanted = ours.activations(images, TAPS), theirs.activations(images, TAPS)
     assert all(torch.equal(seen[tap], wanted[tap]) for tap in TAPS)
     assert torch.equal(ours.tokens(images), theirs.tokens(images))
+
+
+def test_the_attention_of_both_is_a_plain_one():
+    """A method that counts logits itself takes either model, and refuses attention that rotates."""
+    ours, theirs = pair()
+    assert all(is_plain_attention(attention_of(one.model.blocks[0])) for one in (ours, theirs))
+    assert not is_plain_attention(timm.layers.AttentionRope(48))
 
 
 def test_mean_pooling_has_timms_bits():
