@@ -393,7 +393,7 @@ FRAUDS = {
         _set("accuracy_matrix", to=[["<b>"]]),
         "json: 'record.json': expected float but got '<b>' at",
     ),
-    "a path": (_set("findings", to={"a": "/home/me/x"}), "machine: 'record.json' tells a path"),
+    "a path": (_set("findings", to={"a": "/home/me/x"}), "machine: 'record.json' contains a local path"),
     "nested configuration": (_file("config.toml", b"a = " + b"[" * 9_999), "seal: "),
     "long header": (
         _file("predictions.safetensors", _LONG),
