@@ -1,4 +1,4 @@
-"""The frozen backbone: an unmodified timm model that returns features, tokens and tapped activations."""
+"""The frozen backbone: a model of timm, or a plain ViT with timm's bits, and what is read out of it."""
 
 from __future__ import annotations
 
