@@ -62,6 +62,9 @@ def count_flops(
         with only_trainable(modules, phase.trained):
             training = _count(session, source, lambda batch: _train(phase, batch, session.names[0]))
         with torch.no_grad():
+            # a weight that updates are merged into is made once, not for each image
+            with session.engine.autocast():
+                _predict(session, context, source)
             inference = _count(session, source, lambda batch: _ask(session, batch))
             per_forward = _count(session, source, lambda batch: _predict(session, context, batch))
             inference += (
