@@ -29,7 +29,7 @@ if __name__ == "__main__":
     words = sys.argv[1:] or ["--baseline", "hide-prompt", "--policy", "min"]
     catalogue = load_catalogue()
     values = command.make_context("run", words).params
-    resolved = ExperimentOptions.of(values).resolve(catalogue)
+    resolved = ExperimentOptions.of(values).resolve(catalogue).resolved
     cost = estimate(resolved.config, catalogue)
     with tempfile.TemporaryDirectory() as folder:
         peak, began = PeakMemory(torch.device("cpu")), time.perf_counter()

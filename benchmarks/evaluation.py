@@ -27,10 +27,10 @@ def seconds(tasks: int, full: bool) -> float:
     session = open_session(resolved.config, catalogue)
     quiet, total = Reporter([], [2] * tasks), 0.0
     for index in range(tasks):
-        session.begin_task(index)
-        session.pool.grow(session.new_set(None))
+        session.parts.begin_task(index)
+        session.parts.pool.grow(session.parts.new_set(None))
         if full:
-            session.evaluator.forget()
+            session.data.evaluator.forget()
         began = time.perf_counter()
         session.evaluate(index, quiet)
         total += time.perf_counter() - began

@@ -44,22 +44,22 @@ def session_with(baseline: str, weights: Path | None, **growth: Any) -> Session:
 
 def give_sets(session: Session, count: int) -> None:
     """Let the pool have ``count`` random sets that protect what the first task activates."""
-    pool, memory = session.pool, session.memory
+    pool, memory = session.parts.pool, session.parts.memory
     if not len(pool):
-        session.begin_task(0)
-        pool.grow(session.new_set(None))
-        images = session.image_set([session.stream.tasks[0].train], train=False)
-        context, d_sub = session.task_context(0, images), session.d_sub(0, images)
+        session.parts.begin_task(0)
+        pool.grow(session.parts.new_set(None))
+        images = session.data.image_set([session.data.stream.tasks[0].train], train=False)
+        context, d_sub = session.task_context(0, images), session.parts.d_sub(0, images)
         _stir(pool[0])
-        absorb_task(session, context, d_sub)
-        session.begin_task(1)
+        absorb_task(session.parts, context, d_sub)
+        session.parts.begin_task(1)
     state = memory.state_dict()
     first = {key.removeprefix("0/"): value for key, value in state.items() if key.startswith("0/")}
     while len(pool) < count:
-        new = pool.grow(session.new_set(None))
+        new = pool.grow(session.parts.new_set(None))
         _stir(pool[new])
         state |= {f"{new}/{key}": value for key, value in first.items()}
-    memory.load_state_dict(state, session.engine.device)
+    memory.load_state_dict(state, session.parts.engine.device)
 
 
 @torch.no_grad()
@@ -70,9 +70,9 @@ def _stir(parameters: torch.nn.Module) -> None:
 
 def seconds(session: Session) -> float:
     """Collect the second task's evidence from a D_sub that nobody has read, and return the CPU seconds."""
-    images = session.image_set([session.stream.tasks[1].train], train=False)
+    images = session.data.image_set([session.data.stream.tasks[1].train], train=False)
     began = time.process_time()
-    collect_evidence(session, session.d_sub(1, images))
+    collect_evidence(session.parts, session.parts.d_sub(1, images))
     return time.process_time() - began
 
 

@@ -74,14 +74,14 @@ def session_before(task: int, config: Path | None) -> Session:
         with suppress(_Arrived):
             start(resolved, catalogue, Path(folder) / "run", [_StopAt(task)])
         restore(session, CheckpointStore(Path(folder) / "run" / "checkpoints").of_task(task - 1))
-    session.begin_task(task)
+    session.parts.begin_task(task)
     return session
 
 
 @contextmanager
 def fitted_heads(session: Session, images: ImageSet) -> Iterator[None]:
     """Let ``draw_head`` fit the rows to the un-prompted queries of a random sample, not draw them."""
-    baseline = session.baseline
+    baseline = session.parts.baseline
     head: Any = baseline.head
 
     def fit(task: TaskInfo) -> None:
@@ -111,20 +111,27 @@ def spread(
     session: Session, pictures: ImageSet, task: int, repeats: int, **options: Any
 ) -> dict[str, tuple[float, float, float, float]]:
     """Return of Z and of differences: mean, spread over independent samples and heads, claimed, seconds."""
-    growth = attrs.evolve(session.config.growth, **options)
-    own = session.baseline.state_dict()
+    growth = attrs.evolve(session.parts.config.growth, **options)
+    own = session.parts.baseline.state_dict()
     own = {name: value.clone() for name, value in own.items()}
     z, replicates, began = [], [], time.process_time()
     for repeat in range(repeats):
         if growth.evidence == "literal":  # it takes the head as it is
             torch.manual_seed(repeat)
-            session.baseline.load_state_dict(own)
-            session.baseline.draw_head(session.info(task))
-        d_sub = DSub(session.info(task), pictures, session.backbone, session.engine, growth, 1000 + repeat)
-        found = [one.measures["hindrance"] for one in collect_evidence(session, d_sub).candidates]
+            session.parts.baseline.load_state_dict(own)
+            session.parts.baseline.draw_head(session.parts.info(task))
+        d_sub = DSub(
+            session.parts.info(task),
+            pictures,
+            session.parts.backbone,
+            session.parts.engine,
+            growth,
+            1000 + repeat,
+        )
+        found = [one.measures["hindrance"] for one in collect_evidence(session.parts, d_sub).candidates]
         z.append([one.value for one in found])
         replicates.append([one.replicates for one in found])
-    session.baseline.load_state_dict(own)
+    session.parts.baseline.load_state_dict(own)
     seconds, sets = (time.process_time() - began) / repeats, len(z[0])
     compared = {
         "Z": [(one, None) for one in range(sets)],
@@ -165,7 +172,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=32)
     arguments = parser.parse_args()
     session = session_before(arguments.task, arguments.config)
-    pictures = session.image_set([session.stream.tasks[arguments.task].train], train=False)
+    pictures = session.data.image_set([session.data.stream.tasks[arguments.task].train], train=False)
     print(
         "| images | heads | of | mean | spread | claimed | claimed / spread | seconds | variance x seconds |"
     )

@@ -46,8 +46,8 @@ def measured(folder: Path, size: int, speed: str, count: int) -> dict[str, list[
         backbone="micro",  # only its image size matters here
     ).config
     session = open_session(config, load_catalogue())
-    still = session.image_set([session.stream.tasks[0].train], train=False)
-    moving = session.image_set(still.originals, train=True)
+    still = session.data.image_set([session.data.stream.tasks[0].train], train=False)
+    moving = session.data.image_set(still.originals, train=True)
     count = min(count, len(still))
     passes = {
         "statistics": [seconds(lambda: walked(still, count, None)) for _ in range(3)],

@@ -87,7 +87,7 @@ def told(what: str, few: float, many: float, unit: str = "ms") -> None:
 @torch.no_grad()
 def retrievals(session: Session) -> None:
     """Ask strategies with random state for the task of a batch, 20 and 200 tasks being seen."""
-    context = session.baseline.context
+    context = session.parts.baseline.context
     query = torch.randn(32, context.backbone.dim)
     owner = torch.arange(TASKS).repeat_interleave(CLASSES)
     for name in ("key-cosine", "centroids", "classifier", "mahalanobis"):
@@ -124,15 +124,15 @@ def strategy_of(name: str, context: BuildContext) -> Any:
 @torch.no_grad()
 def answers(session: Session) -> None:
     """Ask a model of 20 and of 200 sets for answers; its test images go to as many sets as they may."""
-    images = torch.randn(32, 3, session.backbone.image_size, session.backbone.image_size)
+    images = torch.randn(32, 3, session.parts.backbone.image_size, session.parts.backbone.image_size)
     found: dict[int, list[float]] = {1: [], 32: []}
     for tasks in (FEW, TASKS):
-        while len(session.pool) < tasks:
-            session.begin_task(len(session.pool))
-            session.pool.grow(session.new_set(None))
-        model = TrainedModel(session, tasks)
-        session.retrieval.centroid.normal_()
-        session.retrieval.count.fill_(1)
+        while len(session.parts.pool) < tasks:
+            session.parts.begin_task(len(session.parts.pool))
+            session.parts.pool.grow(session.parts.new_set(None))
+        model = TrainedModel(session.parts, tasks)
+        session.parts.retrieval.centroid.normal_()
+        session.parts.retrieval.count.fill_(1)
         for batch, figures in found.items():
             model.batch_size = batch
             figures.append(milliseconds(partial(model.answer, images[:batch])))

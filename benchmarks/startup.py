@@ -1,4 +1,9 @@
-"""From the start of the default run to its first step, beside what torch and timm take by themselves.
+"""Commands that answer at once, and the default run to its first step, beside what torch takes by itself.
+
+    python benchmarks/startup.py --run RUN --model MODEL --image IMAGE --classes FOLDER
+
+MODEL is an export that learns, IMAGE a file, FOLDER holds ``CLASS/*`` to learn; rows without their argument
+are left out.
 
 Every row is a process of its own, in turn; byte code is cached, as in any installation. The garbage collector
 is held back in all rows but the plain imports, as ``lw2g run`` does.
@@ -45,15 +50,23 @@ from lw2g.cli.main import main
 main(["run", "--out", OUT])
 """
 TELL = """
-import os, time
+import os, signal, time
 BEGAN = time.perf_counter()
 
 def tell():
-    os.write(1, f"seconds {time.process_time()} {time.perf_counter() - BEGAN}".encode())
-    os._exit(0)
+    cpu = sum(os.times()[:4])  # those of child processes too
+    os.write(1, f"MEASURED {cpu} {time.perf_counter() - BEGAN}".encode())
+    # not `os._exit`, which a run takes for a plugin's and tells of
+    os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+COMMAND = """
+import atexit, sys
+atexit.register(tell)
+from lw2g.cli.main import main
+main(ARGUMENTS)
+"""
 CACHED = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 WORKS = {
     "import torch, timm": "import torch, timm",
@@ -65,22 +78,46 @@ WORKS = {
 }
 
 
+def commands(run: str | None, model: str | None, image: str | None, classes: str | None) -> dict[str, str]:
+    """Return the code of each command whose arguments are given."""
+    asked: dict[str, list[str | None]] = {
+        "lw2g --help": ["--help"],
+        "lw2g verify": ["verify", run],
+        "lw2g show": ["show", run],
+        "lw2g report --html": ["report", run, "--html", "OUT.html"],
+        "lw2g predict": ["predict", model, image],
+        "lw2g learn": ["learn", model, classes, "--out", "OUT"],
+        "lw2g doctor --quick": ["doctor", "--quick"],
+    }
+    return {
+        name: COMMAND.replace("ARGUMENTS", repr(arguments))
+        for name, arguments in asked.items()
+        if None not in arguments
+    }
+
+
 def seconds(work: str) -> tuple[float, float]:
     """Return CPU and wall seconds of a fresh process."""
     with tempfile.TemporaryDirectory() as folder:
-        code = TELL + work.replace("OUT", repr(str(Path(folder) / "run"))) + "\ntell()"
+        out = str(Path(folder) / "run")
+        code = TELL + work.replace("'OUT", f"'{out}").replace("OUT", repr(out)) + "\ntell()"
         done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=CACHED
+            [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=CACHED
         )
-    cpu, wall = done.stdout.split("seconds")[1].split()
+    if "MEASURED" not in done.stdout:
+        raise SystemExit(f"{work}\ndid not end as it should: {done.stderr}")
+    cpu, wall = done.stdout.split("MEASURED")[1].split()
     return float(cpu), float(wall)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    rounds = parser.parse_args().rounds
-    taken = [{name: seconds(work) for name, work in WORKS.items()} for _ in range(rounds + 1)][1:]
-    for name in WORKS:
+    for name in ("run", "model", "image", "classes"):
+        parser.add_argument(f"--{name}", type=lambda path: str(Path(path).absolute()))
+    options = parser.parse_args()
+    works = WORKS | commands(options.run, options.model, options.image, options.classes)
+    taken = [{name: seconds(work) for name, work in works.items()} for _ in range(options.rounds + 1)][1:]
+    for name in works:
         cpu, wall = (statistics.median(one[name][kind] for one in taken) for kind in range(2))
         print(f"{name:20s} CPU {cpu:5.2f} s  wall {wall:5.2f} s")

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable
+from pathlib import Path
 
 __all__ = [
     "ComponentError",
     "ConfigError",
     "ContractError",
     "DataError",
+    "Interrupted",
     "Lw2gError",
     "PluginError",
     "UnknownComponentError",
+    "counted",
     "error_text",
+    "is_out_of_memory",
     "nearest",
+    "no_folder",
     "printable",
     "shown",
     "with_remedy",
@@ -77,6 +83,18 @@ class DataError(Lw2gError):
     """Data, weights or run files that are missing, incomplete or altered."""
 
 
+class Interrupted(Exception):
+    """A run was stopped on request and can be resumed.
+
+    Attributes:
+        directory: The run's directory.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(f"interrupted; resume with: lw2g resume {directory}")
+        self.directory = directory
+
+
 def with_remedy(what: str, remedy: str) -> str:
     """Return a problem and its remedy in one line."""
     return f"{what}; {remedy}" if remedy else what
@@ -115,16 +133,59 @@ def error_text(error: BaseException, kind: str = "") -> str:
     return ": ".join(filter(None, (kind or type(error).__name__, text)))
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error reports that no memory is left; torch's own is recognised by its class name."""
+    torch_error = any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__)
+    return isinstance(error, MemoryError) or torch_error or "can't allocate memory" in str(error)
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun in the right form.
+
+    >>> counted(1, "image"), counted(0, "training class"), counted(2, "copy")
+    ('1 image', '0 training classes', '2 copies')
+    """
+    if number == 1:
+        return f"1 {noun}"
+    if noun.endswith("y"):
+        return f"{number} {noun[:-1]}ies"
+    return f"{number} {noun}{'es' if noun.endswith('s') else 's'}"
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return ``" (did you mean 'x'?)"`` for a known name that is close or begins so, or an empty string.
 
     >>> nearest("hide-promt", ["hide-prompt", "dual-prompt"]), nearest("der", ["hide-lora"])
     (" (did you mean 'hide-prompt'?)", '')
     """
+    match = _closest(name, known)
+    return "" if match is None else f" (did you mean {match!r}?)"
+
+
+def _closest(name: str, known: Iterable[str]) -> str | None:
     names = list(known)
     matches = difflib.get_close_matches(name, names, n=1, cutoff=_NEAR)
     matches += [other for other in names if len(name) >= _SHORTEST and other.startswith(name)]
-    return f" (did you mean {matches[0]!r}?)" if matches else ""
+    return matches[0] if matches else None
+
+
+def no_folder(path: str | Path) -> str:
+    """Return that there is no such folder, and which one in its place has a name like it.
+
+    >>> no_folder("photographs/dgos")
+    "no folder 'photographs/dgos'"
+    """
+    place = Path(path)
+    # of a place that does not exist, the part that does not is the misspelt one
+    while not os.path.isdir(place.parent):  # of a name that no system takes, too: then it is False
+        place = place.parent
+    try:
+        there = [child.name for child in os.scandir(place.parent) if child.is_dir()]
+    except OSError:  # a folder that may not be listed
+        there = []
+    like = _closest(place.name, there)
+    hint = "" if like is None else f" (did you mean {str(place.parent / like)!r}?)"
+    return f"no folder {str(path)!r}{hint}"
 
 
 def printable(text: str, *, lines: bool = False) -> str:

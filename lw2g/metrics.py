@@ -2,7 +2,8 @@
 
 ``matrix[i][t]`` is the accuracy in percent on task i after learning task t, None for i > t and for a task
 without test images, which every mean leaves out; tasks count from 0. The matrix of an unfinished run covers
-the tasks seen so far. Undefined metrics are None, never 0. Arrays with NaN for None are accepted too. All
+the tasks seen so far. A column of None was not measured (``run.evaluate``): what needs every column is
+undefined then. Undefined metrics are None, never 0. Arrays with NaN for None are accepted too. All
 metrics are fast enough to compute after every task.
 """
 
@@ -98,6 +99,8 @@ def caa_samples(matrix: AccuracyMatrix, samples: Sequence[int]) -> float | None:
     """
     learned, counts = _learned(matrix), np.asarray(samples)
     _check_samples(samples, learned[:, -1:].ravel())
+    if not _is_whole(learned):
+        return None
     return _mean(np.array(_pooled(learned, counts)))
 
 
@@ -111,6 +114,8 @@ def caa(matrix: AccuracyMatrix) -> float | None:
         ValueError: as :func:`faa`.
     """
     learned = _learned(matrix)
+    if not _is_whole(learned):
+        return None
     tested = np.isfinite(learned).sum(axis=0)
     return _mean(np.nansum(learned, axis=0)[tested > 0] / tested[tested > 0])
 
@@ -126,8 +131,11 @@ def ffm(matrix: AccuracyMatrix) -> float | None:
     Raises:
         ValueError: as :func:`faa`.
     """
-    old = _learned(matrix)[:-1]
-    return _mean(np.fmax.reduce(old[:, :-1], axis=1) - old[:, -1]) if len(old) else None
+    learned = _learned(matrix)
+    old = learned[:-1]
+    if not len(old) or not _is_whole(learned):
+        return None
+    return _mean(np.fmax.reduce(old[:, :-1], axis=1) - old[:, -1])
 
 
 def ffm_code(matrix: AccuracyMatrix) -> float | None:
@@ -141,8 +149,11 @@ def ffm_code(matrix: AccuracyMatrix) -> float | None:
     Raises:
         ValueError: as :func:`faa`.
     """
-    old = _learned(matrix)[:-1]
-    return _mean(np.fmax.reduce(old, axis=1) - old[:, -1]) if len(old) else None
+    learned = _learned(matrix)
+    old = learned[:-1]
+    if not len(old) or not _is_whole(learned):
+        return None
+    return _mean(np.fmax.reduce(old, axis=1) - old[:, -1])
 
 
 def bwt(matrix: AccuracyMatrix) -> float | None:
@@ -154,8 +165,11 @@ def bwt(matrix: AccuracyMatrix) -> float | None:
     Raises:
         ValueError: as :func:`faa`.
     """
-    old = _learned(matrix)[:-1]
-    return _mean(old[:, -1] - old.diagonal()) if len(old) else None
+    learned = _learned(matrix)
+    old = learned[:-1]
+    if not len(old) or not _is_whole(learned):
+        return None
+    return _mean(old[:, -1] - old.diagonal())
 
 
 def pra(retrieval: AccuracyMatrix | None) -> float | None:
@@ -330,6 +344,8 @@ def ffm_absent(class_accuracy: Array, classes: Classes) -> float | None:
     >>> ffm_absent(np.array([[90.0, 95.0, 70.0], [80.0, 80.0, 85.0]]), [(0, 1), (0,), (1,)])
     25.0
     """
+    if not _is_whole(class_accuracy):
+        return None
     newest = {target: index for index, own in enumerate(classes) for target in own}
     end = len(classes) - 1
     lost = [
@@ -374,10 +390,20 @@ def _numbers(matrix: AccuracyMatrix) -> Array:
     return np.array(matrix, dtype=np.float64).reshape(tasks, tasks)
 
 
+def _is_whole(accuracy: Array) -> bool:
+    """Return whether something was measured after every task, given ``[n, T]``."""
+    return not np.isnan(accuracy).all(axis=0).any()
+
+
 def _learned(matrix: AccuracyMatrix) -> Array:
-    """Check the matrix and return it as an array ``[T, T]``, NaN for ``i > t`` alone."""
+    """Check the matrix and return it as an array ``[T, T]``.
+
+    NaN is right for ``i > t``, for a task without test images and, but for the last column, where nothing
+    was measured.
+    """
     values = _numbers(matrix)
     learned = np.triu(np.ones(values.shape, dtype=bool))
+    learned[:, :-1] &= ~np.isnan(values[:, :-1]).all(axis=0)
     untested = np.zeros((len(values), 1), dtype=bool)
     untested[1:, 0] = np.isnan(values[1:]).all(axis=1)  # what the first task brings is new
     right = np.where(learned & ~untested, (values >= 0) & (values <= 100), np.isnan(values))

@@ -1,4 +1,4 @@
-"""Public modules that have moved.
+"""Public modules and names that have moved.
 
 Their old names stay importable for one minor version, with a warning that names the heir.
 """
@@ -12,10 +12,12 @@ from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
-__all__ = ["MOVED", "find_old_names"]
+__all__ = ["MOVED", "MOVED_NAMES", "find_old_names", "moved_name"]
 
 MOVED = {
+    "lw2g.blocks.anacp": "lw2g_heads.anacp",
     "lw2g.blocks.augmentation": "lw2g.inputs.augmentation",
     "lw2g.blocks.comparisons": "lw2g.geometry.comparisons",
     "lw2g.blocks.image_files": "lw2g.inputs.image_files",
@@ -25,6 +27,12 @@ MOVED = {
     "lw2g.training.models.model": "lw2g.models.model",
 }
 """Old name to new name, of every module that has moved since the last minor version."""
+
+MOVED_NAMES = {
+    "lw2g.blocks.lora.LowRankBaseline": "lw2g.blocks.bases.LowRankBaseline",
+    "lw2g.blocks.prefixes.PrefixBaseline": "lw2g.blocks.bases.PrefixBaseline",
+}
+"""Old place to new place, of every public name that has left a module which is still there."""
 
 
 class _Old(MetaPathFinder, Loader):
@@ -49,6 +57,21 @@ class _Old(MetaPathFinder, Loader):
         vars(module).update(
             (name, value) for name, value in vars(import_module(heir)).items() if not name.startswith("__")
         )
+
+
+def moved_name(module: str, name: str) -> Any:
+    """Return what a module had under a name that has moved; its ``__getattr__`` calls this.
+
+    Raises:
+        AttributeError: The module never had it.
+    """
+    heir = MOVED_NAMES.get(f"{module}.{name}")
+    if heir is None:
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+    # Level 3 is the import statement: this function and the module's own stand in between.
+    warnings.warn(f"{module}.{name} is now {heir}", DeprecationWarning, stacklevel=3)
+    place, _, own = heir.rpartition(".")
+    return getattr(import_module(place), own)
 
 
 def find_old_names() -> None:

@@ -1,9 +1,10 @@
 """How dense the code of each room is: a table per 1,000 lines of code, as docs/architecture.md quotes it.
 
-    python scripts/density.py [TREE] [--rooms ROOM...]
+    python scripts/density.py [TREE] [--rooms ROOM...] [--worst N]
 
 Lines of code leave out docstrings, comments and blanks. A room is a folder of ``lw2g`` (those of
-``lw2g/training`` apart) or a package of ``plugins``.
+``lw2g/training`` apart) or a package of ``plugins``. ``--worst`` names the functions that hold the most
+instead: where to begin.
 """
 
 from __future__ import annotations
@@ -59,12 +60,16 @@ class Count:
         code = self._lines(text) - set(_docstrings(tree))
         self.code += len(code)
         for node in ast.walk(tree):
-            self.comprehensions += isinstance(node, _COMPREHENSIONS)
-            self.conditionals += isinstance(node, ast.IfExp)
-            self.pairs += _is_pair(node)
+            self.count(node)
             if isinstance(node, _FUNCTIONS):
                 assert node.end_lineno is not None
                 self.functions.append(len(code & set(range(node.lineno, node.end_lineno + 1))))
+
+    def count(self, node: ast.AST) -> None:
+        """Count one node of a syntax tree."""
+        self.comprehensions += isinstance(node, _COMPREHENSIONS)
+        self.conditionals += isinstance(node, ast.IfExp)
+        self.pairs += _is_pair(node)
 
     def _lines(self, text: str) -> set[int]:
         """Return the numbers of the lines that hold code or a docstring, and count comments on the way."""
@@ -130,12 +135,38 @@ def counted(tree: Path) -> dict[str, Count]:
     return dict(sorted(rooms.items()))
 
 
+def worst(tree: Path, rooms: list[str] | None, number: int) -> list[str]:
+    """Return a line for each of the functions that hold the most expressions, the fullest first."""
+    lines: list[tuple[int, str]] = []
+    for folder in ("lw2g", "plugins"):
+        for path in sorted((tree / folder).rglob("*.py")):
+            place = path.relative_to(tree)
+            if rooms and room_of(place) not in rooms:
+                continue
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if not isinstance(node, _FUNCTIONS):
+                    continue
+                count = Count()
+                for inner in ast.walk(node):
+                    count.count(inner)
+                found = count.comprehensions + count.conditionals + count.pairs
+                text = f"{place}:{node.lineno} {node.name}: {count.comprehensions} comprehensions, "
+                text += f"{count.conditionals} conditional expressions, {count.pairs} pairs"
+                lines.append((found, text))
+    lines.sort(key=lambda line: -line[0])
+    return [text for _, text in lines[:number]]
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("tree", nargs="?", type=Path, default=Path(__file__).parents[1])
     parser.add_argument("--rooms", nargs="*", help="these alone")
+    parser.add_argument("--worst", type=int, metavar="N", help="name N functions that hold the most instead")
     chosen = parser.parse_args()
+    if chosen.worst:
+        print("\n".join(worst(chosen.tree.resolve(), chosen.rooms, chosen.worst)))
+        return
     titles = ["room", "code", "comprehensions", "conditional expressions", "`a, b = x, y`", "comments / code"]
     titles.append("function lines, median / p90")
     print(f"| {' | '.join(titles)} |\n| --- |{' ---: |' * (len(titles) - 1)}")

@@ -5,11 +5,12 @@
 TREE is the checkout to measure, today's by default: an older one is measured by the same rule. Small runs on
 digits with the embedded backbone are profiled by ``sys.setprofile``, so a function counts once however often
 it is called. Display of progress is left out, and so are lambdas, comprehensions and generator expressions,
-which a reader meets within their function.
+which a reader meets within their function, and bodies of classes, which run where a module is imported.
 """
 
 from __future__ import annotations
 
+import inspect
 import sys
 import tempfile
 import threading
@@ -51,8 +52,10 @@ class Flow:
 
     def enter(self, code: CodeType) -> None:
         """Count a function of ours that is none of the display."""
-        name = Path(code.co_filename).name
-        if code.co_name.startswith("<") or name in _DISPLAY or not code.co_filename.startswith(_OURS):
+        if not code.co_filename.startswith(_OURS) or Path(code.co_filename).name in _DISPLAY:
+            return
+        is_function = code.co_flags & inspect.CO_NEWLOCALS  # the body of a class has the locals of its class
+        if code.co_name.startswith("<") or not is_function:
             return
         self.entered.add((code.co_filename, code.co_qualname))
 
@@ -129,7 +132,7 @@ def measured(work: Path) -> dict[str, Flow]:
     gradient, evidence, checkpoint, resumed, predicted, learned = (Flow() for _ in range(6))
     # a whole run: the second task's first step, its decision and its record
     watch = Watch(
-        opens={"collect_evidence": evidence, "build_record": evidence, "snapshot": checkpoint},
+        opens={"collect_evidence": evidence, "build_record": evidence, "_save": checkpoint},
         closes={"train_phase": [evidence]},
         ends={"write_record": [evidence], "save_behind": [checkpoint]},
     )

@@ -17,9 +17,10 @@ from typing import Any
 import attrs
 from docstrings import inline
 
-from lw2g.cli.data import facts_of
-from lw2g.cli.plugins import aliases, differences, summary_of, traits
+from lw2g.api.datasets import facts_of
+from lw2g.api.plugins import summary_of
 from lw2g.config.describe import describe_options, plain
+from lw2g.config.facts import aliases, differences, traits
 from lw2g.config.model import OWN_SECTIONS
 from lw2g.interfaces.component import (
     KINDS,
@@ -34,6 +35,7 @@ from lw2g.interfaces.component import (
     RetrievalComponent,
     TrackerComponent,
 )
+from lw2g.interfaces.options import published_differences
 from lw2g.registry.catalogue import load_catalogue
 
 PLURALS: Mapping[Kind, str] = {
@@ -69,6 +71,18 @@ METRICS = """
 No metric ships as a component: every record has the [built-in ones](records.md). A plugin adds its own
 (`lw2g new-plugin NAME --kind metric`), and they stand beside the built-in ones.
 """
+DIFFERENCES = """
+## What methods differ in
+
+By default, from what their authors published, beside the options of a preset. `lw2g plugins NAME` says why,
+and lists the values that a preset takes from the authors' code; every record lists what held in its run
+(`deviations`). [What differs from released code](differences.md) has the reasons of LW2G itself.
+"""
+WHERE: Mapping[str, str] = {
+    "always": "",
+    "reuse": " where tasks share a set",
+    "spaces": " where spaces are kept",
+}
 HEAD = "# Components\n\nOne page each, written from the records that plugins register.\n"
 
 
@@ -187,6 +201,18 @@ def paper(citation: str) -> tuple[str, str, str]:
     return (found[1], found[2] or "", found[3]) if found else (citation, "", "")
 
 
+def differing(method: BaselineComponent) -> str:
+    """Return what a method differs in from its paper: by its record, and by defaults of its options."""
+    told = []
+    for entry in method.deviations:
+        told.append(f"{entry.topic}{WHERE[entry.when]}: {entry.value} (published: {entry.published})")
+    for option in published_differences(method.config(), "baseline"):
+        told.append(f"`{option['option']}={option['value']}` by default (published: {option['published']})")
+    if told:
+        return "; ".join(told)
+    return "none known" if method.citation else "a row of our own"
+
+
 def listing() -> str:
     """Return the page that lists all components of lw2g itself, a table a kind."""
     there = [
@@ -212,6 +238,9 @@ def listing() -> str:
             lines += table(("name", "what it is", "paper", "venue", "year"), cited)
         else:
             lines += table(("name", "what it is"), [row[:2] for row in cited])
+    methods = [one for one in there if isinstance(one, BaselineComponent)]
+    rows_of_differences = [(f"`{method.name}`", differing(method)) for method in methods]
+    lines += [DIFFERENCES.lstrip("\n"), *table(("method", "differs"), rows_of_differences)]
     return "\n".join(lines).rstrip() + "\n" + METRICS
 
 

@@ -140,10 +140,13 @@ def method(row: Row) -> str:
 
 
 def told(row: Row) -> tuple[str, str]:
-    """Return the badges of a row, and what was tuned."""
+    """Return the badges of a row with where its plugin lies, and what was tuned."""
     given = row.runs[0].given
     assert given is not None, "a run of a store"
-    return ", ".join(given.badges), literal_markdown(given.tuned_on)
+    badges = ", ".join(given.badges)
+    if given.plugin:
+        badges += f"; plugin {literal_markdown(given.plugin)}"
+    return badges, literal_markdown(given.tuned_on)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,12 @@ ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "docs" / "reference.md"
 
 WHOLE = {
-    "From Python": ["lw2g/api/__init__.py", "lw2g/api/learning.py"],
+    "From Python": [
+        "lw2g/api/__init__.py",
+        "lw2g/api/models.py",
+        "lw2g/api/learning.py",
+        "lw2g/api/reading.py",
+    ],
     "What a plugin offers": [
         *(
             f"lw2g/interfaces/{name}.py"
@@ -63,7 +68,6 @@ BRIEF = {
             "ridge",
             "spectrum",
             "random_maps",
-            "anacp",
             "text_head",
             "carrying",
             "motions",
@@ -86,7 +90,14 @@ BRIEF = {
         "lw2g/blocks/presets.py",
         *(
             f"lw2g/inputs/{name}.py"
-            for name in ["preprocessing", "augmentation", "image_files", "feature_files", "text_vectors"]
+            for name in [
+                "preprocessing",
+                "resampling",
+                "augmentation",
+                "image_files",
+                "feature_files",
+                "text_vectors",
+            ]
         ),
     ],
     "The backbone and what is injected": [
@@ -114,9 +125,14 @@ BRIEF = {
         "lw2g/metrics.py",
     ],
     "Hypothesis strategies": ["lw2g/testing/strategies.py"],
+    "Further functions of the commands": [
+        f"lw2g/api/{name}.py"
+        for name in ["check", "datasets", "doctor", "experiment", "plugins", "recorded", "seeds", "teaching"]
+    ],
     "What the functions return": ["lw2g/api/results.py"],
     "A trained model": ["lw2g/models/model.py", "lw2g/models/answers.py"],
     "What a run would cost": ["lw2g/estimate/estimate.py"],
+    "The classes of tasks": ["lw2g/interfaces/classes.py"],
     "Events of a run": ["lw2g/interfaces/tracker.py"],
     "Errors": ["lw2g/errors.py"],
 }
@@ -125,22 +141,26 @@ BRIEF = {
 PUBLIC = tuple(path for parts in (WHOLE, BRIEF) for paths in parts.values() for path in paths)
 """The modules whose ``__all__`` is the public interface: what the deprecation policy covers."""
 
-INTERNAL = tuple(
-    f"lw2g/vit/{name}.py"
-    for name in [
-        "attention",
-        "compiling",
-        "graphs",
-        "layouts",
-        "names",
-        "offline",
-        "processor",
-        "products",
-        "room",
-        "sizes",
-        "transformers_layouts",
-        "weights",
-    ]
+INTERNAL = (
+    "lw2g/blocks/bases.py",  # for plugins of an earlier version, which import it from where it was
+    *(
+        f"lw2g/vit/{name}.py"
+        for name in [
+            "attention",
+            "compiling",
+            "graphs",
+            "layouts",
+            "names",
+            "offline",
+            "plain",
+            "processor",
+            "products",
+            "room",
+            "sizes",
+            "transformers_layouts",
+            "weights",
+        ]
+    ),
 )
 """Modules of the public packages that are nobody's to rely on."""
 

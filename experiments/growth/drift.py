@@ -42,7 +42,7 @@ def features(run: Path, every: int, kept: Path | None) -> dict[str, Rows]:
     images (``test@after``) under these. What was found is kept in a file as it comes.
     """
     found: dict[str, Rows] = torch.load(kept) if kept is not None and kept.exists() else {}
-    tasks = len(opened(run, task=0)._parts.stream.tasks)
+    tasks = len(opened(run, task=0).session.data.stream.tasks)
     for after in range(tasks):
         whole = after in (0, tasks - 1)
         wanted = range(tasks) if whole else (after, after + 1)
@@ -50,14 +50,14 @@ def features(run: Path, every: int, kept: Path | None) -> dict[str, Rows]:
         if not missing and not (whole and f"test@{after}" not in found):
             continue
         model = opened(run, task=after)
-        session = model._parts
-        if len(session.pool) != 1:
-            raise SystemExit(f"{run} has {len(session.pool)} sets: give a run whose tasks share one")
+        session = model.session
+        if len(session.parts.pool) != 1:
+            raise SystemExit(f"{run} has {len(session.parts.pool)} sets: give a run whose tasks share one")
         for task in missing:
-            images = session.image_set([session.stream.tasks[task].train], train=False)
+            images = session.data.image_set([session.data.stream.tasks[task].train], train=False)
             found[f"{task}@{after}"] = _under_the_set(model, images, 1)
         if whole:
-            images = session.image_set([one.test for one in session.stream.tasks], train=False)
+            images = session.data.image_set([one.test for one in session.data.stream.tasks], train=False)
             found[f"test@{after}"] = _under_the_set(model, images, every)
         if kept is not None:
             torch.save(found, kept)

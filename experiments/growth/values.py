@@ -34,7 +34,7 @@ from lw2g.vit.taps import Tap
 
 def batches(session: Any, task: int, count: int, size: int = 64) -> Sequence[Batch]:
     """Return training images of a task in batches."""
-    images = session.image_set([session.stream.tasks[task].train], train=False)
+    images = session.data.image_set([session.data.stream.tasks[task].train], train=False)
     rows = list(range(0, len(images), max(len(images) // count, 1)))[:count]
     return list(images.batches([rows[at : at + size] for at in range(0, len(rows), size)], seed=0))
 
@@ -47,11 +47,11 @@ def heads_of(rows: Tensor, heads: int) -> Tensor:
 @torch.no_grad()
 def met(session: Any, batch: Batch, parameters: Any, block: int, place: int) -> tuple[Tensor, Tensor]:
     """Return what keys and values of a set meet at a block: ``[heads, n, width]`` and ``[heads, n, L]``."""
-    backbone, baseline = session.backbone, session.baseline
+    backbone, baseline = session.parts.backbone, session.parts.baseline
     tap = Tap(block=block, kind="attn_in")
     routing = Routing(sets=(parameters,), chosen=0)
     attention, heads, images = backbone.model.blocks[block].attn, backbone.heads, len(batch.labels)
-    with session.engine.autocast():
+    with session.parts.engine.autocast():
         inputs = backbone.read([tap], lambda: baseline.features(batch, routing))[tap]
         query, key, _ = attention.qkv(inputs).float().chunk(3, dim=-1)
     extra = parameters.key[place].expand(images, -1, -1)
@@ -67,16 +67,16 @@ def met(session: Any, batch: Batch, parameters: Any, block: int, place: int) -> 
 
 def gradients(session: Any, own: Sequence[Batch], parameters: Any, task: Any) -> list[tuple[Tensor, Tensor]]:
     """Return the gradients at keys and values of a set, ``[blocks, L, dim]`` each, by draw of the head."""
-    baseline, found = session.baseline, []
+    baseline, found = session.parts.baseline, []
     routing = Routing(sets=(parameters,), chosen=0)
     for parameter in parameters.parameters():
         parameter.requires_grad_(True)
-    with head_draws(baseline, task, session.config.growth, session.config.run.seed) as draws:
+    with head_draws(baseline, task, session.parts.config.growth, session.parts.config.run.seed) as draws:
         for put in draws:
             put()
             loss = torch.zeros(())
             for batch in own:
-                with session.engine.autocast():
+                with session.parts.engine.autocast():
                     features = baseline.features(batch, routing)
                 loss = loss + len(batch.labels) * baseline.probe_loss(features, batch, task)
             found.append(torch.autograd.grad(loss, (parameters.key, parameters.value)))
@@ -103,10 +103,10 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=256)
     asked = parser.parse_args()
     session: Any = reopen(asked.run, registry.load_catalogue())
-    new = (asked.task or len(session.infos)) - 1
-    own, energy = batches(session, new, asked.images), session.config.growth.energy
-    blocks, heads = session.baseline.blocks, session.backbone.heads
-    pool = session.pool
+    new = (asked.task or len(session.parts.infos)) - 1
+    own, energy = batches(session, new, asked.images), session.parts.config.growth.energy
+    blocks, heads = session.parts.baseline.prefixes.blocks, session.parts.backbone.heads
+    pool = session.parts.pool
     if not all(isinstance(pool[number], PrefixSet) for number in pool.ids):
         parser.error(f"{asked.run}: no prefixes in it; take a run of hide-prompt or s-prompt-plus-plus")
     found: dict[tuple[int, str], list[tuple[float, float, float]]] = {}
@@ -116,7 +116,7 @@ def main() -> None:
             continue
         parameters = pool[number]
         old = batches(session, first, asked.images)
-        slopes = gradients(session, own, parameters, session.infos[new])
+        slopes = gradients(session, own, parameters, session.parts.infos[new])
         for place, block in enumerate(blocks):
             before, now = (
                 [met(session, batch, parameters, block, place) for batch in part] for part in (old, own)

@@ -55,7 +55,7 @@ class Lengthening(DualPrompt):
         if self.frozen:
             halves = [torch.cat([half[..., :old, :].detach(), half[..., old:, :]], dim=-2) for half in halves]
         shared = inject_prefixes(self.shared_blocks, self.shared_prompt.key, self.shared_prompt.value)
-        return (inject_prefixes(self.blocks, halves[0], halves[1]), shared)
+        return (inject_prefixes(self.prefixes.blocks, halves[0], halves[1]), shared)
 
 
 class Frozen(Lengthening):

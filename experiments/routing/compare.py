@@ -60,25 +60,29 @@ class Opinion:
 
 
 def opened(run: Path, task: int | None = None) -> TrainedModel:
-    """Return the model of a run as it stood after a task, with the run's data behind it."""
+    """Return the model of a run as it stood after a task, with its session as ``session``."""
     session = reopen(run, load_catalogue(), task)
-    return TrainedModel(session, len(session.pool.task_to_set))
+    model = TrainedModel(session.parts, len(session.parts.pool.task_to_set))
+    model.session = session
+    return model
 
 
 def asked(
     model: TrainedModel, images: ImageSet, rows: np.ndarray, which: np.ndarray, *, retrieve: bool
 ) -> Answers:
     """Ask for queries and for the features under some sets of each image, ``which``: ``[N, S]``."""
-    session = model._parts
+    session = model.session
     queries = own = images.queries(rows.tolist()).float().cpu()
-    if retrieve and session.retrieval is not None and session.retrieval.learned_query:
+    if retrieve and session.parts.retrieval is not None and session.parts.retrieval.learned_query:
         parts = chunks(rows.tolist(), model.batch_size)
-        with session.engine.autocast():
-            own = torch.cat([session.retrieval.query(one).float().cpu() for one in images.batches(parts)])
+        with session.parts.engine.autocast():
+            own = torch.cat(
+                [session.parts.retrieval.query(one).float().cpu() for one in images.batches(parts)]
+            )
     features = torch.empty(len(rows), 0)
     if which.size:
         pairs, sets = np.tile(rows, which.shape[1]), which.T.flatten()
-        predictor = Predictor.of(session, model.task - 1)
+        predictor = Predictor.of(session.parts, model.task - 1)
         found = predictor.pair_features(images, pairs, sets, model.batch_size, _count)
         features = torch.cat([part.cpu() for _, part in found])
         features = features.unflatten(0, (which.shape[1], -1)).transpose(0, 1)
@@ -92,11 +96,13 @@ def _count(done: int, total: int) -> None:
 
 def unused(model: TrainedModel, folders: Sequence[Path], per_class: int) -> tuple[list[Path], list[int]]:
     """Return images of the latest task that has some which the run has not seen, and their labels."""
-    session = model._parts
+    session = model.session
     for task in reversed(range(model.task)):
-        seen = {Path(name).parts[-2:] for name in session.stream.tasks[task].train.ids}  # folder and file
+        seen = {
+            Path(name).parts[-2:] for name in session.data.stream.tasks[task].train.ids
+        }  # folder and file
         paths, labels = [], []
-        for label in session.info(task).classes:
+        for label in session.parts.info(task).classes:
             every = [path for one in folders for path in sorted((one / model.classes[label]).glob("*"))]
             fresh = [path for path in every if path.parts[-2:] not in seen][:per_class]
             paths += fresh
@@ -109,17 +115,22 @@ def unused(model: TrainedModel, folders: Sequence[Path], per_class: int) -> tupl
 @torch.no_grad()
 def ask_files(model: TrainedModel, paths: list[Path], labels: list[int]) -> Answers:
     """Ask for queries and features of image files."""
-    session = model._parts
+    session = model.session
     queries: list[Tensor] = []
     own: list[Tensor] = []
     features: list[Tensor] = []
     for part in chunks(range(len(paths)), model.batch_size):
         batch = model._batch(torch.stack([model.transform(str(paths[place])) for place in part]))
-        with session.engine.autocast():
+        with session.parts.engine.autocast():
             queries.append(batch.query.float())
-            own.append(queries[-1] if session.retrieval is None else session.retrieval.query(batch).float())
+            own.append(
+                queries[-1]
+                if session.parts.retrieval is None
+                else session.parts.retrieval.query(batch).float()
+            )
             rows = [
-                session.baseline.features(batch, session.pool.force(one)).float() for one in session.pool.ids
+                session.parts.baseline.features(batch, session.parts.pool.force(one)).float()
+                for one in session.parts.pool.ids
             ]
         features.append(torch.stack(rows, dim=1))
     return Answers(
@@ -136,14 +147,14 @@ class Routing:
     def __init__(
         self, model: TrainedModel, tests: Answers, held: Answers, train: Answers, head: str = "own"
     ) -> None:
-        session = model._parts
-        history = [session.info(index) for index in range(model.task)]
+        session = model.session
+        history = [session.parts.info(index) for index in range(model.task)]
         self.of_class = task_of_class(history, torch.device("cpu"))
-        self.owner = torch.tensor(session.pool.task_to_set)
-        self.sets, self.tasks = len(session.pool), len(history)
+        self.owner = torch.tensor(session.parts.pool.task_to_set)
+        self.sets, self.tasks = len(session.parts.pool), len(history)
         self.tests, self.held, self.train = tests, held, train
         seen = history[-1].seen
-        score = session.baseline.logits if head == "own" else self._closed_head(seen)
+        score = session.parts.baseline.logits if head == "own" else self._closed_head(seen)
         with torch.no_grad():
             self.logits = {
                 name: score(one.features.flatten(0, 1))[:, :seen]
@@ -155,8 +166,8 @@ class Routing:
             "lda": self._closed_form(Discriminant(train.queries.shape[1], seen)),
             "ridge": self._closed_form(Ridge(train.queries.shape[1], seen, 1000, 0)),
         }
-        if session.retrieval is not None and not session.retrieval.control:
-            self.opinions["published"] = self._own(session.retrieval)
+        if session.parts.retrieval is not None and not session.parts.retrieval.control:
+            self.opinions["published"] = self._own(session.parts.retrieval)
 
     def _closed_head(self, seen: int) -> Callable[[Tensor], Tensor]:
         """Return ridge regression on random features, as ``baseline.head = "ridge"`` has it by default."""
@@ -272,25 +283,25 @@ def compare(
 ) -> list[dict[str, Any]]:
     """Return the rows of one run."""
     model = opened(run)
-    session = model._parts
-    count = sum(session.evaluator.sizes(model.task))
+    session = model.session
+    count = sum(session.data.evaluator.sizes(model.task))
     step = 1 if tests is None else max(1, count // tests)
-    print(f"{run}: {len(session.pool)} sets, every {step}. of {count} test images", flush=True)
-    parts = [task.train for task in session.stream.tasks[: model.task]]
-    train = session.image_set(parts, train=False)
-    own = np.repeat(session.pool.task_to_set, [len(part) for part in parts])[:, None]
+    print(f"{run}: {len(session.parts.pool)} sets, every {step}. of {count} test images", flush=True)
+    parts = [task.train for task in session.data.stream.tasks[: model.task]]
+    train = session.data.image_set(parts, train=False)
+    own = np.repeat(session.parts.pool.task_to_set, [len(part) for part in parts])[:, None]
     places = np.arange(0, count, step)
-    every = np.tile(np.asarray(session.pool.ids), (len(places), 1))
+    every = np.tile(np.asarray(session.parts.pool.ids), (len(places), 1))
     with torch.no_grad():
         answers = (
-            asked(model, session.evaluator.images, places, every, retrieve=True),
+            asked(model, session.data.evaluator.images, places, every, retrieve=True),
             ask_files(model, *unused(model, folders, per_class)),
             asked(
                 model, train, np.arange(len(train)), own if "ridge" in heads else own[:, :0], retrieve=False
             ),
         )
         return [
-            {"run": run.name, "sets": len(session.pool), "head": head, **row}
+            {"run": run.name, "sets": len(session.parts.pool), "head": head, **row}
             for head in heads
             for row in rows(Routing(model, *answers, head))
         ]

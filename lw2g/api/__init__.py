@@ -6,20 +6,20 @@ imports neither torch nor any plugin.
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lw2g.errors import ConfigError, DataError
+from lw2g.api.models import export, load
+from lw2g.api.reading import report, runs, verify
+from lw2g.api.sweeps import sweep
+from lw2g.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from lw2g.api.results import Report, RunRecord, Runs, SweepResult, Verification
+    from lw2g.api.results import RunRecord
     from lw2g.interfaces.component import Kind
     from lw2g.interfaces.tracker import Tracker
-    from lw2g.models.model import TrainedModel
-    from lw2g.sweeps.store import Status
 
 __all__ = ["continue_run", "export", "fork", "load", "report", "resume", "run", "runs", "sweep", "verify"]
 
@@ -54,9 +54,9 @@ def run(
     Args:
         config: A TOML file.
         baseline: How a parameter set adapts the backbone.
-        policy: When a set is added.
-        constraints: A constraint or a list of them in place of the policy's own; ``"none"`` for none.
-        retrieval: The retrieval strategy in place of the baseline's own.
+        policy: Growth policy, when a set is added: min, one, always, affinity ... (``lw2g plugins``).
+        constraints: Constraint in place of the policy's own, ``none`` for none; a list for several.
+        retrieval: Retrieval strategy in place of the baseline's own.
         benchmark: A name, a folder, or images: ``[(train, test), ...]``, a pair per task, or one
             ``(train, test)``, which ``increment`` cuts into tasks; with ``test_share`` one split, of which
             that share tests. A split is a torch data set, a pair ``(images, labels)`` of arrays, a list of
@@ -64,10 +64,11 @@ def run(
             hub if there is no such folder.
         backbone: The frozen backbone: a name, the name of any timm model, or a timm model as an object,
             without a classifier and in evaluation mode.
-        weights: A weights file for it, not beside an object.
+        weights: Weights file for the backbone, not beside an object.
         trackers: A tracker or a list of them: names, objects with ``on_event``, functions of an event.
-        out: The run's directory; None for a new one under ``runs/``.
-        tasks: Number of tasks after which to stop (:func:`continue_run` continues); None for all.
+        out: The run's directory; None for a new one in runs/.
+        tasks: Number of tasks after which to stop; ``lw2g continue`` continues as if the run had not stopped;
+            None for all.
         progress: Whether to show the progress: a bar in notebooks and on terminals, else lines on stderr.
         **options: ``protocol``, ``seed``, ``device``, ``devices``, ``precision``; ``increment``,
             ``test_share``, ``order`` and ``order_seed`` of the benchmark; ``epochs`` of the baseline; and
@@ -79,15 +80,15 @@ def run(
         Interrupted: Ctrl-C stopped the run, which can be resumed.
     """
     from lw2g.api.arguments import as_options
+    from lw2g.api.experiment import experiment_of
     from lw2g.api.local import Locals, as_names, split_trackers
-    from lw2g.config.directory import new_directory
-    from lw2g.config.resolve import resolve
 
     if "seeds" in options:
         raise ConfigError(
             "seeds: a call runs one seed", "[lw2g.run(..., seed=seed) for seed in seeds], then lw2g.report"
         )
-    local, (tracker_names, listeners) = Locals(), split_trackers(trackers)
+    local = Locals()
+    tracker_names, listeners = split_trackers(trackers)
     given = {
         "baseline": baseline,
         "retrieval": retrieval,
@@ -98,9 +99,8 @@ def run(
     given, overrides = as_options(given, options)
     names = {kind: local.name(kind, given[kind]) for kind in _COMPONENTS}
     constraint_names = as_names("constraint", constraints, local)
-    catalogue = local.catalogue()
-    resolved = resolve(
-        catalogue,
+    experiment = experiment_of(
+        catalogue=local.catalogue(),
         file=Path(config) if config else None,
         overrides=overrides,
         constraints=constraint_names,
@@ -108,12 +108,9 @@ def run(
         weights=weights,
         **names,
     )
-    local.require_reach(resolved.config)
-    from lw2g.lifecycle.runner import start
-
-    with new_directory(resolved.config, Path(out) if out else None) as directory:
-        receivers = [*listeners, *_listeners(progress)]
-        return _record(start(resolved, catalogue, directory, receivers, tasks=tasks), directory)
+    local.require_reach(experiment.config)
+    with experiment.new_directory(out) as directory:
+        return experiment.start(directory, [*listeners, *_listeners(progress)], tasks=tasks)
 
 
 def resume(
@@ -124,7 +121,9 @@ def resume(
     local: Mapping[str, Any] | None = None,
     progress: bool = True,
 ) -> RunRecord:
-    """Resume an interrupted run from its newest intact checkpoint and return its record.
+    """Resume the run in the directory ``run`` from its newest intact checkpoint.
+
+    The result equals that of an uninterrupted run.
 
     Args:
         run: The run's directory.
@@ -134,47 +133,77 @@ def resume(
             ``{"baseline": MyBaseline, "benchmark": [(train, test), ...]}``.
         progress: As for :func:`run`.
 
+    Returns:
+        The run's record.
+
     Raises:
         DataError: There is no run, or its configuration, data or weights have changed.
         UnknownComponentError: An object that the run began with is missing in ``local``.
         Interrupted: Ctrl-C stopped the run, which can be resumed again.
     """
-    from lw2g.lifecycle import runner
+    from lw2g.api.local import catalogue_of
+    from lw2g.lifecycle.runner import resume as go_on
 
-    catalogue = _catalogue(local, run, devices)
+    catalogue = catalogue_of(local, run, devices)
     receivers = [*_callbacks(trackers), *_listeners(progress)]
-    return _record(runner.resume(Path(run), catalogue, receivers, devices=devices), run)
+    return _record(go_on(Path(run), catalogue, receivers, devices=devices), run)
 
 
 def continue_run(
     run: str | Path,
     *,
     tasks: int | None = None,
+    benchmark: str | None = None,
+    settings: Mapping[str, Any] | None = None,
     devices: int | None = None,
     trackers: Any = (),
     local: Mapping[str, Any] | None = None,
     progress: bool = True,
 ) -> RunRecord:
-    """Continue a run that stopped after ``tasks``, as if it had not stopped, and return its record.
+    """Continue the run in the directory ``run`` to the end of its stream, or to the task ``tasks``.
+
+    The result equals that of a run without a stop.
+
+    A run at the end of its stream continues with the classes of another benchmark. Their images go through
+    the run's own transforms. The data of both benchmarks must be present, since all classes are evaluated.
 
     Args:
         run: The run's directory.
         tasks: Number of tasks, counted from the first, after which to stop; None for all.
+        benchmark: Benchmark with new classes, for a run at the end of its stream.
+        settings: Options of that benchmark by their dotted keys.
         devices: Number of processes from now on; None for the configured number.
         trackers: As for :func:`resume`.
         local: As for :func:`resume`.
         progress: As for :func:`run`.
+
+    Returns:
+        The run's record.
 
     Raises:
         DataError: There is no run, or its configuration, data or weights have changed.
         ConfigError: It has finished that many tasks, or its stream has fewer.
         Interrupted: Ctrl-C stopped the run, which can be resumed.
     """
-    from lw2g.lifecycle.continuing import proceed
+    from lw2g.api.local import catalogue_of
 
-    catalogue = _catalogue(local, run, devices)
+    if settings and benchmark is None:
+        raise ConfigError(
+            f"--set {next(iter(settings))}: a run continues as it is configured",
+            "name a --benchmark with new classes, or see lw2g fork",
+        )
+    catalogue = catalogue_of(local, run, devices)
     receivers = [*_callbacks(trackers), *_listeners(progress)]
-    return _record(proceed(Path(run), catalogue, receivers, tasks=tasks, devices=devices), run)
+    if benchmark is None:
+        from lw2g.lifecycle.continuing import proceed
+
+        return _record(proceed(Path(run), catalogue, receivers, tasks=tasks, devices=devices), run)
+    from lw2g.config.sources import resolve_source
+    from lw2g.lifecycle.continuing import extend
+
+    source = resolve_source(catalogue, benchmark, settings or {})
+    record = extend(Path(run), source, catalogue, receivers, tasks=tasks, devices=devices)
+    return _record(record, run)
 
 
 def fork(
@@ -190,275 +219,48 @@ def fork(
     progress: bool = True,
     **overrides: Any,
 ) -> RunRecord:
-    """Start a run from the end of a task of another run, with other choices, and return its record.
+    """Start a run from the end of a task of the run in the directory ``run``, which stays unchanged.
 
-    The other run stays unchanged. If no choice changes, the new run repeats it.
+    It takes over the tasks 1 to ``at_task``. Choices that are not named stay. If nothing changes, the new run
+    repeats the old one. Options that these tasks depend on cannot change. ``--policy fixed --set
+    policy.map=[0,0,1]`` forces decisions.
 
     Args:
         run: The other run's directory.
         at_task: Number of tasks to take over.
-        out: The new run's directory; None for a new one under ``runs/``.
-        policy: Growth policy from there on, as for :func:`run`.
-        constraints: A constraint or a list of them from there on; None for those of the other run.
-        tasks: As for :func:`continue_run`.
+        out: The new run's directory; None for a new one under runs/.
+        policy: Growth policy from there on; constraints stay.
+        constraints: Constraint from there on in place of the run's, ``none`` for none; a list for several.
+        tasks: Number of tasks, counted from the first, after which to stop; None for all.
         trackers: As for :func:`resume`.
         local: As for :func:`resume`.
         progress: As for :func:`run`.
         **overrides: Single options by their dotted keys, as in ``**{"policy.map": [0, 0, 1]}``.
+
+    Returns:
+        The record of the new run.
 
     Raises:
         DataError: There is no such run or task, or its files, data or weights have changed.
         ConfigError: The finished tasks depend on a changed option.
         Interrupted: Ctrl-C stopped the new run, which can be resumed.
     """
+    from lw2g.api.experiment import fork_of
     from lw2g.api.local import Locals, as_names
-    from lw2g.config.directory import new_directory
-    from lw2g.lifecycle import forking
 
     known = Locals.of(local)
-    policy, names = known.name("policy", policy), as_names("constraint", constraints, known)
-    catalogue = known.catalogue()
-    resolved = forking.resolve_fork(
-        Path(run), catalogue, policy=policy, constraints=names, overrides=overrides
+    experiment = fork_of(
+        run,
+        at_task,
+        policy=known.name("policy", policy),
+        constraints=as_names("constraint", constraints, known),
+        overrides=overrides,
+        catalogue=known.catalogue(),
     )
-    known.require_reach(resolved.config)
-    with new_directory(resolved.config, Path(out) if out else None) as directory:
+    known.require_reach(experiment.config)
+    with experiment.new_directory(out) as directory:
         receivers = [*_callbacks(trackers), *_listeners(progress)]
-        record = forking.fork(Path(run), at_task - 1, resolved, catalogue, directory, receivers, tasks=tasks)
-        return _record(record, directory)
-
-
-def load(
-    run: str | Path,
-    *,
-    task: int | None = None,
-    device: str | None = None,
-    batch_size: int | None = None,
-    weights: str | Path | None = None,
-    local: Mapping[str, Any] | None = None,
-) -> TrainedModel:
-    """Open a saved run or an exported model: ``model(images)`` gives logits, ``model.predict(images)`` names.
-
-    It needs neither the run's data nor its benchmark, policy and constraints. Images are paths, a folder,
-    PIL images, arrays or tensors; the model's docstring says which.
-
-    Args:
-        run: The directory of the run or the export.
-        task: The finished task, counted from 1, whose checkpoint to open; None for the newest.
-        device: The device, such as ``"cuda:1"``; None for the run's own, or for an export a GPU if present.
-        batch_size: Images per forward, to which smaller batches are padded; None for the run's own.
-        weights: A file with the backbone's weights; None for their recorded source.
-        local: As for :func:`resume`.
-
-    Raises:
-        DataError: There is no such model, it is damaged, or its backbone is missing or a different one.
-        ConfigError: The device does not exist.
-    """
-    from lw2g.api.learning import learn
-    from lw2g.models.saved import open_model
-
-    file, catalogue = None if weights is None else Path(weights), _catalogue(local)
-    model = open_model(Path(run), catalogue, task, device=device, batch_size=batch_size, weights=file)
-    model.learner = partial(learn, run, device=device, weights=weights, local=local)
-    return model
-
-
-def export(
-    run: str | Path,
-    out: str | Path,
-    *,
-    task: int | None = None,
-    with_backbone: bool = False,
-    weights: str | Path | None = None,
-    learnable: bool = False,
-    local: Mapping[str, Any] | None = None,
-) -> int:
-    """Write a run's model into a new folder, from which :func:`load` opens it, and return its size in bytes.
-
-    The export predicts as the run does and needs neither the run nor its data. It contains no code: to open
-    it, install the baseline, the retrieval strategy and the backbone.
-
-    Args:
-        run: The run's directory.
-        out: The folder.
-        task: The finished task, counted from 1, whose model to export; None for the newest.
-        with_backbone: Whether to include the frozen weights; otherwise only their checksum.
-        weights: A file with the backbone's weights; None for their recorded source.
-        learnable: Whether to keep features of up to 20 training images a class, which check what
-            :func:`learn` does and tell unknown images; this reads the run's data.
-        local: As for :func:`resume`.
-
-    Raises:
-        DataError: There is no such run or task, or its data are gone.
-        ConfigError: The folder is in use, or the run has no model to export.
-    """
-    from lw2g.models.saved import export_run
-    from lw2g.updates.learning import export_learnable
-
-    file, catalogue = None if weights is None else Path(weights), _catalogue(local)
-    write = export_learnable if learnable else export_run
-    return write(Path(run), catalogue, Path(out), task, with_backbone=with_backbone, weights=file)
-
-
-def runs(directory: str | Path = "runs") -> Runs:
-    """Return the runs in and below a directory, from their records alone, damaged ones included.
-
-    Raises:
-        DataError: There is no such directory.
-    """
-    from lw2g.api.results import Runs
-    from lw2g.reports.runs import find_runs
-
-    return Runs(list(find_runs([Path(directory)], damaged=True)))
-
-
-def verify(run: str | Path) -> Verification:
-    """Compare every file of a run with its checksum, and every metric with its recomputed value.
-
-    Args:
-        run: The directory of a run, of the runs of several seeds, or of a pack of a store.
-
-    Raises:
-        DataError: There is none.
-    """
-    from lw2g.api.results import Verification
-    from lw2g.store import packs
-
-    if packs.is_pack(Path(run)):
-        from lw2g.registry.catalogue import load_catalogue
-
-        return Verification(packs.verify(Path(run), load_catalogue()))
-    from lw2g.results.verification import verify as examine
-
-    return Verification(examine(Path(run)))
-
-
-def report(
-    *runs: str | Path,
-    columns: str | Sequence[str] | None = None,
-    against: str | None = None,
-    mix: str | Sequence[str] = (),
-    unfinished: bool = False,
-    store: str | Path | None = None,
-) -> Report:
-    """Return one table per benchmark of the runs in and below directories.
-
-    A row is a configuration, over all its seeds and class orders.
-
-    Args:
-        *runs: The directories.
-        columns: Names of columns in a list, or with commas; ``"all"`` for all; None for the usual ones.
-        against: A row's label, or a unique part of it, to which paired differences refer.
-        mix: What one table may mix although such rows are not comparable: ``checkpoints``, ``splits``,
-            ``protocols``.
-        unfinished: Whether unfinished runs get rows of their own, up to their last task.
-        store: A checkout of a store, whose runs under the same protocols become further rows. What of it
-            does not hold is left out, and named in ``left_out`` of the report.
-
-    Raises:
-        DataError: There is no run, or no store.
-        ConfigError: A column is unknown, or the runs of one table cannot be compared.
-    """
-    import shlex
-
-    from lw2g.api.results import Report
-    from lw2g.registry.catalogue import load_catalogue
-    from lw2g.reports.columns import chosen_columns, further_columns
-    from lw2g.reports.runs import find_runs
-    from lw2g.reports.table import tables_of
-
-    found = list(find_runs([Path(run) for run in runs]))
-    if not found:
-        raise DataError(
-            f"no run at or below {', '.join(map(repr, map(str, runs)))}", "give directories of runs"
-        )
-    catalogue = load_catalogue()
-    left_out: Sequence[str] = ()
-    if store is not None:
-        from lw2g.store.stored import beside
-
-        others, left_out = beside(Path(store), catalogue, found)
-        found += others
-    chosen = chosen_columns(columns, further_columns([run.record for run in found], catalogue))
-    mixed = (mix,) if isinstance(mix, str) else tuple(mix)
-    tables = tables_of(found, catalogue, mixed, so_far=unfinished)
-    further = {"--against": against, "--with": store}
-    words = [str(word) for pair in further.items() if pair[1] is not None for word in pair]
-    command = shlex.join(["lw2g", "report", *map(str, runs), *words, "--html", "OUT.html"])
-    return Report(tables, chosen, against, catalogue, command, left_out)
-
-
-def sweep(
-    grid: str | Path,
-    *,
-    out: str | Path | None = None,
-    settings: Mapping[str, Any] | None = None,
-    executor: str | None = None,
-    jobs: int | None = None,
-    threads: int | None = None,
-    gpus_per_job: float | None = None,
-    executor_options: Mapping[str, Any] | None = None,
-    rehearse: str | None = None,
-    watch: Callable[[Sequence[Status]], None] = lambda statuses: None,
-) -> SweepResult:
-    """Run the cells of a grid, each as a process of its own; a stopped sweep goes on where it stopped.
-
-    Args:
-        grid: A TOML file.
-        out: The sweep's directory; None for ``runs/GRID``.
-        settings: Settings of every cell by their dotted keys, which override the grid's.
-        executor: ``local``, ``ray`` or ``slurm``; None for the grid's own.
-        jobs: Runs at a time.
-        threads: Cores of a run.
-        gpus_per_job: GPUs of a run; with 0.5 two runs share one.
-        executor_options: Further options of the executor.
-        rehearse: A benchmark (``glyphs`` is embedded) or a folder of images on which to rehearse the grid:
-            each kind of cell once, with the embedded backbone and few epochs; ``out`` is then by default
-            ``runs/GRID-rehearsed``.
-        watch: Receives the status of all cells a few times a second.
-
-    Raises:
-        ConfigError: The grid, a cell or the executor cannot be used.
-    """
-    from lw2g.api.results import SweepResult
-    from lw2g.config.directory import RUNS
-    from lw2g.registry.catalogue import load_catalogue
-    from lw2g.sweeps.engine import require_valid, run_sweep
-    from lw2g.sweeps.executors import load_executor, merged_settings
-    from lw2g.sweeps.grid import read_executor, read_grid
-    from lw2g.sweeps.needs import without_missing_files
-    from lw2g.sweeps.rehearse import rehearsed_cells
-    from lw2g.sweeps.store import SweepDirectory
-
-    grid, catalogue = Path(grid), load_catalogue()
-    cells = read_grid(grid, settings or {})
-    name = grid.stem
-    if rehearse is not None:
-        require_valid([without_missing_files(cell) for cell in cells], catalogue)
-        cells = rehearsed_cells(grid, catalogue, settings or {}, rehearse)
-        name = f"{grid.stem}-rehearsed"
-    require_valid(cells, catalogue)
-    store = SweepDirectory(Path(out) if out else RUNS / name)
-    given = {"executor": executor, "jobs": jobs, "threads": threads, "gpus_per_job": gpus_per_job}
-    chosen = merged_settings(read_executor(grid), given, executor_options or {})
-    statuses = run_sweep(store, cells, load_executor(chosen, store.path), watch)
-    return SweepResult(store.path, statuses)
-
-
-def _catalogue(local: Mapping[str, Any] | None, run: str | Path = "", devices: int | None = None) -> Any:
-    """Return all components and the objects of this program; refuse processes that would lack these."""
-    from lw2g.api.local import Locals
-
-    objects = Locals.of(local)
-    catalogue = objects.catalogue()
-    if local and run:
-        from lw2g.config.resolve import load_resolved
-        from lw2g.files.record import RunDirectory
-
-        files = RunDirectory(Path(run))
-        files.require_run()
-        objects.require_reach(load_resolved(files.config, catalogue).config, devices)
-    return catalogue
+        return experiment.start(directory, receivers, tasks=tasks)
 
 
 def _callbacks(trackers: Any) -> Sequence[Tracker]:

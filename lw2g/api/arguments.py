@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lw2g.api.local import GIVEN
-from lw2g.errors import ConfigError
+from lw2g.errors import ConfigError, no_folder, shown
 
-__all__ = ["as_options"]
+if TYPE_CHECKING:
+    from lw2g.config.describe import OptionDescription
+    from lw2g.registry.catalogue import Catalogue
+
+__all__ = ["as_options", "offered_settings", "parse_settings"]
 
 _SECTION_OF = {
     **dict.fromkeys(("protocol", "seed", "device", "devices", "precision"), "run"),
@@ -28,7 +32,7 @@ def as_options(given: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[di
             those beside a component's name.
 
     Raises:
-        ConfigError: A mapping has no name.
+        ConfigError: A mapping has no name, or a folder is not there.
     """
     components, overrides = dict(given), dict[str, Any]()
     for kind, choice in given.items():
@@ -40,6 +44,80 @@ def as_options(given: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[di
     for key, value in options.items():
         overrides[f"{_SECTION_OF[key]}.{key}" if key in _SECTION_OF else key] = value
     return components, overrides
+
+
+def parse_settings(texts: Sequence[str], option: str = "--set") -> dict[str, Any]:
+    """Return the options of ``KEY=VALUE`` texts by their keys; the last one of a key holds.
+
+    Args:
+        texts: The texts.
+        option: What they follow on the command line.
+
+    Raises:
+        ConfigError: A text has no key or no equals sign.
+    """
+    from lw2g.config.toml import parse_value
+
+    settings = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(
+                f"{option}: expected KEY=VALUE but got {shown(text)}", "write it like growth.energy=0.9"
+            )
+        settings[key.strip()] = parse_value(value.strip())
+    return settings
+
+
+def offered_settings(
+    begun: str,
+    *,
+    file: Path | None = None,
+    constraints: Sequence[str] | None = None,
+    trackers: Sequence[str] | None = None,
+    **components: Any,
+) -> dict[str, str]:
+    """Return how ``KEY=VALUE`` may go on among the options of an experiment, each with its meaning.
+
+    Args:
+        begun: The beginning: of a key, or of a value behind its key.
+        file: As ``config`` of :func:`lw2g.run`.
+        constraints: Their names.
+        trackers: Their names.
+        **components: Names of the other components by their kind.
+
+    Raises:
+        Lw2gError: The components cannot be combined.
+    """
+    from lw2g.config.describe import describe_experiment
+    from lw2g.config.resolve import resolve
+    from lw2g.registry.catalogue import load_catalogue
+
+    catalogue = load_catalogue()
+    config = resolve(
+        catalogue, file=file, constraints=constraints or None, trackers=trackers or (), **components
+    ).config
+    options = describe_experiment(config)
+    key, equals, _ = begun.partition("=")
+    offered: dict[str, str] = {}
+    if not equals:
+        offered = {f"{key}=": option.sentence() for key, option in options.items()}
+    elif key in options:
+        offered = {f"{key}={value}": "" for value in _values_of(options[key], catalogue)}
+    return {setting: meaning for setting, meaning in offered.items() if setting.startswith(begun)}
+
+
+def _values_of(option: OptionDescription, catalogue: Catalogue) -> Sequence[str]:
+    """Return the values of an option, or examples: its default and its published value."""
+    from lw2g.config.describe import plain
+
+    if option.component:
+        installed = [entry.component for entry in catalogue.components()]
+        return (*option.choices, *(one.name for one in installed if one.kind == option.component))
+    if option.choices:
+        return option.choices
+    examples = [plain(value) for value in (option.default, option.published) if value is not None]
+    return tuple(dict.fromkeys(examples))
 
 
 def _name_and_options(kind: str, choice: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -57,13 +135,31 @@ def _name_and_options(kind: str, choice: Mapping[str, Any]) -> tuple[Any, dict[s
 def _place_of(benchmark: Any) -> tuple[Any, dict[str, Any]]:
     """Return the benchmark that reads a folder or a data set of the hub, and the option that names it."""
     looks_like_a_path = isinstance(benchmark, Path) or (isinstance(benchmark, str) and "/" in benchmark)
-    if looks_like_a_path and (isinstance(benchmark, Path) or Path(benchmark).is_dir()):
+    if looks_like_a_path and (isinstance(benchmark, Path) or os.path.isdir(benchmark)):
         return "folder", {"benchmark.root": str(benchmark)}
     if looks_like_a_path:
+        _require_of_the_hub(benchmark)
+        from lw2g.api.local import GIVEN
+
         return GIVEN, {"benchmark.hub": benchmark}
-    if isinstance(benchmark, str) and Path(benchmark).is_dir():
+    if isinstance(benchmark, str) and os.path.isdir(benchmark):
         from lw2g.registry.catalogue import load_catalogue
 
         if benchmark not in load_catalogue().names("benchmark"):
             return "folder", {"benchmark.root": benchmark}
     return benchmark, {}
+
+
+def _require_of_the_hub(name: str) -> None:
+    """Refuse what can only be meant for a folder, and is none.
+
+    Raises:
+        ConfigError: It is a path, or begins with a folder that is here.
+    """
+    owner, _, rest = name.partition("/")
+    is_a_path = "/" in rest or owner in ("", ".", "..", "~")
+    if is_a_path or os.path.isdir(owner):
+        raise ConfigError(
+            f"benchmark: {no_folder(name)}",
+            "give a folder of train/CLASS/IMAGE and test/CLASS/IMAGE, or of CLASS/IMAGE with test_share=0.2",
+        )

@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lw2g.base.collector import collector_waits
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -25,21 +27,28 @@ def start(
     weights: str | Path | None = None,
     image_size: int | None = None,
     head: str = "lda",
+    settings: Mapping[str, Any] | None = None,
     test: str | Path | None = None,
     device: str | None = None,
     local: Mapping[str, Any] | None = None,
 ) -> tuple[TrainedModel, dict[str, Any]]:
-    """Make a first model of a folder of images, without a run: a closed-form head on a frozen backbone.
+    """Make a first model of the images in ``folder``/CLASS: a closed-form head on a frozen backbone.
+
+    ``folder`` may be a file of stored features (``lw2g data features``); then there is no backbone to name.
+
+    The embedded backbone ``micro`` knows small drawings and no photos: name another for real images.
 
     Args:
-        folder: ``CLASS/IMAGE``.
+        folder: ``CLASS/IMAGE``, or a file of stored features.
         out: The model's folder.
-        backbone: Its name; None for the embedded one, which knows small drawings and no photos.
-        weights: A file with its weights.
+        backbone: A backbone, or any timm model; None for micro.
+        weights: The backbone's weights.
         image_size: Side of its input in pixels; None for its own.
-        head: ``lda``, ``cosine`` or ``mahalanobis``.
-        test: As for :func:`learn`.
-        device: As for :func:`lw2g.load`.
+        head: lda, cosine or mahalanobis.
+        settings: Options of the backbone by their dotted keys, such as ``backbone.pool``.
+        test: Images, CLASS/*, that check the result; None for a fifth of the new ones, which join
+            afterwards.
+        device: cpu, cuda, cuda:N or mps; None for a GPU if present.
         local: As for :func:`lw2g.resume`.
 
     Returns:
@@ -50,11 +59,14 @@ def start(
         ConfigError: A name is unknown, or ``out`` is in use.
     """
     from lw2g.api.local import Locals
-    from lw2g.updates.learning import start as begin
 
+    with collector_waits():
+        from lw2g.updates.starting import start as begin
+
+        catalogue = Locals.of(local).catalogue()
     files: dict[str, Any] = {"weights": _path(weights), "test": _path(test)}
     options: dict[str, Any] = {"backbone": backbone, "image_size": image_size, "head": head, "device": device}
-    made = begin(Path(folder), Path(out), Locals.of(local).catalogue(), **files, **options)
+    made = begin(Path(folder), Path(out), catalogue, settings=settings, **files, **options)
     return _able(*made, weights, device, local)
 
 
@@ -69,20 +81,25 @@ def learn(
     device: str | None = None,
     local: Mapping[str, Any] | None = None,
 ) -> tuple[TrainedModel, dict[str, Any]]:
-    """Let an exported model learn new classes, or more images of known ones; no old image is read.
+    """Let the exported ``model`` learn the images in ``folder``/CLASS; the result goes into a new folder.
 
-    The backbone stays as it is and the sums of the closed-form head grow, so the result is the model that a
-    stream with the same images would have.
+    A known name adds images to that class, any other name is a new class. No old image is read. The backbone
+    stays as it is and the sums of the closed-form head grow, so the result is the model that a stream with
+    the same images would have. A model of stored features learns from the training rows of a file of these
+    (``test``: from its test rows).
+
+    A run that shall train on new classes goes on with ``lw2g continue RUN --benchmark folder``.
 
     Args:
         model: The export, which is not changed.
-        folder: ``CLASS/IMAGE``.
-        out: The new model's folder; None for the next free ``MODEL-2``, ``MODEL-3``.
-        test: Images of the same form that check the result; None for a fifth of the new ones, which join
-            after the check.
-        max_loss: Points of accuracy that the old classes may lose, as measured or estimated.
-        weights: As for :func:`lw2g.load`.
-        device: As for :func:`lw2g.load`.
+        folder: ``CLASS/IMAGE``, or a file of stored features.
+        out: The new folder; None for the next free MODEL-N.
+        test: Images, CLASS/*, that check the result; None for a fifth of the new ones, which join
+            afterwards.
+        max_loss: Points of accuracy that the old classes may lose, measured or estimated, before the result
+            is refused.
+        weights: The backbone's weights, if they have moved.
+        device: cpu, cuda, cuda:N or mps; None for a GPU if present.
         local: As for :func:`lw2g.resume`.
 
     Returns:
@@ -93,11 +110,14 @@ def learn(
         ConfigError: The head cannot learn, ``out`` is in use, or the old classes lose too much.
     """
     from lw2g.api.local import Locals
-    from lw2g.updates.learning import learn as add
 
+    with collector_waits():
+        from lw2g.updates.learning import learn as add
+
+        catalogue = Locals.of(local).catalogue()
     files: dict[str, Any] = {"out": _path(out), "test": _path(test), "weights": _path(weights)}
     options: dict[str, Any] = {"max_loss": max_loss, "device": device}
-    made = add(Path(model), Path(folder), Locals.of(local).catalogue(), **files, **options)
+    made = add(Path(model), Path(folder), catalogue, **files, **options)
     return _able(*made, weights, device, local)
 
 
@@ -110,14 +130,16 @@ def unlearn(
     device: str | None = None,
     local: Mapping[str, Any] | None = None,
 ) -> tuple[TrainedModel, dict[str, Any]]:
-    """Take a class of an exported model back, or its last step, as if it had never been learned.
+    """Take a class or the last step of the exported ``model`` back, and write the result into a new folder.
+
+    The sums have the same bits as if it had never been learned. The numbers of other classes stay.
 
     Args:
         model: The export, which is not changed.
         name: The class; None for the last step.
-        out: As for :func:`learn`.
-        weights: As for :func:`lw2g.load`.
-        device: As for :func:`lw2g.load`.
+        out: The new folder; None for the next free MODEL-N.
+        weights: The backbone's weights, if they have moved.
+        device: cpu, cuda, cuda:N or mps; None for a GPU if present.
         local: As for :func:`lw2g.resume`.
 
     Returns:
@@ -128,10 +150,13 @@ def unlearn(
         ConfigError: The head's sums do not tell the class from others.
     """
     from lw2g.api.local import Locals
-    from lw2g.updates.learning import unlearn as remove
 
+    with collector_waits():
+        from lw2g.updates.learning import unlearn as remove
+
+        catalogue = Locals.of(local).catalogue()
     files = {"out": _path(out), "weights": _path(weights)}
-    made = remove(Path(model), name, Locals.of(local).catalogue(), **files, device=device)
+    made = remove(Path(model), name, catalogue, **files, device=device)
     return _able(*made, weights, device, local)
 
 

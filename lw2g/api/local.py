@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import copy
 import inspect
-import multiprocessing
 import pickle
 import re
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
@@ -25,7 +25,7 @@ from lw2g.registry.catalogue import LOCAL, Catalogue
 from lw2g.registry.kinds import COMPONENTS
 from lw2g.registry.markers import hookimpl
 
-__all__ = ["GIVEN", "Locals", "as_names", "split_trackers"]
+__all__ = ["GIVEN", "Locals", "as_names", "catalogue_of", "split_trackers"]
 
 GIVEN = "given"
 """The benchmark of images that are Python objects."""
@@ -96,6 +96,8 @@ class Locals:
                 "run.devices: objects of this program exist in one process only",
                 "leave devices out, or write a plugin (lw2g new-plugin)",
             )
+        import multiprocessing  # slow to import, and seldom asked
+
         # auto takes no workers where they are not forked
         if config.run.workers not in (0, "auto") and multiprocessing.get_start_method() != "fork":
             try:
@@ -105,6 +107,28 @@ class Locals:
                     f"run.workers: the images cannot be pickled for other processes ({error_text(error)})",
                     "define their class in a module, or leave run.workers at 0",
                 ) from error
+
+
+def catalogue_of(
+    objects: Mapping[str, Any] | None, run: str | Path = "", devices: int | None = None
+) -> Catalogue:
+    """Return all components and the objects of the argument ``local``.
+
+    Args:
+        objects: The objects, by kind.
+        run: The run that goes on with them; none for a model in use.
+        devices: Number of its processes from now on; None for the configured number.
+
+    Raises:
+        ConfigError: The run has processes that would lack the objects.
+    """
+    local = Locals.of(objects)
+    catalogue = local.catalogue()
+    if objects and run:
+        from lw2g.files.stored_run import resolved_of
+
+        local.require_reach(resolved_of(Path(run), catalogue).config, devices)
+    return catalogue
 
 
 def as_names(kind: Kind, value: Any, local: Locals) -> tuple[str, ...] | None:

@@ -6,10 +6,11 @@ import html
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lw2g.errors import ConfigError
+from lw2g.errors import ConfigError, counted, nearest
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -116,6 +117,30 @@ class Runs(_Tabular, Sequence["ReportedRun"]):
     def __getitem__(self, place: Any) -> Any:
         return self.runs[place]
 
+    def where(self, *conditions: str) -> Runs:
+        """Return the runs that meet all conditions.
+
+        Args:
+            *conditions: The value of an option, such as ``policy=min`` or ``growth.energy=0.9``, or
+                ``state=finished``.
+
+        Raises:
+            ConfigError: A condition is malformed, or no run has such an option.
+        """
+        chosen = list(self.runs)
+        for text in conditions:
+            key, wanted = _condition(text)
+            values = [{**run.options, "state": run.state} for run in chosen]
+            known = {name for of_run in values for name in of_run}
+            if chosen and key not in known:
+                raise ConfigError(
+                    f"--where: no run has an option {key!r}{nearest(key, known)}", "write it like seed=0"
+                )
+            # a value that is no text may have been written as one
+            met = [wanted in (of_run.get(key), str(of_run.get(key))) for of_run in values]
+            chosen = list(compress(chosen, met))
+        return Runs(chosen)
+
     def rows(self) -> list[Row]:
         """Return path, state, finished tasks, seed, components and metrics of each run.
 
@@ -146,10 +171,30 @@ class Runs(_Tabular, Sequence["ReportedRun"]):
         return rows
 
     def __repr__(self) -> str:
-        return f"<{len(self)} runs>"
+        return f"<{counted(len(self), 'run')}>"
 
     def _repr_html_(self) -> str:
         return _table({name: row.get(name) for name in _OF_RUNS} for row in self.rows())
+
+
+def _condition(text: str) -> tuple[str, Any]:
+    """Return key and value of a condition.
+
+    Raises:
+        ConfigError: The text is not a condition.
+    """
+    from lw2g.config.toml import parse_value
+    from lw2g.sweeps.grid import settings_of
+
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise ConfigError(
+            f"--where: expected KEY=VALUE but got {text!r}", "write it like baseline=hide-prompt"
+        )
+    if key == "state":
+        return key, value
+    ((dotted, wanted),) = settings_of({key: parse_value(value)}, "--where").items()
+    return dotted, wanted
 
 
 class Report(_Tabular):
@@ -232,7 +277,9 @@ class Report(_Tabular):
         return self.to_text()
 
     def __repr__(self) -> str:
-        return f"<report of {sum(len(row.runs) for table in self.tables for row in table.rows)} runs>"
+        return (
+            f"<report of {counted(sum(len(row.runs) for table in self.tables for row in table.rows), 'run')}>"
+        )
 
     def _repr_html_(self) -> str:
         from lw2g.reports.render import mean_cells, shown_columns
@@ -285,10 +332,23 @@ class SweepResult(_Tabular):
     Attributes:
         path: The sweep's directory; :func:`lw2g.report` takes it.
         cells: The status of each cell.
+        stale: By a cell's name the options in which its finished run differs from what its settings give
+            now; empty where that was not asked.
     """
 
-    def __init__(self, path: Path, cells: Sequence[Status]) -> None:
-        self.path, self.cells = path, tuple(cells)
+    def __init__(
+        self, path: Path, cells: Sequence[Status], stale: Mapping[str, Sequence[str]] | None = None
+    ) -> None:
+        self.path = path
+        self.cells = tuple(cells)
+        self.stale = dict(stale or {})
+
+    def log_of(self, status: Status) -> Path:
+        """Return the file with what a cell's process has printed."""
+        from lw2g.sweeps.store import SweepDirectory
+
+        store = SweepDirectory(self.path)
+        return store.named(store.job(status.cell).log)
 
     @property
     def finished(self) -> bool:

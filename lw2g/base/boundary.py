@@ -16,13 +16,11 @@ from typing import Any
 import attrs
 
 from lw2g.base.frames import Frame, WorkerError, frames_of
-from lw2g.base.progress import Interrupted
 from lw2g.config.model import ModelConfig
-from lw2g.errors import ComponentError, ContractError, Lw2gError, error_text
+from lw2g.errors import ComponentError, ContractError, Interrupted, Lw2gError, error_text, is_out_of_memory
 from lw2g.interfaces.component import Kind, Lazy
 from lw2g.registry.catalogue import Catalogue, Registered
 from lw2g.vit.backbone import Backbone
-from lw2g.vit.room import is_out_of_memory
 from lw2g.vit.weights import state_sha256
 
 __all__ = ["BackboneChangedError", "Frozen", "build", "guarded"]

@@ -10,7 +10,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -18,6 +17,7 @@ import attrs
 
 from lw2g.base.pace import Pace
 from lw2g.base.shield import Shield
+from lw2g.errors import Interrupted
 from lw2g.interfaces.tracker import Event, PhaseStarted, Stepped, Tracker, Warned
 
 __all__ = ["STOPS", "Interrupted", "Reporter", "Steps", "StopRequest", "stop_on_interrupt"]
@@ -26,18 +26,6 @@ STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that stop a run where it can be resumed; the last one comes when a terminal is closed."""
 
 _INTERVAL = 0.2
-
-
-class Interrupted(Exception):
-    """A run was stopped on request and can be resumed.
-
-    Attributes:
-        directory: The run's directory.
-    """
-
-    def __init__(self, directory: Path) -> None:
-        super().__init__(f"interrupted; resume with: lw2g resume {directory}")
-        self.directory = directory
 
 
 class StopRequest:

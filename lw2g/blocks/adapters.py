@@ -205,7 +205,8 @@ class AdapterBaseline(Baseline):
         An up-projection is as wide as the bottleneck, so its angles are not comparable with those of the
         down-projections: it is not measured, and no soft constraint acts on it.
         """
-        own, blocks = cast(AdapterSet, parameters), range(self.context.backbone.depth)
+        own = cast(AdapterSet, parameters)
+        blocks = range(self.context.backbone.depth)
         down = down_sites(own, len(blocks))
         if self.options.up_on_reuse != "project":
             return down

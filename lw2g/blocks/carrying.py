@@ -98,7 +98,8 @@ def affine(before: Tensor, after: Tensor, strength: float) -> Motion:
         after: Features of the same images after it.
         strength: Shrinkage of A towards the identity, in mean variances of the features.
     """
-    centre, moved = before.mean(0), after.mean(0)
+    centre = before.mean(0)
+    moved = after.mean(0)
     rows = before - centre
     scatter = rows.T @ rows
     # identical images determine the shift alone
@@ -180,10 +181,12 @@ class CandidateCarry(Carry):
         >>> bool(torch.allclose(moved(rows), rows + 2))
         True
         """
-        before, after = before.double(), after.double()
+        before = before.double()
+        after = after.double()
         classes, places = torch.unique(labels, return_inverse=True)
         held = (places if len(classes) > 1 else torch.arange(len(labels), device=labels.device)) % _HELD == 0
-        choice, left = list(self.fits)[-1], None
+        choice = list(self.fits)[-1]
+        left = None
         if not bool(held.all()) and (len(self.fits) > 1 or residual):
             motions = {name: fit(before[~held], after[~held]) for name, fit in self.fits.items()}
             misses = {name: motion(before[held]) - after[held] for name, motion in motions.items()}
@@ -242,7 +245,8 @@ class Before(nn.Module):
 
     def take(self) -> Tensor:
         """Return the stored features, and drop them."""
-        rows, self.rows = self.rows, self.rows[:0, :0]
+        rows = self.rows
+        self.rows = self.rows[:0, :0]
         return rows
 
     def _load_from_state_dict(self, state: Mapping[str, Any], prefix: str, *others: Any) -> None:

@@ -49,7 +49,8 @@ class _Moments(ClosedForm):
         """Merge the means and scatters of features into those of their classes."""
         for label in torch.unique(labels).tolist():
             rows = features[labels == label]
-            centre, old = rows.mean(0), int(self.count[label])
+            centre = rows.mean(0)
+            old = int(self.count[label])
             away = centre - self.mean[label]
             scatter = self._scatter_of(label, owner)
             # the scatter of the rows about their own mean, then that of both means about the common one
@@ -57,12 +58,17 @@ class _Moments(ClosedForm):
             scatter += torch.outer(away, away) * (old * len(rows) / (old + len(rows)))
             self.mean[label] += away * (len(rows) / (old + len(rows)))
 
+    def class_gaussians(self, classes: int, widest: int) -> tuple[Tensor, Tensor]:
+        """Return the means and the pooled scatter, of any width: the head solves a covariance anyway."""
+        return self.mean[:classes], self.scatter.sum(0)
+
     def _means(self, seen: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return counts and means of targets, and what the mean of each class is away from its target's.
 
         The last is scaled by the square root of the class's count: its outer products are scatter.
         """
-        counts, means = self.count[:seen], self.mean[:seen]
+        counts = self.count[:seen]
+        means = self.mean[:seen]
         pooled = self.pooled(counts)
         if len(pooled) == seen:
             return counts, means, means.new_zeros(0, means.shape[1])
@@ -341,7 +347,8 @@ class Mahalanobis(_Moments):
 
     def score(self, features: Tensor, *solution: Tensor) -> Tensor:
         """Return negated Mahalanobis distances."""
-        means, factors = solution[0], solution[1:]
+        means = solution[0]
+        factors = solution[1:]
         rows = self.lifted(features)
         distances = []
         for mean, block in zip(torch.split(means, _CLASSES), factors, strict=False):

@@ -23,6 +23,7 @@ from lw2g.errors import ConfigError
 from lw2g.interfaces.baseline import Baseline, mask_logits
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.carry import Carry, CarryContext, Motion
+from lw2g.interfaces.classes import ClassMap
 from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo, derive_seed
 from lw2g.interfaces.head import ClosedForm, HeadContext
 from lw2g.interfaces.phase import ComputePhase, Phase
@@ -194,7 +195,6 @@ class HeadedBaseline(Baseline):
 
     replays: ClassVar[bool] = False
 
-    closed_form: ClosedForm | None
     before: Before | None
     motions: Motions | None
 
@@ -217,22 +217,15 @@ class HeadedBaseline(Baseline):
         self.register_module("before", before)
         self.register_module("motions", Motions().to(context.device) if carried else None)
 
-    @property
-    def likelihood(self) -> bool:
-        """Whether a head predicts whose scores are log likelihoods."""
-        return self.closed_form is not None and self.closed_form.likelihood
-
     def new_head(self) -> nn.Linear:
         """Return the trained classifier over all classes."""
         return linear_head(self.context.backbone.dim, self.context.num_classes)
 
     def logits(self, features: Tensor) -> Tensor:
         """Return logits of the linear head, or scores of the closed-form head, ``[B, num_classes]``."""
-        return (
-            cast(Tensor, self.head(features))
-            if self.closed_form is None
-            else self.closed_form.logits(features)
-        )
+        if self.closed_form is not None:
+            return self.closed_form.logits(features)
+        return cast(Tensor, self.head(features))
 
     def class_loss(self, features: Tensor, batch: Batch, task: TaskInfo) -> Tensor:
         """Return the trained head's cross-entropy over the task's classes for features ``[B, dim]``."""
@@ -260,57 +253,13 @@ class HeadedBaseline(Baseline):
             replay: What takes Gaussians of the task's classes, and trains the head on those of all.
             gaussians: These Gaussians.
         """
-        head, before = self.closed_form, self.before
-        views = [] if before is None else self._views(context)
-        owner = 0 if before is None else self.scope.made_under(context.set_id)
-
-        def rows(routing: Routing, progress: Callable[[int, int], None]) -> tuple[Tensor, Tensor]:
-            return collect_features(context, lambda batch: self.features(batch, routing), progress)
-
-        def moved(progress: Callable[[int, int], None]) -> tuple[Tensor, Tensor, list[tuple[_View, Motion]]]:
-            own, labels = rows(context.pool.force(context.set_id), progress)
-            motions, lengths = [], []
-            for view, old in zip(views, before.take() if before is not None else (), strict=True):
-                now = own if view.owner == owner else rows(view.after, progress)[0]
-                motion = self._motion(old, now, labels, 2 - (view.owner == owner))
-                motions.append((view, motion))
-                lengths.append(_lengths(motion, old, now, labels, centres(view.classes)))
-            if lengths and self.motions is not None:
-                targets = {
-                    position: target
-                    for task in context.history
-                    for position, target in zip(task.classes, task.targets, strict=True)
-                }
-                concerned = [targets[position] for view in views for position in view.classes]
-                self.motions.note(context.task.index, lengths, concerned)
-            return own, labels, motions
-
-        def centres(classes: list[int]) -> Tensor:
-            keeper = gaussians if head is None else head
-            assert keeper is not None
-            return keeper.centres(torch.as_tensor(classes, device=self.context.device))
-
-        def fit(progress: Callable[[int, int], None]) -> None:
-            assert head is not None
-            own, labels, motions = moved(progress)
-            for view, motion in motions:
-                head.carry(motion, view.classes, view.owner)
-            head.learn(own, labels, context.generator("head"), owner)
-
-        def follow(progress: Callable[[int, int], None]) -> None:
-            assert gaussians is not None
-            for view, motion in moved(progress)[2]:
-                gaussians.carry(motion, view.classes)
-
-        def look(progress: Callable[[int, int], None]) -> None:
-            assert before is not None
-            before.put([rows(view.before, progress)[0] for view in views])
-
-        first = (ComputePhase(name="head-before", run=look),) if views else ()
-        if head is not None:
-            head.expect(context.task)
-            return (*first, *phases, *replay, ComputePhase(name="head", run=fit))
-        following = (ComputePhase(name="head-carry", run=follow),) if views else ()
+        own = _TaskHead(self, context, gaussians)
+        first = (ComputePhase(name="head-before", run=own.look),) if own.views else ()
+        if self.closed_form is not None:
+            self.closed_form.expect(context.task)
+            return (*first, *phases, *replay, ComputePhase(name="head", run=own.fit))
+        # replay trains the head on Gaussians, so they move before it
+        following = (ComputePhase(name="head-carry", run=own.follow),) if own.views else ()
         return (*first, *phases, *following, *replay)
 
     def _motion(self, old: Tensor, now: Tensor, labels: Tensor, passes: int) -> Motion:
@@ -326,7 +275,9 @@ class HeadedBaseline(Baseline):
 
         If features depend on all sets together, a new set makes them drift too: ``before`` leaves it out.
         """
-        pool, scope, classes = context.pool, self.scope, dict[int, list[int]]()
+        pool = context.pool
+        scope = self.scope
+        classes = dict[int, list[int]]()
         for task in context.history[:-1]:
             own = pool.task_to_set[task.index]
             if scope.moves(context.set_id, own):
@@ -360,6 +311,86 @@ class HeadedBaseline(Baseline):
             f"task {task.index + 1} moved its classes {last.times:.1f} times as far as earlier tasks did, so "
             f"that a carry may take old classes too far; {what}",
         )
+
+
+class _TaskHead:
+    """What :meth:`HeadedBaseline.with_head` does before and after the training of one task.
+
+    Attributes:
+        views: Old classes whose features drift in the task, and whose sums or Gaussians follow.
+        owner: The set under which the task's own features are measured; 0 if they depend on all sets
+            together.
+    """
+
+    def __init__(
+        self, baseline: HeadedBaseline, context: TaskContext, gaussians: ClassStatistics | None
+    ) -> None:
+        self.baseline = baseline
+        self.context = context
+        self.gaussians = gaussians
+        self.views: list[_View] = []
+        self.owner = 0
+        if baseline.before is not None:
+            self.views = baseline._views(context)
+            self.owner = baseline.scope.made_under(context.set_id)
+
+    def rows(self, routing: Routing, progress: Callable[[int, int], None]) -> tuple[Tensor, Tensor]:
+        """Return features of the task's images under a routing, and their labels."""
+        return collect_features(self.context, lambda batch: self.baseline.features(batch, routing), progress)
+
+    def look(self, progress: Callable[[int, int], None]) -> None:
+        """Store the features of the task's images under every old set concerned, before the training."""
+        assert self.baseline.before is not None
+        features = []
+        for view in self.views:
+            features.append(self.rows(view.before, progress)[0])
+        self.baseline.before.put(features)
+
+    def moved(
+        self, progress: Callable[[int, int], None]
+    ) -> tuple[Tensor, Tensor, list[tuple[_View, Motion]]]:
+        """Return the task's features and labels after the training, and how old classes moved meanwhile."""
+        baseline = self.baseline
+        context = self.context
+        own, labels = self.rows(context.pool.force(context.set_id), progress)
+        before = () if baseline.before is None else baseline.before.take()
+        motions = []
+        lengths = []
+        for view, old in zip(self.views, before, strict=True):
+            # under the task's own set the images need no second pass
+            shared = view.owner == self.owner
+            now = own if shared else self.rows(view.after, progress)[0]
+            motion = baseline._motion(old, now, labels, 1 if shared else 2)
+            motions.append((view, motion))
+            lengths.append(_lengths(motion, old, now, labels, self.centres(view.classes)))
+        if lengths and baseline.motions is not None:
+            classes = ClassMap.of(context.history)
+            concerned = [classes.target(position) for view in self.views for position in view.classes]
+            baseline.motions.note(context.task.index, lengths, concerned)
+        return own, labels, motions
+
+    def centres(self, classes: list[int]) -> Tensor:
+        """Return the means of classes that the head in closed form keeps, or else the Gaussians."""
+        head = self.baseline.closed_form
+        keeper = self.gaussians if head is None else head
+        assert keeper is not None
+        return keeper.centres(torch.as_tensor(classes, device=self.context.device))
+
+    def fit(self, progress: Callable[[int, int], None]) -> None:
+        """Move the sums of old classes, then add the task's features to the head in closed form."""
+        head = self.baseline.closed_form
+        assert head is not None
+        own, labels, motions = self.moved(progress)
+        for view, motion in motions:
+            head.carry(motion, view.classes, view.owner)
+        head.learn(own, labels, self.context.generator("head"), self.owner)
+
+    def follow(self, progress: Callable[[int, int], None]) -> None:
+        """Move the Gaussians of old classes."""
+        assert self.gaussians is not None
+        _, _, motions = self.moved(progress)
+        for view, motion in motions:
+            self.gaussians.carry(motion, view.classes)
 
 
 def _lengths(

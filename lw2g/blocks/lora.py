@@ -8,27 +8,26 @@ the other way round. Nothing is ever merged into the backbone, so that a set can
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from lw2g.blocks.heads import HeadedBaseline
 from lw2g.blocks.merging import interpolate
 from lw2g.blocks.options import LowRankOptions, UpOnReuse
 from lw2g.blocks.prefixes import checked_blocks
-from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.phase import ParameterGroup
 from lw2g.interfaces.pool import Routing
 from lw2g.interfaces.site import Activation, Site
+from lw2g.moved import moved_name
 from lw2g.vit.lora import LowRank, LowRankInjection, UpdateTarget
 from lw2g.vit.taps import Tap
 
 __all__ = [
     "Factors",
-    "LowRankBaseline",
     "LowRankSet",
+    "LowRankSets",
     "chosen_factors",
     "down_sites",
     "factor_sites",
@@ -223,66 +222,86 @@ def trained_factors(context: TaskContext, up_on_reuse: UpOnReuse) -> tuple[nn.Pa
     return (own.down,) if up_on_reuse == "freeze" and not context.grew else (own.down, own.up)
 
 
-class LowRankBaseline(HeadedBaseline):
-    """A baseline whose sets are low-rank updates and whose classifier is one linear head over all classes.
+class LowRankSets:
+    """What methods share whose sets are low-rank updates: how one is made, injected and trained.
 
-    With the scope ``POOL`` a forward sums the updates of all sets, whatever a routing chooses; with ``SET``
-    each sample gets those of its set. A subclass adds phases, through :meth:`with_head`, and sites.
+    A method keeps one beside its head, and its own methods of the contract say what they take from here.
+
+    Args:
+        options: Those of the method.
+        context: What is known before the first task.
+        scale: Factor on every update.
+        bound: Bound of a new down factor; None for ``1 / sqrt(dim)``, as torch initialises linear layers.
+        set_class: The class of the sets.
+        shared_down: Whether the targets of a block share one down factor.
 
     Attributes:
-        set_class: The class of its sets.
-        shared_down: Whether the targets of a block share one down factor.
+        blocks: The blocks that are updated.
+        targets: The projections that are updated there.
+
+    Raises:
+        ConfigError: The backbone takes no updates there.
     """
 
-    set_class: ClassVar[type[LowRankSet]] = LowRankSet
-    shared_down: ClassVar[bool] = False
-
-    def __init__(self, config: LowRankOptions, context: BuildContext) -> None:
-        super().__init__(config, context)
-        self.options = config
-        blocks = config.blocks or tuple(range(context.backbone.depth))
+    def __init__(
+        self,
+        options: LowRankOptions,
+        context: BuildContext,
+        *,
+        scale: float = 1.0,
+        bound: float | None = None,
+        set_class: type[LowRankSet] = LowRankSet,
+        shared_down: bool = False,
+    ) -> None:
+        self.options = options
+        self.dim = context.backbone.dim
+        self.device = context.device
+        self.scale = scale
+        self.bound = float(self.dim**-0.5) if bound is None else bound
+        self.set_class = set_class
+        self.shared_down = shared_down
+        blocks = options.blocks or tuple(range(context.backbone.depth))
         self.blocks = checked_blocks(blocks, context.backbone, "low-rank updates", "baseline.blocks")
-        self.targets = config.targets
-
-    @property
-    def scale(self) -> float:
-        """Factor on every update; 1 by default."""
-        return 1.0
-
-    @property
-    def bound(self) -> float:
-        """Bound of a new down factor: ``1 / sqrt(dim)`` by default, as torch initialises linear layers."""
-        return float(self.context.backbone.dim**-0.5)
+        self.targets = options.targets
 
     def new_set(self, source: nn.Module | None) -> LowRankSet:
         """Return a new set: a copy of ``source``, or one that changes nothing yet."""
-        updates = self.set_class(
+        return self.of_rank(self.options.rank).to(self.device).copy_from(source)
+
+    def of_rank(self, rank: int) -> LowRankSet:
+        """Return a new set of another rank than the options', which changes nothing yet, on the CPU.
+
+        It is drawn there, so that a method may draw more of it before it moves: a device has random numbers
+        of its own.
+        """
+        return self.set_class(
             num_blocks=len(self.blocks),
             num_targets=len(self.targets),
-            rank=self.options.rank,
-            dim=self.context.backbone.dim,
+            rank=rank,
+            dim=self.dim,
             bound=self.bound,
             shared_down=self.shared_down,
         )
-        return updates.to(self.context.device).copy_from(source)
 
-    @property
-    def takes_copies(self) -> bool:
-        """Whether each sample gets its own set; a sum over all sets would count copies twice."""
-        return self.scope.choice
+    def summed(self, routing: Routing) -> LowRankInjection:
+        """Return the sum of the updates of all sets, whatever the routing chooses."""
+        return inject_factors(self.blocks, self.targets, summed_factors(routing.sets), self.scale)
 
-    def injection(self, routing: Routing) -> LowRankInjection:
-        """Return the updates for a routing: those of all sets, or of each sample's set."""
-        factors = (chosen_factors(routing),) if self.scope.choice else summed_factors(routing.sets)
-        return inject_factors(self.blocks, self.targets, factors, self.scale)
+    def chosen(self, routing: Routing) -> LowRankInjection:
+        """Return the updates of the chosen set, or of each sample's."""
+        return inject_factors(self.blocks, self.targets, (chosen_factors(routing),), self.scale)
 
-    def features(self, batch: Batch, routing: Routing) -> Tensor:
-        """Return features of the updated network, ``[B, dim]``."""
-        return self.context.backbone.features(batch.images, (self.injection(routing),))
-
-    def trained_groups(self, factors: Sequence[nn.Parameter], lr: float) -> tuple[ParameterGroup, ...]:
+    def groups(
+        self, factors: Sequence[nn.Parameter], head: nn.Module, lr: float
+    ) -> tuple[ParameterGroup, ...]:
         """Return factors of a set at learning rate ``lr`` and the head at the options' multiple of it."""
         return (
             ParameterGroup(parameters=tuple(factors), lr=lr),
-            ParameterGroup(parameters=tuple(self.head.parameters()), lr=lr * self.options.head_factor),
+            ParameterGroup(parameters=tuple(head.parameters()), lr=lr * self.options.head_factor),
         )
+
+
+if not TYPE_CHECKING:  # a type checker would believe that every name exists
+
+    def __getattr__(name: str) -> Any:
+        return moved_name(__name__, name)

@@ -62,7 +62,8 @@ def interpolate(
         *merged, energy = merged_product(before, pair, weight)
         for parameter, value in zip(pair, merged, strict=True):
             parameter.copy_(value)
-        lost, whole = lost + float(energy[0]), whole + float(energy.sum())
+        lost = lost + float(energy[0])
+        whole = whole + float(energy.sum())
     for value in trained.parameters():
         if id(value) in names:
             old = start[names[id(value)]]
@@ -84,7 +85,8 @@ def merged_product(
         ``down`` and ``up`` of the same shapes, rows of ``down`` orthogonal; and the energy (squared singular
         values) that is lost and that is kept, ``[2]`` float64.
     """
-    shape, rank = start[1].shape, start[0].shape[-2]
+    shape = start[1].shape
+    rank = start[0].shape[-2]
     joint = start[0].shape[:-2] != shape[:-2]  # one down factor for all m
 
     def stacked(up: Tensor) -> Tensor:

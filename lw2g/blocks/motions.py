@@ -92,7 +92,8 @@ class Motions(nn.Module):
 
     def entries(self) -> Iterator[TaskMotion]:
         """Yield what each task has moved."""
-        held, before = self.held.tolist(), list[float]()
+        held = self.held.tolist()
+        before = list[float]()
         lengths = self.tasks.cpu()[:, 2:].contiguous().view(torch.float64).tolist()
         for (task, carried, *_), (new, old) in zip(self.tasks.tolist(), lengths, strict=True):
             usual = median(before) if before else 0.0

@@ -1,35 +1,34 @@
 """Building block: sets of prefixes, which are extra keys and values in the attention of some blocks.
 
-A method whose parameter set is a prefix and whose classifier is one linear head derives from
-:class:`PrefixBaseline` and adds its phases.
+A method whose parameter set is a prefix holds :class:`PrefixSets`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from lw2g.blocks.heads import HeadedBaseline
 from lw2g.blocks.options import PrefixOptions
 from lw2g.blocks.schedules import chosen_schedule
 from lw2g.errors import ConfigError
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.phase import ParameterGroup, TrainingPhase
+from lw2g.interfaces.phase import ParameterGroup, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Pool, Routing
 from lw2g.interfaces.site import Owner, Site
+from lw2g.moved import moved_name
 from lw2g.vit.anatomy import Rung
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.prefix import PrefixInjection
 from lw2g.vit.taps import Tap
 
 __all__ = [
-    "PrefixBaseline",
     "PrefixSet",
+    "PrefixSets",
     "check_blocks",
     "chosen_prefixes",
     "inject_prefixes",
@@ -72,9 +71,10 @@ def inject_prefixes(blocks: Sequence[int], key: Tensor, value: Tensor) -> Prefix
         key: ``[num_blocks, L, dim]``, or ``[B, num_blocks, L, dim]`` with one per sample.
         value: Of the same shape.
     """
-    return PrefixInjection(
-        {block: (key[..., i, :, :], value[..., i, :, :]) for i, block in enumerate(blocks)}
-    )
+    pairs = {}
+    for place, block in enumerate(blocks):
+        pairs[block] = (key[..., place, :, :], value[..., place, :, :])
+    return PrefixInjection(pairs)
 
 
 def chosen_prefixes(routing: Routing) -> tuple[Tensor, Tensor]:
@@ -172,36 +172,46 @@ def checked_blocks(blocks: Sequence[int], backbone: Backbone, rung: Rung, path: 
     return checked
 
 
-class PrefixBaseline(HeadedBaseline):
-    """A baseline whose sets are prefixes and whose classifier is one linear head over all classes.
+class PrefixSets:
+    """What methods share whose sets are prefixes: how one is made, injected, protected and trained.
 
-    The head is allocated at full size; training masks the logits of other tasks, so their rows get no
-    gradient. A subclass returns its phases through :meth:`with_head`, and overrides :meth:`injections`,
-    :meth:`step` or :meth:`trained_groups` if it differs there.
+    A method keeps one beside its head, and its own methods of the contract say what they take from here.
+
+    Args:
+        options: Those of the method.
+        context: What is known before the first task.
+
+    Attributes:
+        blocks: The blocks that get a prefix.
+
+    Raises:
+        ConfigError: The backbone takes no prefixes there.
     """
 
-    def __init__(self, config: PrefixOptions, context: BuildContext) -> None:
-        super().__init__(config, context)
-        self.options = config
-        self.blocks = checked_blocks(config.blocks, context.backbone, "prefixes", "baseline.blocks")
+    def __init__(self, options: PrefixOptions, context: BuildContext) -> None:
+        self.options = options
+        self.backbone = context.backbone
+        self.device = context.device
+        self.blocks = checked_blocks(options.blocks, context.backbone, "prefixes", "baseline.blocks")
 
     @property
     def takes_copies(self) -> bool:
         """Whether each sample gets its own prefix: released ports mix prefixes across the batch."""
         return self.options.gather == "per-sample"
 
-    def new_set(self, source: nn.Module | None) -> nn.Module:
+    def new_set(self, source: nn.Module | None) -> PrefixSet:
         """Return a new prefix set: a copy of ``source``, or U(-1, 1)."""
-        prefixes = PrefixSet(len(self.blocks), self.options.length, self.context.backbone.dim)
-        return prefixes.to(self.context.device).copy_from(source)
+        prefixes = PrefixSet(len(self.blocks), self.options.length, self.backbone.dim)
+        return prefixes.to(self.device).copy_from(source)
 
     def source_of(self, pool: Pool) -> nn.Module | None:
         """Return the most recently trained set if the options start new sets from it."""
         return pool.newest if self.options.init_from == "previous" else None
 
-    def injections(self, routing: Routing, size: int) -> Sequence[PrefixInjection]:
-        """Return the injections for a batch of ``size`` samples: the prefixes of the chosen sets."""
-        return (self.inject(*chosen_prefixes(routing), size),)
+    def chosen(self, routing: Routing, size: int) -> PrefixInjection:
+        """Return the injection of the chosen sets for a batch of ``size`` samples."""
+        key, value = chosen_prefixes(routing)
+        return self.inject(key, value, size)
 
     def inject(self, key: Tensor, value: Tensor, size: int) -> PrefixInjection:
         """Return the injection of a set's prefixes, distributed over samples as the options say."""
@@ -209,32 +219,36 @@ class PrefixBaseline(HeadedBaseline):
             key, value = reshaped(key, value, size)
         return inject_prefixes(self.blocks, key, value)
 
-    def features(self, batch: Batch, routing: Routing) -> Tensor:
-        """Return prompted features ``[B, dim]``."""
-        return self.context.backbone.features(batch.images, self.injections(routing, len(batch)))
-
     def sites(self, parameters: nn.Module) -> Sequence[Site]:
         """Return the key half of every block's prefix."""
-        return prefix_sites(parameters, self.blocks, tap=self.context.backbone.key_tap)
+        return prefix_sites(parameters, self.blocks, tap=self.backbone.key_tap)
 
-    def shared_prompts(self) -> Sequence[nn.Parameter]:
-        """Return the prompts that all tasks train, besides their set and the head; none by default."""
-        return ()
+    def phase(
+        self,
+        context: TaskContext,
+        step: Callable[[Batch], StepOutput],
+        groups: Sequence[ParameterGroup],
+    ) -> TrainingPhase:
+        """Return the phase that trains a task's set.
 
-    def trained_groups(self, context: TaskContext) -> Sequence[ParameterGroup]:
-        """Return the groups of :meth:`prompt_phase`: set, shared prompts and head at one learning rate."""
-        trained = (*context.parameters.parameters(), *self.shared_prompts(), *self.head.parameters())
-        return (ParameterGroup(parameters=trained, lr=self.options.effective_lr),)
-
-    def prompt_phase(self, context: TaskContext) -> TrainingPhase:
-        """Return the phase that trains the task's set on :meth:`step`."""
+        Args:
+            context: The task.
+            step: Returns the loss of a batch.
+            groups: What is trained, at which learning rate.
+        """
         return TrainingPhase(
             name="prompts",
-            groups=tuple(self.trained_groups(context)),
-            step=lambda batch: self.step(batch, context),
+            groups=tuple(groups),
+            step=step,
             epochs=self.options.epochs,
             batch_size=self.options.batch_size,
             schedule=chosen_schedule(self.options, context.task.index),
             clip_norm=self.options.clip_norm,
             host=True,
         )
+
+
+if not TYPE_CHECKING:  # a type checker would believe that every name exists
+
+    def __getattr__(name: str) -> Any:
+        return moved_name(__name__, name)

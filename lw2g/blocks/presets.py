@@ -49,7 +49,8 @@ class PresetFile:
 
     def __init__(self, package: str, file: str = "presets.toml") -> None:
         """Name the file and the package that it lies in."""
-        self._package, self._file = package, file
+        self._package = package
+        self._file = file
         self._baselines: set[str] = set()
         self._tables: dict[str, dict[str, Any]] | None = None
 
@@ -88,7 +89,9 @@ class FilePresets(Mapping[str, Mapping[str, Any]]):
 
     def __init__(self, file: PresetFile, baseline: str, kind: Kind) -> None:
         """Name the file, the baseline and the kind of its presets."""
-        self._file, self._baseline, self._kind = file, baseline, kind
+        self._file = file
+        self._baseline = baseline
+        self._kind = kind
 
     @property
     def source(self) -> str:

@@ -86,7 +86,8 @@ class Ridge(ClosedForm):
         carried: bool = False,
     ) -> None:
         super().__init__(num_classes)
-        self.seed, width = seed, features or dim
+        self.seed = seed
+        width = features or dim
         self.choice = choice
         self.exact = choice in ("gcv", "fixed")
         self.cut = cut
@@ -113,6 +114,14 @@ class Ridge(ClosedForm):
             return kept_moments(self.raw).centres(classes)
         return self.cross[classes] / self.count[classes, None].double()
 
+    def class_gaussians(self, classes: int, widest: int) -> tuple[Tensor, Tensor] | None:
+        """Return means and scatter of random features, which both sums hold."""
+        if self.cross.shape[1] > widest:
+            return None
+        counts = self.count[:classes, None]
+        means = self.cross[:classes] / counts
+        return means, self.gram.sum(0) - (means * counts).T @ means
+
     def add(self, features: Tensor, labels: Tensor, owner: int) -> None:
         """Add products of random features, with themselves and with labels."""
         gram = self.of_owner("gram", owner)
@@ -125,7 +134,8 @@ class Ridge(ClosedForm):
 
     def move(self, motion: Motion, classes: Tensor, owner: int) -> None:
         """Move the sums exactly, or draw the random features of Gaussian classes again."""
-        count, gram = self.count[classes, None].double(), self.of_owner("gram", owner)
+        count = self.count[classes, None].double()
+        gram = self.of_owner("gram", owner)
         if self.lift is None:
             mean = self.centres(classes)
             within = gram - mean.T @ (count * mean)
@@ -190,7 +200,8 @@ class Ridge(ClosedForm):
 
     def solve(self, seen: int) -> tuple[Tensor, ...]:
         """Return the weights of targets at the chosen penalty, or on the kept part of the spectrum."""
-        gram, cross = self.gram.sum(0), self.pooled(self.cross[:seen]).T
+        gram = self.gram.sum(0)
+        cross = self.pooled(self.cross[:seen]).T
         if self.choice != "gcv" and not self.cut:
             gram.diagonal().add_(self.penalty)
             return (torch.cholesky_solve(cross, factor(gram)),)
@@ -218,12 +229,19 @@ def held_out_errors(rows: Tensor, targets: Tensor, fitted: int, penalties: Seque
         fitted: Number of leading rows to fit; the others are held out.
         penalties: The candidates.
     """
-    own, held = rows[:fitted], rows[fitted:]
+    own = rows[:fitted]
+    held = rows[fitted:]
     if len(own) < rows.shape[1]:
-        product, left, right = own @ own.T, held @ own.T, targets[:fitted]
+        product = own @ own.T
+        left = held @ own.T
+        right = targets[:fitted]
     else:
-        product, left, right = own.T @ own, held, own.T @ targets[:fitted]
+        product = own.T @ own
+        left = held
+        right = own.T @ targets[:fitted]
     values, vectors = torch.linalg.eigh(product)
-    left, right, values = left @ vectors, vectors.T @ right, values.clamp(min=0)[:, None]
+    left = left @ vectors
+    right = vectors.T @ right
+    values = values.clamp(min=0)[:, None]
     residuals = [left @ (right / (values + penalty)) - targets[fitted:] for penalty in penalties]
     return torch.stack([residual.square().sum() for residual in residuals])

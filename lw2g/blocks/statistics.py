@@ -239,7 +239,9 @@ def collect_features(
         progress: Called with the number of images done and their total.
         augmented: The purpose of draws of the training transform; None for the test transform.
     """
-    rows, labels, done = [], [], 0
+    rows = []
+    labels = []
+    done = 0
     for batch in context.statistics(64) if augmented is None else context.training_images(64, augmented):
         rows.append(features(batch))
         labels.append(batch.labels)

@@ -90,8 +90,19 @@ class TextHead(ClosedForm):
         super().begin_task(task)
         if self.head is not None:
             self.head.begin_task(task)
-        for position, name in zip(task.classes, task.class_names, strict=True):
-            self._names[position] = name
+        for entry in task.class_map:
+            self._names[entry.position] = entry.name
+
+    def require(self, task: TaskInfo) -> None:
+        """Look up the text of a task's classes.
+
+        Raises:
+            ConfigError: There is no file, or its vectors do not fit the features.
+            DataError: The file is none of text vectors, or lacks a class.
+        """
+        vectors = self._opened()
+        for name in task.class_names:
+            vectors.of_class(name)
 
     def expect(self, task: TaskInfo) -> None:
         """Read the text of a task's classes, before any image is looked at.
@@ -161,7 +172,8 @@ class TextHead(ClosedForm):
 
     def score(self, features: Tensor, *solution: Tensor) -> Tensor:
         """Return scaled cosines of targets, plus the weighted scores of the other head."""
-        text, beside = solution[0], solution[1:]
+        text = solution[0]
+        beside = solution[1:]
         rows = self.lifted(features)
         scores = rows @ text.T
         if self.head is not None:
@@ -176,12 +188,20 @@ class TextHead(ClosedForm):
         """Put the vector of a class into the state, unless it is there."""
         if bool(self.text[position].any()):
             return
-        if self._vectors is None:
-            self._vectors = self._opened()
-        self.text[position] = self._vectors.of_class(self._names[position]).to(self.text)
+        vectors = self._opened()
+        if vectors.projection is not None:
+            self.projection.copy_(vectors.projection)
+        if vectors.logit_scale is not None:
+            self.scale.fill_(vectors.logit_scale)
+        self.text[position] = vectors.of_class(self._names[position]).to(self.text)
 
     def _opened(self) -> TextVectors:
-        """Read the file, and take over what belongs to no class."""
+        """Return what the file holds, read once, if it fits the features."""
+        if self._vectors is None:
+            self._vectors = self._read()
+        return self._vectors
+
+    def _read(self) -> TextVectors:
         if self._file is None:
             raise ConfigError(
                 f"{self._option}: the head 'text' has no file of text vectors",
@@ -203,8 +223,4 @@ class TextHead(ClosedForm):
                 f"{width}",
                 f"give a file whose 'projection' is [{dim}, {width}], the model's own",
             )
-        if read.projection is not None:
-            self.projection.copy_(read.projection)
-        if read.logit_scale is not None:
-            self.scale.fill_(read.logit_scale)
         return read

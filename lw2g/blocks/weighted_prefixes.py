@@ -96,7 +96,8 @@ class ComponentSet(nn.Module):
 
     def __init__(self, *, num_blocks: int, components: int, length: int, dim: int, masked: bool) -> None:
         super().__init__()
-        halves, rows = (num_blocks, components, length // 2, dim), (num_blocks, components, dim)
+        halves = (num_blocks, components, length // 2, dim)
+        rows = (num_blocks, components, dim)
         self.prefix_key = nn.Parameter(torch.zeros(halves))
         self.prefix_value = nn.Parameter(torch.zeros(halves))
         self.key = nn.Parameter(torch.zeros(rows))
@@ -119,7 +120,8 @@ class ComponentSet(nn.Module):
                 new_rows(torch.cat(kind), count, init) for kind in zip(empty, *kept, strict=True)
             )
             both = components.reshape(count, 2 * half, dim)
-            self.prefix_key[position], self.prefix_value[position] = both[:, :half], both[:, half:]
+            self.prefix_key[position] = both[:, :half]
+            self.prefix_value[position] = both[:, half:]
             self.key[position] = key
             if self.mask is not None:
                 self.mask[position] = mask[0]
@@ -134,7 +136,8 @@ def component_weights(query: Tensor, key: Tensor, mask: Tensor | None = None) ->
         key: ``[M, dim]``.
         mask: ``[M, dim]``; None for ones.
     """
-    query, key = functional.normalize(query, dim=-1), functional.normalize(key, dim=-1)
+    query = functional.normalize(query, dim=-1)
+    key = functional.normalize(key, dim=-1)
     if mask is None:
         return query @ key.mT
     # ||q * a||^2 = q^2 . a^2 avoids a [B, M, dim] tensor
@@ -277,7 +280,8 @@ class WeightedPrefixBaseline(Baseline):
 
     def step(self, batch: Batch, context: TaskContext) -> StepOutput:
         """Return cross-entropy over the task's classes plus the regulariser, with all live sets."""
-        sets, seen = context.pool.sets, dict[int, Tensor]()
+        sets = context.pool.sets
+        seen = dict[int, Tensor]()
         features = self.context.backbone.features(batch.images, (self.injection(batch, sets, seen),))
         logits = mask_logits(self.logits(features), context.task.classes)
         loss = functional.cross_entropy(logits, batch.labels)

@@ -15,12 +15,12 @@ from click.shell_completion import (
     split_arg_string,
 )
 
+from lw2g.api.arguments import offered_settings
+from lw2g.api.plugins import names_of
 from lw2g.errors import Lw2gError
-from lw2g.interfaces.component import KINDS, Kind
 
 if TYPE_CHECKING:
-    from lw2g.config.describe import OptionDescription
-    from lw2g.registry.catalogue import Catalogue
+    from lw2g.interfaces.component import Kind
 
 __all__ = ["complete_component", "complete_setting", "completion"]
 
@@ -36,60 +36,29 @@ def complete_component(*kinds: Kind, also: Sequence[str] = ()) -> Completer:
     """
 
     def complete(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
-        from lw2g.registry.catalogue import load_catalogue
-
-        matches = {
-            entry.component.name: entry.component.summary
-            for entry in load_catalogue().components()
-            if entry.component.kind in (kinds or KINDS) and entry.component.name.startswith(begun)
-        }
-        matches |= {name: "" for name in also if name.startswith(begun)}
-        return [CompletionItem(name, help=summary) for name, summary in matches.items()]
+        offered = names_of(*kinds) | dict.fromkeys(also, "")
+        return [
+            CompletionItem(name, help=summary) for name, summary in offered.items() if name.startswith(begun)
+        ]
 
     return complete
 
 
 def complete_setting(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
     """Complete a key of ``--set``, or its value, from the options of the components named so far."""
-    from lw2g.config.describe import describe_experiment
-    from lw2g.config.resolve import resolve
-    from lw2g.registry.catalogue import load_catalogue
-
     values = context.params
-    names = {kind: values.get(kind) for kind in ("baseline", "policy", "retrieval", "benchmark", "backbone")}
+    kinds = ("baseline", "policy", "retrieval", "benchmark", "backbone")
     try:
-        catalogue = load_catalogue()
-        resolved = resolve(
-            catalogue,
+        offered = offered_settings(
+            begun,
             file=values.get("file"),
-            constraints=values.get("constraint") or None,
-            trackers=values.get("tracker") or (),
-            **names,
+            constraints=values.get("constraints"),
+            trackers=values.get("tracker"),
+            **{kind: values.get(kind) for kind in kinds},
         )
     except Lw2gError:  # an unfinished command line may not resolve
         return []
-    options, (key, equals, _) = describe_experiment(resolved.config), begun.partition("=")
-    if equals:
-        offered = (
-            f"{key}={value}" for value in (_values_of(options[key], catalogue) if key in options else ())
-        )
-        return [CompletionItem(setting) for setting in offered if setting.startswith(begun)]
-    return [
-        CompletionItem(f"{key}=", help=option.sentence())
-        for key, option in options.items()
-        if key.startswith(begun)
-    ]
-
-
-def _values_of(option: OptionDescription, catalogue: Catalogue) -> Sequence[str]:
-    """Return the values of an option, or examples: its default and its published value."""
-    from lw2g.config.describe import plain
-
-    if option.component:
-        installed = [entry.component for entry in catalogue.components()]
-        return (*option.choices, *(one.name for one in installed if one.kind == option.component))
-    examples = (plain(value) for value in (option.default, option.published) if value is not None)
-    return option.choices or tuple(dict.fromkeys(examples))
+    return [CompletionItem(setting, help=meaning) for setting, meaning in offered.items()]
 
 
 class _Bash(BashComplete):

@@ -7,57 +7,44 @@ from typing import Any
 
 import click
 
+from lw2g import api
+from lw2g.api import seeds
 from lw2g.cli.completion import complete_component
-from lw2g.cli.options import devices_option, settings_option
+from lw2g.cli.execute import go_on_with_seeds, run_to_end, warn_of_problems
+from lw2g.cli.options import settings_option
+from lw2g.cli.signature import help_of, option_of, options_of
 from lw2g.errors import ConfigError
 
 __all__ = ["continue_run"]
 
+_SEEDS = "In a directory of several seeds every run continues."
 
-@click.command("continue", short_help="Continue a run that stopped after --tasks, or with new classes.")
+
+@click.command(
+    "continue",
+    short_help="Continue a run that stopped after --tasks, or with new classes.",
+    help=help_of(api.continue_run, _SEEDS),
+)
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path, file_okay=False))
-@click.option(
-    "--tasks", type=click.IntRange(min=1), metavar="N", help="Stop after N tasks, counted from the first."
-)
-@click.option(
-    "--benchmark",
-    metavar="NAME",
-    help="Benchmark with new classes, for a run at the end of its stream.",
-    shell_complete=complete_component("benchmark"),
-)
+@options_of(api.continue_run, "tasks")
+@option_of(api.continue_run, "benchmark", shell_complete=complete_component("benchmark"))
 @settings_option("An option of that benchmark, such as benchmark.root=DIR; repeatable.")
-@devices_option("Processes of the run from now on (default: as configured).")
-def continue_run(
-    run: Path,
-    tasks: int | None,
-    benchmark: str | None,
-    settings: tuple[tuple[str, Any], ...],
-    devices: int | None,
-) -> None:
-    """Continue the run in the directory RUN to the end of its stream, or to task N.
-
-    The result equals that of a run without a stop. In a directory of several seeds every run continues.
-
-    A run at the end of its stream continues with the classes of another benchmark. Their images go through
-    the run's own transforms. The data of both benchmarks must be present, since all classes are evaluated.
-    """
-    from lw2g.cli.execute import continue_one, continue_seeds, warn_of_problems
-    from lw2g.config.sources import resolve_source
-    from lw2g.registry.catalogue import load_catalogue
-
-    catalogue = load_catalogue()
-    warn_of_problems(catalogue)
-    if settings and benchmark is None:
-        raise ConfigError(
-            f"--set {settings[0][0]}: a run continues as it is configured",
-            "name a --benchmark with new classes, or see lw2g fork",
+@options_of(api.continue_run, "devices")
+def continue_run(run: Path, tasks: int | None, devices: int | None, **options: Any) -> None:
+    """Print the progress, and what the run has reached."""
+    warn_of_problems()
+    if not seeds.holds_seeds(run):
+        run_to_end(
+            run,
+            lambda listeners: api.continue_run(
+                run, tasks=tasks, devices=devices, trackers=listeners, progress=False, **options
+            ),
         )
-    source = None if benchmark is None else resolve_source(catalogue, benchmark, dict(settings))
-    if not (run / "seeds.json").exists():
-        continue_one(run, catalogue, tasks, source, devices)
-    elif source is None:
-        continue_seeds(run, catalogue, tasks, devices)
-    else:
+        return
+    if options["benchmark"] is not None:
         raise ConfigError(
             f"{str(run)!r} holds the runs of several seeds", f"add classes to each of them: {run}/seed-N"
         )
+    go_on_with_seeds(
+        run, lambda begins: seeds.continue_seeds(run, tasks=tasks, devices=devices, begins=begins)
+    )

@@ -3,33 +3,36 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import click
+import tomli_w
 
+from lw2g.api.datasets import (
+    ROOT_VARIABLE,
+    check_data,
+    data_sets,
+    default_root,
+    facts_of,
+    find_order,
+    get_data,
+    images_of,
+    way_to_get,
+)
 from lw2g.cli.bars import Bars
 from lw2g.cli.completion import complete_component
 from lw2g.cli.features import features
 from lw2g.cli.options import settings_option
+from lw2g.cli.signature import help_of, option_of, options_of
 from lw2g.console.output import console, note, table
-from lw2g.errors import ConfigError, DataError, UnknownComponentError
-from lw2g.interfaces.component import BenchmarkComponent
-from lw2g.interfaces.dataset import (
-    DEFAULT_ROOT,
-    ROOT_VARIABLE,
-    ByHand,
-    DataSet,
-    HubRoute,
-    Split,
-    default_root,
-)
+from lw2g.errors import counted
 
 if TYPE_CHECKING:
-    from lw2g.interfaces.stream import TaskData, TaskStream
+    from lw2g.interfaces.dataset import DataSet
 
-__all__ = ["data", "facts_of"]
+__all__ = ["data"]
 
 _SPLITS = ("train", "test")
 
@@ -42,144 +45,75 @@ def data() -> None:
 data.add_command(features)
 
 
-def _components() -> Iterator[tuple[BenchmarkComponent, DataSet]]:
-    from lw2g.registry.catalogue import load_catalogue
-
-    for entry in load_catalogue().components():
-        component = entry.component
-        if isinstance(component, BenchmarkComponent) and component.data is not None:
-            yield component, component.data
-
-
 @data.command("list", short_help="Print facts about each data set.")
 @click.argument("name", required=False, shell_complete=complete_component("benchmark"))
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
 def list_data(name: str | None, as_json: bool) -> None:
     """Print the main facts about all data sets, or all facts about NAME."""
-    data_sets = [data for _, data in _components()] if name is None else [_data_of(name)]
+    found = data_sets(name)
     if as_json:
-        click.echo(json.dumps([_plain(data) for data in data_sets], indent=1))
-    elif name is not None:
-        _print_facts(data_sets[0])
-    else:
-        rows = [
-            (
-                *(
-                    data.name,
-                    _way(data),
-                    "yes" if data.folder and data.lies_below(default_root()) else "-",
-                    data.terms,
-                    data.page,
-                ),
-                *(data.size or "?", str(data.num_classes), *_counts(next(iter(data.splits.values())))),
-            )
-            for data in data_sets
-        ]
-        columns = ("name", "get", "here", "terms", "page", "download", "classes", "train", "test")
-        console().print(table("", columns, rows, left=5))
-        said = f"{default_root()} is the folder of all data sets ({ROOT_VARIABLE} names another)"
-        click.echo(f"{said}; `lw2g data list NAME` shows details")
+        click.echo(json.dumps([_plain(data) for data in found], indent=1))
+        return
+    if name is not None:
+        _print_facts(found[0])
+        return
+    columns = ("name", "get", "here", "terms", "page", "download", "classes", "train", "test")
+    console().print(table("", columns, [_row(data) for data in found], left=5))
+    said = f"{default_root()} is the folder of all data sets ({ROOT_VARIABLE} names another)"
+    click.echo(f"{said}; `lw2g data list NAME` shows details")
 
 
-def _data_of(name: str) -> DataSet:
-    by_name = {data.name: data for _, data in _components()}
-    if name not in by_name:
-        from lw2g.errors import nearest
-
-        raise UnknownComponentError(
-            f"no data set is called {name!r}{nearest(name, by_name)}", "run `lw2g data list` for all names"
-        )
-    return by_name[name]
-
-
-def _counts(split: Split) -> tuple[str, str]:
-    return ("?" if split.train is None else str(split.train), "?" if split.test is None else str(split.test))
-
-
-def _way(data: DataSet) -> str:
-    """Return how to get a data set: ``yes`` (this command), ``--revision`` (and a commit), or ``by hand``."""
-    direct = [route for route in data.routes if not isinstance(route, ByHand)]
-    if not direct:
-        return "by hand"
-    unpinned = all(isinstance(route, HubRoute) and route.revision is None for route in direct)
-    return "--revision" if unpinned else "yes"
+def _row(data: DataSet) -> tuple[str, ...]:
+    is_here = bool(data.folder) and data.lies_below(default_root())
+    usual_split = next(iter(data.splits.values()))
+    return (
+        data.name,
+        way_to_get(data),
+        "yes" if is_here else "-",
+        data.terms,
+        data.page,
+        data.size or "?",
+        str(data.num_classes),
+        *images_of(usual_split),
+    )
 
 
 def _plain(data: DataSet) -> dict[str, Any]:
-    import attrs
-
-    return {
-        **attrs.asdict(data, recurse=False),
-        "splits": {k: attrs.asdict(v) for k, v in data.splits.items()},
-    } | {
-        "routes": [str(route) for route in data.routes],
-        "beside": [attrs.asdict(file) for file in data.beside],
-        "variable": ROOT_VARIABLE,
-    }
-
-
-def facts_of(data: DataSet) -> Iterator[str]:
-    """Yield the facts about a data set, one line each."""
-    yield f"page: {data.page}"
-    yield f"terms: {data.terms}"
-    yield f"folder below {ROOT_VARIABLE}: {data.folder or '(none of its own)'}, with {data.layout}"
-    for name, split in data.splits.items():
-        train, test = _counts(split)
-        listed = ", lists known" if split.test_sha256 else ""
-        yield f"split {name}: {train} + {test} images, read from {split.reader}{listed}"
-    yield from (f"from {route}" for route in data.routes)
-    if data.flaws:
-        yield f"flaws: {data.flaws}"
-    yield from (f"unconfirmed: {text}" for text in data.unconfirmed)
+    content: dict[str, Any] = attrs.asdict(data, recurse=False)
+    content["splits"] = {name: attrs.asdict(split) for name, split in data.splits.items()}
+    content["routes"] = [str(route) for route in data.routes]
+    content["beside"] = [attrs.asdict(file) for file in data.beside]
+    content["variable"] = ROOT_VARIABLE
+    return content
 
 
 def _print_facts(data: DataSet) -> None:
-    click.echo(f"{data.name}: {data.title}, {data.num_classes} classes")
+    click.echo(f"{data.name}: {data.title}, {counted(data.num_classes, 'class')}")
     for line in facts_of(data):
         click.echo(f"  {line}")
 
 
-@data.command(short_help="Fetch a data set.")
+@data.command(short_help="Fetch a data set.", help=help_of(get_data))
 @click.argument("name", shell_complete=complete_component("benchmark"))
-@click.option(
-    "--root",
-    type=click.Path(path_type=Path, file_okay=False),
-    help=f"Folder of all data sets. [default: {ROOT_VARIABLE}, else {DEFAULT_ROOT}]",
-)
-@click.option(
-    "--from", "source", metavar="FILE|FOLDER|URL", help="An archive to unpack, or a folder to copy, instead."
-)
-@click.option("--revision", metavar="COMMIT", help="The commit of a hub data set without a confirmed one.")
-def get(name: str, root: Path | None, source: str | None, revision: str | None) -> None:
-    """Fetch the data set NAME by the first of its routes that works.
-
-    An interrupted download continues where it stopped. An archive is unpacked only after its checksum fits
-    (if one is known), and only plain files inside the data set's own folder are written.
-    """
-    from lw2g.data.obtain import obtain
-
-    wanted = _data_of(name)
-    place = default_root() if root is None else root.expanduser().absolute()
-    note(f"{wanted.title}: {wanted.terms}; {wanted.page}")
-    if wanted.rehosting_forbidden:
-        note("its terms forbid redistribution")
+@option_of(get_data, "root", metavar="DIRECTORY", type=click.Path(path_type=Path, file_okay=False))
+@option_of(get_data, "source", "--from", metavar="FILE|FOLDER|URL")
+@option_of(get_data, "revision", metavar="COMMIT")
+def get(name: str, **options: Any) -> None:
+    """Print what is done, and where the data set is."""
     with Bars() as progress:
-        obtain(wanted, place, progress.report, note, source=source, revision=revision)
-    click.echo(f"{wanted.name} is in {str(place / wanted.folder)!r}; `lw2g data check {name}` examines it")
+        folder = get_data(name, progress=progress.report, say=note, **options)
+    click.echo(f"{name} is in {str(folder)!r}; `lw2g data check {name}` examines it")
 
 
-@data.command(short_help="Examine the data of a benchmark.")
+@data.command(short_help="Examine the data of a benchmark.", help=help_of(check_data))
 @click.argument("name", shell_complete=complete_component("benchmark"))
 @click.argument("root", required=False, type=click.Path(path_type=Path, file_okay=False))
-@click.option("--split", metavar="NAME", help="The split. [default: the benchmark's]")
+@options_of(check_data, "split")
 @click.option("--json", "as_json", is_flag=True, help="Print class counts and hashes as JSON.")
 def check(name: str, root: Path | None, split: str | None, as_json: bool) -> None:
-    """Examine the data of the benchmark NAME, below ROOT (default: the environment variable LW2G_DATA).
-
-    It decodes every image, since a JPEG may be damaged in the middle. Missing or unusable images, and
-    differences from the published facts, are errors.
-    """
-    report = _examined(name, root, split)
+    """Print counts, checksums, and what is known to be wrong."""
+    with Bars(counted=True) as progress:
+        report = check_data(name, root, split=split, progress=progress.report)
     if as_json:
         click.echo(json.dumps(report, indent=1))
         return
@@ -199,125 +133,22 @@ def check(name: str, root: Path | None, split: str | None, as_json: bool) -> Non
     click.echo(f"{name} is whole; fingerprint of this stream: {report['fingerprint']}")
 
 
-def _examined(name: str, root: Path | None, split: str | None) -> dict[str, Any]:
-    from lw2g.config.structure import structure
-    from lw2g.registry.catalogue import load_catalogue
-
-    component = load_catalogue().get("benchmark", name)
-    options: Mapping[str, Any] = {"root": root and str(root.absolute()), "split": split}
-    config, problems = structure(
-        component.config, {key: value for key, value in options.items() if value is not None}
-    )
-    if config is None:
-        raise ConfigError("\n".join(f"benchmark.{key}: {text}" for key, text in problems))
-    stream: TaskStream = component.build(config).stream()
-    _require_decodable(stream)
-    ids = {part: [value for task in stream.tasks for value in getattr(task, part).ids] for part in _SPLITS}
-    return {
-        "name": name,
-        "split": getattr(config, "split", None),
-        "classes": _classes(stream),
-        "sha256": {part: _list_sha256(ids[part]) for part in _SPLITS},
-        "fingerprint": stream.fingerprint,
-        "differs": list(stream.deviations),
-        "flaws": component.data.flaws if component.data is not None else "",
-        "unconfirmed": list(component.data.unconfirmed) if component.data is not None else [],
-    }
-
-
-def _require_decodable(stream: TaskStream) -> None:
-    """Decode every image of a stream.
-
-    Raises:
-        DataError: Some images cannot be decoded; the message names the first.
-    """
-    from concurrent.futures import ThreadPoolExecutor
-
-    parts = [part for task in stream.tasks for part in (task.train, task.test)]
-
-    def fault(place: tuple[TaskData, int]) -> str | None:
-        part, index = place
-        try:
-            part.source.image(index)
-        except DataError as error:
-            return str(error)
-        return None
-
-    places = [(part, int(index)) for part in parts for index in part.indices]
-    with ThreadPoolExecutor() as pool, Bars(counted=True) as progress:
-        faults = []
-        for done, message in enumerate(pool.map(fault, places), 1):
-            progress.report("decoding", done, len(places))
-            faults += [] if message is None else [message]
-    if faults:
-        raise DataError(f"{len(faults)} of {len(places)} images cannot be used, first {faults[0]}")
-
-
-def _classes(stream: TaskStream) -> dict[str, dict[str, int]]:
-    counts = {}
-    for task in stream.tasks:
-        for position, label in zip(task.classes, task.class_names, strict=True):
-            counts[label] = {part: int((getattr(task, part).labels == position).sum()) for part in _SPLITS}
-    return counts
-
-
-def _list_sha256(ids: list[str]) -> str:
-    import hashlib
-
-    return hashlib.sha256("\n".join(sorted(ids)).encode()).hexdigest()
-
-
-@data.command(short_help="Find the class order whose neighbouring tasks are most, or least, alike.")
+@data.command(
+    short_help="Find the class order whose neighbouring tasks are most, or least, alike.",
+    help=help_of(find_order, "It prints a configuration with the classes in this order."),
+)
 @click.argument("name", shell_complete=complete_component("benchmark"))
 @click.argument("kind", type=click.Choice(["similar", "dissimilar"]))
-@click.option("--backbone", metavar="NAME", help="The frozen backbone whose features are compared.")
-@click.option("--weights", metavar="FILE", type=click.Path(path_type=Path), help="Its weights file.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, help="Where the search begins. [default: 0]")
+@options_of(find_order, "backbone", "weights")
+@option_of(find_order, "seed", type=click.IntRange(min=0))
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="A file instead of the output.")
 @settings_option("An option of the benchmark or backbone, such as benchmark.root=FOLDER; repeatable.")
-def order(
-    name: str,
-    kind: str,
-    backbone: str | None,
-    weights: Path | None,
-    seed: int,
-    out: Path | None,
-    settings: Sequence[tuple[str, Any]],
-) -> None:
-    """Print a configuration with the classes of the benchmark NAME in such an order.
-
-    Tasks are compared by the mean features of 20 training images a class, before anything is trained. The
-    order is knowledge of the protocol, not of a method: the record of a run holds it as a list.
-    """
-    import tomli_w
-
-    from lw2g.config.resolve import resolve
-    from lw2g.data.orders import adjacent_similarity, class_means, order_by_similarity
-    from lw2g.registry.catalogue import load_catalogue
-
-    catalogue = load_catalogue()
-    config = resolve(
-        catalogue,
-        overrides=dict(settings),
-        baseline="simple-cil",
-        benchmark=name,
-        backbone=backbone,
-        weights=weights,
-    ).config
-    benchmark = catalogue.get("benchmark", name).build(config.benchmark.config)
-    stream: TaskStream = benchmark.stream()
-    if len(stream.tasks) < 2 or stream.targets is not None:
-        raise ConfigError("only disjoint tasks of classes have such an order", "use benchmark.stream=classes")
-    chosen = config.backbone
-    model = catalogue.get("backbone", chosen.name).build(chosen.config, chosen.weights, chosen.image_size)
-    known = model.fingerprint
-    still = benchmark.transforms(known.image_size, known.mean, known.std).test
-    means, sizes = class_means(stream, model, still), [len(task.classes) for task in stream.tasks]
-    found = order_by_similarity(means, sizes, alike=kind == "similar", seed=seed)
-    before, after = adjacent_similarity(means, sizes), adjacent_similarity(means[found], sizes)
-    note(f"mean cosine of neighbouring tasks: {after:.3f}, in the order as it was {before:.3f}")
-    names = [stream.class_names[row] for row in found]
-    text = tomli_w.dumps({"benchmark": {"name": name, "class_order": names}})
+def order(name: str, kind: Any, out: Path | None, settings: dict[str, Any], **options: Any) -> None:
+    """Print a configuration with the classes in this order."""
+    found = find_order(name, kind, settings=settings, **options)
+    similarity, before = f"{found.similarity:.3f}", f"{found.similarity_before:.3f}"
+    note(f"mean cosine of neighbouring tasks: {similarity}, in the order as it was {before}")
+    text = tomli_w.dumps({"benchmark": {"name": name, "class_order": found.class_names}})
     if out is None:
         click.echo(text, nl=False)
     else:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import attrs
 import click
 
+from lw2g.api.doctor import examine
+from lw2g.cli.signature import help_of, options_of
 from lw2g.console.output import console
 
 if TYPE_CHECKING:
@@ -20,18 +22,16 @@ __all__ = ["doctor"]
 _STYLES = {"ok": "green", "note": "yellow", "problem": "bold red"}
 
 
-@click.command(short_help="Find what is wrong with this installation, and what to do.")
-@click.option("--network", is_flag=True, help="Also check that the hub of weights answers.")
-@click.option("--quick", is_flag=True, help="Leave the small run out.")
+_EXIT = "The exit code is 1 if there is a problem; notes leave it 0."
+
+
+@click.command(
+    short_help="Find what is wrong with this installation, and what to do.", help=help_of(examine, _EXIT)
+)
+@options_of(examine, "network", "quick")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
 def doctor(network: bool, quick: bool, as_json: bool) -> None:
-    """Examine this machine and installation, and print a remedy for everything that is wrong.
-
-    It looks at the machine, packages, devices, precision, plugins, weights and data, and makes one small run:
-    about twenty seconds. It downloads nothing. The exit code is 1 if there is a problem; notes leave it 0.
-    """
-    from lw2g.doctor.examination import examine
-
+    """Print each finding as soon as it is made."""
     findings = examine(network=network, quick=quick)
     shown = list(findings) if as_json else _print(findings)
     if as_json:
@@ -45,7 +45,8 @@ def _print(findings: Iterable[Finding]) -> Sequence[Finding]:
     from rich.table import Table
     from rich.text import Text
 
-    out, area = console(), ""
+    out = console()
+    area = ""
     shown: list[Finding] = []
     for finding in findings:
         if finding.area != area:

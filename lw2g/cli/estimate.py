@@ -9,33 +9,22 @@ from typing import TYPE_CHECKING
 import click
 
 from lw2g.console.output import console, in_units, table
-from lw2g.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from lw2g.config.model import Resolved
+    from lw2g.api.experiment import Experiment
     from lw2g.estimate.estimate import Estimate, Range
-    from lw2g.registry.catalogue import Catalogue
 
 __all__ = ["bytes_text", "print_estimate", "tell_cost", "time_text"]
 
 _ACCURACY = "measured by a few steps of the first two tasks; accurate to about 50 %"
 
 
-def tell_cost(
-    resolved: Resolved, catalogue: Catalogue, *, tasks: int | None, runs: int, as_json: bool
-) -> None:
+def tell_cost(experiment: Experiment, *, tasks: int | None, runs: int, as_json: bool) -> None:
     """Estimate the runs of an experiment, one per seed, and print the result; write nothing.
 
     If data or weights are missing, list them and estimate nothing.
     """
-    from lw2g.estimate.estimate import estimate, missing_parts
-
-    cost, missing = None, list[str]()
-    try:
-        cost = estimate(resolved.config, catalogue, tasks=tasks).times(runs)
-    except (ConfigError, DataError):
-        if not (missing := missing_parts(resolved.config, catalogue)):
-            raise
+    cost, missing = experiment.cost(tasks=tasks, runs=runs)
     if as_json:
         click.echo(json.dumps({"missing": missing, "cost": cost and cost.as_mapping()}, indent=1))
     elif cost is not None:

@@ -2,249 +2,90 @@
 
 from __future__ import annotations
 
-import atexit
-import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import attrs
 import click
 
+from lw2g.api import seeds as several
+from lw2g.api.experiment import load_engine
+from lw2g.api.plugins import components
+from lw2g.api.recorded import has_sets, next_method
 from lw2g.cli.signals import telling_of_exits
-from lw2g.config.directory import CONFIG, EXPERIMENT, SEEDS, SETTLED, SUMMARY
-from lw2g.config.model import DEFAULT_BACKBONE, DEFAULT_BENCHMARK, RECOMMENDED
 from lw2g.console.output import console, in_words, note
-from lw2g.errors import ConfigError, DataError
-from lw2g.files.contents import Seeds, read_sealed
-from lw2g.files.sealed import seal_json, sha256_of, write_atomically
-from lw2g.reports.statistics import MeanStd, summary
+from lw2g.errors import Interrupted
 
 if TYPE_CHECKING:
-    from lw2g.config.model import Chosen, Resolved
-    from lw2g.registry.catalogue import Catalogue
+    from lw2g.api.experiment import Experiment
+    from lw2g.api.results import RunRecord
+    from lw2g.reports.statistics import MeanStd
 
-__all__ = [
-    "announce",
-    "continue_one",
-    "continue_seeds",
-    "fork_one",
-    "resume_one",
-    "resume_seeds",
-    "run_one",
-    "run_seeds",
-    "summarise",
-]
+__all__ = ["announce", "go_on_with_seeds", "run_one", "run_seeds", "run_to_end", "warn_of_problems"]
 
-Record = dict[str, Any]
 Listeners = list[Any]
 INTERRUPTED = 130
 
 
-def announce(resolved: Resolved, catalogue: Catalogue) -> None:
+def announce(experiment: Experiment) -> None:
     """Print what a user should know before a run starts."""
-    config = resolved.config
-    note(f"protocol {config.run.protocol}, preset {resolved.preset}")
-    for text in resolved.notes:
+    for text in experiment.announcements():
         note(text)
-    embedded = [
-        component.name
-        for component in (
-            catalogue.get("benchmark", config.benchmark.name),
-            catalogue.get("backbone", config.backbone.name),
-        )
-        if component.embedded
-    ]
-    if embedded:
-        note(f"{' and '.join(embedded)}: embedded defaults to learn and test with, never results to publish")
-    warn_of_problems(catalogue)
+    _tell_problems(experiment.catalogue.problems)
 
 
-def warn_of_problems(catalogue: Catalogue) -> None:
+def warn_of_problems() -> None:
     """Print a note if some plugins cannot be used."""
-    if catalogue.problems:
-        note(f"problems with plugins: {len(catalogue.problems)}; run `lw2g plugins` to see them")
+    _tell_problems(components().problems)
+
+
+def _tell_problems(problems: Sequence[Any]) -> None:
+    if problems:
+        note(f"problems with plugins: {len(problems)}; run `lw2g plugins` to see them")
 
 
 def run_one(
-    resolved: Resolved,
-    catalogue: Catalogue,
-    directory: Path,
-    tasks: int | None = None,
-    settled: Path | None = None,
+    experiment: Experiment, directory: Path, tasks: int | None = None, settled: Path | None = None
 ) -> None:
     """Run one experiment and print its metrics.
 
     Args:
-        resolved: The experiment.
-        catalogue: Where its components come from.
+        experiment: The experiment.
         directory: The run's directory.
         tasks: After how many tasks to stop; None for those of the whole stream.
-        settled: As for :func:`lw2g.lifecycle.runner.start`.
+        settled: As for :meth:`lw2g.api.experiment.Experiment.start`.
     """
-    with _collector_waits():
-        from lw2g.lifecycle.runner import start
-
-    def go(listeners: Listeners) -> Record:
-        return start(resolved, catalogue, directory, listeners, tasks=tasks, settled=settled)
-
-    _run_to_end(directory, catalogue, go)
-
-
-def resume_one(directory: Path, catalogue: Catalogue, devices: int | None = None) -> None:
-    """Resume one experiment and print its metrics."""
-    with _collector_waits():
-        from lw2g.lifecycle.runner import resume
-
-    _run_to_end(
-        directory, catalogue, lambda listeners: resume(directory, catalogue, listeners, devices=devices)
-    )
-
-
-def continue_one(
-    directory: Path,
-    catalogue: Catalogue,
-    tasks: int | None,
-    benchmark: Chosen | None = None,
-    devices: int | None = None,
-) -> None:
-    """Continue an experiment that stopped on purpose, or with another benchmark; print its metrics."""
-    with _collector_waits():
-        from lw2g.lifecycle.continuing import extend, proceed
-
-    def go(listeners: Listeners) -> Record:
-        if benchmark is None:
-            return proceed(directory, catalogue, listeners, tasks=tasks, devices=devices)
-        return extend(directory, benchmark, catalogue, listeners, tasks=tasks, devices=devices)
-
-    _run_to_end(directory, catalogue, go)
-
-
-def fork_one(
-    parent: Path, task: int, resolved: Resolved, catalogue: Catalogue, directory: Path, tasks: int | None
-) -> None:
-    """Fork a run from the end of a task (from 0) of another one and print its metrics."""
-    with _collector_waits():
-        from lw2g.lifecycle.forking import fork
-
-    _run_to_end(
+    run_to_end(
         directory,
-        catalogue,
-        lambda listeners: fork(parent, task, resolved, catalogue, directory, listeners, tasks=tasks),
+        lambda listeners: experiment.start(directory, listeners, tasks=tasks, settled=settled),
     )
 
 
 def run_seeds(
-    resolved: Resolved, catalogue: Catalogue, directory: Path, seeds: Sequence[int], tasks: int | None = None
+    experiment: Experiment, directory: Path, seeds: Sequence[int], tasks: int | None = None
 ) -> None:
     """Run an experiment once per seed, each in its own directory, and print mean and deviation."""
-    from lw2g.config.toml import dump_resolved
-
-    write_atomically(directory / EXPERIMENT, dump_resolved(resolved).encode())
-    plan = {"seeds": list(seeds), "experiment": sha256_of(directory / EXPERIMENT), "tasks": tasks}
-    write_atomically(directory / SEEDS, seal_json(plan))
-    _go_on_with_seeds(resolved, catalogue, directory, seeds, tasks)
+    go_on_with_seeds(
+        directory,
+        lambda begins: several.run_seeds(experiment, directory, seeds, tasks=tasks, begins=begins),
+    )
 
 
-def resume_seeds(directory: Path, catalogue: Catalogue, devices: int | None = None) -> None:
-    """Resume the runs that :func:`run_seeds` has not finished."""
-    plan, resolved = _read_plan(directory, catalogue)
-    _go_on_with_seeds(resolved, catalogue, directory, plan["seeds"], plan.get("tasks"), devices)
+def run_to_end(directory: Path, action: Callable[[Listeners], RunRecord]) -> None:
+    """Run one experiment under a progress display, and tell what it has reached and what comes next."""
+    load_engine()
+    _tell([_uninterrupted(action, directory)], directory)
 
 
-def continue_seeds(
-    directory: Path, catalogue: Catalogue, tasks: int | None, devices: int | None = None
-) -> None:
-    """Continue the runs of several seeds that stopped on purpose."""
-    plan, resolved = _read_plan(directory, catalogue)
-    before = plan.get("tasks")
-    if tasks is not None and (before is None or tasks < before):
-        goal = "are to learn the whole stream" if before is None else f"are to stop after task {before}"
-        raise ConfigError(f"cannot stop after task {tasks}: the runs {goal}", "name no smaller number")
-    write_atomically(directory / SEEDS, seal_json(plan | {"tasks": tasks}))
-    try:
-        _go_on_with_seeds(resolved, catalogue, directory, plan["seeds"], tasks, devices)
-    except ConfigError:  # nothing was run
-        write_atomically(directory / SEEDS, seal_json(plan))
-        raise
+def go_on_with_seeds(directory: Path, action: Callable[[several.Begins], list[RunRecord]]) -> None:
+    """Run an experiment with several seeds, and tell what it has reached and what comes next."""
 
-
-def _read_plan(directory: Path, catalogue: Catalogue) -> tuple[Record, Resolved]:
-    """Return the content of ``seeds.json`` and the experiment."""
-    from lw2g.config.resolve import load_resolved
-
-    plan = read_sealed(directory / SEEDS, Seeds)
-    experiment = directory / EXPERIMENT
-    if sha256_of(experiment) != plan["experiment"]:
-        raise DataError(f"{str(experiment)!r} is not the one the runs began with", "put it back")
-    return plan, load_resolved(experiment, catalogue)
-
-
-def _go_on_with_seeds(
-    resolved: Resolved,
-    catalogue: Catalogue,
-    directory: Path,
-    seeds: Sequence[int],
-    tasks: int | None,
-    devices: int | None = None,
-) -> None:
-    with _collector_waits():
-        from lw2g.lifecycle.continuing import proceed
-        from lw2g.lifecycle.runner import start
-
-    records: list[Record] = []
-    for seed in seeds:
-        place = directory / f"seed-{seed}"
-        run = attrs.evolve(resolved.config.run, seed=seed)
-        run = attrs.evolve(run, devices=devices or run.devices)
-        seeded = attrs.evolve(resolved, config=attrs.evolve(resolved.config, run=run))
+    def begins(seed: int, place: Path) -> Listeners:
         click.echo(f"seed {seed}: {place}", err=True)
+        return _listeners()
 
-        def go(listeners: Listeners, place: Path = place, seeded: Resolved = seeded) -> Record:
-            if (place / CONFIG).exists():
-                return proceed(place, catalogue, listeners, tasks=tasks, devices=devices)
-            # what auto settled on for the first seed holds for all: only the seed differs
-            settled = directory / SETTLED
-            return start(seeded, catalogue, place, listeners, tasks=tasks, settled=settled)
-
-        records.append(_uninterrupted(go, directory))
-    content = {
-        "seeds": list(seeds),
-        "protocol": resolved.config.run.protocol,
-        "metrics": summarise([record["metrics"] for record in records]),
-    }
-    write_atomically(directory / SUMMARY, seal_json(content))
-    _tell(records, directory, catalogue)
-
-
-def summarise(metrics: Sequence[Mapping[str, float | None]]) -> dict[str, dict[str, Any]]:
-    """Return mean, sample standard deviation and values of each metric over several runs.
-
-    Mean and deviation are None if a run has no value; the deviation is None for a single run.
-    """
-    summaries = {}
-    for name in metrics[0]:
-        values = [metric[name] for metric in metrics]
-        over = summary(values)
-        summaries[name] = {"mean": over.mean, "std": over.std, "values": values}
-    return summaries
-
-
-@contextmanager
-def _collector_waits() -> Iterator[None]:
-    """Disable the garbage collector during imports, and exclude their objects from later collections.
-
-    torch and timm create so many permanent objects that collecting takes a fifth of their import time, and
-    half a second before the first step.
-    """
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        atexit.register(gc.unfreeze)  # extensions look for leaked objects at exit
-        gc.enable()
+    load_engine()
+    _tell(_uninterrupted(lambda _: action(begins), directory), directory)
 
 
 def _listeners() -> Listeners:
@@ -253,45 +94,39 @@ def _listeners() -> Listeners:
     return [progress_tracker(console(stderr=True))]
 
 
-def _uninterrupted(action: Callable[[Listeners], Record], resume_at: Path) -> Record:
+def _uninterrupted(action: Callable[[Listeners], Any], resume_at: Path) -> Any:
     """Run to the end; if interrupted, say how to resume and exit with code 130."""
-    from lw2g.base.progress import Interrupted
-
     try:
         with telling_of_exits(resume_at):
             return action(_listeners())
     except (Interrupted, KeyboardInterrupt) as stop:
-        begun = isinstance(stop, Interrupted) or (resume_at / SEEDS).exists()
+        begun = isinstance(stop, Interrupted) or several.holds_seeds(resume_at)
         go_on = f"; resume with: lw2g resume {resume_at}" if begun else " before anything was learned"
         click.echo(f"interrupted{go_on}", err=True)
         raise click.exceptions.Exit(INTERRUPTED) from None
 
 
-def _run_to_end(directory: Path, catalogue: Catalogue, action: Callable[[Listeners], Record]) -> None:
-    """Run one experiment under a progress display, and tell what it has reached and what comes next."""
-    _tell([_uninterrupted(action, directory)], directory, catalogue)
-
-
-def _tell(records: Sequence[Record], directory: Path, catalogue: Catalogue) -> None:
+def _tell(records: Sequence[RunRecord], directory: Path) -> None:
     """Print what a run, or the runs of several seeds, have reached, and the next commands."""
-    first, config = records[0], records[0]["config"]
-    done, total = len(first["accuracy_matrix"]), first.get("tasks")
-    over = {name: summary([record["metrics"][name] for record in records]) for name in first["metrics"]}
-    metrics = {name: _text(name, of) for name, of in over.items() if of.mean is not None}
-    for line in in_words(metrics, done, total, grows=catalogue.grows(config["baseline"]["name"])):
+    first = records[0]
+    done = len(first["accuracy_matrix"])
+    total = first.get("tasks")
+    metrics = {}
+    for name, over in several.over_runs([record["metrics"] for record in records]).items():
+        if over.mean is not None:
+            metrics[name] = _text(name, over)
+    for line in in_words(metrics, done, total, grows=has_sets(first)):
         click.echo(line)
     if total is not None and done < total:
         click.echo(f"stopped after {done} of {total} tasks; go on with: lw2g continue {directory}")
     click.echo(f"{'run' if len(records) == 1 else 'runs'}: {directory} (all numbers: lw2g show {directory})")
-    shipped = (config["benchmark"]["name"], config["backbone"]["name"]) == (
-        DEFAULT_BENCHMARK,
-        DEFAULT_BACKBONE,
-    )
-    if shipped and config["baseline"]["name"] not in RECOMMENDED.split():
-        click.echo(f"next, the recommended method: lw2g run {RECOMMENDED}")
+    recommended = next_method(first)
+    if recommended:
+        click.echo(f"next, the recommended method: lw2g run {recommended}")
 
 
 def _text(name: str, over: MeanStd) -> str:
     """Return the mean of a metric, and its deviation if runs differ; equal counts stay whole."""
     digits = 0 if name == "ssp" and not over.std else 1
-    return f"{over.mean:.{digits}f}" + (f" ± {over.std:.1f}" if over.std else "")
+    text = f"{over.mean:.{digits}f}"
+    return f"{text} ± {over.std:.1f}" if over.std else text

@@ -7,6 +7,9 @@ from typing import Any
 
 import click
 
+from lw2g import api
+from lw2g.cli import execute
+from lw2g.cli.estimate import tell_cost
 from lw2g.cli.options import (
     RECOMMENDED,
     AnyPath,
@@ -14,18 +17,15 @@ from lw2g.cli.options import (
     ExperimentOptions,
     experiment_options,
 )
+from lw2g.cli.signature import options_of
+from lw2g.console.output import note
 
 __all__ = ["config", "run"]
 
 
 @click.command(cls=ExperimentCommand, short_help="Run an experiment.")
 @experiment_options
-@click.option(
-    "--tasks",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Stop after N tasks; `lw2g continue` continues as if the run had not stopped.",
-)
+@options_of(api.run, "tasks")
 @click.option("--dry-run", is_flag=True, help="Print the run's cost and what is missing; run nothing.")
 @click.option("--json", "as_json", is_flag=True, help="With --dry-run: print JSON.")
 @click.option(
@@ -45,28 +45,20 @@ def run(**values: Any) -> None:
         raise click.UsageError("--json goes with --dry-run; for a finished run: lw2g show RUN --json")
     if values["seed"] is not None and values["seeds"] is not None:
         raise click.UsageError("--seed and --seeds exclude each other")
-    from lw2g.cli.execute import announce, run_one, run_seeds
-    from lw2g.config.directory import new_directory
-    from lw2g.console.output import note
-    from lw2g.registry.catalogue import load_catalogue
-
-    catalogue = load_catalogue()
-    resolved = ExperimentOptions.of(values).resolve(catalogue)
+    experiment = ExperimentOptions.of(values).resolve()
     if values["recommended"]:
         settings = " ".join(f"--set {key}={value}" for key, value in RECOMMENDED.items() if "." in key)
         note(f"--recommended is: --baseline {RECOMMENDED['baseline']} {settings}")
-    announce(resolved, catalogue)
+    execute.announce(experiment)
     if values["dry_run"]:
-        from lw2g.cli.estimate import tell_cost
-
-        runs = 1 if values["seeds"] is None else len(values["seeds"])
-        tell_cost(resolved, catalogue, tasks=values["tasks"], runs=runs, as_json=values["as_json"])
+        num_runs = 1 if values["seeds"] is None else len(values["seeds"])
+        tell_cost(experiment, tasks=values["tasks"], runs=num_runs, as_json=values["as_json"])
         return
-    with new_directory(resolved.config, values["out"]) as directory:
+    with experiment.new_directory(values["out"]) as directory:
         if values["seeds"] is None:
-            run_one(resolved, catalogue, directory, values["tasks"], values["settled"])
+            execute.run_one(experiment, directory, values["tasks"], values["settled"])
         else:
-            run_seeds(resolved, catalogue, directory, values["seeds"], values["tasks"])
+            execute.run_seeds(experiment, directory, values["seeds"], values["tasks"])
 
 
 @click.command(cls=ExperimentCommand, short_help="Print the complete configuration of a run command.")
@@ -76,11 +68,7 @@ def config(**values: Any) -> None:
 
     It takes the options of `lw2g run`; --out and --seeds do not belong to a configuration and have no effect.
     """
-    from lw2g.config.explain import explain_resolved
-    from lw2g.console.output import note
-    from lw2g.registry.catalogue import load_catalogue
-
-    resolved = ExperimentOptions.of(values).resolve(load_catalogue())
-    for text in resolved.notes:
+    experiment = ExperimentOptions.of(values).resolve()
+    for text in experiment.notes:
         note(text)
-    click.echo(explain_resolved(resolved), nl=False)
+    click.echo(experiment.to_toml(), nl=False)

@@ -36,8 +36,7 @@ from lw2g.cli.store import store, submit
 from lw2g.cli.sweep import sweep
 from lw2g.cli.teach import teach
 from lw2g.cli.verify import verify
-from lw2g.errors import ComponentError, Lw2gError, nearest, printable
-from lw2g.vit.room import is_out_of_memory
+from lw2g.errors import ComponentError, Lw2gError, is_out_of_memory, nearest, printable
 
 __all__ = ["main"]
 
@@ -82,11 +81,9 @@ class Commands(click.Group):
                 return super().invoke(ctx)
         except Lw2gError as error:
             with_traceback = bool(ctx.meta.get(_TRACEBACK))
-            hint = (
-                "; --traceback shows where"
-                if isinstance(error, ComponentError) and not with_traceback
-                else ""
-            )
+            hint = ""
+            if isinstance(error, ComponentError) and not with_traceback:
+                hint = "; --traceback shows where"
             raise UserError(f"{error}{hint}", exit_code=error.exit_code, whole=with_traceback) from error
         except OSError as error:
             if error.errno == errno.EPIPE:  # click handles a closed pipe
@@ -95,7 +92,9 @@ class Commands(click.Group):
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
-            reason = str(error).strip().split("\n")[0].rpartition("Allocator: ")[2] or type(error).__name__
+            # torch names the part that failed before it says why
+            first_line = str(error).strip().split("\n")[0]
+            reason = first_line.rpartition("Allocator: ")[2] or type(error).__name__
             raise UserError(
                 f"out of memory ({reason}); lower baseline.batch_size, run.evaluation_batch or the size of "
                 "the baseline's sets, or use a smaller backbone"

@@ -7,6 +7,9 @@ from typing import Any
 
 import click
 
+from lw2g.api import plugins
+from lw2g.cli.signature import help_of, option_of
+
 __all__ = ["new_plugin"]
 
 _KINDS = (
@@ -24,27 +27,17 @@ _KINDS = (
 )
 
 
-@click.command("new-plugin", short_help="Write a plugin package to start from.")
-@click.argument("name")
-@click.option("--kind", type=click.Choice(_KINDS), required=True, help="What the plugin offers.")
-@click.option(
-    "--out", type=click.Path(path_type=Path), metavar="DIR", help="The package's folder (default: ./NAME)."
+@click.command(
+    "new-plugin", short_help="Write a plugin package to start from.", help=help_of(plugins.new_plugin)
 )
+@click.argument("name")
+@option_of(plugins.new_plugin, "kind", type=click.Choice(_KINDS), required=True)
+@option_of(plugins.new_plugin, "out", metavar="DIR")
 def new_plugin(name: str, kind: Any, out: Path | None) -> None:
-    """Write an installable package with a small working component called NAME, and its tests.
-
-    NAME is kebab-case, such as my-method. It names the component, the distribution and the folder.
-    """
-    from lw2g.registry.catalogue import load_catalogue
-    from lw2g.scaffold.package import Scaffold, check_name, write_package
-
-    check_name(name, load_catalogue())
-    scaffold = Scaffold(name=name, kind=kind)
-    directory = out or Path(name)
-    for path in write_package(scaffold, directory):
+    """Print the files, and what to do with them."""
+    files, next_steps = plugins.new_plugin(name, kind=kind, out=out)
+    for path in files:
         click.echo(f"  {path}")
     click.echo("next:")
-    click.echo(f'  python -m pip install -e "{directory}[test]"')
-    click.echo(f"  python -m pytest -q {directory}")
-    for command in scaffold.next_steps(directory):
+    for command in next_steps:
         click.echo(f"  {command}")

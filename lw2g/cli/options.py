@@ -12,12 +12,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import attrs
 import click
 
+from lw2g.api import run
+from lw2g.api.arguments import parse_settings
+from lw2g.api.experiment import experiment_of
+from lw2g.api.plugins import places_of
 from lw2g.cli.completion import complete_component, complete_setting
+from lw2g.cli.signature import option_of
 from lw2g.errors import ConfigError, shown
-from lw2g.interfaces.component import Kind
 
 if TYPE_CHECKING:
-    from lw2g.config.model import Resolved
+    from lw2g.api.experiment import Experiment
+    from lw2g.interfaces.component import Kind
     from lw2g.registry.catalogue import Catalogue
 
 __all__ = [
@@ -26,7 +31,7 @@ __all__ = [
     "FiniteRange",
     "devices_option",
     "experiment_options",
-    "parse_settings",
+    "settings_given",
     "settings_option",
 ]
 
@@ -62,21 +67,21 @@ class ExperimentOptions:
             _, *options = RECOMMENDED
             arguments["baseline"] = RECOMMENDED["baseline"]
             overrides = {key: RECOMMENDED[key] for key in options} | overrides
-        return cls(
-            arguments=arguments
-            | {"constraints": values["constraint"] or None, "trackers": values["tracker"]}
-            | {"overrides": overrides}
-        )
+        arguments["overrides"] = overrides
+        arguments["constraints"] = values["constraints"] or None
+        arguments["trackers"] = values["tracker"]
+        return cls(arguments=arguments)
 
-    def resolve(self, catalogue: Catalogue) -> Resolved:
-        """Resolve the experiment.
+    def resolve(self, catalogue: Catalogue | None = None) -> Experiment:
+        """Put the experiment together.
+
+        Args:
+            catalogue: Where components are looked up; None for all that are installed.
 
         Raises:
             ConfigError: Something cannot be used.
         """
-        from lw2g.config.resolve import resolve
-
-        return resolve(catalogue, **self.arguments)
+        return experiment_of(catalogue=catalogue, **self.arguments)
 
 
 class FiniteRange(click.FloatRange):
@@ -117,10 +122,7 @@ class ExperimentCommand(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            from lw2g.config.describe import places_of
-            from lw2g.registry.catalogue import load_catalogue
-
-            places = places_of(error.option_name.lstrip("-").replace("-", "_"), load_catalogue())
+            places = places_of(error.option_name.lstrip("-").replace("-", "_"))
             if not places:
                 raise
             keys = " or ".join(f"--set {place}=VALUE" for place in places)
@@ -130,16 +132,6 @@ class ExperimentCommand(click.Command):
 def experiment_options(command: F) -> F:
     """Add the argument and options that describe an experiment."""
     path = AnyPath(path_type=Path)
-    parts: tuple[tuple[Kind, str], ...] = (
-        ("baseline", "Baseline: how a parameter set adapts the backbone."),
-        (
-            "policy",
-            "Growth policy, when a set is added: min, one, always, affinity ... (`lw2g plugins`).",
-        ),
-        ("retrieval", "Retrieval strategy in place of the baseline's own."),
-        ("benchmark", "Task stream."),
-        ("backbone", "Backbone component, or any timm model."),
-    )
     decorators = [
         click.argument("file", metavar="[CONFIG.toml]", type=path, required=False),
         click.option(
@@ -150,14 +142,18 @@ def experiment_options(command: F) -> F:
             + ".",
         ),
         *(
-            click.option(f"--{kind}", metavar="NAME", help=text, shell_complete=complete_component(kind))
-            for kind, text in parts
+            option_of(run, kind, metavar="NAME", shell_complete=complete_component(kind))
+            for kind in ("baseline", "policy", "retrieval")
         ),
-        click.option(
+        # from Python these two take objects, too
+        _component("benchmark", "Task stream."),
+        _component("backbone", "Backbone component, or any timm model."),
+        option_of(
+            run,
+            "constraints",
             "--constraint",
             metavar="NAME",
             multiple=True,
-            help="Constraint in place of the policy's own; repeatable; `none` for none.",
             shell_complete=complete_component("constraint"),
         ),
         click.option(
@@ -172,13 +168,11 @@ def experiment_options(command: F) -> F:
             type=click.Choice(["official", "like-for-like"]),
             help="Benchmark options and backbone: the authors' own, or the same for every method.",
         ),
-        click.option("--weights", metavar="FILE", type=path, help="Weights file for the backbone."),
+        option_of(run, "weights", metavar="FILE", type=path),
         settings_option("Any option by its dotted key, such as growth.energy=0.99; repeatable."),
         click.option("--seed", callback=_parse_seed, metavar="N", help="Seed of everything random."),
         click.option("--seeds", callback=_parse_seeds, metavar="SEEDS", help="A run per seed: 0,1,2 or 0-4."),
-        click.option(
-            "--out", type=path, metavar="DIR", help="The run's directory (default: a new one in runs/)."
-        ),
+        option_of(run, "out", metavar="DIR", type=path),
         click.option("--device", metavar="NAME", help="auto, cpu, mps, cuda or cuda:N."),
         devices_option("Processes of the run, each on its own device."),
         click.option("--precision", metavar="NAME", help="32-true or bf16-mixed."),
@@ -186,6 +180,10 @@ def experiment_options(command: F) -> F:
     for decorate in reversed(decorators):
         command = decorate(command)
     return command
+
+
+def _component(kind: Kind, help_text: str) -> Callable[[F], F]:
+    return click.option(f"--{kind}", metavar="NAME", help=help_text, shell_complete=complete_component(kind))
 
 
 def _parse_seed(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
@@ -243,28 +241,18 @@ def settings_option(help_text: str, *, complete: bool = True) -> Callable[[F], F
         "settings",
         metavar="KEY=VALUE",
         multiple=True,
-        callback=parse_settings,
+        callback=settings_given,
         help=help_text,
         shell_complete=complete_setting if complete else None,
     )
 
 
-def parse_settings(
-    context: click.Context, parameter: click.Parameter, settings: Sequence[str]
-) -> tuple[tuple[str, Any], ...]:
-    """Return the pairs of ``KEY=VALUE`` texts; the callback of ``--set`` and ``--executor-set``.
+def settings_given(
+    context: click.Context, parameter: click.Parameter, texts: Sequence[str]
+) -> dict[str, Any]:
+    """Return what ``--set`` or ``--executor-set`` names; their callback.
 
     Raises:
         ConfigError: A text has no key or no equals sign.
     """
-    from lw2g.config.toml import parse_value
-
-    pairs, option = [], parameter.opts[0]
-    for text in settings:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            raise ConfigError(
-                f"{option}: expected KEY=VALUE but got {shown(text)}", "write it like growth.energy=0.9"
-            )
-        pairs.append((key.strip(), parse_value(value.strip())))
-    return tuple(pairs)
+    return parse_settings(texts, parameter.opts[0])

@@ -6,25 +6,25 @@ from pathlib import Path
 
 import click
 
-from lw2g.cli.options import devices_option
+from lw2g import api
+from lw2g.api import seeds
+from lw2g.cli.execute import go_on_with_seeds, run_to_end, warn_of_problems
+from lw2g.cli.signature import help_of, options_of
 
 __all__ = ["resume"]
 
+_SEEDS = "In a directory of several seeds, unfinished runs resume."
 
-@click.command(short_help="Resume an interrupted run.")
+
+@click.command(short_help="Resume an interrupted run.", help=help_of(api.resume, _SEEDS))
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path, file_okay=False))
-@devices_option("Processes of the run from now on (default: as configured).")
+@options_of(api.resume, "devices")
 def resume(run: Path, devices: int | None) -> None:
-    """Resume the run in the directory RUN from its newest intact checkpoint.
-
-    The result equals that of an uninterrupted run. In a directory of several seeds, unfinished runs resume.
-    """
-    from lw2g.cli.execute import resume_one, resume_seeds, warn_of_problems
-    from lw2g.registry.catalogue import load_catalogue
-
-    catalogue = load_catalogue()
-    warn_of_problems(catalogue)
-    if (run / "seeds.json").exists():
-        resume_seeds(run, catalogue, devices)
+    """Print the progress, and what the run has reached."""
+    warn_of_problems()
+    if seeds.holds_seeds(run):
+        go_on_with_seeds(run, lambda begins: seeds.resume_seeds(run, devices=devices, begins=begins))
     else:
-        resume_one(run, catalogue, devices)
+        run_to_end(
+            run, lambda listeners: api.resume(run, devices=devices, trackers=listeners, progress=False)
+        )

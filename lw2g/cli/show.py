@@ -6,14 +6,25 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from lw2g.config.directory import CONFIG, RECORD, SUMMARY, missing_run
-from lw2g.console.output import console, method_name, number, print_metrics, print_summary, printable, table
-from lw2g.errors import DataError
-from lw2g.files import contents
+from lw2g.api.recorded import results_of
+from lw2g.console.output import (
+    console,
+    in_words,
+    method_name,
+    number,
+    print_metrics,
+    print_summary,
+    printable,
+    table,
+)
+from lw2g.errors import counted
+
+if TYPE_CHECKING:
+    from lw2g.api.recorded import Recorded
 
 __all__ = ["show"]
 
@@ -32,89 +43,52 @@ def show(run: Path, as_json: bool, whole_record: bool, explain: bool) -> None:
 
     Tasks count from 1; sets are shown by their ids (#0 is the first); percentages go from 0 to 100.
     """
-    path, kind = _source_of(run)
-    try:
-        whole = path == run / RECORD  # with a configuration beside it
-        record = contents.read_record(run) if whole else contents.read_sealed(path, kind)
-    except DataError as error:
-        if whole:
-            raise
-        raise DataError(error.what, f"write it again: lw2g resume {path.parent}") from error
+    results = results_of(run)
     if as_json:
-        click.echo(path.read_text(encoding="utf-8"), nl=False)
+        click.echo(results.path.read_text(encoding="utf-8"), nl=False)
         return
-    from lw2g.interfaces.metric import DEFINITIONS
-
-    further = record.get("metric_definitions", {})
-    terms = {**DEFINITIONS, **{name: definition["definition"] for name, definition in further.items()}}
-    if kind is contents.Summary:
-        print_summary(record)
+    terms = results.definitions
+    if results.is_summary:
+        print_summary(results.content)
+    elif not whole_record and not explain:
+        _print_short(results)
+        return
     else:
-        unfinished = _unfinished(run, record, whole=whole)
-        if not whole_record and not explain:
-            _print_short(run, record, unfinished)
-            return
-        _print_record(record, terms, unfinished)
+        _print_record(results)
         terms = {**_DECISION_COLUMNS, **_MOTION_COLUMNS, **_PART_MEANINGS, **terms, **_COSTS}
     if explain:
         console().print(table("definitions", ("number", "meaning"), terms.items(), left=2))
 
 
-def _source_of(run: Path) -> tuple[Path, type[Any]]:
-    """Return the record of a run, or the summary of several seeds, as a path and its class."""
-    if run.is_file():
-        return run, contents.Summary if run.name == SUMMARY else contents.Record
-    for name, kind in ((RECORD, contents.Record), (SUMMARY, contents.Summary)):
-        if (run / name).exists():
-            return run / name, kind
-    if (run / CONFIG).exists():
-        raise DataError(f"the run {str(run)!r} has finished no task yet", f"resume it: lw2g resume {run}")
-    raise missing_run(run)
-
-
-def _unfinished(run: Path, record: Record, *, whole: bool) -> str:
-    """Return in a line how far a run is that has not learned its whole stream; nothing of a finished one."""
-    done, total = len(record["accuracy_matrix"]), record.get("tasks")
-    if total is None or done >= total:
-        return ""
-    text = f"unfinished: {done} of {total} tasks are learned"
-    if not whole or not (run / CONFIG).exists():
-        return text
-    from lw2g.reports.runs import read_run
-
-    found = read_run(run)
-    state = "" if found is None else found.state
-    ways = {"interrupted": f"; go on: lw2g resume {run}", "stopped": f"; go on: lw2g continue {run}"}
-    return f"{text} ({state}){ways.get(state, '')}"
-
-
-def _print_short(run: Path, record: Record, unfinished: str) -> None:
+def _print_short(results: Recorded) -> None:
     """Print what was run, what it reached, what it cost, and where the rest is."""
-    from lw2g.console.output import in_words
-    from lw2g.registry.catalogue import load_catalogue
-
-    config, grows = record["config"], load_catalogue().grows(record["config"]["baseline"]["name"])
-    done, total = len(record["accuracy_matrix"]), record.get("tasks")
-    known = {name: number(value) for name, value in record["metrics"].items() if value is not None}
+    record = results.content
+    config = record["config"]
+    method = method_name(config, grows=results.grows)
     lines = [
-        f"{method_name(config, grows=grows)} on {config['benchmark']['name']}, "
+        f"{method} on {config['benchmark']['name']}, "
         f"backbone {config['backbone']['name']}, seed {record['seed']}"
     ]
-    lines += [unfinished] if unfinished else []
-    reached = list(in_words(known, done, total, grows=grows))
-    if drawn := _course(record["accuracy_matrix"]):
-        reached.append(f"after each task: {drawn}")
+    if results.unfinished:
+        lines.append(results.unfinished)
+    done = len(record["accuracy_matrix"])
+    known = {name: number(value) for name, value in record["metrics"].items() if value is not None}
+    reached = list(in_words(known, done, record.get("tasks"), grows=results.grows))
+    course = _course(record["accuracy_matrix"])
+    if course:
+        reached.append(f"after each task: {course}")
     lines.append("; ".join(reached))
     kept = sum(record["storage"].get(part, 0) for part in ("parameters", "statistics"))
     lines.append(f"{number(record['seconds']['total'], 0)} s; {kept:,} numbers kept beside the backbone")
     motions = record.get("findings", {}).get("motions", ())
-    if alarming := [str(entry["task"] + 1) for entry in motions if entry["alarming"]]:
+    alarming = [str(entry["task"] + 1) for entry in motions if entry["alarming"]]
+    if alarming:
         lines.append(f"tasks that moved features unusually far: {', '.join(alarming)}")
     if _errs_between_tasks(record["metrics"]):
         lines.append("all errors are between tasks")
     count = len(record["deviations"])
-    told = f"{count} deviations from the published method" if count else "no deviations"
-    lines.append(f"{told}; all numbers: lw2g show {run} --all")
+    told = f"{counted(count, 'deviation')} from the published method" if count else "no deviations"
+    lines.append(f"{told}; all numbers: lw2g show {results.run} --all")
     for line in lines:
         click.echo(printable(line))
 
@@ -136,18 +110,21 @@ def _course(matrix: Sequence[Sequence[float | None]]) -> str:
     return f"{number(means[0])} {''.join(blocks)} {number(means[-1])}"
 
 
-def _print_record(record: Record, terms: Mapping[str, str], unfinished: str) -> None:
-    from lw2g.registry.catalogue import load_catalogue
-
-    out, grows = console(), load_catalogue().grows(record["config"]["baseline"]["name"])
-    out.print(_headline(record, grows))
-    if unfinished:
-        out.print(f"{unfinished}\n", markup=False, soft_wrap=True)
-    print_metrics(record, terms)
-    if grows:
-        rows = [row for entry in record["decisions"] for row in _decision(entry)]
+def _print_record(results: Recorded) -> None:
+    """Print all that a run has recorded, part by part."""
+    record = results.content
+    out = console()
+    out.print(_headline(record, results.grows))
+    if results.unfinished:
+        out.print(f"{results.unfinished}\n", markup=False, soft_wrap=True)
+    print_metrics(record, results.definitions)
+    if results.grows:
+        rows: list[tuple[str, ...]] = []
+        for entry in record["decisions"]:
+            rows += _decision(entry)
         out.print(table("decisions", tuple(_DECISION_COLUMNS), rows, left=2))
-    if parts := list(_parts(record)):
+    parts = list(_parts(results))
+    if parts:
         out.print(table("further numbers", ("task", "candidate", "measure", "numbers"), parts, left=4))
     for key, title in (("accuracy_matrix", "accuracy by task"), ("retrieval_matrix", "retrieval by task")):
         if record.get(key):
@@ -155,26 +132,38 @@ def _print_record(record: Record, terms: Mapping[str, str], unfinished: str) -> 
     drift = record.get("feature_drift")
     if drift and any(drift):
         out.print(_matrix(_by_task(drift), "feature drift by task (percent)"))
-    carried = "carry_forwards" in record.get("findings", {})
-    if stale := record.get("stale_classes", {}).get("last"):
-        out.print(
+    for text in _findings(record):
+        out.print(text)
+    out.print(table("costs", ("part", "value"), _costs(record)))
+    _print_deviations(record["deviations"])
+
+
+def _findings(record: Record) -> Iterator[Any]:
+    """Yield what a run has found beside its metrics: lines and a table."""
+    findings = record.get("findings", {})
+    stale = record.get("stale_classes", {}).get("last")
+    if stale:
+        text = (
             f"{100 * stale:.0f} % of the classes are stale: their features may have drifted since their "
-            "statistics were taken" + ("; the head transports its own statistics" if carried else "")
+            "statistics were taken"
         )
-    if motions := record.get("findings", {}).get("motions"):
-        out.print(table("motions by task", tuple(_MOTION_COLUMNS), _motions(record, motions), left=0))
-    if ahead := record.get("next_domain"):
+        if "carry_forwards" in findings:
+            text += "; the head transports its own statistics"
+        yield text
+    motions = findings.get("motions")
+    if motions:
+        yield table("motions by task", tuple(_MOTION_COLUMNS), _motions(record, motions), left=0)
+    ahead = record.get("next_domain")
+    if ahead:
         text = f"before their tasks are learned, {number(ahead['mean'])} % of new test images are right"
         if ahead.get("chance") is not None:  # earlier versions did not note it
             text += f"; of a guess among the seen classes, {number(ahead['chance'])} %"
-        out.print(text)
+        yield text
     if _errs_between_tasks(record["metrics"]):
-        out.print(
+        yield (
             "all errors are between tasks: no test image is taken for another class of its own task, so the "
             "features tell the classes apart and scores of different tasks do not compare"
         )
-    out.print(table("costs", ("part", "value"), _costs(record)))
-    _print_deviations(record["deviations"])
 
 
 def _errs_between_tasks(metrics: Mapping[str, float | None]) -> bool:
@@ -249,10 +238,12 @@ def _costs(record: Record) -> Iterator[tuple[str, str]]:
     for name, value in record["seconds"].items():
         if name != "per_test_image":
             yield f"{name} (s)", number(value)
-    if routing := record.get("routing"):
+    routing = record.get("routing")
+    if routing:
         yield "passes per test image", str(routing["passes_per_image"])
         yield "ms per test image", number(1e3 * record["seconds"].get("per_test_image", 0.0))
-    if expert := record.get("expert"):
+    expert = record.get("expert")
+    if expert:
         yield "expert's forwards per test image", number(expert["forwards_per_image"])
         yield "expert's numbers", number(expert["numbers"])
         yield "head's temperature", _digits(expert["temperature"])
@@ -266,8 +257,10 @@ def _costs(record: Record) -> Iterator[tuple[str, str]]:
 def _headline(record: Record, grows: bool) -> str:
     config = record["config"]
     retrieval = (config.get("retrieval") or {}).get("name", "none")
+    protocol = record["protocol"]
     changed = [entry["option"] for entry in record["protocol_changes"]]
-    protocol = record["protocol"] + (f" (changed: {', '.join(changed)})" if changed else "")
+    if changed:
+        protocol += f" (changed: {', '.join(changed)})"
     return (
         f"{method_name(config, grows=grows)} on {config['benchmark']['name']}, "
         f"backbone {config['backbone']['name']}, retrieval {retrieval}, seed {record['seed']}, "
@@ -336,21 +329,25 @@ _PART_MEANINGS = {
 
 def _decision(entry: Record) -> Iterator[tuple[str, ...]]:
     """Yield a row per candidate and measure; only the first shows the task and its decision."""
+    decision = str(entry["decision"])
+    if entry.get("weight") is not None:
+        decision += f" {entry['weight']:.2g}"
+    if entry.get("lost"):
+        decision += f", loses {entry['lost']:.1%}"
     sure = entry.get("confidence")
     head: tuple[str, ...] = (
         str(entry["task"] + 1),
-        str(entry["decision"])
-        + (f" {weight:.2g}" if (weight := entry.get("weight")) is not None else "")
-        + (f", loses {lost:.1%}" if (lost := entry.get("lost")) else ""),
+        decision,
         _set(entry["set"]),
         "-" if sure is None else f"{sure:.0%}",
     )
     several, others = _grouped(entry["candidates"])
-    rows = [row for candidate in several for row in _candidate(candidate)]
-    rows += [
-        (f"{count} others", *("-",) * (len(_DECISION_COLUMNS) - _DECIDED - 2), reason)
-        for reason, count in others.items()
-    ]
+    rows: list[tuple[str, ...]] = []
+    for candidate in several:
+        rows += _candidate(candidate)
+    dashes = ("-",) * (len(_DECISION_COLUMNS) - _DECIDED - 2)
+    for reason, count in others.items():
+        rows.append((counted(count, "other"), *dashes, reason))
     for row in rows or _candidate({}):
         yield (*head, *row)
         head = ("",) * _DECIDED
@@ -361,11 +358,13 @@ def _grouped(candidates: Sequence[Record]) -> tuple[list[Record], dict[str, int]
 
     In a long stream most sets are full or screened out.
     """
-    reasons = Counter(_reason(candidate) for candidate in candidates if not candidate.get("measures"))
+    unmeasured = [candidate for candidate in candidates if not candidate.get("measures")]
+    reasons = Counter(_reason(candidate) for candidate in unmeasured)
     others = {reason: count for reason, count in reasons.items() if count > _ALIKE}
-    alone = [
-        candidate for candidate in candidates if candidate.get("measures") or _reason(candidate) not in others
-    ]
+    alone = []
+    for candidate in candidates:
+        if candidate.get("measures") or _reason(candidate) not in others:
+            alone.append(candidate)
     return alone, others
 
 
@@ -395,19 +394,21 @@ def _candidate(candidate: Record) -> Iterator[tuple[str, ...]]:
             *last,
             excluded or result["why"] or "",
         )
-        name, last, excluded = "", ("",), ""
+        # further rows of the candidate repeat neither its name nor its rank
+        name = ""
+        last = ("",)
+        excluded = ""
 
 
-def _parts(record: Record) -> Iterator[tuple[str, ...]]:
+def _parts(results: Recorded) -> Iterator[tuple[str, ...]]:
     """Yield the further numbers of each measure: a row per task, candidate and measure."""
-    from lw2g.reports.page.evidence import apart  # with numpy
-
-    for entry in record["decisions"]:
-        differences = apart(entry)
+    for entry in results.content["decisions"]:
+        differences = results.differences(entry)
         for candidate in entry["candidates"]:
             for measure, result in candidate.get("measures", {}).items():
                 values = [f"{name} {_digits(value)}" for name, value in result["parts"].items()]
-                if gap := differences.get((candidate["set"], measure)):
+                gap = differences.get((candidate["set"], measure))
+                if gap is not None:
                     other, difference, error = gap
                     values.append(f"above #{other} {_digits(difference)} ± {_digits(error)}")
                 if values:
@@ -429,11 +430,19 @@ def _matrix(matrix: Sequence[Sequence[float | None]], title: str) -> Any:
     step = -(-tasks // _COLUMNS)
     shown = [task for task in range(tasks) if (tasks - 1 - task) % step == 0]
     columns = ("task", *(f"after {after + 1}" for after in shown))
-    rows = [(task, [matrix[task][after] for after in shown]) for task in shown if task < len(matrix)]
-    cells = [
-        (str(task + 1), *("" if value is None else number(value) for value in row)) for task, row in rows
-    ]
-    return table(title if step == 1 else f"{title}, one task in {step} (--json: all)", columns, cells)
+    rows = []
+    for task in shown:
+        if task < len(matrix):
+            values = [matrix[task][after] for after in shown]
+            rows.append((str(task + 1), *map(_known, values)))
+    if step > 1:
+        title += f", one task in {step} (--json: all)"
+    return table(title, columns, rows)
+
+
+def _known(value: float | None) -> str:
+    """Return a number, or nothing where there is none: a task that was not learned yet."""
+    return "" if value is None else number(value)
 
 
 def _print_deviations(deviations: Sequence[Record]) -> None:
@@ -450,4 +459,6 @@ def _print_deviations(deviations: Sequence[Record]) -> None:
 
 
 def _value(value: Any) -> str:
-    return "-" if value is None else json.dumps(value) if isinstance(value, list | dict) else str(value)
+    if value is None:
+        return "-"
+    return json.dumps(value) if isinstance(value, list | dict) else str(value)

@@ -12,16 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lw2g.cli.options import FiniteRange, parse_settings, settings_option
+from lw2g.api import report as tabulate
+from lw2g.api import sweeps
+from lw2g.cli.options import FiniteRange, settings_given, settings_option
+from lw2g.cli.plan import print_missing, print_plan
 from lw2g.cli.report import report
-from lw2g.config.model import DEFAULT_BENCHMARK
+from lw2g.cli.signature import help_of, option_of, options_of
 from lw2g.console.output import console, note, number, printable, table
-from lw2g.errors import ConfigError, nearest
+from lw2g.errors import counted
 
 if TYPE_CHECKING:
-    from lw2g.registry.catalogue import Catalogue
-    from lw2g.sweeps.grid import Cell
-    from lw2g.sweeps.store import Status, SweepDirectory
+    from lw2g.api.results import SweepResult
+    from lw2g.api.sweeps import Plan
+    from lw2g.sweeps.store import Status
 
 __all__ = ["fitting", "sweep"]
 
@@ -47,28 +50,26 @@ class SweepGroup(click.Group):
         return [name for name in super().list_commands(ctx) if name != _DEFAULT]
 
 
+_DIRECTORY = click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+
+
 def _executor_options(command: Any) -> Any:
-    for option in (
+    """Add the options that say where and how cells run."""
+    for decorate in (
         click.option(
             "--executor-set",
-            "special",
+            "executor_options",
             metavar="KEY=VALUE",
             multiple=True,
-            callback=parse_settings,
+            callback=settings_given,
             help="An option of the executor, such as partition=gpu; repeatable.",
         ),
-        click.option(
-            "--gpus-per-job", type=FiniteRange(min=0), help="GPUs of a run; with 0.5 two runs share one."
-        ),
-        click.option(
-            "--threads", type=click.IntRange(min=1), help="Cores of a run (default: an equal share)."
-        ),
-        click.option("--jobs", type=click.IntRange(min=1), help="Runs at a time (default here: 1)."),
-        click.option(
-            "--executor", type=click.Choice(_EXECUTORS), help="Where runs go (default: this machine)."
-        ),
+        option_of(sweeps.sweep, "gpus_per_job", type=FiniteRange(min=0)),
+        options_of(sweeps.sweep, "threads"),
+        options_of(sweeps.sweep, "jobs"),
+        option_of(sweeps.sweep, "executor", type=click.Choice(_EXECUTORS)),
     ):
-        command = option(command)
+        command = decorate(command)
     return command
 
 
@@ -112,7 +113,7 @@ def sweep() -> None:
     "--rehearse",
     metavar="[BENCHMARK|FOLDER]",
     is_flag=False,
-    flag_value=DEFAULT_BENCHMARK,
+    flag_value=sweeps.DEFAULT_BENCHMARK,
     help="After GRID.toml: run each kind of cell once, in minutes, on the embedded benchmark and backbone "
     "(or on this data), print the table, and list what the real run needs.",
 )
@@ -124,176 +125,103 @@ def run_grid(
     cost: bool,
     as_json: bool,
     rehearse: str | None,
-    settings: Sequence[tuple[str, Any]],
-    **values: Any,
+    settings: dict[str, Any],
+    **executor_options: Any,
 ) -> None:
     """Run the cells of GRID.toml, each in its own directory below DIR."""
-    from lw2g.registry.catalogue import load_catalogue
-    from lw2g.sweeps.grid import read_grid
-    from lw2g.sweeps.store import SweepDirectory
-
     if as_json and not dry_run:
         raise click.UsageError("--json goes with --dry-run; for a sweep: lw2g sweep status DIR --json")
-    if not dry_run:
-        from lw2g.api import sweep as run_cells
-
-        special = dict(values.pop("special"))
-        with _watching() as watch:
-            result = run_cells(
-                grid,
-                out=out,
-                settings=dict(settings),
-                executor_options=special,
-                rehearse=rehearse,
-                watch=watch,
-                **values,
-            )
-        if rehearse is not None:
-            real = read_grid(grid, dict(settings))
-            _print_rehearsal(grid, SweepDirectory(result.path), real, load_catalogue())
-        _finish(SweepDirectory(result.path), result.cells)
+    if dry_run:
+        print_plan(
+            sweeps.plan_of(grid, out=out, settings=settings, rehearse=rehearse), cost=cost, as_json=as_json
+        )
         return
-    from lw2g.cli.plan import print_plan
-    from lw2g.config.directory import RUNS
-    from lw2g.sweeps.engine import require_valid
-    from lw2g.sweeps.needs import without_missing_files
-    from lw2g.sweeps.rehearse import rehearsed_cells
-
-    cells = read_grid(grid, dict(settings))
-    catalogue = load_catalogue()
-    require_valid([without_missing_files(cell) for cell in cells], catalogue)
+    with _watching() as watch:
+        result = sweeps.sweep(
+            grid, out=out, settings=settings, rehearse=rehearse, watch=watch, **executor_options
+        )
     if rehearse is not None:
-        cells = rehearsed_cells(grid, catalogue, dict(settings), rehearse)
-    store = SweepDirectory(out or RUNS / grid.stem)
-    took = {
-        status.cell.name: float(status.run.record["seconds"]["total"])
-        for status in store.statuses(cells)
-        if status.state == "finished" and status.run is not None
-    }
-    print_plan(cells, catalogue, cost=cost, as_json=as_json, took=took)
+        _print_rehearsal(result, sweeps.plan_of(grid, settings=settings))
+    _finish(result)
 
 
-def _print_rehearsal(grid: Path, store: SweepDirectory, real: Sequence[Cell], catalogue: Catalogue) -> None:
+def _print_rehearsal(result: SweepResult, real: Plan) -> None:
     """Print the table of a rehearsal, and what the real run needs that is not here."""
-    from lw2g.api import report as tabulate
-    from lw2g.cli.plan import print_missing
-    from lw2g.sweeps.grid import read_columns
-    from lw2g.sweeps.needs import needs_of
-
-    columns = read_columns(grid)
-    finished = any(status.state == "finished" for status in store.statuses(store.cells()))
-    if finished:
-        click.echo(printable(tabulate(store.path, columns=columns).to_text("md"), lines=True), nl=False)
-    click.echo(f"rehearsed: {len(store.cells())} kinds of cells stand for the {len(real)} of the real run")
-    needs = [needs_of(cell, catalogue) for cell in real]
-    print_missing(needs)
-    if all(need.here for of_cell in needs for need in of_cell):
+    columns = real.columns
+    if any(status.state == "finished" for status in result.cells):
+        text = tabulate(result.path, columns=columns).to_text("md")
+        click.echo(printable(text, lines=True), nl=False)
+    kinds = counted(len(result.cells), "kind")
+    click.echo(f"rehearsed: {kinds} of cells, for {counted(len(real.cells), 'cell')} of the real run")
+    print_missing(real)
+    needs = [need for of_cell in real.needs for need in of_cell]
+    if all(need.here for need in needs):
         click.echo("the real run has all that it needs")
+    grid = real.grid
     place = f"runs/{grid.stem}"
     more = f" --columns {columns}" if columns else ""
     click.echo(f"the real run: lw2g sweep {grid} --out {place}; its table: lw2g report {place}{more}")
 
 
-@sweep.command(short_help="Show the status of a sweep's cells.")
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+@sweep.command(short_help="Show the status of a sweep's cells.", help=help_of(sweeps.sweep_status))
+@_DIRECTORY
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
 def status(directory: Path, as_json: bool) -> None:
-    """Show the status of the cells of the sweep in DIR.
-
-    It also names stale cells: those that finished with other option values than their settings give now.
-    """
-    from lw2g.registry.catalogue import load_catalogue
-    from lw2g.sweeps.store import SweepDirectory, differences_now
-
-    store, catalogue = SweepDirectory(directory), load_catalogue()
-    statuses = store.statuses(store.cells())
-    stale = {status.cell.name: differences_now(status, catalogue) for status in statuses}
+    """Print a row per cell, why cells failed, and which are stale."""
+    result = sweeps.sweep_status(directory)
     if as_json:
-        click.echo(json.dumps([_plain(status, stale[status.cell.name]) for status in statuses], indent=1))
+        entries = [_plain(status, result.stale[status.cell.name]) for status in result.cells]
+        click.echo(json.dumps(entries, indent=1))
         return
-    console().print(_table(statuses))
-    _print_failures(store, statuses)
-    old = [
-        (status.cell.label, ", ".join(stale[status.cell.name]))
-        for status in statuses
-        if stale[status.cell.name]
-    ]
+    console().print(_table(result.cells))
+    _print_failures(result)
+    old = []
+    for status in result.cells:
+        options = result.stale[status.cell.name]
+        if options:
+            old.append((status.cell.label, ", ".join(options)))
     if old:
         console().print(table("finished with other values than now", ("cell", "option"), old, left=2))
         note(f"`lw2g sweep retry {directory} --stale` runs these again and keeps the old runs")
-    click.echo(_counts(statuses))
+    click.echo(_counts(result.cells))
 
 
-@sweep.command(short_help="Run failed cells again and continue the others.")
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+@sweep.command(short_help="Run failed cells again and continue the others.", help=help_of(sweeps.retry_sweep))
+@_DIRECTORY
 @_executor_options
-@click.option("--stale", is_flag=True, help="Also rerun cells that finished with other values than now.")
-def retry(directory: Path, stale: bool, **values: Any) -> None:
-    """Run the failed cells of the sweep in DIR again, and continue those that are not finished.
-
-    A damaged run is moved aside and started anew. The cells run where the sweep ran before, unless --executor
-    says otherwise.
-    """
-    from lw2g.registry.catalogue import load_catalogue
-    from lw2g.sweeps.engine import run_sweep
-    from lw2g.sweeps.executors import load_executor, merged_settings
-    from lw2g.sweeps.store import SweepDirectory, differences_now
-
-    store, catalogue = SweepDirectory(directory), load_catalogue()
-    cells = store.cells()
-    for status in store.statuses(cells):
-        if status.state == "failed":
-            store.note_failure(status.cell, None)
-        if status.damaged or (stale and differences_now(status, catalogue)):
-            kept = store.named(store.job(status.cell).set_aside())
-            note(printable(f"{status.cell.label}: the old run is kept in {kept}"))
-    settings = merged_settings(store.executor(), values, dict(values["special"]))
-    executor = load_executor(settings, store.path)
+@options_of(sweeps.retry_sweep, "stale")
+def retry(directory: Path, **options: Any) -> None:
+    """Print the status of the cells while they run."""
     with _watching() as watch:
-        statuses = run_sweep(store, cells, executor, watch)
-    _finish(store, statuses)
+        result = sweeps.retry_sweep(directory, say=lambda text: note(printable(text)), watch=watch, **options)
+    _finish(result)
 
 
-@sweep.command(short_help="Stop cells; they can be resumed.")
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+@sweep.command(
+    short_help="Stop cells; they can be resumed.",
+    help=help_of(sweeps.cancel_sweep, "CELL is a cell's label or the name of its directory."),
+)
+@_DIRECTORY
 @click.argument("names", metavar="[CELL]...", nargs=-1)
 def cancel(directory: Path, names: Sequence[str]) -> None:
-    """Ask all cells of the sweep in DIR, or only those named, to stop, on whichever machine they run.
-
-    CELL is a cell's label or the name of its directory. Running cells save their state and stop within
-    seconds; waiting cells are not started. The same sweep, or `lw2g sweep retry DIR`, continues all of them.
-    """
-    from lw2g.sweeps.store import SweepDirectory
-
-    store = SweepDirectory(directory)
-    cells = _named(store.cells(), names)
-    store.cancel(cells)
-    running = sum(status.state == "running" for status in store.statuses(cells))
-    click.echo(f"asked {running} running cells to stop; the other {len(cells) - running} will not start")
-
-
-def _named(cells: Sequence[Cell], names: Sequence[str]) -> Sequence[Cell]:
-    """Return the cells with these labels or directories; all cells if no name is given."""
-    by_name = {name: cell for cell in cells for name in (cell.label, cell.name)}
-    for name in names:
-        if name not in by_name:
-            raise ConfigError(f"no cell {name!r}{nearest(name, by_name)}", "see lw2g sweep status")
-    return [by_name[name] for name in names] or cells
+    """Print how many cells were asked."""
+    running, waiting = sweeps.cancel_sweep(directory, *names)
+    click.echo(f"asked {running} running cells to stop; the other {waiting} will not start")
 
 
 sweep.add_command(report)
 
 
-def _finish(store: SweepDirectory, statuses: Sequence[Status]) -> None:
+def _finish(result: SweepResult) -> None:
     """Print how a sweep has ended, and exit with the command's code."""
-    _print_failures(store, statuses)
-    click.echo(f"{_counts(statuses)}; in {store.path}")
-    states = {status.state for status in statuses}
+    _print_failures(result)
+    click.echo(f"{_counts(result.cells)}; in {result.path}")
+    states = {status.state for status in result.cells}
     if states == {"finished"}:
         return
     over = states <= {"finished", "failed"}
     goes_on = "runs failed cells again" if over else "goes on with all that is not finished"
-    note(f"`lw2g sweep retry {store.path}` {goes_on}")
+    note(f"`lw2g sweep retry {result.path}` {goes_on}")
     raise click.exceptions.Exit(1 if over else _INTERRUPTED)
 
 
@@ -322,13 +250,16 @@ class StatusLines:
             now = (status.state, 0 if status.run is None else status.run.done)
             before = self._before.get(status.cell.name)
             self._before[status.cell.name] = now
-            if now != before and (before is not None or status.state != "waiting"):
-                details = " ".join(
+            # a cell that has never done anything is not worth a line
+            is_new = before is None and status.state == "waiting"
+            if now != before and not is_new:
+                details = [
                     f"{name} {text}"
                     for name, text in zip(_COLUMNS, _row(status), strict=True)
                     if name in _ON_A_LINE
-                )
-                click.echo(printable(f"{status.cell.label}: {status.state}, {details}"), err=True)
+                ]
+                line = f"{status.cell.label}: {status.state}, {' '.join(details)}"
+                click.echo(printable(line), err=True)
 
 
 def fitting(statuses: Sequence[Status], height: int) -> Sequence[Status]:
@@ -346,8 +277,8 @@ def _table(statuses: Sequence[Status]) -> Any:
 
 
 def _row(status: Status) -> tuple[str, ...]:
-    run, writer = status.run, status.writer
-    host = "-" if writer is None else writer.host
+    run = status.run
+    host = "-" if status.writer is None else status.writer.host
     if run is None:
         return (status.cell.label, status.state, "-", "-", "-", "-", host)
     left = "-" if run.remaining is None else str(timedelta(seconds=round(run.remaining)))
@@ -358,32 +289,42 @@ def _row(status: Status) -> tuple[str, ...]:
 
 def _counts(statuses: Sequence[Status]) -> str:
     counts = Counter(status.state for status in statuses)
-    return f"{len(statuses)} cells: " + ", ".join(f"{count} {state}" for state, count in counts.items())
+    by_state = ", ".join(f"{count} {state}" for state, count in counts.items())
+    return f"{counted(len(statuses), 'cell')}: {by_state}"
 
 
-def _print_failures(store: SweepDirectory, statuses: Sequence[Status]) -> None:
-    rows = [
-        (status.cell.label, status.reason, str(store.named(store.job(status.cell).log)))
-        for status in statuses
-        if status.state == "failed"
-    ]
+def _print_failures(result: SweepResult) -> None:
+    rows = []
+    for status in result.cells:
+        if status.state == "failed":
+            rows.append((status.cell.label, status.reason, str(result.log_of(status))))
     if rows:
         console().print(table("failed", ("cell", "reason", "log"), rows, left=3))
 
 
 def _plain(status: Status, stale: Sequence[str]) -> dict[str, Any]:
-    run = status.run
-    return {
+    content: dict[str, Any] = {
         "name": status.cell.name,
         "label": status.cell.label,
         "settings": dict(status.cell.settings),
         "state": status.state,
-        "done": 0 if run is None else run.done,
-        "tasks": None if run is None else run.tasks,
-        "remaining": None if run is None else run.remaining,
-        "faa": None if run is None else run.metric("faa"),
-        "images_per_second": None if run is None else run.progress.get("images_per_second"),
-        "host": None if status.writer is None else status.writer.host,
+        # what a cell has that was not started; in this place for the order of the keys
+        "done": 0,
+        "tasks": None,
+        "remaining": None,
+        "faa": None,
+        "images_per_second": None,
+        "host": None,
         "reason": status.reason,
         "stale": list(stale),
     }
+    run = status.run
+    if run is not None:
+        content["done"] = run.done
+        content["tasks"] = run.tasks
+        content["remaining"] = run.remaining
+        content["faa"] = run.metric("faa")
+        content["images_per_second"] = run.progress.get("images_per_second")
+    if status.writer is not None:
+        content["host"] = status.writer.host
+    return content

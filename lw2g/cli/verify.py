@@ -7,37 +7,35 @@ from pathlib import Path
 
 import click
 
+from lw2g.api import verify as examine
+from lw2g.cli.signature import help_of
+from lw2g.console.output import console, table
+
 __all__ = ["verify"]
 
 _MARKS = {True: "holds", False: "does not hold", None: "-"}
+_EXIT = "The exit code is 1 if anything does not hold. The log events.jsonl is not covered."
 
 
-@click.command(short_help="Check all files of a run and recompute its metrics.")
+@click.command(short_help="Check all files of a run and recompute its metrics.", help=help_of(examine, _EXIT))
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path, file_okay=False))
 @click.option("--all", "whole", is_flag=True, help="Print every finding, not only what does not hold.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 @click.pass_context
 def verify(ctx: click.Context, run: Path, whole: bool, as_json: bool) -> None:
-    """Check the run, the runs of several seeds, or the pack of a store (without torch) in the directory RUN.
-
-    It compares every file with its checksum, and every matrix and metric with its value recomputed from the
-    stored predictions. The exit code is 1 if anything does not hold. The log events.jsonl is not covered.
-    """
-    from lw2g.api import verify as examine
-
+    """Print what does not hold."""
     result = examine(run)
-    findings, broken = result.verdicts, result.broken
+    broken = result.broken
     if as_json:
         click.echo(json.dumps({"holds": result.holds, "findings": result.rows()}, indent=1))
     else:
-        from lw2g.console.output import console, table
-
-        shown = findings if whole else broken
+        shown = result.verdicts if whole else broken
         if shown:
             rows = [(finding.what, _MARKS[finding.holds], finding.text) for finding in shown]
             console().print(table("", ("what", "", "found"), rows, left=3))
-        count = len(findings)
-        click.echo(
-            f"{len(broken)} of {count} do not hold" if broken else f"everything holds ({count} checks)"
-        )
+        count = len(result.verdicts)
+        if broken:
+            click.echo(f"{len(broken)} of {count} do not hold")
+        else:
+            click.echo(f"everything holds ({count} checks)")
     ctx.exit(1 if broken else 0)

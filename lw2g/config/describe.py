@@ -51,38 +51,60 @@ class OptionDescription:
     choices: tuple[str, ...] = ()
     component: str = ""
 
+    def texts(self) -> tuple[str, ...]:
+        """Return name, type, default, range, published value and help as cells of a table."""
+        published = "" if self.published is None else plain(self.published)
+        return self.name, self.type, plain(self.default), self.range, published, self.help
+
     def sentence(self) -> str:
         """Return help, type, range, default and published value in one line."""
-        takes = f"{self.type}, {self.range}" if self.range else self.type
-        published = "" if self.published is None else f"; published: {plain(self.published)}"
-        text = f"{self.help or self.name} ({takes}; default: {plain(self.default)}{published})"
-        return " ".join("".join(char if char.isprintable() else " " for char in text).split())
+        facts = self.type
+        if self.range:
+            facts += f", {self.range}"
+        facts += f"; default: {plain(self.default)}"
+        if self.published is not None:
+            facts += f"; published: {plain(self.published)}"
+        text = f"{self.help or self.name} ({facts})"
+        # a plugin's help may hold anything, and the line becomes a comment of a file
+        printable = "".join(char if char.isprintable() else " " for char in text)
+        return " ".join(printable.split())
 
 
 def plain(value: Any) -> str:
     """Return a plain value as text: text unchanged, None as ``none``, everything else as JSON."""
-    value = NONE if value is None else value
-    return value if isinstance(value, str) else json.dumps(value, default=str)
+    if value is None:
+        return NONE
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, default=str)
 
 
 def describe_options(config: type[Any]) -> tuple[OptionDescription, ...]:
     """Describe the options of a config class, in the order of its fields."""
     defaults = unstructure(config())
     hints = typing.get_type_hints(config)
-    return tuple(
-        OptionDescription(
+    described = []
+    for field in attrs.fields(config):
+        if not field.init:  # computed from others: no option
+            continue
+        hint = hints.get(field.name, Any)
+        kind = _type_of(field, hint)
+        bounds = describe_range(field.validator)
+        if bounds in kind:  # a choice is described by its values already
+            bounds = ""
+        default = defaults[field.name]
+        option = OptionDescription(
             name=field.name,
-            type=(kind := _type_of(field, hints.get(field.name, Any))),
-            default=NONE if defaults[field.name] is None else defaults[field.name],
-            range="" if (bounds := describe_range(field.validator)) in kind else bounds,
+            type=kind,
+            default=NONE if default is None else default,
+            range=bounds,
             help=field.metadata.get("help", ""),
             published=_published(field),
-            choices=field.metadata.get("own", choices_of(hints.get(field.name, Any))),
+            choices=field.metadata.get("own", choices_of(hint)),
             component=field.metadata.get("names", ""),
         )
-        for field in attrs.fields(config)
-        if field.init
-    )
+        described.append(option)
+    return tuple(described)
 
 
 def _type_of(field: attrs.Attribute[Any], hint: Any) -> str:
@@ -98,22 +120,22 @@ def describe_experiment(config: ExperimentConfig) -> dict[str, OptionDescription
     sections = [
         (place_of(kind, component.name), type(component.config)) for kind, component in config.chosen()
     ]
-    return {
-        f"{section}.{option.name}": option
-        for section, cls in (*sections, *OWN_OPTIONS)
-        for option in describe_options(cls)
-    }
+    described = {}
+    for section, cls in (*sections, *OWN_OPTIONS):
+        for option in describe_options(cls):
+            described[f"{section}.{option.name}"] = option
+    return described
 
 
 def places_of(option: str, catalogue: Catalogue) -> list[str]:
     """Return the dotted keys of all options with this name, those of baselines first."""
     sections = [(place_of(*entry.key), entry.component.config) for entry in catalogue.components()]
-    places = (
-        f"{section}.{option}"
-        for section, cls in (*sections, *OWN_OPTIONS)
-        if any(field.name == option and field.init for field in attrs.fields(cls))
-    )
-    return list(dict.fromkeys(places))
+    places: dict[str, None] = {}  # each once: all components of a section may have the option
+    for section, cls in (*sections, *OWN_OPTIONS):
+        field = attrs.fields_dict(cls).get(option)
+        if field is not None and field.init:
+            places[f"{section}.{option}"] = None
+    return list(places)
 
 
 def describe_range(validator: Any) -> str:
@@ -127,14 +149,16 @@ def describe_range(validator: Any) -> str:
     for attribute in ("_validators", "validators"):
         parts = getattr(validator, attribute, None)
         if isinstance(parts, tuple | list):
-            return " and ".join(text for text in map(describe_range, parts) if text)
+            return " and ".join(filter(None, map(describe_range, parts)))
     if hasattr(validator, "compare_op"):
         return f"{validator.compare_op} {validator.bound}"
     if hasattr(validator, "validator"):
         return describe_range(validator.validator)
     if hasattr(validator, "member_validator"):
         inner = describe_range(validator.member_validator)
-        return f"each {inner}" if inner else ""
+        if not inner:
+            return ""
+        return f"each {inner}"
     if hasattr(validator, "options"):
         return "one of " + ", ".join(map(repr, validator.options))
     for attribute, words in (("min_length", "at least {} long"), ("max_length", "at most {} long")):
@@ -147,7 +171,9 @@ def describe_range(validator: Any) -> str:
 
 def _words_of_function(validator: Any) -> str:
     """Return the first line of a function's docstring, where a plain validator states its range."""
-    text = (getattr(validator, "__doc__", None) or "") if hasattr(validator, "__code__") else ""
+    if not hasattr(validator, "__code__"):  # the docstring of a class describes the class
+        return ""
+    text = validator.__doc__ or ""
     first = text.strip().split("\n")[0].rstrip(".")
     return first[:1].lower() + first[1:]
 
@@ -156,5 +182,6 @@ def _published(field: attrs.Attribute[Any]) -> Any:
     value = field.metadata.get("published", UNPUBLISHED)
     if value is UNPUBLISHED:
         return None
-    plain = unstructure(value)
-    return NONE if plain is None else plain
+    if value is None:  # as a value that was published; None says that none was
+        return NONE
+    return unstructure(value)

@@ -28,12 +28,15 @@ __all__ = [
     "WEIGHTS",
     "missing_run",
     "new_directory",
+    "require_run",
 ]
 
 RUNS = Path("runs")
 """The default folder of runs."""
-CONFIG, RECORD = "config.toml", "record.json"
-"""A run's configuration and its results so far."""
+CONFIG = "config.toml"
+"""A run's configuration."""
+RECORD = "record.json"
+"""Its results so far."""
 GOAL = "goal.json"
 """The number of tasks after which a run stops, if before the stream's end."""
 LOCK = "lock"
@@ -42,12 +45,20 @@ CELLS = "sweep.json"
 """The list of a sweep's cells, beside their runs."""
 PROGRESS = "progress.json"
 """The progress of a running run."""
-EXPERIMENT, SEEDS, SUMMARY = "experiment.toml", "seeds.json", "summary.json"
-"""The configuration, the seeds and the results of a directory of several seeds."""
+EXPERIMENT = "experiment.toml"
+"""The configuration of a directory of several seeds."""
+SEEDS = "seeds.json"
+"""Its seeds."""
+SUMMARY = "summary.json"
+"""Its results."""
 SETTLED = "settled"
 """The folder in which runs that belong together keep what ``auto`` settled on."""
-MANIFEST, WEIGHTS, LEARNED = "model.json", "model.safetensors", "learned.safetensors"
-"""The files of an export; the last one of a model that can learn."""
+MANIFEST = "model.json"
+"""What an export is, in words and numbers."""
+WEIGHTS = "model.safetensors"
+"""Its tensors."""
+LEARNED = "learned.safetensors"
+"""Further tensors of an export that can learn."""
 UNFINISHED = ".lw2g-part"
 """The suffix of a file that is being written."""
 
@@ -66,10 +77,12 @@ def new_directory(config: ExperimentConfig, out: Path | None) -> Iterator[Path]:
     if out is not None:
         _require_free(out)
     place = out or RUNS
+    # the innermost first, in which order they can be removed
     new = [folder for folder in (place, *place.parents) if not folder.exists()]
     try:
         place.mkdir(parents=True, exist_ok=True)
         if out is None:
+            # after the mkdir above: the numbered folder must be the last one made, and the first removed
             place = _numbered(f"{config.benchmark.name}-{config.baseline.name}-{config.policy.name}")
             new.insert(0, place)
         yield place
@@ -116,7 +129,10 @@ def _is_beginning(name: str) -> bool:
 def missing_run(directory: Path) -> DataError:
     """Return the error for a directory without a run, which says what the directory is instead."""
     where = repr(str(directory))
-    names = {path.name for path in directory.iterdir()} if directory.is_dir() else set()
+    names = set[str]()
+    if directory.is_dir():
+        names = {path.name for path in directory.iterdir()}
+    # from the most certain to the least: several may hold at once
     if names & {MANIFEST, WEIGHTS}:
         return DataError(f"{where} holds an exported model and no run", "give the run that it was taken from")
     if SEEDS in names:
@@ -129,3 +145,13 @@ def missing_run(directory: Path) -> DataError:
     if RECORD in names or "checkpoints" in names:
         return DataError(f"the run at {where} has lost its {CONFIG}", "put it back, or remove the directory")
     return DataError(f"no run at {where}: it has no {CONFIG}", "start one with lw2g run")
+
+
+def require_run(directory: Path) -> None:
+    """Refuse a directory in which no run was begun.
+
+    Raises:
+        DataError: It has no configuration.
+    """
+    if not (directory / CONFIG).exists():
+        raise missing_run(directory)

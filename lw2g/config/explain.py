@@ -21,11 +21,14 @@ def explain_resolved(resolved: Resolved) -> str:
 
 
 def _explained(resolved: Resolved) -> Iterator[str]:
-    options, section = describe_experiment(resolved.config), ""
+    options = describe_experiment(resolved.config)
+    section = ""
     for line in dump_resolved(resolved).splitlines(keepends=True):
-        if header := re.match(r"\[(.+)\]$", line):
+        header = re.match(r"\[(.+)\]$", line)
+        if header:
             section = header[1].replace('"', "")
-        elif (entry := re.match(r"([\w-]+) = ", line)) and f"{section}.{entry[1]}" in options:
+        entry = re.match(r"([\w-]+) = ", line)
+        if entry and f"{section}.{entry[1]}" in options:
             text = options[f"{section}.{entry[1]}"].sentence()
             comment = textwrap.fill(text, _WIDTH - 2, subsequent_indent="  ", break_on_hyphens=False)
             yield textwrap.indent(comment, "# ") + "\n"

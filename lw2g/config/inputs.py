@@ -6,6 +6,7 @@ Each component declares what it holds, takes or needs; nothing here knows one by
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from lw2g.config.model import ExperimentConfig
 from lw2g.interfaces.component import BaselineComponent, BenchmarkComponent
@@ -26,10 +27,10 @@ def input_problems(catalogue: Catalogue, config: ExperimentConfig) -> Iterator[s
     takes_vectors = backbone.fit_vectors is not None
     if not benchmark.vectors:
         if takes_vectors:
-            stored = [one.name for one in _benchmarks(catalogue) if one.vectors]
+            stored = [repr(one.name) for one in _benchmarks(catalogue) if one.vectors]
             yield (
                 f"backbone: {backbone.name!r} holds no network, and benchmark {benchmark.name!r} has images; "
-                f"name another, or a benchmark of stored features ({', '.join(map(repr, stored))})"
+                f"name another, or a benchmark of stored features ({', '.join(stored)})"
             )
         return
     if not takes_vectors:
@@ -38,14 +39,19 @@ def input_problems(catalogue: Catalogue, config: ExperimentConfig) -> Iterator[s
             "already; leave the backbone out"
         )
     baseline = catalogue.get("baseline", config.baseline.name)
-    wanted = baseline.without_images
-    options = config.baseline.config
-    if wanted is None or any(getattr(options, name) != value for name, value in wanted.items()):
+    if not _does_without_images(baseline, config.baseline.config):
         names = sorted(_described(one) for one in _baselines(catalogue) if one.without_images is not None)
         yield (
             f"baseline: {_as_configured(baseline)} needs images, and benchmark {benchmark.name!r} has stored "
             f"features alone; without images run {', '.join(names)}"
         )
+
+
+def _does_without_images(baseline: BaselineComponent, options: Any) -> bool:
+    """Whether a method takes stored features, with the options that it has."""
+    if baseline.without_images is None:
+        return False
+    return all(getattr(options, name) == value for name, value in baseline.without_images.items())
 
 
 def _as_configured(baseline: BaselineComponent) -> str:
@@ -58,7 +64,9 @@ def _as_configured(baseline: BaselineComponent) -> str:
 def _described(baseline: BaselineComponent) -> str:
     """Return a method that needs no images, with the options under which it needs none."""
     settings = _settings(baseline)
-    return f"{baseline.name!r} with {settings}" if settings else repr(baseline.name)
+    if not settings:
+        return repr(baseline.name)
+    return f"{baseline.name!r} with {settings}"
 
 
 def _settings(baseline: BaselineComponent) -> str:

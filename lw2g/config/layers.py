@@ -60,24 +60,30 @@ def written_out(file: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in file.items():
         if key in SHORT and not isinstance(value, Mapping):
             section, _, option = SHORT[key].partition(".")
-            key, value = section, {option: value}
-        elif key in _NESTED and value != NONE and (names := _names(value)) is not None:
-            value = {name: {} for name in names}
-        both = isinstance(value, Mapping) and isinstance(tables.get(key), Mapping)
-        tables[key] = {**tables[key], **value} if both else value
+            key = section
+            value = {option: value}
+        elif key in _NESTED and value != NONE:
+            value = _tables_of_names(value)
+        if isinstance(value, Mapping) and isinstance(tables.get(key), Mapping):
+            # a short form and a table of one section, in either order
+            tables[key] = {**tables[key], **value}
+        else:
+            tables[key] = value
     return tables
 
 
-def _names(value: Any) -> list[str] | None:
-    """Return one or several names; None for anything else."""
+def _tables_of_names(value: Any) -> Any:
+    """Return a table without options for one or several names; anything else as it is."""
     names = [value] if isinstance(value, str) else value
-    return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        return value
+    return {name: {} for name in names}
 
 
 def choose_preset(baseline: BaselineComponent, family: str) -> Preset:
     """Return the authors' values for a family of benchmarks, else ours, else none."""
     for kind, presets in (("official", baseline.presets), ("tuned", baseline.tuned)):
-        if family in presets:
+        if family in presets:  # the authors' come first
             return Preset(label=f"{kind} {family}", values=dict(presets[family]))
     return Preset()
 
@@ -96,15 +102,22 @@ def nest(
         depth = 2 if section in _NESTED else 1
         if section not in sections:
             problems.append(f"{path}: no such section{nearest(section, sections)}")
-        elif (long := len(keys) > depth or "" in keys) or (
-            len(keys) < depth and not isinstance(value, Mapping)
-        ):
-            form = f"{section}.NAME.OPTION" if depth == 2 else f"{section}.OPTION"
-            hint = f" (did you mean {section}.name={value}?)" if depth == 1 and not long else ""
-            problems.append(f"{path}: expected a key of the form {form}{hint}")
+        elif len(keys) > depth or "" in keys:
+            problems.append(f"{path}: expected a key of the form {_form(section, depth)}")
+        elif len(keys) < depth and not isinstance(value, Mapping):
+            hint = ""
+            if depth == 1:  # the section alone
+                hint = f" (did you mean {section}.name={value}?)"
+            problems.append(f"{path}: expected a key of the form {_form(section, depth)}{hint}")
         else:
             _put(tables, [section, *keys], value)
     return tables
+
+
+def _form(section: str, depth: int) -> str:
+    if depth == 2:
+        return f"{section}.NAME.OPTION"
+    return f"{section}.OPTION"
 
 
 def _put(tables: dict[str, Any], keys: list[str], value: Any) -> None:
@@ -133,6 +146,8 @@ def preset_tables(
     """Return the values of a preset, or of its protocol, as nested tables."""
     misfits: list[str] = []
     sections = _OFFICIAL_SECTIONS if preset.official else _TUNED_SECTIONS
+    # the preset is checked even where a protocol gives the values: a plugin's author must hear of a typo
     nest(preset.values, misfits, sections=sections)
-    problems.extend(f"{text} (in the preset {preset.label!r} of baseline {baseline!r})" for text in misfits)
+    for text in misfits:
+        problems.append(f"{text} (in the preset {preset.label!r} of baseline {baseline!r})")
     return nest(values, [], sections=_OFFICIAL_SECTIONS)

@@ -31,6 +31,7 @@ __all__ = [
     "Resolved",
     "RoutingConfig",
     "RunConfig",
+    "is_evaluated",
 ]
 
 DEFAULT_BASELINE = "hide-prompt"
@@ -202,10 +203,29 @@ class RoutingConfig:
     )
 
 
+def _is_a_pace(_instance: object, field: attrs.Attribute[Any], value: int | str) -> None:
+    """From 1, 'every task' or 'last'."""
+    if value not in ("every task", "last") and int(value) < 1:
+        raise ValueError(f"'{field.name}' must be at least 1, or 'every task' or 'last': {value}")
+
+
 def _is_a_number_of_workers(_instance: object, field: attrs.Attribute[Any], value: int | str) -> None:
     """From 0."""
     if value != "auto" and int(value) < 0:
         raise ValueError(f"'{field.name}' must be at least 0, or 'auto': {value}")
+
+
+def is_evaluated(task: int, last: int, evaluate: int | str) -> bool:
+    """Return whether an evaluation follows a task.
+
+    Args:
+        task: The task, from 0.
+        last: The last one that the run learns.
+        evaluate: The option ``run.evaluate``.
+    """
+    if task == last or evaluate == "every task":
+        return True
+    return evaluate != "last" and (task + 1) % int(evaluate) == 0
 
 
 @attrs.frozen(kw_only=True)
@@ -241,6 +261,12 @@ class RunConfig:
         "off: no CUDA graphs; auto: CUDA graphs of the backbone's forward and backward at the batch sizes of "
         "baseline, retrieval strategy and evaluation, where they give the same bits",
     )
+    evaluate: int | Literal["every task", "last"] = option(
+        "every task",
+        "when the test images of all seen tasks are predicted: after every task, after each k-th (a number) "
+        "and the last, or after the last alone; what is not measured is null in the record",
+        validator=_is_a_pace,
+    )
     evaluation_batch: int = option(32, "images per step of evaluation and statistics", validator=ge(1))
     speed: Literal["exact", "fast"] = option(
         "exact",
@@ -269,6 +295,12 @@ class RunConfig:
         1024,
         "memory in MiB for the images of the current task, and as much again for test images; images beyond "
         "it are decoded again in each pass",
+        validator=ge(0),
+    )
+    image_disk: int = option(
+        0,
+        "disk in MiB, in the run's directory while it runs, for transformed test images that do not fit into "
+        "image_memory",
         validator=ge(0),
     )
     protocol: Literal["auto", "official", "like-for-like"] = option(
@@ -312,8 +344,10 @@ class ModelConfig:
         """Yield every component in use with its kind, kind by kind."""
         for section, record in SECTIONS.items():
             choice = getattr(self, section, None)
-            components = (choice or ()) if record.several else (choice,)
-            yield from ((record.kind, component) for component in components if component)
+            components = choice if record.several else (choice,)
+            for component in components or ():
+                if component is not None:
+                    yield record.kind, component
 
 
 @attrs.frozen(kw_only=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from lw2g.interfaces.component import Kind
+from lw2g.interfaces.component import CarryComponent, Kind
 from lw2g.registry.catalogue import Catalogue
 
 __all__ = ["named_by"]
@@ -23,10 +23,11 @@ def named_by(config: Any, kind: Kind, catalogue: Catalogue) -> dict[str, attrs.A
     for option in options:
         name = getattr(config, option.name)
         if option.metadata["wrapped"] or name in option.metadata["own"]:
-            continue
+            continue  # names no component, or one that counts only if another wraps it
         named.setdefault(name, option)
         entry = catalogue.entries.get((kind, name))
-        wraps = wraps or bool(entry and getattr(entry.component, "wraps", False))
+        if entry and isinstance(entry.component, CarryComponent):
+            wraps = wraps or entry.component.wraps
     for option in options:
         if wraps and option.metadata["wrapped"]:
             named.setdefault(getattr(config, option.name), option)

@@ -21,7 +21,8 @@ __all__ = ["AUTO", "LIKE_FOR_LIKE", "OFFICIAL", "Protocol", "choose_protocol", "
 AUTO = "auto"
 OFFICIAL = "official"
 LIKE_FOR_LIKE = "like-for-like"
-_HELD_EQUAL = ("benchmark", "backbone")
+_EQUAL_FOR_ALL = ("benchmark", "backbone")
+"""The sections in which no method has values of its own under like-for-like."""
 
 
 @attrs.frozen(kw_only=True)
@@ -66,9 +67,9 @@ def choose_protocol(
         )
     if preset.official and wanted != LIKE_FOR_LIKE:
         return Protocol(name=OFFICIAL, preset=preset, held=preset.values, values=preset.values)
-    own = {key: value for key, value in preset.values.items() if key.split(".")[0] not in _HELD_EQUAL}
+    values = {key: value for key, value in preset.values.items() if key.split(".")[0] not in _EQUAL_FOR_ALL}
     held = benchmark.like_for_like
-    return Protocol(name=LIKE_FOR_LIKE, preset=preset, held=held, values={**own, **held})
+    return Protocol(name=LIKE_FOR_LIKE, preset=preset, held=held, values={**values, **held})
 
 
 def differences(values: Mapping[str, Any], config: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
@@ -88,6 +89,7 @@ def differences(values: Mapping[str, Any], config: Mapping[str, Any]) -> list[tu
         for name in tables:
             table = table.get(name) or {}
         plain = _plain(expected)
+        # a key that is absent belongs to a component that is not in use
         if key in table and table[key] != plain:
             changes.append((path, table[key], plain))
     return changes
@@ -95,4 +97,6 @@ def differences(values: Mapping[str, Any], config: Mapping[str, Any]) -> list[tu
 
 def _plain(value: Any) -> Any:
     plain: Any = unstructure(value)
-    return list(plain) if isinstance(plain, tuple) else plain
+    if isinstance(plain, tuple):  # a configuration that was read has lists
+        return list(plain)
+    return plain

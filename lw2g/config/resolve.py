@@ -35,22 +35,16 @@ from lw2g.config.named import named_by
 from lw2g.config.protocols import AUTO, LIKE_FOR_LIKE, Protocol, choose_protocol, differences
 from lw2g.config.structure import NONE, structure
 from lw2g.config.toml import read_toml, to_mapping
+from lw2g.config.unknown import unknown_name
 from lw2g.errors import ConfigError, PluginError, UnknownComponentError, nearest
-from lw2g.interfaces.component import (
-    BaselineComponent,
-    BenchmarkComponent,
-    Component,
-    Kind,
-    PolicyComponent,
-)
+from lw2g.interfaces.component import BaselineComponent, BenchmarkComponent, Component, Kind, PolicyComponent
 from lw2g.registry.catalogue import Catalogue
 from lw2g.registry.kinds import COMPONENTS, place_of
 from lw2g.vit.names import is_timm_name
 
 __all__ = ["Resolved", "load_resolved", "resolve"]
 
-_TIMM = "; or a model of timm, by a name such as vit_tiny_patch16_224 or resnet18"
-_OF_A_GRID = ("base", "axes", "rows", "extends")
+_PARTS_OF_GRIDS = ("base", "axes", "rows", "extends")
 
 
 def resolve(
@@ -93,12 +87,16 @@ def resolve(
         "backbone.name": backbone,
         "backbone.weights": weights,
     }
+    # later ones override: an argument, such as --baseline, what --set says of the same key
     explicit = {f"trackers.{name}": {} for name in trackers} | dict(overrides or {})
-    explicit |= {key: value for key, value in named.items() if value is not None}
+    for key, value in named.items():
+        if value is not None:
+            explicit[key] = value
     if constraints is None and explicit.get("constraints") == NONE:
         constraints = (explicit.pop("constraints"),)
-    written = read_toml(file) if isinstance(file, Path) else file or {}
-    return _Resolver(catalogue, written, explicit, constraints).resolve()
+    if isinstance(file, Path):
+        file = read_toml(file)
+    return _Resolver(catalogue, file or {}, explicit, constraints).resolve()
 
 
 def load_resolved(path: Path, catalogue: Catalogue, weights: Path | None = None) -> Resolved:
@@ -133,11 +131,12 @@ class _Resolver:
 
     def resolve(self) -> Resolved:
         """Choose the components, fill in their options, and raise if there were problems."""
+        # these two first: together they name the preset, which all other defaults come from
         benchmark = self._choose("benchmark", DEFAULT_BENCHMARK)
         baseline = self._choose("baseline", DEFAULT_BASELINE)
         self._find_preset(baseline, benchmark)
         config = self._fill(baseline, benchmark)
-        if config is not None:
+        if config is not None:  # what is wrong by itself needs no second complaint
             self.problems.extend(input_problems(self.catalogue, config))
         if self.problems or config is None:
             raise ConfigError(_listing(self.problems))
@@ -164,9 +163,10 @@ class _Resolver:
     def _read_sections(self, file: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         sections: dict[str, dict[str, Any]] = {}
         for name, value in written_out(file).items():
-            if name not in SECTIONS:
-                grid = "this is a grid of runs; run it by `lw2g sweep`" if name in _OF_A_GRID else None
-                text = grid or self._lost(name) or f"{name}: no such section{nearest(name, SECTIONS)}"
+            if name in _PARTS_OF_GRIDS:
+                self.problems.append("this is a grid of runs; run it by `lw2g sweep`")
+            elif name not in SECTIONS:
+                text = self._lost(name) or f"{name}: no such section{nearest(name, SECTIONS)}"
                 self.problems.append(text)
             elif name == "constraints" and value == NONE:
                 self.file_constraints = []
@@ -178,13 +178,20 @@ class _Resolver:
 
     def _with_section(self, explicit: Mapping[str, Any]) -> dict[str, Any]:
         """Remove options that lack their section, and report where they belong."""
-        lost = {key: text for key in explicit if (text := self._lost(key))}
-        self.problems.extend(lost.values())
-        return {key: value for key, value in explicit.items() if key not in lost}
+        kept = {}
+        for key, value in explicit.items():
+            problem = self._lost(key)
+            if problem is None:
+                kept[key] = value
+            else:
+                self.problems.append(problem)
+        return kept
 
     def _lost(self, name: str) -> str | None:
         """Return the problem of an option without its section; None if no option has that name."""
-        places = [] if "." in name or name in SECTIONS else places_of(name, self.catalogue)
+        if "." in name or name in SECTIONS:
+            return None
+        places = places_of(name, self.catalogue)
         if not places:
             return None
         return f"{name}: expected a key with its section (did you mean {' or '.join(map(repr, places))}?)"
@@ -208,21 +215,24 @@ class _Resolver:
 
     def _find(self, kind: Kind, name: Any, path: str) -> Component | None:
         if not isinstance(name, str):
-            # not the object itself: a model prints itself over hundreds of lines
-            got = repr(name) if isinstance(name, bool | int | float) else f"an object {type(name).__name__!r}"
+            got = repr(name)
+            if not isinstance(name, bool | int | float):
+                # not the object itself: a model prints itself over hundreds of lines
+                got = f"an object {type(name).__name__!r}"
             self.problems.append(f"{path}: expected a name but got {got}")
             return None
         try:
             return self.catalogue.get(kind, name)
         except (UnknownComponentError, PluginError) as error:
-            more = _TIMM if kind == "backbone" and isinstance(error, UnknownComponentError) else ""
-            self.problems.append(f"{path}: {error}{more}")
+            problem = unknown_name(kind, name, error) if isinstance(error, UnknownComponentError) else error
+            self.problems.append(f"{path}: {problem}")
             return None
 
     def _choose(self, section: Kind, default: str) -> Component | None:
         """Find the component of a section; drop the file's options if they belong to another component."""
         self._adopt_timm_names(section)
-        in_file, explicit = self.file.get(section, {}), self.explicit.get(section, {})
+        in_file = self.file.get(section, {})
+        explicit = self.explicit.get(section, {})
         written = in_file.get("name", default)
         name = explicit.get("name", written)
         if "name" in explicit and not _is_same(name, explicit, written, in_file):
@@ -284,25 +294,27 @@ class _Resolver:
 
     def _fill(self, baseline: Component | None, benchmark: Component | None) -> ExperimentConfig | None:
         host = baseline if isinstance(baseline, BaselineComponent) else None
-        policy, retrieval = self._choose_policy(host), self._choose_retrieval(host)
-        own_retrieval = host is not None and retrieval is not None and retrieval.name == host.retrieval
+        policy = self._choose_policy(host)
+        retrieval = self._choose_retrieval(host)
+        # the preset's retrieval options are for the method's own strategy
+        has_own_retrieval = host is not None and retrieval is not None and retrieval.name == host.retrieval
         rule = self._chosen(policy, "policy")
         self._take_over(policy, rule)
-        parts: dict[str, Any] = {
-            "benchmark": self._chosen(benchmark, "benchmark"),
-            "baseline": (method := self._chosen(baseline, "baseline")),
-            "head": self._named_by(method, "head"),
-            "carry": self._named_by(method, "carry"),
-            "policy": rule,
-            "retrieval": self._chosen(retrieval, "retrieval", preset=own_retrieval),
-            "constraints": self._constraints(policy),
-            "backbone": self._backbone(self._choose("backbone", self._default_backbone())),
-            "growth": (growth := self._growth()),
-            "evidence": self._evidence(policy, rule, growth, host),
-            "routing": self._routing(retrieval),
-            "run": self._run(),
-            "trackers": self._trackers(),
-        }
+        # in the order in which problems are listed, that of the file
+        parts: dict[str, Any] = {}
+        parts["benchmark"] = self._chosen(benchmark, "benchmark")
+        method = parts["baseline"] = self._chosen(baseline, "baseline")
+        parts["head"] = self._named_by(method, "head")
+        parts["carry"] = self._named_by(method, "carry")
+        parts["policy"] = rule
+        parts["retrieval"] = self._chosen(retrieval, "retrieval", preset=has_own_retrieval)
+        parts["constraints"] = self._constraints(policy)
+        parts["backbone"] = self._backbone(self._choose("backbone", self._default_backbone()))
+        growth = parts["growth"] = self._growth()
+        parts["evidence"] = self._evidence(policy, rule, growth, host)
+        parts["routing"] = self._routing(retrieval)
+        parts["run"] = self._run()
+        parts["trackers"] = self._trackers()
         return None if self.problems else ExperimentConfig(**parts)
 
     def _take_over(self, policy: PolicyComponent | None, rule: Chosen | None) -> None:
@@ -323,29 +335,32 @@ class _Resolver:
         if method is None or method.config is None:
             return ()
         named = named_by(method.config, kind, self.catalogue)
-        for name in self.explicit.get(kind, {}):
-            if name not in named:
-                used = ", ".join(map(repr, named)) or "none"
-                self.problems.append(
-                    f"{kind}.{name}: no such {kind} in use ({used}){nearest(name, named)}; name it in an "
-                    "option of the baseline"
-                )
+        self._require_use(kind, kind, list(named), "name it in an option of the baseline")
         for name in self.file.get(kind, {}):
             if name not in named and self._find(kind, name, f"{kind}.{name}") is not None:
                 self.notes.append(f"the file's [{kind}.{name}] is of a {kind} that is not in use")
         found: list[Chosen | None] = []
         for name, option in named.items():
-            path, hint = f"baseline.{option.name}", nearest(name, option.metadata["own"])
+            path = f"baseline.{option.name}"
+            hint = nearest(name, option.metadata["own"])
             if hint and name not in self.catalogue.names(kind):
                 self.problems.append(f"{path}: no {kind} is called {name!r}{hint}")
             elif self._find(kind, name, path) is not None:
                 found.append(self._named(kind, name))
         return tuple(found)
 
+    def _require_use(self, section: str, kind: str, used: Sequence[str], remedy: str) -> None:
+        """Report explicit options of components that are not in use."""
+        for name in self.explicit.get(section, {}):
+            if name not in used:
+                listed = ", ".join(map(repr, used)) or "none"
+                self.problems.append(
+                    f"{section}.{name}: no such {kind} in use ({listed}){nearest(name, used)}; {remedy}"
+                )
+
     def _growth(self) -> GrowthConfig | None:
-        config: GrowthConfig | None = self._record(
-            GrowthConfig, "growth", self._user("growth"), self.preset_tables.get("growth", {})
-        )
+        preset = self.preset_tables.get("growth", {})
+        config: GrowthConfig | None = self._record(GrowthConfig, "growth", self._user("growth"), preset)
         return config
 
     def _evidence(
@@ -366,13 +381,8 @@ class _Resolver:
                 )
             return ()
         names = list(dict.fromkeys((*policy.reads(rule.config), *growth.measures)))
-        for name in self.explicit.get("evidence", {}):
-            if name not in names:
-                used = ", ".join(map(repr, names)) or "none"
-                self.problems.append(
-                    f"evidence.{name}: no such measure in use ({used}){nearest(name, names)}; name it in "
-                    "growth.measures, or use a policy that reads it"
-                )
+        remedy = "name it in growth.measures, or use a policy that reads it"
+        self._require_use("evidence", "measure", names, remedy)
         for name in self.file.get("evidence", {}):
             if name not in names and self._find("evidence", name, f"evidence.{name}") is not None:
                 self.notes.append(f"the file's [evidence.{name}] is of a measure that is not in use")
@@ -381,7 +391,9 @@ class _Resolver:
     def _routing(self, retrieval: Component | None) -> RoutingConfig | None:
         routing: RoutingConfig | None = self._record(RoutingConfig, "routing", self._user("routing"))
         if routing is not None and routing.mix != 1 and (retrieval is None or retrieval.control):
-            why = "is told the task" if retrieval is not None else "is not asked: the baseline uses all sets"
+            why = "is told the task"
+            if retrieval is None:
+                why = "is not asked: the baseline uses all sets"
             self.problems.append(f"routing.mix: expected 1 but got {routing.mix!r}; retrieval {why}")
         return routing
 
@@ -397,8 +409,9 @@ class _Resolver:
         record, problems = structure(cls, {**(preset or {}), **user}, also_known=also_known)
         for key, message in problems:
             where = f"{path}.{key}" if key else path
-            from_preset = preset and key in preset and key not in user
-            self.problems.append(f"{where}: {message}{self._source(where) if from_preset else ''}")
+            if preset and key in preset and key not in user:
+                message += self._source(where)
+            self.problems.append(f"{where}: {message}")
         return record
 
     def _source(self, option: str) -> str:
@@ -410,34 +423,30 @@ class _Resolver:
     def _chosen(self, component: Component | None, section: str, *, preset: bool = True) -> Chosen | None:
         if component is None:
             return None
-        user = {key: value for key, value in self._user(section).items() if key != "name"}
+        user = self._user(section)
+        user.pop("name", None)
         values = self.preset_tables.get(section, {}) if preset else {}
         config = self._record(component.config, section, user, values, also_known=("name",))
         return Chosen(name=component.name, config=config)
 
     def _named(self, kind: Kind, name: str) -> Chosen | None:
         """Make a component of a section that holds one table per component."""
-        section, path = COMPONENTS[kind].section, place_of(kind, name)
+        section = COMPONENTS[kind].section
+        path = place_of(kind, name)
         component = self._find(kind, name, path)
         if component is None:
             return None
-        user = {
-            key: value
-            for layer in (self.file, self.explicit)
-            for key, value in table_of(layer.get(section, {}).get(name, {}), path, self.problems).items()
-        }
+        user: dict[str, Any] = {}
+        for layer in (self.file, self.explicit):
+            user |= table_of(layer.get(section, {}).get(name, {}), path, self.problems)
         preset = self.preset_tables.get(section, {}).get(name, {})
         return Chosen(name=name, config=self._record(component.config, path, user, preset))
 
     def _constraints(self, policy: PolicyComponent | None) -> tuple[Chosen | None, ...]:
         names = self._constraint_names(policy)
-        for name in self.explicit.get("constraints", {}):
-            if name not in names and policy is not None:
-                used = ", ".join(map(repr, names)) or "none"
-                self.problems.append(
-                    f"constraints.{name}: no such constraint in use ({used}){nearest(name, names)}; "
-                    "name it with --constraint or in the file"
-                )
+        if policy is not None:  # else its own constraints are not known
+            remedy = "name it with --constraint or in the file"
+            self._require_use("constraints", "constraint", names, remedy)
         return tuple(self._named("constraint", name) for name in names)
 
     def _trackers(self) -> tuple[Chosen | None, ...]:
@@ -456,14 +465,14 @@ class _Resolver:
 
     def _backbone(self, component: Component | None) -> BackboneChoice | None:
         user = self._user("backbone")
-        shared = {field.name for field in attrs.fields(BackboneSource)}
-        source = self._record(
-            BackboneSource, "backbone", {key: value for key, value in user.items() if key in shared}
-        )
+        user.pop("name", None)
+        # one table holds the options of the component and those that every backbone has
+        shared = set(attrs.fields_dict(BackboneSource))
+        of_source = {key: user.pop(key) for key in list(user) if key in shared}
+        source = self._record(BackboneSource, "backbone", of_source)
         if component is None:
             return None
-        own = {key: value for key, value in user.items() if key not in shared | {"name"}}
-        config = self._record(component.config, "backbone", own, also_known=sorted(shared | {"name"}))
+        config = self._record(component.config, "backbone", user, also_known=sorted(shared | {"name"}))
         if source is None:
             return None
         if source.weights is not None and not source.weights.is_file():
@@ -488,4 +497,4 @@ def _listing(problems: Sequence[str]) -> str:
     lines = list(dict.fromkeys(problems))
     if len(lines) == 1:
         return lines[0]
-    return "\n".join([f"{len(lines)} problems in the configuration:", *(f"  {line}" for line in lines)])
+    return "\n  ".join([f"{len(lines)} problems in the configuration:", *lines])

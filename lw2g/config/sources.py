@@ -14,7 +14,7 @@ from lw2g.config.toml import read_toml
 from lw2g.errors import ConfigError
 from lw2g.registry.catalogue import Catalogue
 
-__all__ = ["dump_source", "load_source", "resolve_source"]
+__all__ = ["dump_source", "load_source", "named_options", "resolve_source"]
 
 _SECTION = "benchmark."
 
@@ -38,11 +38,14 @@ def resolve_source(catalogue: Catalogue, name: str, overrides: Mapping[str, Any]
             f"{strange[0]}: a run continues as it is configured; only benchmark.* can be set for new classes",
             "for other choices see lw2g fork",
         )
-    held = {key: value for key, value in component.like_for_like.items() if key.startswith(_SECTION)}
-    options = {key.removeprefix(_SECTION): value for key, value in {**held, **overrides}.items()}
+    options = {}
+    for key, value in {**component.like_for_like, **overrides}.items():
+        if key.startswith(_SECTION):  # like-for-like has options of the backbone as well
+            options[key.removeprefix(_SECTION)] = value
     config, problems = structure(component.config, options)
     if config is None:
-        raise ConfigError("\n".join(f"{_SECTION}{key}: {text}" for key, text in problems))
+        lines = [f"{_SECTION}{key}: {text}" for key, text in problems]
+        raise ConfigError("\n".join(lines))
     return Chosen(name=name, config=config)
 
 
@@ -60,6 +63,10 @@ def load_source(catalogue: Catalogue, path: Path) -> Chosen:
         UnknownComponentError: The benchmark no longer exists.
     """
     table = read_toml(path)["benchmark"]
-    return resolve_source(
-        catalogue, table["name"], {_SECTION + key: value for key, value in table.items() if key != "name"}
-    )
+    return resolve_source(catalogue, *named_options(table))
+
+
+def named_options(table: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the name of a benchmark in a table, and its options there by their dotted keys."""
+    options = {_SECTION + key: value for key, value in table.items()}
+    return options.pop(_SECTION + "name"), options

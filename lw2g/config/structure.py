@@ -43,28 +43,29 @@ def structure(
     problems: list[tuple[str, str]] = []
     # defaults are converted like given values, so that a written file reads back equal
     for key, plain in (unstructure(cls()) | dict(table)).items():
-        if key not in fields:
+        if key not in fields:  # a misspelt option would else silently keep its default
             problems.append((key, f"no such option{nearest(key, [*fields, *also_known])}"))
             continue
-        field, kind = fields[key], hints.get(fields[key].name, Any)
+        field = fields[key]
+        kind = hints.get(field.name, Any)
         if isinstance(kind, type) and attrs.has(kind):
             values[key], inner = _nested(kind, plain)
-            problems.extend((f"{key}.{name}".rstrip("."), text) for name, text in inner)
+            for name, text in inner:
+                problems.append((f"{key}.{name}".rstrip("."), text))
             continue
         try:
             value = _converter().structure(plain, kind)
             _validate(cls, field, value)
         except cattrs.BaseValidationError as error:
-            problems.extend(
-                (key, text.replace(" @ $", " at ")) for text in cattrs.transform_error(error, path="$")
-            )
+            for text in cattrs.transform_error(error, path="$"):
+                problems.append((key, text.replace(" @ $", " at ")))
         except (ValueError, TypeError) as error:
             problems.append((key, _message(error, field.name)))
         else:
             values[key] = value
     if problems:
         return None, problems
-    try:
+    try:  # a class may compare its options with each other
         return cls(**values), []
     except (ValueError, TypeError) as error:
         return None, [("", _message(error, ""))]
@@ -96,38 +97,54 @@ def misfit(value: Any, kind: type[Any]) -> str:
 
 def _located(value: Any, kind: Any, place: str) -> str:
     """Return the first value that does not fit its type, with its place; empty if each value fits alone."""
-    where = f" at {place}" if place else ""
     if _is_union(kind):
         if value is None:
             return ""
-        (kind,) = (member for member in typing.get_args(kind) if member is not type(None))
-    origin, args = typing.get_origin(kind), typing.get_args(kind)
-    is_record = isinstance(kind, type) and attrs.has(kind)
-    if is_record or origin is dict:
+        kind = _member(kind)
+    where = f" at {place}" if place else ""
+    if isinstance(kind, type) and attrs.has(kind):
         if not isinstance(value, Mapping):
             return f"expected a table but got {shown(value)}{where}"
-        hints = _hints(kind) if is_record else dict.fromkeys(value, args[1])
-        for name, inner in hints.items():
-            below = f"{place}.{name:.40}".removeprefix(".")
-            if name in value:
-                problem = _located(value[name], inner, below)
-            else:
-                problem = f"no value at {below}" if name in _needed(kind) else ""
-            if problem:
-                return problem
-        return ""
+        return _located_in_record(value, kind, place)
+    origin = typing.get_origin(kind)
+    if origin is dict:
+        if not isinstance(value, Mapping):
+            return f"expected a table but got {shown(value)}{where}"
+        _, of_values = typing.get_args(kind)
+        return _first_problem(_located(item, of_values, _below(place, name)) for name, item in value.items())
     if origin is list:
         if not isinstance(value, list):
             return f"expected a list but got {shown(value)}{where}"
-        for at, item in enumerate(value):
-            if problem := _located(item, args[0], f"{place}[{at}]"):
-                return problem
-        return ""
+        (of_items,) = typing.get_args(kind)
+        return _first_problem(_located(item, of_items, f"{place}[{at}]") for at, item in enumerate(value))
     try:
         _reader().structure(value, kind)
     except (ValueError, TypeError) as error:
         return f"{error}{where}"
     return ""
+
+
+def _located_in_record(value: Mapping[str, Any], kind: Any, place: str) -> str:
+    """Return the first value of a record that does not fit, or that is missing."""
+    for name, hint in _hints(kind).items():
+        problem = ""
+        if name in value:
+            problem = _located(value[name], hint, _below(place, name))
+        elif name in _needed(kind):
+            problem = f"no value at {_below(place, name)}"
+        if problem:
+            return problem
+    return ""
+
+
+def _first_problem(problems: Iterable[str]) -> str:
+    """Return the first text that is not empty; those after it are not computed."""
+    return next(filter(None, problems), "")
+
+
+def _below(place: str, name: str) -> str:
+    """Return the place of a value in a table; a stranger's name may be of any length."""
+    return f"{place}.{name:.40}".removeprefix(".")
 
 
 @cache
@@ -152,24 +169,26 @@ def describe_type(kind: Any) -> str:
     >>> describe_type(tuple[int, ...] | None)
     "list of int or 'none'"
     """
-    origin, args = typing.get_origin(kind), typing.get_args(kind)
     if kind is type(None):
         return repr(NONE)
-    if origin is Literal and len(args) == 1:
-        return repr(args[0])
-    if origin is Literal:
-        return "one of " + ", ".join(repr(arg) for arg in args)
-    if _is_union(kind):
-        return " or ".join(describe_type(arg) for arg in args)
-    if origin is tuple and len(args) == 2 and args[1] is Ellipsis:
-        return f"list of {describe_type(args[0])}"
-    if origin is tuple:
-        return f"list of {len(args)} values: " + ", ".join(describe_type(arg) for arg in args)
     if kind is Path:
         return "path"
     if kind is Any:
         return "anything"
-    return kind.__name__ if isinstance(kind, type) else str(kind)
+    args = typing.get_args(kind)
+    if _is_literal(kind) and len(args) == 1:
+        return repr(args[0])
+    if _is_literal(kind):
+        return "one of " + ", ".join(map(repr, args))
+    if _is_union(kind):
+        return " or ".join(map(describe_type, args))
+    if _is_tuple(kind) and len(args) == 2 and args[1] is Ellipsis:
+        return f"list of {describe_type(args[0])}"
+    if _is_tuple(kind):
+        return f"list of {len(args)} values: " + ", ".join(map(describe_type, args))
+    if isinstance(kind, type):
+        return kind.__name__
+    return str(kind)
 
 
 def choices_of(kind: Any) -> tuple[str, ...]:
@@ -179,9 +198,12 @@ def choices_of(kind: Any) -> tuple[str, ...]:
     ('lda', '2', 'true', 'false', 'none')
     """
     if _is_union(kind):
-        return tuple(choice for arg in typing.get_args(kind) for choice in choices_of(arg))
+        choices: list[str] = []
+        for member in typing.get_args(kind):
+            choices += choices_of(member)
+        return tuple(choices)
     if _is_literal(kind):
-        return tuple(str(arg) for arg in typing.get_args(kind))
+        return tuple(map(str, typing.get_args(kind)))
     return {bool: ("true", "false"), type(None): (NONE,)}.get(kind, ())
 
 
@@ -194,12 +216,20 @@ def _validate(cls: type[Any], field: attrs.Attribute[Any], value: Any) -> None:
 
 
 def _message(error: Exception, name: str) -> str:
-    text = str(error.args[0]) if error.args else type(error).__name__
-    return text.removeprefix(f"'{name}' ")
+    if not error.args:
+        return type(error).__name__
+    # validators of attrs begin with the option's name, which the problem's path has already
+    return str(error.args[0]).removeprefix(f"'{name}' ")
 
 
 def _expected(kind: Any, value: object, hint: str = "") -> ValueError:
     return ValueError(f"expected {describe_type(kind)} but got {shown(value)}{hint}")
+
+
+def _member(kind: Any) -> Any:
+    """Return T of ``T | None``, the only union in records."""
+    (member,) = (member for member in typing.get_args(kind) if member is not type(None))
+    return member
 
 
 def _is_union(kind: Any) -> bool:
@@ -236,7 +266,7 @@ def _reader() -> cattrs.Converter:
     _make_strict(converter)
 
     def optional(kind: Any) -> Any:
-        (member,) = (member for member in typing.get_args(kind) if member is not type(None))
+        member = _member(kind)
         hook = converter.get_structure_hook(member)
         return lambda value, _: None if value is None else hook(value, member)
 
@@ -257,7 +287,7 @@ def _bool(value: Any, kind: Any) -> bool:
 
 
 def _int(value: Any, kind: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, int):  # to Python, True is an int
         raise _expected(kind, value)
     if not -(2**63) <= value < 2**63:
         raise ValueError(f"expected a number of 64 bits but got {shown(value)}")
@@ -269,7 +299,7 @@ def _float(value: Any, kind: Any) -> float:
         raise _expected(kind, value)
     try:
         number = float(value)
-    except OverflowError:
+    except OverflowError:  # an int of more than 308 digits
         number = math.inf
     if not math.isfinite(number):
         raise ValueError(f"expected a finite number but got {shown(value)}")
@@ -299,17 +329,19 @@ def _writable(text: str) -> str:
 def _literal(value: Any, kind: Any) -> Any:
     choices = typing.get_args(kind)
     for choice in choices:
-        if type(choice) is type(value) and choice == value:
+        if type(choice) is type(value) and choice == value:  # True equals 1, but is no answer to it
             return choice
-    names = [choice for choice in choices if isinstance(choice, str)]
-    raise _expected(kind, value, nearest(value, names) if isinstance(value, str) else "")
+    hint = ""
+    if isinstance(value, str):
+        hint = nearest(value, [choice for choice in choices if isinstance(choice, str)])
+    raise _expected(kind, value, hint)
 
 
 def _tuple(value: Any, kind: Any) -> tuple[Any, ...]:
     args = typing.get_args(kind)
     if not isinstance(value, list | tuple):
         raise _expected(kind, value)
-    if len(args) == 2 and args[1] is Ellipsis:
+    if len(args) == 2 and args[1] is Ellipsis:  # of any length
         args = (args[0],) * len(value)
     if len(args) != len(value):
         raise _expected(kind, value)
@@ -332,5 +364,5 @@ def _union(value: Any, kind: Any) -> Any:
         try:
             return _converter().structure(value, member)
         except (ValueError, TypeError, cattrs.BaseValidationError):
-            continue
+            continue  # the error below names all members
     raise _expected(kind, value)

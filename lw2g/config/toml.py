@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     """
     try:
         text = path.read_text(encoding="utf-8")
-        if _LONG_KEY.search(text):
+        if _LONG_KEY.search(text):  # before tomllib sees it
             raise ConfigError(f"{str(path)!r} has a key of more than {_LONGEST_KEY} parts", "shorten it")
         content = tomllib.loads(text)
     except OSError as error:
@@ -97,8 +97,10 @@ def parse_json(text: str, path: Path) -> Any:
     """
     try:
         content = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error).partition(";")[0]
+    except RecursionError as error:
+        raise DataError(f"{str(path)!r} is no JSON: nested too deeply", "restore the file") from error
+    except ValueError as error:
+        reason = str(error).partition(";")[0]
         raise DataError(f"{str(path)!r} is no JSON: {reason}", "restore the file") from error
     if is_deeper(content, _DEEPEST):
         raise DataError(f"{str(path)!r} is nested too deeply", "restore the file")
@@ -113,14 +115,16 @@ def is_deeper(content: Any, levels: int) -> bool:
     """
     level = [content]
     for _ in range(levels):
-        level = [inner for value in level if isinstance(value, dict | list) for inner in _inside(value)]
-        if not level:
+        below: list[Any] = []
+        for value in level:
+            if isinstance(value, dict):
+                below += value.values()
+            elif isinstance(value, list):
+                below += value
+        if not below:
             return False
+        level = below
     return any(isinstance(value, dict | list) for value in level)
-
-
-def _inside(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
-    return value.values() if isinstance(value, dict) else value
 
 
 def parse_value(text: str) -> Any:
@@ -132,20 +136,28 @@ def parse_value(text: str) -> Any:
     try:
         table = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError):
-        return float(text) if re.fullmatch(r"[+-]?(\d+\.|\.\d+)(e[+-]?\d+)?", text) else text
-    return table["value"] if table.keys() == {"value"} else text
+        if re.fullmatch(r"[+-]?(\d+\.|\.\d+)(e[+-]?\d+)?", text):
+            return float(text)
+        return text
+    if table.keys() != {"value"}:  # the text had further lines
+        return text
+    return table["value"]
 
 
 def to_mapping(config: ExperimentConfig) -> dict[str, Any]:
     """Return the configuration as nested plain values in the layout of the TOML file; None stays None."""
-    tables: dict[str, Any] = {section: {} if record.several else None for section, record in SECTIONS.items()}
+    tables: dict[str, Any] = {}
+    for section, record in SECTIONS.items():
+        tables[section] = {} if record.several else None
     for kind, component in config.chosen():
         record = COMPONENTS[kind]
-        if record.several:
+        if record.several:  # a table for each, by its name
             tables[record.section][component.name] = unstructure(component.config)
         else:
             tables[record.section] = _section(component)
-    return tables | {section: unstructure(getattr(config, section)) for section in OWN_SECTIONS}
+    for section in OWN_SECTIONS:
+        tables[section] = unstructure(getattr(config, section))
+    return tables
 
 
 def to_toml(config: ExperimentConfig) -> str:
@@ -153,9 +165,12 @@ def to_toml(config: ExperimentConfig) -> str:
 
     None is written as ``"none"``, so that no preset fills the option when the file is read again.
     """
-    sections = {name: value for name, value in to_mapping(config).items() if value is not None}
-    sections = {name: value for name, value in sections.items() if value or name not in _MAY_BE_EMPTY}
-    return tomli_w.dumps(_without_null(sections))
+    sections = {}
+    for name, value in to_mapping(config).items():
+        if value is None or (not value and name in _MAY_BE_EMPTY):
+            continue
+        sections[name] = _without_null(value)
+    return tomli_w.dumps(sections)
 
 
 def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -179,7 +194,7 @@ def dump_resolved(resolved: Resolved) -> str:
 
 
 def _section(chosen: Chosen | BackboneChoice) -> dict[str, Any]:
-    section: dict[str, Any] = {"name": chosen.name}
+    section: dict[str, Any] = {"name": chosen.name}  # first, as people write it
     if isinstance(chosen, BackboneChoice):
         section["weights"] = None if chosen.weights is None else str(chosen.weights)
         section["image_size"] = chosen.image_size
@@ -191,4 +206,6 @@ def _without_null(value: Any) -> Any:
         return {key: _without_null(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_without_null(item) for item in value]
-    return NONE if value is None else value
+    if value is None:
+        return NONE
+    return value

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lw2g.errors import printable
+from lw2g.errors import counted, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -64,7 +64,8 @@ def in_units(size: float) -> str:
     power = 0
     # three digits are printed: 1,000 of a unit, and what rounds to it, is the next one
     while size >= 999.5 and power + 1 < len(_UNITS):
-        size, power = size / 1024, power + 1
+        size /= 1024
+        power += 1
     return f"{size:.3g} {_UNITS[power]}"
 
 
@@ -100,7 +101,8 @@ def in_words(metrics: Mapping[str, str], done: int, total: int | None, *, grows:
         grows: Whether the method has sets.
     """
     if "faa" in metrics:
-        yield f"{'final accuracy' if done == (total or done) else 'accuracy'} {metrics['faa']} % (FAA)"
+        what = "final accuracy" if total is None or done == total else "accuracy"
+        yield f"{what} {metrics['faa']} % (FAA)"
     if "ffm" in metrics:
         yield f"forgetting {metrics['ffm']} points (FFM)"
     if not grows or "ssp" not in metrics:
@@ -127,10 +129,10 @@ def print_metrics(record: Mapping[str, Any], terms: Mapping[str, str]) -> None:
 def print_summary(summary: Mapping[str, Any]) -> None:
     """Print mean and deviation of each metric."""
     seeds = summary["seeds"]
-    rows = [
-        (name, number(entry["mean"]), number(entry["std"]), *(number(value) for value in entry["values"]))
-        for name, entry in summary["metrics"].items()
-        if any(value is not None for value in entry["values"])
-    ]
+    rows = []
+    for name, entry in summary["metrics"].items():
+        if entry["values"] == [None] * len(seeds):  # not defined for any of them
+            continue
+        rows.append((name, *map(number, (entry["mean"], entry["std"], *entry["values"]))))
     columns = ("metric", "mean", "std", *(f"seed {seed}" for seed in seeds))
-    console().print(table(f"{len(seeds)} seeds, protocol {summary['protocol']}", columns, rows))
+    console().print(table(f"{counted(len(seeds), 'seed')}, protocol {summary['protocol']}", columns, rows))

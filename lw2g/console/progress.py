@@ -52,30 +52,40 @@ def milestone(event: Event, tasks: int) -> str | None:
         case TaskEvaluated():
             known = [value for value in event.accuracy if value is not None]
             average = sum(known) / len(known)
-            pra = event.metrics.get("pra")
-            retrieval = "" if pra is None else f", retrieval {number(pra)}"
-            return f"task {_of(event.task, tasks)}: accuracy {number(average)} over all seen tasks{retrieval}"
+            text = f"task {_of(event.task, tasks)}: accuracy {number(average)} over all seen tasks"
+            if event.metrics.get("pra") is not None:
+                text += f", retrieval {number(event.metrics['pra'])}"
+            return text
         case Warned():
             return f"warning: {event.message}"
         case _:
             return None
 
 
+_VERBS = {"grow": "new set", "merge": "merges into set"}
+
+
 def _decision(decision: dict[str, Any]) -> str:
-    chosen = decision["set"]
-    text = {"grow": "new set", "merge": "merges into set"}.get(decision["decision"], "reuses set")
-    weight = decision.get("weight")
-    text += f" #{chosen}" + ("" if weight is None else f" by {number(weight)}")
+    verb = _VERBS.get(decision["decision"], "reuses set")
+    text = f"{verb} #{decision['set']}"
+    if decision.get("weight") is not None:
+        text += f" by {number(decision['weight'])}"
     by_measure: dict[str, list[str]] = {}
     for candidate in decision.get("candidates", ()):
         for name, measured in candidate["measures"].items():
-            if measured["value"] is not None:
-                value, error = number(measured["value"]), number(measured["error"])
-                by_measure.setdefault(name, []).append(f"#{candidate['set']} {value} ± {error}")
-    sure = decision.get("confidence")
-    details = [] if sure is None else [f"{sure:.0%} sure"]
-    details += [f"{name}: {', '.join(values)}" for name, values in by_measure.items()]
-    return f"{text} ({'; '.join(details)})" if details else text
+            if measured["value"] is None:  # not defined for this set
+                continue
+            value = number(measured["value"])
+            error = number(measured["error"])
+            by_measure.setdefault(name, []).append(f"#{candidate['set']} {value} ± {error}")
+    details = []
+    if decision.get("confidence") is not None:
+        details.append(f"{decision['confidence']:.0%} sure")
+    for name, values in by_measure.items():
+        details.append(f"{name}: {', '.join(values)}")
+    if details:
+        text += f" ({'; '.join(details)})"
+    return text
 
 
 def _of(task: int, tasks: int) -> str:
@@ -105,12 +115,15 @@ class _Clock:
     """The elapsed and remaining seconds of the run, counted on between two steps."""
 
     def __init__(self) -> None:
-        self._elapsed, self._at = 0.0, time.monotonic()
+        self._elapsed = 0.0
+        self._at = time.monotonic()  # when the elapsed time was told
         self._remaining: float | None = None
 
     def set(self, event: Stepped) -> None:
         """Take over the times of a step."""
-        self._elapsed, self._remaining, self._at = event.elapsed, event.remaining, time.monotonic()
+        self._elapsed = event.elapsed
+        self._remaining = event.remaining
+        self._at = time.monotonic()
 
     def __str__(self) -> str:
         since = time.monotonic() - self._at
@@ -132,8 +145,10 @@ class LineProgress:
     """
 
     def __init__(self, console: Console) -> None:
-        self._console, self._tasks = console, 0
-        self._clock, self._last = _Clock(), float("-inf")
+        self._console = console
+        self._tasks = 0
+        self._clock = _Clock()
+        self._last = float("-inf")  # when a line was last written: the first is due at once
 
     def on_event(self, event: Event) -> None:
         """Write a line if the event deserves one."""
@@ -164,7 +179,8 @@ class NotebookProgress:
     """Updates one line of a notebook's output, with a bar; milestones are printed below it."""
 
     def __init__(self) -> None:
-        self._clock, self._tasks = _Clock(), 0
+        self._clock = _Clock()
+        self._tasks = 0
         self._line: Callable[[str], None] | None = None
 
     def on_event(self, event: Event) -> None:
@@ -213,7 +229,8 @@ class TerminalProgress:
             transient=True,
         )
         self._bar: TaskID | None = None
-        self._clock, self._tasks = _Clock(), 0
+        self._clock = _Clock()
+        self._tasks = 0
 
     def on_event(self, event: Event) -> None:
         """Move the bar or print a milestone."""

@@ -22,7 +22,7 @@ from typing import IO, cast
 import attrs
 
 from lw2g.data.download import Report, need_room
-from lw2g.errors import DataError
+from lw2g.errors import DataError, counted
 
 __all__ = ["extract", "put_in_place"]
 
@@ -56,13 +56,12 @@ class _Member:
         archive states never matter, and tarfile's own check (``filter="data"``) came with Python 3.11.4.
         """
         *folders, name = PurePosixPath(self.name).parts or (".",)
+        folder = place.joinpath(*(renamed.get(part, part) for part in folders))
         if self.is_folder:
-            name = renamed.get(name, name)
-        path = place.joinpath(*(renamed.get(folder, folder) for folder in folders), name)
-        if self.is_folder:
-            path.mkdir(parents=True, exist_ok=True)
+            folder.joinpath(renamed.get(name, name)).mkdir(parents=True, exist_ok=True)
             return
-        path.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / name
         with self.open() as source, path.open("wb") as out:
             shutil.copyfileobj(source, out, _CHUNK)
 
@@ -128,7 +127,7 @@ def put_in_place(target: Path, least: int = 0) -> Iterator[Path]:
         count = sum(len(files) for _, _, files in os.walk(inner))
         if count < least:
             raise DataError(
-                f"{count} files were found for {str(target)!r}, where {least} images are published",
+                f"found {counted(count, 'file')} for {str(target)!r}, where {least} images are published",
                 "fetch them again, or name a folder of yours with --from",
             )
         inner.rename(target)
@@ -139,9 +138,12 @@ def put_in_place(target: Path, least: int = 0) -> Iterator[Path]:
 def _innermost(folder: Path, name: str) -> Path:
     """Return the folder called ``name``, else the first one that contains more than a single folder."""
     entries = [path for path in folder.iterdir() if not path.name.startswith(".") and path.name != "__MACOSX"]
-    folders = [path for path in entries if path.is_dir()]
-    inner = [path for path in folders if path.name == name] or (folders if len(entries) == 1 else [])
-    return _innermost(inner[0], name) if inner else folder
+    for path in entries:
+        if path.name == name and path.is_dir():
+            return _innermost(path, name)
+    if len(entries) == 1 and entries[0].is_dir():
+        return _innermost(entries[0], name)
+    return folder
 
 
 @contextmanager
@@ -219,12 +221,23 @@ def _require_safe(archive: Path, member: _Member) -> None:
     Raises:
         DataError: Its path leads outside, or it is a link, a device or encrypted.
     """
-    path = PurePosixPath(member.name)
-    leads_out = path.is_absolute() or ".." in path.parts or "\\" in member.name or "\0" in member.name
-    leads_out |= ":" in path.parts[0] if path.parts else False
-    if leads_out or not member.is_plain:
-        what = "leads outside" if leads_out else "is a link, a device or encrypted"
-        raise DataError(
-            f"archive {str(archive)!r} is not safe: member {member.name!r} {what}",
-            "fetch it from another source",
-        )
+    if _leads_out(member.name):
+        what = "leads outside"
+    elif not member.is_plain:
+        what = "is a link, a device or encrypted"
+    else:
+        return
+    raise DataError(
+        f"archive {str(archive)!r} is not safe: member {member.name!r} {what}",
+        "fetch it from another source",
+    )
+
+
+def _leads_out(name: str) -> bool:
+    """Whether a member's path leads, or may lead on another system, out of the folder."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts:
+        return True
+    if "\\" in name or "\0" in name:
+        return True
+    return bool(path.parts) and ":" in path.parts[0]  # a drive of Windows

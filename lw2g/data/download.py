@@ -73,7 +73,8 @@ def download(file: RemoteFile, folder: Path, report: Report) -> Path:
             f"address {file.url!r} is neither http nor https", "save the file and name it with --from"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    path, part = folder / file.name, folder / f"{file.name}.part"
+    path = folder / file.name
+    part = folder / f"{file.name}.part"
     if path.is_file():
         if file.checksum is not None and not matches(path, file.checksum):
             raise DataError(
@@ -83,12 +84,13 @@ def download(file: RemoteFile, folder: Path, report: Report) -> Path:
     if file.checksum is None:
         part.unlink(missing_ok=True)
     for attempt in range(_ATTEMPTS):
-        before = part.stat().st_size if part.exists() else 0
+        size_before = part.stat().st_size if part.exists() else 0
         total = _fetch(file, part, report)
         size = part.stat().st_size
         if total is None or size >= total:
             break
-        if size <= before or attempt == _ATTEMPTS - 1:
+        # a connection that breaks is tried again as long as something arrives
+        if size <= size_before or attempt == _ATTEMPTS - 1:
             raise DataError(
                 f"{file.url} ended after {size} of {total} bytes",
                 "run the command again, it continues from there",
@@ -113,9 +115,11 @@ def _fetch(file: RemoteFile, part: Path, report: Report) -> int | None:
         with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:
             if answer.status != 206:  # the host ignores the range and sends the whole file
                 start = 0
+            total = None
             length = answer.headers.get("Content-Length")
-            total = start + int(length) if length is not None else None
-            need_room(part.parent, total - start if total is not None else 0)
+            if length is not None:
+                total = start + int(length)
+                need_room(part.parent, int(length))
             with part.open("ab" if start else "wb") as out:
                 _copy(answer, out, file.name, start, total, report)
             return total

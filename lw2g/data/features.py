@@ -12,13 +12,13 @@ import os
 import shutil
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any, Literal
 
 import attrs
 import numpy as np
 import numpy.typing as npt
-import timm
 import torch
 from safetensors.numpy import save_file
 
@@ -32,6 +32,7 @@ from lw2g.files.sealed import write_atomically
 from lw2g.images.decoding import workers_of
 from lw2g.images.image_set import ImageSet
 from lw2g.images.pixels import Originals
+from lw2g.images.shared import all_contents
 from lw2g.inputs.feature_files import FORMAT, JSON_FILE, Integers, Split
 from lw2g.interfaces.stream import TaskData, TaskStream, Transforms
 from lw2g.models.parts import engine_of, open_backbone
@@ -46,7 +47,10 @@ _SPLITS: tuple[Split, ...] = ("train", "test")
 _BLOCK = 1024
 """Images between two notes of how far it is."""
 _COPY_BYTES = 1 << 20
-_PLAN, _DONE = "plan.json", "done.json"
+_PLAN = "plan.json"
+"""What a half file is of."""
+_DONE = "done.json"
+"""How many of its rows are computed."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -76,15 +80,18 @@ class _Images:
     @property
     def ids(self) -> list[str]:
         """The id of each image."""
-        return [name for part in self.parts for name in part.ids]
+        ids: list[str] = []
+        for part in self.parts:
+            ids += part.ids
+        return ids
 
     @property
     def sha256(self) -> str | None:
         """SHA-256 over the hashes of the images' pixels; None where the benchmark does not hash them."""
-        contents = [part.contents for part in self.parts]
-        if any(own is None for own in contents):
+        contents = all_contents(self.parts)
+        if contents is None:
             return None
-        return hashlib.sha256(b"".join(own.tobytes() for own in contents if own is not None)).hexdigest()
+        return hashlib.sha256(contents.tobytes()).hexdigest()
 
 
 def write_features(
@@ -116,7 +123,8 @@ def write_features(
             raise ConfigError(
                 f"benchmark {config.benchmark.name!r} holds stored features already", "name one of images"
             )
-        chosen, component = config.backbone, catalogue.get("backbone", config.backbone.name)
+        chosen = config.backbone
+        component = catalogue.get("backbone", chosen.name)
         config, engine, _, backbone = open_backbone(
             config,
             engine_of(config),
@@ -125,12 +133,14 @@ def write_features(
         known = backbone.fingerprint
         transforms: Transforms = benchmark.transforms(known.image_size, known.mean, known.std)
         images = {split: _images_of(stream, split) for split in _SPLITS}
+        sizes = {split: len(of_split) for split, of_split in images.items()}
         metadata = _metadata(config, stream, backbone, transforms, images, dtype)
-        part = _Part.open(out, metadata, {split: len(own) for split, own in images.items()}, known.dim, dtype)
-        norms = {
-            split: part.fill(split, own, _extractor(config, backbone, engine, transforms), progress)
-            for split, own in images.items()
-        }
+        part = _Part.open(out, metadata, sizes, known.dim, dtype)
+        features_of = _extractor(config, backbone, engine, transforms)
+        norms = {}
+        for split, of_split in images.items():
+            norms[split] = part.fill(split, of_split, features_of, progress)
+    # after the part was opened, whose plan is a digest of what is known before
     metadata["mean_row_norm"] = norms
     part.finish(metadata, _entries(stream, images))
     return metadata
@@ -157,34 +167,34 @@ def _undivided(config: ExperimentConfig) -> Any:
 
 def _images_of(stream: TaskStream, split: Split) -> _Images:
     """Return the images of all tasks of a split, source by source in the sources' own order."""
-    raw = np.asarray(stream.class_order, dtype=np.int64)
-    numbers = np.searchsorted(np.unique(raw), raw)  # without gaps, where classes are left out
+    ranks = stream.class_map.raw_label_ranks  # without gaps, where classes are left out
     domains = list(dict.fromkeys(task.domain for task in stream.tasks))
-    parts: dict[int, list[tuple[TaskData, int]]] = {}
+    by_source: dict[int, list[tuple[TaskData, int]]] = {}
     for task in stream.tasks:
         data: TaskData = getattr(task, split)
-        parts.setdefault(id(data.source), []).append((data, domains.index(task.domain)))
-    listed, labels, places = [], [], []
-    for own in parts.values():
-        every = [data for data, _ in own]
-        indices = np.concatenate([data.indices for data in every])
+        by_source.setdefault(id(data.source), []).append((data, domains.index(task.domain)))
+
+    parts = []
+    labels = []
+    domain_numbers = []
+    for pairs in by_source.values():
+        of_source = [data for data, _ in pairs]
+        indices = np.concatenate([data.indices for data in of_source])
         order = np.argsort(indices, kind="stable")
-        contents = [data.contents for data in every if data.contents is not None]
-        positions = np.concatenate([data.labels for data in every])[order]
-        listed.append(
-            TaskData(
-                source=every[0].source,
-                indices=indices[order],
-                labels=positions,
-                contents=np.concatenate(contents)[order] if len(contents) == len(every) else None,
-            )
+        positions = np.concatenate([data.labels for data in of_source])[order]
+        contents = all_contents(of_source)
+        if contents is not None:
+            contents = contents[order]
+        part = TaskData(
+            source=of_source[0].source, indices=indices[order], labels=positions, contents=contents
         )
-        labels.append(numbers[positions])
-        places.append(np.concatenate([np.full(len(data), domain) for data, domain in own])[order])
+        parts.append(part)
+        labels.append(ranks[positions])
+        domain_numbers.append(np.concatenate([np.full(len(data), domain) for data, domain in pairs])[order])
     return _Images(
-        parts=tuple(listed),
+        parts=tuple(parts),
         labels=np.concatenate(labels),
-        domains=np.concatenate(places) if any(domains) else None,
+        domains=np.concatenate(domain_numbers) if any(domains) else None,
     )
 
 
@@ -218,15 +228,14 @@ def _metadata(
 ) -> dict[str, Any]:
     """Return where the rows come from, without paths of this machine and without the time."""
     transform: Any = transforms.test
-    numbers: Any = f"{type(transform).__module__}.{type(transform).__qualname__}"
+    described: Any = f"{type(transform).__module__}.{type(transform).__qualname__}"
     if attrs.has(type(transform)):
-        numbers = attrs.asdict(transform, filter=lambda field, _: field.init)
+        described = attrs.asdict(transform, filter=lambda field, _: field.init)
     return {
         "format": FORMAT,
         "backbone": attrs.asdict(backbone.fingerprint),
-        "token": "cls",
         "norm": "after",
-        "transform": numbers,
+        "transform": described,
         "precision": config.run.precision,
         "dtype": dtype,
         "data_set": {
@@ -235,14 +244,13 @@ def _metadata(
             "fingerprint": stream.fingerprint,
             "images": {split: own.sha256 for split, own in images.items()},
         },
-        "tools": {"lw2g": __version__, "timm": timm.__version__, "torch": torch.__version__},
+        "tools": {"lw2g": __version__, "timm": version("timm"), "torch": torch.__version__},
     }
 
 
 def _entries(stream: TaskStream, images: Mapping[Split, _Images]) -> dict[str, Any]:
     """Return all entries of a file but the vectors: arrays of numbers, and lists of strings."""
-    names = dict(zip(stream.class_order, stream.class_names, strict=True))
-    entries: dict[str, Any] = {"class_names": [names[label] for label in sorted(names)]}
+    entries: dict[str, Any] = {"class_names": stream.class_map.names_by_raw_label}
     for split, own in images.items():
         entries[f"{split}_y"] = own.labels
         entries[f"{split}_id"] = own.ids
@@ -287,12 +295,10 @@ class _Part:
             return cls(out=out, folder=folder, rows=rows)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-        rows = {
-            split: np.lib.format.open_memmap(
-                folder / f"{split}_x.npy", mode="w+", dtype=dtype, shape=(size, dim)
-            )
-            for split, size in sizes.items()
-        }
+        rows = {}
+        for split, size in sizes.items():
+            path = folder / f"{split}_x.npy"
+            rows[split] = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=(size, dim))
         # the plan last: without it, a kill in between begins anew
         write_atomically(folder / _PLAN, plan.encode())
         return cls(out=out, folder=folder, rows=rows)
@@ -309,7 +315,9 @@ class _Part:
         Raises:
             DataError: A feature is not finite as it is stored.
         """
-        rows, first, done = self.rows[split], 0, self._done(split)
+        rows = self.rows[split]
+        done = self._done(split)
+        first = 0
         length = 0.0
         for part in images.blocks():
             last = first + len(part)
@@ -326,17 +334,21 @@ class _Part:
                     f"the feature of image {name!r} is not finite as {rows.dtype}",
                     "look at weights and precision, or store float32",
                 )
-            length, first = length + float(lengths.sum()), last
+            length += float(lengths.sum())
+            first = last
             progress(split, first, len(images))
         return length / len(images)
 
     def _done(self, split: Split) -> int:
+        """Return how many rows of a split are computed."""
         file = self.folder / _DONE
-        known: dict[str, int] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-        return known.get(split, 0)
+        if not file.is_file():
+            return 0
+        counts: dict[str, int] = json.loads(file.read_text(encoding="utf-8"))
+        return counts.get(split, 0)
 
     def _note(self, split: Split, done: int) -> None:
-        self.rows[split].flush()
+        self.rows[split].flush()  # before the note: a row that it counts must be on the disk
         counts = {known: self._done(known) for known in self.rows} | {split: done}
         write_atomically(self.folder / _DONE, json.dumps(counts).encode())
 
@@ -347,12 +359,14 @@ class _Part:
         whole = self.folder / ("whole" + self.out.suffix)
         match self.out.suffix:
             case ".npz":
-                arrays |= {name: np.array(value, dtype=str) for name, value in strings.items()}
+                for name, value in strings.items():
+                    arrays[name] = np.array(value, dtype=str)
                 arrays["metadata"] = np.array(json.dumps(metadata))
                 self._archive(whole, arrays)
             case ".safetensors":
-                tensors = {**{f"{split}_x": rows for split, rows in self.rows.items()}, **arrays}
-                save_file(tensors, whole, metadata={"metadata": json.dumps({**metadata, **strings})})
+                tensors = {f"{split}_x": rows for split, rows in self.rows.items()}
+                described = json.dumps({**metadata, **strings})  # the format holds numbers alone
+                save_file({**tensors, **arrays}, whole, metadata={"metadata": described})
             case _:
                 self._directory(whole, arrays, {**metadata, **strings})
         _sync(whole)

@@ -85,11 +85,12 @@ def _unpack(
 
 def _published(data: DataSet) -> int:
     """Return the smallest number of image files of the data set; 0 if its counts are unknown."""
-    counts = [
-        split.train + split.test
-        for split in data.splits.values()
-        if split.train is not None and split.test is not None and split.reader != "arrays"
-    ]
+    counts = []
+    for split in data.splits.values():
+        if split.reader == "arrays":  # of few files, whatever the number of images
+            continue
+        if split.train is not None and split.test is not None:
+            counts.append(split.train + split.test)
     return min(counts, default=0)
 
 
@@ -104,18 +105,23 @@ def _by_routes(data: DataSet, root: Path, report: Report, say: Say, revision: st
         except (DataError, ConfigError) as error:
             failed.append(str(error))
             say(f"{route}: {error}")
-    hands = [
-        f"{route.where} ({route.checksum})" if route.checksum else route.where
-        for route in data.routes
-        if isinstance(route, ByHand)
-    ]
-    how = f"fetch {' or '.join(hands)} with a browser, then `lw2g data get {data.name} --from FILE`"
-    why = (
-        f"{data.title} could not be fetched ({failed[-1]})"
-        if failed
-        else f"{data.title} has no direct download"
-    )
-    raise DataError(why, how if hands else "name an archive of yours with --from")
+    why = f"{data.title} has no direct download"
+    if failed:
+        why = f"{data.title} could not be fetched ({failed[-1]})"
+    remedy = "name an archive of yours with --from"
+    pages = list(_pages(data))
+    if pages:
+        remedy = f"fetch {' or '.join(pages)} with a browser, then `lw2g data get {data.name} --from FILE`"
+    raise DataError(why, remedy)
+
+
+def _pages(data: DataSet) -> Iterator[str]:
+    """Yield where the data set can be had by hand."""
+    for route in data.routes:
+        if isinstance(route, ByHand) and route.checksum:
+            yield f"{route.where} ({route.checksum})"
+        elif isinstance(route, ByHand):
+            yield route.where
 
 
 def _by_route(
@@ -141,40 +147,48 @@ def _from_source(data: DataSet, root: Path, source: str, report: Report, say: Sa
         with put_in_place(root / data.folder) as place:
             shutil.copytree(folder, place, dirs_exist_ok=True)
         return
-    checksums = set(_checksums(data))
-    remote = re.match(r"https?://", source) is not None
-    if remote:
-        name = (
-            re.sub(r"[^\w.-]+", "_", source.split("?")[0].rstrip("/").rpartition("/")[2]).lstrip(".")
-            or "archive"
-        )
-        archive = download(RemoteFile(name=name, url=source), root, report)
+    is_remote = re.match(r"https?://", source) is not None
+    if is_remote:
+        archive = download(RemoteFile(name=_name_of(source), url=source), root, report)
     else:
         archive = folder
         if not archive.is_file():
             raise DataError(f"no archive {str(archive)!r}", "name a file, a folder, or an http address")
-    fitting = next(
-        (checksum for checksum in checksums if checksum is not None and matches(archive, checksum)), None
-    )
-    if fitting is not None:
-        say(f"{archive.name} is the published file ({fitting})")
-    elif None not in checksums:
-        wanted, actual = (
-            " or ".join(sorted(checksum for checksum in checksums if checksum)),
-            checksum_of(archive, "md5"),
-        )
-        if remote:
+    try:
+        say(_confirmed(data, archive))
+    except DataError:
+        if is_remote:  # a file of the user's own stays where it is
             archive.unlink()
-        raise DataError(
-            f"{str(archive)!r} is not the published archive of {data.title}: expected {wanted} but got "
-            f"{actual}",
-            "fetch it again",
-        )
-    else:
-        say(f"{archive.name} has {checksum_of(archive, 'sha256')}, which nobody has confirmed")
+        raise
     extract(archive, root / data.folder, report, _published(data), data.renamed)
-    if remote:
+    if is_remote:
         archive.unlink()
+
+
+def _name_of(address: str) -> str:
+    """Return the file name that an address ends in, with letters that every file system takes."""
+    last = address.split("?")[0].rstrip("/").rpartition("/")[2]
+    return re.sub(r"[^\w.-]+", "_", last).lstrip(".") or "archive"
+
+
+def _confirmed(data: DataSet, archive: Path) -> str:
+    """Return whether an archive is known to be the published one, in words.
+
+    Raises:
+        DataError: It is known not to be.
+    """
+    checksums = set(_checksums(data))
+    published = sorted(checksum for checksum in checksums if checksum is not None)
+    for checksum in published:
+        if matches(archive, checksum):
+            return f"{archive.name} is the published file ({checksum})"
+    if None in checksums:  # of one of the routes nobody has a checksum
+        return f"{archive.name} has {checksum_of(archive, 'sha256')}, which nobody has confirmed"
+    raise DataError(
+        f"{str(archive)!r} is not the published archive of {data.title}: expected "
+        f"{' or '.join(filter(None, published))} but got {checksum_of(archive, 'md5')}",
+        "fetch it again",
+    )
 
 
 def _checksums(data: DataSet) -> Iterator[str | None]:
@@ -216,17 +230,20 @@ def _is_whole(kind: Any, name: str, root: Path) -> bool:
 
 def _opened(kind: Any, name: str, root: Path, *, download: bool) -> None:
     for split in ("train", "test"):
-        options: dict[str, Any] = {"split": split} if name == "SVHN" else {"train": split == "train"}
-        kind(str(root), download=download, **options)
+        if name == "SVHN":
+            kind(str(root), split=split, download=download)
+        else:
+            kind(str(root), train=split == "train", download=download)
 
 
 def _first_of(urls: list[str], file: RemoteFile, folder: Path, report: Report) -> None:
+    """Download a file from the first of its addresses that works."""
     for url in urls:
         try:
             download(RemoteFile(name=file.name, url=url, checksum=file.checksum), folder, report)
             return
         except DataError:
-            if url == urls[-1]:
+            if url == urls[-1]:  # the others are mirrors of the same file
                 raise
 
 
@@ -281,9 +298,9 @@ def _hub_files(route: HubRoute, revision: str, folder: Path) -> Path:
                 route.repo, route.file, repo_type="dataset", revision=revision, local_dir=folder
             )
             return Path(path)
-        patterns = (
-            [f"*{split}-*.parquet" for split in route.splits] if route.form == "parquet" else route.file
-        )
+        patterns: str | list[str] = route.file
+        if route.form == "parquet":  # without the splits that nobody asked for
+            patterns = [f"*{split}-*.parquet" for split in route.splits]
         return Path(
             snapshot_download(
                 route.repo, repo_type="dataset", revision=revision, local_dir=folder, allow_patterns=patterns

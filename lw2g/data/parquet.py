@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lw2g.data.download import Report, need_room
-from lw2g.errors import ConfigError, DataError
+from lw2g.errors import ConfigError, DataError, counted
 from lw2g.interfaces.dataset import HubRoute
 
 __all__ = ["export"]
@@ -48,9 +48,8 @@ def export(files: Sequence[Path], route: HubRoute, folder: Path, num_classes: in
         written = 0
         try:
             with parquet.ParquetFile(path) as file:
-                image, label = (
-                    _column(file.schema_arrow, names, path) for names in (route.image, route.label)
-                )
+                image = _column(file.schema_arrow, route.image, path)
+                label = _column(file.schema_arrow, route.label, path)
                 names = _class_names(file.schema_arrow, label, num_classes, path)
                 for batch in file.iter_batches(batch_size=_ROWS, columns=[image, label]):
                     for row in batch.to_pylist():
@@ -71,41 +70,47 @@ def export(files: Sequence[Path], route: HubRoute, folder: Path, num_classes: in
 
 def _column(schema: Any, wanted: Sequence[str], path: Path) -> str:
     """Return the first wanted name that is a column."""
-    column = next((name for name in wanted if name in schema.names), None)
-    if column is None:
-        raise DataError(
-            f"{str(path)!r} has no column {wanted[0]!r} (found {schema.names!r})",
-            "name another source with --from",
-        )
-    return column
+    for name in wanted:
+        if name in schema.names:
+            return name
+    raise DataError(
+        f"{str(path)!r} has no column {wanted[0]!r} (found {schema.names!r})",
+        "name another source with --from",
+    )
 
 
 def _class_names(schema: Any, label: str, num_classes: int, path: Path) -> list[str]:
     """Return a folder name per label, with the class's name if the file has it."""
-    features = (
-        json.loads((schema.metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features", {})
-    )
+    described = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
+    features = described.get("info", {}).get("features", {})
     class_names = features.get(label, {}).get("names") or [""] * num_classes
     if len(class_names) != num_classes:
         raise DataError(
-            f"{str(path)!r} has {len(class_names)} classes, not {num_classes}",
+            f"{str(path)!r} has {counted(len(class_names), 'class')}, not {num_classes}",
             "name another source with --from",
         )
     width = len(str(num_classes - 1))
-    plain = [re.sub(r"[^\w.+-]+", "_", name)[:80] for name in class_names]
-    return [f"{label:0{width}}" + (f".{name}" if name else "") for label, name in enumerate(plain)]
+    folders = []
+    for number, name in enumerate(class_names):
+        folder = f"{number:0{width}}"
+        if name:
+            # letters that every file system takes
+            folder += "." + re.sub(r"[^\w.+-]+", "_", name)[:80]
+        folders.append(folder)
+    return folders
 
 
 def _write(image: Any, label: Any, folder: Path, number: int, names: Sequence[str], path: Path) -> int:
+    """Write one row's image under the name that its bytes say, and return its size."""
     content = image.get("bytes") if isinstance(image, dict) else None
     if not isinstance(content, bytes) or not isinstance(label, int) or not 0 <= label < len(names):
         raise DataError(
             f"row {number} of {str(path)!r} holds no image or no label", "name another source with --from"
         )
-    suffix = next((end for start, end in _SUFFIXES.items() if content.startswith(start)), None)
-    if suffix is None:
+    suffixes = [suffix for start, suffix in _SUFFIXES.items() if content.startswith(start)]
+    if not suffixes:
         raise DataError(f"row {number} of {str(path)!r} holds no image", "name another source with --from")
     place = folder / names[label]
     place.mkdir(parents=True, exist_ok=True)
     need_room(place, len(content))
-    return (place / f"{number:06}{suffix}").write_bytes(content)
+    return (place / f"{number:06}{suffixes[0]}").write_bytes(content)

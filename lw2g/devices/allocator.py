@@ -16,8 +16,11 @@ __all__ = ["KEEP_MEMORY", "keep_memory", "who_manages_memory"]
 KEEP_MEMORY = "LW2G_KEEP_MEMORY"
 """The environment variable that leaves the allocator as it is, where it is 0."""
 
-_TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # of malloc.h
-_NEVER, _NOTHING = -1, 0
+# parameters of mallopt, by their numbers in malloc.h
+_TRIM_THRESHOLD = -1
+_MMAP_MAX = -4
+_NEVER = -1  # as a threshold
+_NOTHING = 0  # as a number of mappings
 _SETTINGS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_MMAP_MAX_", "MALLOC_TOP_PAD_")
 _OTHERS = ("jemalloc", "tcmalloc", "mimalloc")
 
@@ -28,13 +31,15 @@ def who_manages_memory() -> str | None:
         return "no glibc on Linux"
     if os.environ.get(KEEP_MEMORY) == "0":
         return f"{KEEP_MEMORY}=0"
-    other = next((name for name in _OTHERS if name in os.environ.get("LD_PRELOAD", "")), None)
-    if other is not None:
-        return f"{other} takes its place"
-    chosen = next((name for name in _SETTINGS if name in os.environ), None)
-    if chosen is None and "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", ""):
-        chosen = "GLIBC_TUNABLES"
-    return None if chosen is None else f"{chosen} is set"
+    for other in _OTHERS:
+        if other in os.environ.get("LD_PRELOAD", ""):
+            return f"{other} takes its place"
+    for setting in _SETTINGS:
+        if setting in os.environ:
+            return f"{setting} is set"
+    if "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", ""):
+        return "GLIBC_TUNABLES is set"
+    return None
 
 
 def keep_memory() -> bool:

@@ -1,20 +1,17 @@
-"""Device, precision and determinism: Lightning Fabric does the work, this module keeps it in one place."""
+"""Device, precision and determinism of a process: torch does the work, this module keeps it in one place."""
 
 from __future__ import annotations
 
-import logging
 import os
 import platform
 import shutil
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
+from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any, Literal, get_args
 
 import attrs
-import timm
 import torch
-import torchvision
-from lightning_fabric import Fabric
 
 from lw2g.base import ranks
 from lw2g.devices.allocator import keep_memory
@@ -41,21 +38,16 @@ class Engine:
     """Where tensors live and in which precision forwards run.
 
     Attributes:
-        fabric: The launched Fabric object.
+        device: The run's device.
         precision: ``"32-true"`` or ``"bf16-mixed"``.
         deterministic: Whether kernels that give other bits from call to call are refused.
         keeps_memory: Whether the process keeps the memory of large buffers from step to step.
     """
 
-    fabric: Fabric
+    device: torch.device
     precision: str
     deterministic: bool = False
     keeps_memory: bool = False
-
-    @property
-    def device(self) -> torch.device:
-        """The run's device."""
-        return self.fabric.device
 
     @property
     def device_name(self) -> str:
@@ -66,8 +58,9 @@ class Engine:
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Return the context that forwards run in."""
-        context: AbstractContextManager[Any] = self.fabric.autocast()
-        return context
+        if self.precision != BF16:
+            return nullcontext()
+        return torch.autocast(self.device.type, dtype=torch.bfloat16)
 
     def seed(self, seed: int) -> None:
         """Seed torch's generators on the CPU and the run's device.
@@ -79,10 +72,6 @@ class Engine:
             torch.default_generator.manual_seed(seed)
         else:
             torch.manual_seed(seed)
-
-    def backward(self, loss: torch.Tensor) -> None:
-        """Run the backward pass of a loss."""
-        self.fabric.backward(loss)
 
     def synchronize(self) -> None:
         """Wait for the device, so that a clock reading means something."""
@@ -96,27 +85,50 @@ def open_engine(device: str, precision: str, *, deterministic: bool = False) -> 
     Raises:
         ConfigError: The device is not there, or the precision is not one of ours.
     """
-    accelerator, _, index = device.partition(":")
-    accelerator = "gpu" if accelerator == "cuda" else accelerator
-    if index and not index.isdigit():
-        raise ConfigError(f"run.device: {device!r} is no device", "use auto, cpu, cuda, cuda:N or mps")
     if precision not in get_args(Precision):
         raise ConfigError(
             f"run.precision: {precision!r} is unknown", f"use one of {', '.join(get_args(Precision))}"
         )
-    devices: int | list[int] = [int(index)] if index else 1
-    _choose_kernels(
-        deterministic=deterministic
-    )  # before the device is opened: cuBLAS reads its variable then
-    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # else a line for every engine in bf16
-    try:
-        fabric = Fabric(accelerator=accelerator, devices=devices, precision=precision)  # type: ignore[arg-type]
-    except (ValueError, RuntimeError, ImportError) as error:
-        first = str(error).splitlines()[0]
-        raise ConfigError(f"run.device: {device!r} cannot be used ({first})", "try --device cpu") from error
-    fabric.launch()
-    keeps = fabric.device.type == "cpu" and keep_memory()
-    return Engine(fabric=fabric, precision=precision, deterministic=deterministic, keeps_memory=keeps)
+    # before the device is opened: cuBLAS reads its variable then
+    _choose_kernels(deterministic=deterministic)
+    opened = _opened(device)
+    keeps = opened.type == "cpu" and keep_memory()
+    return Engine(device=opened, precision=precision, deterministic=deterministic, keeps_memory=keeps)
+
+
+def _opened(name: str) -> torch.device:
+    """Return a device by name, on CUDA the process's current one.
+
+    Raises:
+        ConfigError: There is no such device.
+    """
+    kind, _, index = name.partition(":")
+    counts = {
+        "mps": int(torch.backends.mps.is_available()),
+        "cuda": torch.cuda.device_count(),
+        "cpu": 1,
+    }
+    if kind == "auto":  # the first kind that is there: the CPU always is
+        kind = next(other for other, count in counts.items() if count)
+    if kind not in counts or (index and not index.isdigit()):
+        raise ConfigError(f"run.device: {name!r} is no device", "use auto, cpu, cuda, cuda:N or mps")
+    number = int(index or 0)
+    if number >= counts[kind]:
+        found = [f"mps:{at}" for at in range(counts["mps"])] + [f"cuda:{at}" for at in range(counts["cuda"])]
+        raise ConfigError(
+            f"run.device: {name!r} cannot be used (torch sees {', '.join(found) or 'no GPU'})",
+            "try --device cpu",
+        )
+    if kind == "cpu":
+        return torch.device("cpu")
+    device = torch.device(kind, number)
+    if kind == "cuda":
+        try:
+            torch.cuda.set_device(device)
+        except RuntimeError as error:  # a driver that is too old, a GPU that another process has to itself
+            first = str(error).splitlines()[0]
+            raise ConfigError(f"run.device: {name!r} cannot be used ({first})", "try --device cpu") from error
+    return device
 
 
 def _choose_kernels(*, deterministic: bool) -> None:
@@ -131,7 +143,9 @@ def _choose_kernels(*, deterministic: bool) -> None:
     torch.backends.cudnn.benchmark = False
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(deterministic)
+    # not where nothing changes: the call imports torch's compiler, to tell it too
+    if deterministic or torch.are_deterministic_algorithms_enabled():
+        torch.use_deterministic_algorithms(deterministic)
 
 
 def require_compiler(device: torch.device) -> None:
@@ -141,11 +155,12 @@ def require_compiler(device: torch.device) -> None:
         ConfigError: There is no C++ compiler (CPU), or no triton (CUDA).
     """
     if device.type == "cuda":
-        missing = "the package triton" if find_spec("triton") is None else None
+        missing = "the package triton"
+        is_there = find_spec("triton") is not None
     else:
-        compilers = (os.environ.get("CXX", "g++"), "clang++")
-        missing = "a C++ compiler" if not any(map(shutil.which, compilers)) else None
-    if missing is not None:
+        missing = "a C++ compiler"
+        is_there = any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++")))
+    if not is_there:
         raise ConfigError(f"run.compile: {missing} is not found", "install it or set run.compile to false")
 
 
@@ -155,8 +170,8 @@ def environment(engine: Engine) -> dict[str, Any]:
         "python": platform.python_version(),
         "platform": platform.platform(),
         "torch": torch.__version__,
-        "torchvision": torchvision.__version__,
-        "timm": timm.__version__,
+        "torchvision": version("torchvision"),
+        "timm": version("timm"),
         "device": str(engine.device),
         "device_name": engine.device_name,
         "precision": engine.precision,

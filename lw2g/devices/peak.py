@@ -37,15 +37,18 @@ class PeakMemory:
         """Bytes of the process."""
         with suppress(OSError, StopIteration, ValueError):
             lines = (_SELF / "status").read_text().splitlines()
-            return 1024 * int(next(line for line in lines if line.startswith("VmHWM:")).split()[1])
+            peak = next(line for line in lines if line.startswith("VmHWM:"))
+            return 1024 * int(peak.split()[1])
         try:
             import resource
         except ImportError:  # Windows
             return 0
-        unit = 1 if sys.platform == "darwin" else 1024
+        unit = 1 if sys.platform == "darwin" else 1024  # macOS counts bytes, Linux KiB
         return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
     @property
     def device(self) -> int | None:
         """Bytes of torch's tensors on the accelerator, None without one."""
-        return torch.cuda.max_memory_allocated(self._device) if self._device.type == "cuda" else None
+        if self._device.type != "cuda":
+            return None
+        return torch.cuda.max_memory_allocated(self._device)

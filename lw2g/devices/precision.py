@@ -28,8 +28,15 @@ __all__ = ["PrecisionChoice", "Step", "choose_precision", "difference", "trainin
 _SMALL = {"cpu": 10e6}
 _SMALL_ELSEWHERE = 50e6
 """Multiplications per image and forward; the embedded micro ViT has 20 million, ViT-Tiny at 96 pixels 203."""
-_LOSS, _GRADIENT = 0.05, 0.25
-_IMAGES, _CLASSES, _LENGTH = range(4, 25), 10, 8
+_LOSS = 0.05
+"""The largest relative difference of the loss that is safe."""
+_GRADIENT = 0.25
+"""The largest relative difference of the median image's gradient that is safe."""
+_FEWEST_IMAGES = 4
+_MOST_IMAGES = 24
+_CLASSES = 10
+_LENGTH = 8
+"""Tokens of the prefix."""
 _STEP = 500e6
 """Multiplications of the step that is taken, forward, as far as the number of images allows."""
 _WITH_BF16_UNITS = (8, 0)
@@ -130,7 +137,8 @@ def difference(backbone: Backbone) -> str | None:
     their own, so that the answer is the same at every call.
     """
     size = backbone.image_size
-    count = min(max(int(_STEP / multiplications(backbone)), _IMAGES[0]), _IMAGES[-1])
+    count = int(_STEP / multiplications(backbone))
+    count = min(max(count, _FEWEST_IMAGES), _MOST_IMAGES)
     images = torch.randn(count, 3, size, size, generator=torch.Generator().manual_seed(0))
     images = images.to(backbone.device)
     exact = training_step(backbone, images)

@@ -27,15 +27,18 @@ def examine(*, network: bool = False, quick: bool = False) -> Iterator[Finding]:
 
     Args:
         network: Whether to contact the hub.
-        quick: Whether to leave the small run out.
+        quick: Whether to look at machine, packages, torch and plugins alone.
     """
     yield from machine_findings()
     yield from package_findings()
+    if quick:
+        yield from isolated("at a glance")
+        return
     for step in STEPS:
+        if step == "at a glance":
+            continue
         if step == "hub" and not network:
             yield ok("weights", "the hub was not contacted; --network contacts it")
-            continue
-        if step == "smoke run" and quick:
             continue
         findings = list(isolated(step))
         yield from findings
@@ -59,9 +62,11 @@ def isolated(step: str, *, command: Sequence[str] = _COMMAND, limit: float = _LI
         done = subprocess.run(
             [*command, step], capture_output=True, env=environment, timeout=limit, check=False
         )
-        written, end = done.stdout, _end(done.returncode, done.stderr)
+        written = done.stdout
+        end = _end(done.returncode, done.stderr)
     except subprocess.TimeoutExpired as late:
-        written, end = late.stdout or b"", f"gave no answer for {limit:g} s"
+        written = late.stdout or b""
+        end = f"gave no answer for {limit:g} s"
     for line in written.decode().splitlines():
         yield Finding(**json.loads(line))
     if end:
@@ -72,7 +77,9 @@ def _end(code: int, errors: bytes) -> str:
     """Return how a process ended, with its last line; empty if it succeeded."""
     if code == 0:
         return ""
-    how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+    how = f"exit code {code}"
+    if code < 0:
+        how = signal.Signals(-code).name
     lines = errors.decode(errors="replace").strip().splitlines()
     return f"ended its process ({': '.join([how, *lines[-1:]])})"
 

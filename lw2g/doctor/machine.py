@@ -21,23 +21,40 @@ from lw2g.vit.room import CGROUP, usable_memory
 __all__ = ["machine_findings", "package_findings", "room_finding", "thread_finding", "usable_cores"]
 
 _GIB = 2**30
-_LITTLE_MEMORY, _LITTLE_ROOM, _NO_ROOM = 4 * _GIB, _GIB, _GIB // 10
+_LITTLE_MEMORY = 4 * _GIB
+"""Less memory than a ViT-B run needs."""
+_LITTLE_ROOM = _GIB
+"""Less disk space than the checkpoints of a long run need."""
+_NO_ROOM = _GIB // 10
+"""Less disk space than any run needs."""
 
 
 def machine_findings() -> Iterator[Finding]:
     """Yield findings on Python, memory, cores and the folder of runs."""
     yield ok("machine", f"Python {platform.python_version()} on {platform.platform()}")
-    size = usable_memory()
-    text = "memory unknown" if size is None else f"{size / _GIB:.1f} GiB memory"
-    remedy = "use a small backbone, and lower baseline.batch_size and run.evaluation_batch"
-    little = size is not None and size < _LITTLE_MEMORY
-    yield note("machine", f"{text}: a ViT-B run needs more", remedy) if little else ok("machine", text)
-    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    yield _memory_finding(usable_memory())
+    load = 0.0
+    if hasattr(os, "getloadavg"):  # not on Windows
+        load = os.getloadavg()[0]
     yield thread_finding(usable_cores(), load, os.environ.get("OMP_NUM_THREADS"))
     other = who_manages_memory()
-    kept = f"runs on the CPU keep freed memory for their next step ({KEEP_MEMORY}=0: they do not)"
-    yield ok("machine", f"allocator: {kept if other is None else f'left as it is ({other})'}")
+    if other is None:
+        text = f"runs on the CPU keep freed memory for their next step ({KEEP_MEMORY}=0: they do not)"
+    else:
+        text = f"left as it is ({other})"
+    yield ok("machine", f"allocator: {text}")
     yield room_finding()
+
+
+def _memory_finding(size: int | None) -> Finding:
+    """Judge the memory that this process may use, in bytes; None if it is not known."""
+    if size is None:
+        return ok("machine", "memory unknown")
+    text = f"{size / _GIB:.1f} GiB memory"
+    if size >= _LITTLE_MEMORY:
+        return ok("machine", text)
+    remedy = "use a small backbone, and lower baseline.batch_size and run.evaluation_batch"
+    return note("machine", f"{text}: a ViT-B run needs more", remedy)
 
 
 def thread_finding(cores: float, load: float, setting: str | None) -> Finding:
@@ -48,13 +65,19 @@ def thread_finding(cores: float, load: float, setting: str | None) -> Finding:
         load: The load average of the last minute.
         setting: The environment variable OMP_NUM_THREADS.
     """
-    text = f"{cores:g} cores, load {load:.1f}, OMP_NUM_THREADS={'(not set)' if setting is None else setting}"
-    if setting is None and (cores <= 2 or load > cores / 2):
-        why = "few" if cores <= 2 else "busy"
-        return note("machine", text, f"cores are {why}: export OMP_NUM_THREADS=1")
-    if setting is not None and not (setting.isdigit() and int(setting)):
+    text = f"{cores:g} cores, load {load:.1f}, OMP_NUM_THREADS="
+    if setting is None:
+        text += "(not set)"
+        # torch takes a thread for each core, and threads that wait for each other are slower than one
+        if cores <= 2:
+            return note("machine", text, "cores are few: export OMP_NUM_THREADS=1")
+        if load > cores / 2:
+            return note("machine", text, "cores are busy: export OMP_NUM_THREADS=1")
+        return ok("machine", text)
+    text += setting
+    if not setting.isdigit() or int(setting) == 0:
         return problem("machine", f"{text} is no number of threads", "export OMP_NUM_THREADS=1, or unset it")
-    if setting is not None and int(setting) > cores:
+    if int(setting) > cores:
         remedy = f"export OMP_NUM_THREADS={int(cores) or 1}"
         return note("machine", f"{text}: more threads than cores", remedy)
     return ok("machine", text)
@@ -62,7 +85,9 @@ def thread_finding(cores: float, load: float, setting: str | None) -> Finding:
 
 def usable_cores(cgroup: Path = CGROUP) -> float:
     """Return the number of cores this process may use, by its affinity and its container's quota."""
-    bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    bound = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        bound = len(os.sched_getaffinity(0))
     with suppress(OSError, ValueError):
         quota, period = (cgroup / "cpu.max").read_text().split()
         return min(bound, int(quota) / int(period))
@@ -83,8 +108,8 @@ def room_finding(directory: Path = RUNS) -> Finding:
     text = f"runs go to {str(directory.absolute())!r}, {free / _GIB:.1f} GiB free"
     if free >= _LITTLE_ROOM:
         return ok("machine", text)
-    level = problem if free < _NO_ROOM else note
-    return level("machine", f"{text}: checkpoints may not fit", "make room, or use --out on another disk")
+    judge = problem if free < _NO_ROOM else note
+    return judge("machine", f"{text}: checkpoints may not fit", "make room, or use --out on another disk")
 
 
 def package_findings(name: str = "lw2g") -> Iterator[Finding]:
@@ -99,7 +124,8 @@ def package_findings(name: str = "lw2g") -> Iterator[Finding]:
         yield problem("packages", text, f"pip install . in the checkout, or pip install {name}")
         return
     yield ok("packages", f"{name} {own}")
-    about, here = metadata(name), platform.python_version()
+    about = metadata(name)
+    here = platform.python_version()
     python = Requirement(f"python{(about.get_all('Requires-Python') or [''])[0]}")
     if not python.specifier.contains(here, prereleases=True):
         remedy = f"make an environment with {python} and install {name} there"
@@ -109,30 +135,27 @@ def package_findings(name: str = "lw2g") -> Iterator[Finding]:
     owners = (name, *(need.name for need in needed))  # torchvision requires the torch it was built for
     for owner in owners:
         for need in _requirements(owner):
-            there = _version(need.name)
-            if there is not None and need.specifier.contains(there, prereleases=True):
-                fitting += [f"{need.name} {there}"] if owner == name else []
-            else:
-                text = f"{need.name} {there or 'is not installed,'} does not fit {owner}, which needs {need}"
+            installed = _version(need.name)
+            if not _is_met(need):
+                text = (
+                    f"{need.name} {installed or 'is not installed,'} does not fit {owner}, which needs {need}"
+                )
                 yield problem("packages", text, f'pip install "{need.name}{need.specifier}"')
+            elif owner == name:
+                fitting.append(f"{need.name} {installed}")
     yield ok("packages", f"{len(fitting)} of {len(needed)} dependencies fit: {', '.join(fitting)}")
     absent = []
     for extra in about.get_all("Provides-Extra") or ():
         members = [need for need in _requirements(name, extra) if need not in needed]
-        lacking = [
-            f"{need.name}{need.specifier}"
-            for need in members
-            if not need.specifier.contains(_version(need.name) or "0", prereleases=True)
-            or _version(need.name) is None
-        ]
+        lacking = [f"{need.name}{need.specifier}" for need in members if not _is_met(need)]
         if lacking and len(lacking) == len(members):
             absent.append(extra)
         elif lacking:
             text = f"extra {extra!r} is not complete, it lacks {', '.join(lacking)}"
             yield note("packages", text, f'pip install "{name}[{extra}]" if you need it')
     if absent:
-        remedy = f'pip install "{name}[{absent[0]}]" if you need it, and so on'
-        yield note("packages", f"extras that are not installed: {', '.join(absent)}", remedy)
+        command = f'pip install "{name}[{absent[0]}]"'
+        yield ok("packages", f"extras to install where you need them ({command}): {', '.join(absent)}")
 
 
 def _requirements(name: str, extra: str = "") -> list[Requirement]:
@@ -142,6 +165,12 @@ def _requirements(name: str, extra: str = "") -> list[Requirement]:
     except PackageNotFoundError:
         return []
     return [need for need in stated if need.marker is None or need.marker.evaluate({"extra": extra})]
+
+
+def _is_met(need: Requirement) -> bool:
+    """Whether a distribution is installed in a version that fits."""
+    installed = _version(need.name)
+    return installed is not None and need.specifier.contains(installed, prereleases=True)
 
 
 def _version(name: str) -> str | None:

@@ -22,10 +22,20 @@ if TYPE_CHECKING:
     from lw2g.interfaces.component import Kind
     from lw2g.registry.catalogue import Catalogue
 
-__all__ = ["STEPS", "devices", "hub", "libraries", "plugins", "small_run", "supplies"]
+__all__ = [
+    "STEPS",
+    "at_a_glance",
+    "devices",
+    "hub",
+    "libraries",
+    "plugins",
+    "precision",
+    "small_run",
+    "supplies",
+]
 
-_COMPILED = ("numpy", "torch", "torchvision", "timm", "lightning_fabric", "sklearn", "safetensors")
-_DISTRIBUTIONS = {"sklearn": "scikit-learn", "lightning_fabric": "lightning-fabric"}
+_COMPILED = ("numpy", "torch", "torchvision", "timm", "sklearn", "safetensors")
+_DISTRIBUTIONS = {"sklearn": "scikit-learn"}
 _GIB = 2**30
 _SUPPLIES = {
     "backbone": ("weights", "fetched from the hub when used (--network asks it); else pass --weights FILE"),
@@ -59,7 +69,9 @@ def libraries(names: Iterable[str] = _COMPILED) -> Iterator[Finding]:
             if str(error) in messages:
                 continue  # the error of a library that it imports
             messages.add(str(error))
-            wanted = "torch torchvision" if "torch" in name else _DISTRIBUTIONS.get(name, name)
+            wanted = _DISTRIBUTIONS.get(name, name)
+            if "torch" in name:  # either may be the one of another release
+                wanted = "torch torchvision"
             remedy = f"pip install --force-reinstall {wanted}, builds of one release from one index"
             text = f"{name} cannot be imported: {type(error).__name__}: {error}"
             yield problem("libraries", text, remedy)
@@ -69,76 +81,105 @@ def libraries(names: Iterable[str] = _COMPILED) -> Iterator[Finding]:
 
 
 def devices() -> Iterator[Finding]:
-    """Yield the devices by name and memory, and the precision that ``auto`` chooses on each kind."""
+    """Yield the devices by name and memory."""
     import torch
 
-    from lw2g.devices.precision import choose_precision
-    from lw2g.vit.loading import load_backbone
-
-    there = range(torch.cuda.device_count()) if torch.cuda.is_available() else ()
-    for index in there:
-        about, (free, size) = torch.cuda.get_device_properties(index), torch.cuda.mem_get_info(index)
+    num_gpus = 0
+    if torch.cuda.is_available():
+        num_gpus = torch.cuda.device_count()
+    for index in range(num_gpus):
+        about = torch.cuda.get_device_properties(index)
+        free, size = torch.cuda.mem_get_info(index)
         text = (
             f"cuda:{index}: {about.name}, {size / _GIB:.0f} GiB memory, {free / _GIB:.0f} GiB of it free, "
             f"compute capability {about.major}.{about.minor}, CUDA {torch.version.cuda}"
         )
-        remedy = "another process uses it: wait, or name another one with --device cuda:N"
-        yield ok("devices", text) if free >= size / 2 else note("devices", text, remedy)
-    if not there and Path("/proc/driver/nvidia/version").exists():
+        if free >= size / 2:
+            yield ok("devices", text)
+        else:
+            remedy = "another process uses it: wait, or name another one with --device cuda:N"
+            yield note("devices", text, remedy)
+    if not num_gpus and Path("/proc/driver/nvidia/version").exists():
         text = f"an NVIDIA driver is there, but torch {torch.__version__} sees no GPU"
         remedy = "install builds of torch and torchvision for its CUDA release, or update the driver"
         yield problem("devices", text, f"{remedy}; check CUDA_VISIBLE_DEVICES")
     if torch.backends.mps.is_available():
         yield ok("devices", "mps: Apple GPU")
     yield ok("devices", f"cpu: {torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}")
-    for name in ("cpu", "cuda:0")[: 2 if there else 1]:
+
+
+def precision() -> Iterator[Finding]:
+    """Yield the precision that ``auto`` chooses on each kind of device."""
+    import torch
+
+    from lw2g.devices.precision import choose_precision
+    from lw2g.vit.loading import load_backbone
+
+    kinds = ["cpu"]
+    if torch.cuda.is_available() and torch.cuda.device_count():
+        kinds.append("cuda:0")
+    for name in kinds:
         model = load_backbone("vit_tiny_patch16_224", random_seed=0, image_size=96, device=name)
         yield ok("precision", f"{name}: auto takes {choose_precision(model)} for ViT-Tiny at 96 pixels")
 
 
-def plugins(catalogue: Catalogue | None = None) -> Iterator[Finding]:
-    """Yield the usable components, the disabled plugins, and every problem with its remedy."""
+def plugins(catalogue: Catalogue | None = None, *, imports_code: bool = True) -> Iterator[Finding]:
+    """Yield the usable components, the disabled plugins, and every problem with its remedy.
+
+    Args:
+        catalogue: The components; None for all that are installed.
+        imports_code: Whether to import the code that a component's record only names.
+    """
     from lw2g.interfaces.component import Lazy
     from lw2g.registry.catalogue import load_catalogue
     from lw2g.registry.manager import DISABLE_VARIABLE, attempt
 
     catalogue = catalogue or load_catalogue()
-    entries, problems = catalogue.components(), list(catalogue.problems)
-    strangers = {str(entry.origin) for entry in entries if not entry.origin.first_party}
-    others = f", not of lw2g itself: {', '.join(sorted(strangers))}" if strangers else ""
-    yield ok(
-        "plugins", f"{len(entries)} components of {len({entry.origin for entry in entries})} plugins{others}"
-    )
+    entries = catalogue.components()
+    problems = list(catalogue.problems)
+    origins = {entry.origin for entry in entries}
+    text = f"{len(entries)} components of {len(origins)} plugins"
+    strangers = sorted(str(origin) for origin in origins if not origin.first_party)
+    if strangers:
+        text += f", not of lw2g itself: {', '.join(strangers)}"
+    yield ok("plugins", text)
     if catalogue.disabled:
         text = f"{DISABLE_VARIABLE} leaves out {', '.join(catalogue.disabled)}"
         yield note("plugins", text, f"unset {DISABLE_VARIABLE} to use them")
-    for entry in entries:  # listing them does not import lazily named code
+    for entry in entries if imports_code else ():
         build = getattr(entry.component, "build", None)
         if isinstance(build, Lazy):
             what = f"cannot build its {entry.component.kind} {entry.component.name!r}"
             attempt(build.load, entry.origin, what, problems)
-    yield from (problem("plugins", fault.text, fault.remedy) for fault in problems)
+    for fault in problems:
+        yield problem("plugins", fault.text, fault.remedy)
 
 
 def supplies(kind: Kind, catalogue: Catalogue | None = None) -> Iterator[Finding]:
     """Yield which backbones have their weights here, or which benchmarks their data, by default."""
+    from lw2g.interfaces.component import BenchmarkComponent
     from lw2g.interfaces.dataset import default_root
     from lw2g.registry.catalogue import load_catalogue
     from lw2g.registry.manager import Problem, attempt
 
     area, remedy = _SUPPLIES[kind]
-    here, absent, problems = list[str](), list[str](), list[Problem]()
+    here: list[str] = []
+    absent: list[str] = []
+    problems: list[Problem] = []
     for entry in (catalogue or load_catalogue()).components():
         component: Any = entry.component
         if component.kind != kind:
             continue
-        published = getattr(component, "data", None)
-        what = f"has the {kind} {component.name!r}, which fails"
-        if published is not None:  # large: `lw2g data check` reads them
+        if isinstance(component, BenchmarkComponent) and component.data is not None:
+            # large, so it is not read: `lw2g data check` does
+            published = component.data
             # a data set without a folder of its own lies in files that only a run opens
-            is_here = published.folder != "" and published.lies_below(default_root())
-            (here if is_here else absent).append(component.name)
+            if published.folder and published.lies_below(default_root()):
+                here.append(component.name)
+            else:
+                absent.append(component.name)
             continue
+        what = f"has the {kind} {component.name!r}, which fails"
         answer = attempt(partial(_found, component), entry.origin, what, problems)
         if isinstance(answer, DataError) and component.embedded:
             yield problem(area, f"{component.name}: {answer.what}", answer.remedy or "reinstall the package")
@@ -146,7 +187,8 @@ def supplies(kind: Kind, catalogue: Catalogue | None = None) -> Iterator[Finding
             absent.append(component.name)
         elif answer:  # not those that require a model or folder from the user
             here.append(component.name)
-    yield from (problem(area, fault.text, fault.remedy) for fault in problems)
+    for fault in problems:
+        yield problem(area, fault.text, fault.remedy)
     yield ok(area, f"here: {', '.join(here) or 'none'}")
     if absent:
         yield note(area, f"not here: {', '.join(absent)}", remedy)
@@ -170,7 +212,8 @@ def hub(timeout: float = 10.0) -> Iterator[Finding]:
     """Request the front page of the hub from which timm fetches weights."""
     from lw2g.vit.offline import hub_fails
 
-    if reason := hub_fails(timeout):
+    reason = hub_fails(timeout)
+    if reason:
         text = f"the hub cannot be reached ({reason})"
         yield note("weights", text, "fetch weights elsewhere and pass them with --weights FILE")
         return
@@ -183,7 +226,8 @@ def small_run(catalogue: Catalogue | None = None) -> Iterator[Finding]:
     from lw2g.lifecycle.runner import start
     from lw2g.registry.catalogue import load_catalogue
 
-    catalogue, began = catalogue or load_catalogue(), time.perf_counter()
+    catalogue = catalogue or load_catalogue()
+    began = time.perf_counter()
     try:
         resolved = resolve(catalogue, overrides=_SMALL)
         with tempfile.TemporaryDirectory() as folder:
@@ -192,18 +236,29 @@ def small_run(catalogue: Catalogue | None = None) -> Iterator[Finding]:
         text = f"the default experiment does not run: {error.what}"
         yield problem("smoke run", text, error.remedy or "run `lw2g run` to see more")
         return
-    config, device = resolved.config, record["environment"]["device"]
+    config = resolved.config
+    device = record["environment"]["device"]
     names = f"{config.baseline.name} x {config.policy.name} on {config.benchmark.name}, made small"
     seconds = time.perf_counter() - began
     tasks = len(record["task_to_set"])
     yield ok("smoke run", f"{names}: {tasks} tasks learned and evaluated on {device} in {seconds:.1f} s")
 
 
+def at_a_glance() -> Iterator[Finding]:
+    """Yield what takes a second or two: torch, its devices, and the records of all plugins."""
+    found = list(libraries(["torch"]))
+    yield from found
+    if all(finding.status == "ok" for finding in found):
+        yield from devices()
+        yield from plugins(imports_code=False)
+
+
 STEPS: Mapping[str, Callable[[], Iterator[Finding]]] = {
     "libraries": libraries,
-    "devices": devices,
+    "at a glance": at_a_glance,
+    "devices": lambda: chain(devices(), precision()),
     "components": lambda: chain(plugins(), supplies("benchmark"), supplies("backbone")),
     "hub": hub,
     "smoke run": small_run,
 }
-"""The steps, in order."""
+"""The steps, in order; the one at a glance stands for all others."""

@@ -1,18 +1,16 @@
 """The cost of a run, and the data and weights it lacks, without writing it: ``lw2g run --dry-run``.
 
-The code of a run (:mod:`lw2g.tasks.learner`) learns the first two tasks, with a few steps a phase and
-with as few images as the machine has time for. The cost of work on images is scaled to the full number;
-later tasks are extrapolated on the line through the two.
+The code of a run (:mod:`lw2g.tasks.learner`) learns the first two tasks with a few steps a phase, and with
+as few images as the machine has time for. The cost of work on images is scaled to the full number; later
+tasks lie on the line through the two. That is right to about 50 %.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
-import statistics
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +19,16 @@ import numpy as np
 
 from lw2g.base.boundary import guarded
 from lw2g.base.ranks import on_its_device
-from lw2g.config.model import ExperimentConfig
+from lw2g.config.model import ExperimentConfig, is_evaluated
 from lw2g.errors import ConfigError, DataError
 from lw2g.estimate.rehearsal import Rehearsal, TaskCost
 from lw2g.interfaces.context import derive_seed
 from lw2g.interfaces.growth import CandidateEvidence, Evidence, Grow
 from lw2g.interfaces.stream import Task
 from lw2g.registry.catalogue import Catalogue
-from lw2g.tasks.session import Session, open_session
+from lw2g.tasks.data import RunData
+from lw2g.tasks.parts import RunParts
+from lw2g.tasks.session import open_session
 from lw2g.vit.offline import without_network
 
 __all__ = ["PARTS", "Estimate", "Range", "estimate", "missing_parts"]
@@ -50,10 +50,9 @@ class Range:
     most: float
 
     @classmethod
-    def over(cls, values: Iterable[float]) -> Range:
-        """Return the range of some values."""
-        known = [float(value) for value in values]
-        return cls(min(known), max(known))
+    def between(cls, one: float, other: float) -> Range:
+        """Return the range between two values."""
+        return cls(float(min(one, other)), float(max(one, other)))
 
     def times(self, count: int) -> Range:
         """Return the range of the quantity times a number."""
@@ -118,11 +117,10 @@ def missing_parts(config: ExperimentConfig, catalogue: Catalogue) -> list[str]:
     Raises:
         ConfigError: Benchmark or backbone cannot be built as configured.
     """
-    chosen, lines = config.backbone, list[str]()
-    benchmark, backbone = (
-        catalogue.get("benchmark", config.benchmark.name),
-        catalogue.get("backbone", chosen.name),
-    )
+    chosen = config.backbone
+    benchmark = catalogue.get("benchmark", config.benchmark.name)
+    backbone = catalogue.get("backbone", chosen.name)
+    lines: list[str] = []
     with guarded(catalogue, config), without_network():
         try:
             benchmark.build(config.benchmark.config).stream()
@@ -159,102 +157,165 @@ def estimate(config: ExperimentConfig, catalogue: Catalogue, *, tasks: int | Non
         began = time.perf_counter()
         session = open_session(config, catalogue)
         opening = time.perf_counter() - began
-        goal = session.require_goal(0, tasks)
-        plans = _plans(session, goal)
+        goal = session.parts.require_goal(0, tasks)
+        reads = session.components.policy.reads(config.policy.config)
+        plans = _plans(session.parts, goal, reads=bool(reads))
         rehearsal = Rehearsal(session, Path(folder), plans[0])
-        both = [rehearsal.measure(index) for index in range(min(2, goal))]
-    return _continued(session, plans, both, opening)
+        first = rehearsal.measure(0)
+        second = rehearsal.measure(1) if goal > 1 else first
+    return _continued(session.parts, session.data, plans, first, second, opening)
 
 
-def _plans(session: Session, tasks: int) -> list[tuple[int, ...]]:
+def _plans(parts: RunParts, tasks: int, *, reads: bool) -> list[tuple[int, ...]]:
     """Return the possible plans (the set of each task): one, or the two that bound all others.
 
     The plan with the most sets comes first; it is measured.
+
+    Args:
+        parts: The run.
+        tasks: After how many tasks it stops.
+        reads: Whether the policy reads measures, so that nobody knows what it decides.
     """
-    shared, own = (0,) * tasks, tuple(range(tasks))
-    if session.fixed:
+    shared = (0,) * tasks
+    if parts.growth.fixed:
         return [shared]
-    if session.policy_component.reads(session.config.policy.config):
+    if reads:
+        own = tuple(range(tasks))
         return [own, shared] if tasks > 1 else [shared]
-    plan, seed = list[int](), session.config.run.seed
+    # a policy that reads no evidence is asked, with the draws that it will have in the run
+    plan: list[int] = []
     for task in range(tasks):
         live = tuple(CandidateEvidence(set=known) for known in sorted(set(plan)))
-        generator = np.random.default_rng(derive_seed(seed, "task", task, "policy"))
-        decision = session.policy.decide(Evidence(task=task, candidates=live), generator)
+        generator = np.random.default_rng(derive_seed(parts.config.run.seed, "task", task, "policy"))
+        decision = parts.growth.policy.decide(Evidence(task=task, candidates=live), generator)
         plan.append(len(live) if isinstance(decision, Grow) else decision.set)
     return [tuple(plan)]
 
 
+@attrs.frozen(kw_only=True)
+class _Priced:
+    """The cost of a run under one plan: seconds by part, bytes, numbers of parameters and of sets."""
+
+    parts: Mapping[str, float]
+    disk: float
+    stored: float
+    sets: int
+
+
 def _continued(
-    session: Session, plans: Sequence[tuple[int, ...]], both: Sequence[TaskCost], opening: float
+    run: RunParts,
+    data: RunData,
+    plans: Sequence[tuple[int, ...]],
+    first: TaskCost,
+    second: TaskCost,
+    opening: float,
 ) -> Estimate:
-    """Return the cost of a run from its first one or two tasks, measured under the first plan."""
-    tasks = session.stream.tasks[: len(plans[0])]
-    sets = both[-1].stored - both[0].stored
-    # a task that reuses a set adds none
-    shared = attrs.evolve(both[-1], stored=both[0].stored, disk=both[-1].disk - _NUMBER * sets)
-    grown = [both, *([both[0], shared] for _ in plans[1:])]
-    seconds = [{"data": opening, **_seconds(tasks, plan, both, plan is plans[0])} for plan in plans]
-    devices = [task.device_memory for task in both if task.device_memory is not None]
-    seen = [session.infos[count - 1].seen for count in (len(both), len(tasks))]
+    """Return the cost of a run from its first two tasks, measured under the first plan.
+
+    Args:
+        run: What learns.
+        data: What it learns from.
+        plans: What :func:`_plans` returned.
+        first: The cost of the first task.
+        second: That of the second; the first again where there is no second.
+        opening: Seconds of opening the session.
+    """
+    tasks = data.stream.tasks[: len(plans[0])]
+    measured = _priced(run, data, tasks, plans[0], first, second)
+    other = measured
+    if len(plans) > 1:
+        # a task that reuses a set adds none, and its evaluation computes all images again
+        set_size = second.stored - first.stored
+        reusing = attrs.evolve(second, stored=first.stored, disk=second.disk - _NUMBER * set_size)
+        tests = (len(tasks[0].test), len(tasks[0].test) + len(tasks[1].test))
+        reusing = attrs.evolve(reusing, evaluation=first.evaluation * tests[1] / tests[0])
+        other = _priced(run, data, tasks, plans[1], first, reusing)
+    parts = {"data": Range(opening, opening)}
+    for part, seconds in measured.parts.items():
+        parts[part] = Range.between(seconds, other.parts[part])
     # what comes with classes lies on the run's device
-    more = session.bytes_of(seen[1]) - session.bytes_of(seen[0])
-    tests = [len(task.test) for task in tasks]
-    disk = len(json.dumps(list(session.evaluator.ids))) + _ROW * sum(itertools.accumulate(tests))
+    seen = run.infos[min(2, len(tasks)) - 1].seen
+    more = run.bytes_of(run.infos[len(tasks) - 1].seen) - run.bytes_of(seen)
+    memory = max(first.memory, second.memory)
+    device_memory = None
+    if first.device_memory is None or second.device_memory is None:
+        memory += more
+    else:
+        device_memory = max(first.device_memory, second.device_memory) + more
+    in_all = (sum(measured.parts.values()), sum(other.parts.values()))
     return Estimate(
-        seconds=Range.over(sum(parts.values()) for parts in seconds),
-        parts={part: Range.over(parts[part] for parts in seconds) for part in PARTS},
-        memory=max(task.memory for task in both) + (0 if devices else more),
-        device_memory=max(devices) + more if devices else None,
-        disk=Range.over(disk + _sum_of_line([task.disk for task in some], len(tasks)) for some in grown),
-        trained=max(task.trained for task in both),
-        stored=Range.over(_end_of_line([task.stored for task in some], len(tasks)) for some in grown),
-        flops=both[0].flops,
-        sets=Range.over(len(set(plan)) for plan in plans),
+        seconds=Range.between(opening + in_all[0], opening + in_all[1]),
+        parts=parts,
+        memory=memory,
+        device_memory=device_memory,
+        disk=Range.between(measured.disk, other.disk),
+        trained=max(first.trained, second.trained),
+        stored=Range.between(measured.stored, other.stored),
+        flops=first.flops,
+        sets=Range.between(measured.sets, other.sets),
         tasks=len(tasks),
-        images=(sum(len(task.train) for task in tasks), sum(tests)),
-        device=session.engine.device_name or str(session.engine.device),
+        images=(sum(len(task.train) for task in tasks), sum(len(task.test) for task in tasks)),
+        device=run.engine.device_name or str(run.engine.device),
     )
 
 
-def _seconds(
-    tasks: Sequence[Task], plan: Sequence[int], both: Sequence[TaskCost], measured: bool
-) -> dict[str, float]:
-    """Return the seconds of all tasks by part, under the plan that was measured or one of fewer sets."""
-    first, second = both[0], both[-1]
-    before = [len(set(plan[:task])) for task in range(len(plan))]
-    sizes = [len(task.train) for task in tasks]
-    paces = [task.training / size for task, size in zip(both, sizes, strict=False)]
-    growth = max(0.0, paces[-1] - paces[0]) if paces[-1] > _NOISE * paces[0] else 0.0
-    later = paces[-1] if growth or paces[0] > _NOISE * paces[-1] else statistics.mean(paces)
-    tests = list(itertools.accumulate(len(task.test) for task in tasks))
-    more = first.evaluation / tests[0]  # where all tasks share a set, every evaluation computes all images
-    if measured and len(tests) > 1:
-        more = max(0.0, second.evaluation - first.evaluation) / (tests[1] - tests[0])
+def _priced(
+    run: RunParts,
+    data: RunData,
+    tasks: Sequence[Task],
+    plan: Sequence[int],
+    first: TaskCost,
+    second: TaskCost,
+) -> _Priced:
+    """Return the cost of all tasks under a plan, on the lines through the first two tasks."""
+    count = len(tasks)
+    tested = len(tasks[0].test)
+    pace = first.training / len(tasks[0].train)
+    later_pace = pace
+    of_a_test = first.evaluation / tested
+    if count > 1:
+        later_pace = second.training / len(tasks[1].train)
+        of_a_test = max(0.0, second.evaluation - first.evaluation) / len(tasks[1].test)
+    # a slope between two measurements of the same work would be multiplied by the number of tasks
+    slope = later_pace - pace if later_pace > _NOISE * pace else 0.0
     of_a_set = max(0.0, second.evidence - first.evidence)
-    return {
-        "evidence": sum(first.evidence + of_a_set * sets for sets in before),
-        "training": first.training
-        + sum(size * (later + growth * task) for task, size in enumerate(sizes[1:])),
-        "spaces": first.spaces + second.spaces * (len(plan) - 1),
-        "evaluation": sum(first.evaluation + more * (seen - tests[0]) for seen in tests),
-        "checkpoints": _sum_of_line([task.checkpoints for task in both], len(plan)),
-    }
+    evidence = first.evidence
+    training = first.training
+    for index, task in enumerate(tasks[1:]):
+        evidence += first.evidence + of_a_set * len(set(plan[: index + 1]))
+        training += len(task.train) * (later_pace + slope * index)
+    evaluation = 0.0
+    rows = 0
+    seen = 0
+    for index, task in enumerate(tasks):
+        seen += len(task.test)
+        if is_evaluated(index, count - 1, run.config.run.evaluate):
+            rows += seen
+            evaluation += first.evaluation + of_a_test * (seen - tested)
+    names = len(json.dumps(list(data.evaluator.ids)))
+    return _Priced(
+        parts={
+            "evidence": evidence,
+            "training": training,
+            "spaces": first.spaces + second.spaces * (count - 1),
+            "evaluation": evaluation,
+            "checkpoints": _sum_of_line(first.checkpoints, second.checkpoints, count),
+        },
+        disk=names + _ROW * rows + _sum_of_line(first.disk, second.disk, count),
+        stored=first.stored + max(0.0, second.stored - first.stored) * (count - 1),
+        sets=len(set(plan)),
+    )
 
 
-def _end_of_line(both: Sequence[float], count: int) -> float:
-    """Return the last of ``count`` numbers on the line through the first two.
+def _sum_of_line(first: float, second: float, count: int) -> float:
+    """Return the sum of ``count`` numbers, of which the first two are given; from then on none falls.
 
-    >>> _end_of_line([1, 3], 4)
-    7.0
+    >>> _sum_of_line(1, 3, 4), _sum_of_line(3, 1, 4)
+    (16.0, 6.0)
     """
-    return float(both[-1] + max(0.0, both[-1] - both[0]) * max(0, count - 2))
-
-
-def _sum_of_line(both: Sequence[float], count: int) -> float:
-    """Return the sum of ``count`` numbers on the line through the first two; the line never falls.
-
-    >>> _sum_of_line([1, 3], 4)
-    16.0
-    """
-    return sum((_end_of_line(both, task) for task in range(2, count + 1)), float(both[0]))
+    total = float(first)
+    value = float(second)
+    for _ in range(count - 1):
+        total += value
+        value += max(0.0, second - first)
+    return total

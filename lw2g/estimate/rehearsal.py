@@ -27,10 +27,10 @@ from lw2g.interfaces.growth import Decision, Evidence, Grow, Reuse
 from lw2g.interfaces.phase import ComputePhase, Phase, TrainingPhase
 from lw2g.interfaces.stream import Task, TaskData
 from lw2g.lifecycle.ledger import Ledger
-from lw2g.tasks.evidence.collecting import collect_evidence
 from lw2g.tasks.evidence.d_sub import GROUPS, DSub
 from lw2g.tasks.flops import count_flops
 from lw2g.tasks.learner import Learner
+from lw2g.tasks.parts import RunParts
 from lw2g.tasks.session import Session
 from lw2g.tasks.state import Position, snapshot
 from lw2g.tasks.task_training import Observer
@@ -46,27 +46,22 @@ _PACED = 4
 
 
 class _Planned:
-    """A policy that follows a plan.
-
-    Args:
-        plan: The set of each task.
-        before: Called before each decision, when the evidence has been collected.
-    """
+    """A policy that follows a plan: the set of each task."""
 
     margin, burden = 0.0, None
 
-    def __init__(self, plan: Sequence[int], before: Callable[[], None]) -> None:
-        self._plan, self._before = plan, before
+    def __init__(self, plan: Sequence[int]) -> None:
+        self._plan = plan
 
     def decide(self, evidence: Evidence, rng: np.random.Generator) -> Decision:
-        self._before()
         wanted = self._plan[evidence.task]
-        return Reuse(wanted) if wanted in {candidate.set for candidate in evidence.candidates} else Grow()
+        live = {candidate.set for candidate in evidence.candidates}
+        return Reuse(wanted) if wanted in live else Grow()
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class _SmallSession(Session):
-    """A session with fewer images and smaller batches, which counts the images that phases read.
+class _SmallParts(RunParts):
+    """Parts that train on smaller batches.
 
     Attributes:
         batch: Images per step at most.
@@ -79,13 +74,20 @@ class _SmallSession(Session):
 
     def phases(self, context: TaskContext) -> list[tuple[str, Phase]]:
         """Return the phases, with smaller batches."""
-        return [(owner, self._small(phase)) for owner, phase in Session.phases(self, context)]
+        return [(owner, self._small(phase)) for owner, phase in RunParts.phases(self, context)]
 
     def _small(self, phase: Phase) -> Phase:
         if not isinstance(phase, TrainingPhase) or phase.batch_size <= self.batch:
             return phase
         self.noted["share"] = max(self.noted["share"], phase.batch_size / self.batch)
         return attrs.evolve(phase, batch_size=self.batch)
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class _SmallSession(Session):
+    """A session with fewer images and smaller batches, which counts the images that phases read."""
+
+    parts: _SmallParts
 
     def task_context(self, index: int, images: ImageSet, d_sub: DSub | None = None) -> TaskContext:
         """Return the context of a task, which counts the images it gives."""
@@ -100,7 +102,7 @@ class _SmallSession(Session):
 
     def _counted(self, batches: Iterable[Batch]) -> Iterator[Batch]:
         for batch in batches:
-            self.noted["pulled"] += len(batch)
+            self.parts.noted["pulled"] += len(batch)
             yield batch
 
 
@@ -125,10 +127,14 @@ class _Clock(Observer):
     """
 
     def __init__(self, session: _SmallSession, index: int, images: int) -> None:
-        super().__init__(Reporter([], [len(task.train) for task in session.stream.tasks]))
-        self._session, self._index, self._images = session, index, images
-        self._small = len(session.stream.tasks[index].train)
-        self.seconds, self.spent, self.epochs = 0.0, 0.0, 0
+        super().__init__(Reporter([], [len(task.train) for task in session.data.stream.tasks]))
+        self._session = session
+        self._index = index
+        self._images = images
+        self._small = len(session.data.stream.tasks[index].train)
+        self.seconds = 0.0
+        self.spent = 0.0
+        self.epochs = 0
         self.parameters: dict[int, int] = {}
         self.flops: dict[str, float | None] = {}
         self._ticks: list[float] = []
@@ -136,8 +142,9 @@ class _Clock(Observer):
     def planned(self, context: TaskContext, hosts: Sequence[TrainingPhase]) -> None:
         """Count operations, in the first task."""
         if hosts and not self._index:
-            images = self._session.image_set([self._session.stream.tasks[self._index].train], train=False)
-            self.flops = count_flops(self._session, context, hosts[0], images)
+            data = self._session.data
+            images = data.image_set([data.stream.tasks[self._index].train], train=False)
+            self.flops = count_flops(self._session.parts, context, hosts[0], images)
 
     def after_step(self, optimizer: torch.optim.Optimizer, position: Position) -> None:
         """Look at the clock."""
@@ -148,13 +155,16 @@ class _Clock(Observer):
     @contextmanager
     def during(self, phase: Phase) -> Iterator[None]:
         """Price a phase."""
-        began, noted, compute = self._now(), self._session.noted, isinstance(phase, ComputePhase)
-        self._ticks, noted["pulled"] = [began], 0
+        noted = self._session.parts.noted
+        noted["pulled"] = 0
+        began = self._now()
+        self._ticks = [began]
+        may_be_cut = isinstance(phase, ComputePhase)
 
         def advance(done: int, total: int, **of_an_epoch: Any) -> None:
             # later phases need the results of one that reads images; others can be cut short
             taken = time.perf_counter() - began
-            if compute and not noted["pulled"] and done < total and taken >= _PATIENCE:
+            if may_be_cut and not noted["pulled"] and done < total and taken >= _PATIENCE:
                 raise _EnoughError(taken * total / done)
 
         self.reporter.advance = advance  # type: ignore[method-assign]
@@ -185,7 +195,7 @@ class _Clock(Observer):
         self.seconds += (cold + warm * (phase.epochs - 1)) * self._images / batch
 
     def _now(self) -> float:
-        self._session.engine.synchronize()
+        self._session.parts.engine.synchronize()
         return time.perf_counter()
 
 
@@ -216,85 +226,87 @@ class Rehearsal:
     """
 
     def __init__(self, session: Session, folder: Path, plan: Sequence[int]) -> None:
-        self._whole, self._plan = session, plan
-        self._tasks = session.stream.tasks[: len(plan)]
+        self._whole = session
+        self._plan = plan
+        self._tasks = session.data.stream.tasks[: len(plan)]
         self._store = CheckpointStore(folder / "checkpoints")
-        self._sums = _timed(lambda: Frozen.of(session.backbone))
-        self._half: tuple[float, int] | None = None
+        self._sums = _timed(lambda: Frozen.of(session.parts.backbone))
         self._small = self._smaller(session)
 
     def measure(self, index: int) -> TaskCost:
         """Learn a task, evaluate and save."""
         session = self._small
-        whole, small = self._whole.stream.tasks[index], session.stream.tasks[index]
-        clock, peak = _Clock(session, index, len(whole.train)), PeakMemory(session.engine.device)
-        before = (peak.machine, peak.device or 0)
+        whole = self._whole.data.stream.tasks[index]
+        small = session.data.stream.tasks[index]
+        clock = _Clock(session, index, len(whole.train))
+        peak = PeakMemory(session.parts.engine.device)
+        machine_before = peak.machine
+        device_before = peak.device or 0
         Learner(session, index, clock, _STEPS).learn()
         evaluation = _timed(lambda: session.evaluate(index, clock.reporter))
-        ledger, position, paths = Ledger().as_mapping(), Position(task=index + 1), list[Path]()
-        saving = _timed(
-            lambda: paths.append(
-                self._store.save(attrs.evolve(snapshot(session, position, ledger), task_done=index))
-            )
-        )
-        most, share = session.config.growth.images, session.noted["share"]
-        sample, full = (min(len(task.train), most) for task in (small, whole))
-        evidence = clock.reporter.seconds["evidence"]
+        state = snapshot(session, Position(task=index + 1), Ledger().as_mapping())
+        began = time.perf_counter()
+        saved = self._store.save(attrs.evolve(state, task_done=index))
+        saving = time.perf_counter() - began
+        # evidence and spaces take so many images of a task, or all that it has
+        most = session.parts.config.growth.images
+        larger = min(len(whole.train), most) / min(len(small.train), most)
         routing = max(0.0, clock.reporter.seconds["training"] - clock.spent)
-        if held := self._whole.held_back[index]:
-            routing *= len(held) / len(session.held_back[index] or held)
-        if self._half is not None:
-            seconds, count = self._half
-            evidence += max(0.0, evidence - seconds) / (sample - count) * (full - sample)
+        held = self._whole.data.held_back[index]
+        if held:
+            routing *= len(held) / len(session.data.held_back[index] or held)
+        stored = 0
+        for module in session.parts.modules:
+            stored += sum(parameter.numel() for parameter in module.parameters())
+        # activations grow with the batch, which a run has larger
+        share = session.parts.noted["share"]
+        device_memory = None
+        if peak.device is not None:
+            device_memory = device_before + share * (peak.device - device_before)
         return TaskCost(
-            evidence=evidence,
+            evidence=clock.reporter.seconds["evidence"] * larger,
             training=clock.seconds + routing,
-            spaces=clock.reporter.seconds["subspace"] * full / sample,
+            spaces=clock.reporter.seconds["subspace"] * larger,
             evaluation=evaluation * len(whole.test) / len(small.test),
             checkpoints=saving * (1 + clock.epochs) + self._sums,
-            disk=float(paths[0].stat().st_size),
+            disk=float(saved.stat().st_size),
             trained=float(sum(clock.parameters.values())),
-            stored=float(
-                sum(parameter.numel() for module in session.modules for parameter in module.parameters())
-            ),
-            memory=before[0] + share * (peak.machine - before[0]),
-            device_memory=None if peak.device is None else before[1] + share * (peak.device - before[1]),
+            stored=float(stored),
+            memory=machine_before + share * (peak.machine - machine_before),
+            device_memory=device_memory,
             flops=clock.flops,
         )
-
-    def _halve(self) -> None:
-        """Collect evidence from half the images, if a run collects it from more than the rehearsal has."""
-        session, index = self._small, len(self._small.pool.task_to_set)
-        sizes = [len(run.stream.tasks[index].train) for run in (session, self._whole)]
-        sample, full = (min(size, session.config.growth.images) for size in sizes)
-        count = max(sample // 2, GROUPS)
-        if count < sample < full and session.collects_evidence and len(session.pool):
-            growth = attrs.evolve(session.config.growth, images=count)
-            half = attrs.evolve(session, config=attrs.evolve(session.config, growth=growth))
-            images = half.image_set([half.stream.tasks[index].train], train=False)
-            seconds = _timed(lambda: collect_evidence(half, half.d_sub(index, images)))
-            self._half = seconds, count
 
     def _smaller(self, session: Session) -> _SmallSession:
         """Return the session with as many images as there is time for."""
         affordable = int(_PATIENCE / _seconds_per_image(session))
         least = _PER_CLASS * max(len(task.classes) for task in self._tasks)
-        if session.collects_evidence:
+        if session.parts.growth.collects_evidence:
             least = max(least, 2 * GROUPS)
-        wanted = _BATCHES * getattr(session.config.baseline.config, "batch_size", _BATCH)
+        wanted = _BATCHES * getattr(session.parts.config.baseline.config, "batch_size", _BATCH)
         train = min(wanted, max(least, affordable))
-        run = session.config.run
+        run = session.parts.config.run
         test = max(least, min(affordable, 2 * run.evaluation_batch))
         run = attrs.evolve(run, evaluation_batch=min(run.evaluation_batch, train, test))
-        fields = {field.name: getattr(session, field.name) for field in attrs.fields(Session) if field.init}
-        fields["config"] = attrs.evolve(session.config, run=run)
-        fields["stream"] = attrs.evolve(
-            session.stream, tasks=tuple(_smaller_task(task, train, test) for task in session.stream.tasks)
+        tasks = tuple(_smaller_task(task, train, test) for task in session.data.stream.tasks)
+        data = attrs.evolve(
+            session.data,
+            stream=attrs.evolve(session.data.stream, tasks=tasks),
+            held_back=tuple(data and _part_of(data, train) for data in session.data.held_back),
+            options=run,
         )
-        fields["held_back"] = tuple(data and _part_of(data, train) for data in session.held_back)
-        batch = wanted if train == wanted else max(1, train // _BATCHES)
-        fields["policy"] = _Planned(self._plan, self._halve)
-        return _SmallSession(**fields, batch=batch, noted={"pulled": 0, "share": 1.0})
+        # parts of another class: attrs cannot evolve into it
+        fields = {
+            field.name: getattr(session.parts, field.name) for field in attrs.fields(RunParts) if field.init
+        }
+        fields["config"] = attrs.evolve(session.parts.config, run=run)
+        fields["infos"] = data.stream.infos
+        fields["growth"] = attrs.evolve(session.parts.growth, policy=_Planned(self._plan))
+        batch = max(1, train // _BATCHES)
+        parts = _SmallParts(**fields, batch=batch, noted={"pulled": 0, "share": 1.0})
+        return _SmallSession(
+            parts=parts, data=data, components=session.components, precision=session.precision
+        )
 
 
 def _timed(work: Callable[[], object]) -> float:
@@ -306,13 +318,13 @@ def _timed(work: Callable[[], object]) -> float:
 @torch.no_grad()
 def _seconds_per_image(session: Session) -> float:
     """Return the seconds per image of a plain forward, after one to warm up."""
-    blank = session.backbone.blank().float().to(session.engine.device)
+    blank = session.parts.backbone.blank().float().to(session.parts.engine.device)
     images = blank.expand(_PACED, *blank.shape)
 
     def forward() -> None:
-        with session.engine.autocast():
-            session.backbone.features(images)
-        session.engine.synchronize()
+        with session.parts.engine.autocast():
+            session.parts.backbone.features(images)
+        session.parts.engine.synchronize()
 
     return max(min([_timed(forward) for _ in range(3)]) / len(images), 1e-6)
 

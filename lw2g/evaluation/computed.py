@@ -45,10 +45,19 @@ def inputs_of(
     tasks = len(accuracy)
     arrays = {"accuracy": accuracy, "retrieval": retrieval}
     arrays["class_accuracy"] = _of_classes(columns["true"], columns["task"], right)
-    arrays |= {name: columns.get(name) for name in _COLUMNS}
-    arrays |= {name: None if (columns[name] < 0).any() else columns[name] for name in _CHOICES}
+    for name in _COLUMNS:
+        arrays[name] = columns.get(name)
+    for name in _CHOICES:
+        # chosen for all images or for none
+        is_chosen = not (columns[name] < 0).any()
+        arrays[name] = columns[name] if is_chosen else None
+    # what is not defined for this run is there, too, as None
+    inputs: dict[str, Any] = dict.fromkeys(arrays)
+    for name, array in arrays.items():
+        if array is not None:
+            inputs[name] = _read_only(array)
     return {
-        **{name: None if array is None else _read_only(array) for name, array in arrays.items()},
+        **inputs,
         "samples": np.bincount(columns["task"], minlength=tasks).tolist(),
         "task_to_set": None if task_to_set is None else dict(enumerate(task_to_set[:tasks])),
         "classes": list(classes),
@@ -114,9 +123,14 @@ def compute_metrics(
 
 def describe_metrics(metrics: Iterable[Registered]) -> dict[str, dict[str, Any]]:
     """Return the definitions of plugins' metrics by name, for readers of the record without the plugin."""
-    return {
-        metric.name: {"definition": metric.summary, "unit": metric.unit, "digits": metric.digits}
-        | {"plugin": str(entry.origin)}
-        for entry in metrics
-        if isinstance(metric := entry.component, Metric) and metric.name not in CORE_METRICS
-    }
+    described: dict[str, dict[str, Any]] = {}
+    for entry in metrics:
+        metric = entry.component
+        if isinstance(metric, Metric) and metric.name not in CORE_METRICS:
+            described[metric.name] = {
+                "definition": metric.summary,
+                "unit": metric.unit,
+                "digits": metric.digits,
+                "plugin": str(entry.origin),
+            }
+    return described

@@ -49,7 +49,8 @@ class Evaluator:
     """
 
     def __init__(self, images: ImageSet, sizes: Sequence[int], batch_size: int) -> None:
-        self._images, self._batch_size = images, batch_size
+        self._images = images
+        self._batch_size = batch_size
         self._sizes = [int(size) for size in sizes]
         self._features = VersionedRows(len(images))
         self._task = np.repeat(np.arange(len(sizes)), sizes)
@@ -85,6 +86,17 @@ class Evaluator:
         """Drop all cached features, so that the next evaluation recomputes everything."""
         self._features.forget()
 
+    def pass_over(self, predictor: Predictor) -> None:
+        """Note which features a task has moved, without an evaluation.
+
+        Args:
+            predictor: The model after that task.
+        """
+        chosen = predictor.retrieval is not None
+        if not chosen:
+            chosen = bool((predictor.all_members(1).sets != UNCHOSEN).any())
+        self._compare_own(predictor, chosen=chosen)
+
     @torch.no_grad()
     def evaluate(self, predictor: Predictor, reporter: Reporter) -> tuple[Predictions, list[float | None]]:
         """Predict every test sample of the seen tasks; unseen classes are never predicted.
@@ -100,8 +112,10 @@ class Evaluator:
         labels = self._images.labels[: len(tasks)]
         choice, rank = self._choose(predictor, labels)
         drift = self._renew(predictor, choice.sets.numpy(), tasks, reporter)
-        nothing = np.full(len(tasks), -1, dtype=np.int64)
-        columns = {"retrieved": nothing, "set": nothing, "rank": nothing if rank is None else rank}
+        # -1 where nothing is chosen
+        columns = dict.fromkeys(("retrieved", "set", "rank"), np.full(len(tasks), -1, dtype=np.int64))
+        if rank is not None:
+            columns["rank"] = rank
         predictions = Predictions(
             sample=np.arange(len(tasks)),
             true=predictor.targets.cpu()[labels].numpy().astype(np.int64),
@@ -114,7 +128,8 @@ class Evaluator:
 
     def _choose(self, predictor: Predictor, labels: Tensor) -> tuple[SetChoice, Integers | None]:
         """Return the sets that answer for each sample, and the rank of the best that owns it."""
-        retrieval, count, parts = predictor.retrieval, len(labels), []
+        retrieval = predictor.retrieval
+        count = len(labels)
         if retrieval is None:
             return self._heard(predictor, predictor.all_members(count)), None
         if retrieval.control:
@@ -123,9 +138,11 @@ class Evaluator:
         size = self._batch_size
         if not retrieval.learned_query:
             self._images.queries(range(count))  # new queries of all tasks share forwards
-            # nothing but scores of known queries is left
-            size = size if retrieval.votes else self._rows_at_once(count)
+            if not retrieval.votes:
+                # nothing but scores of known queries is left, each for itself
+                size = self._rows_at_once(count)
         filled = [padded(part, size) for part in chunks(range(count), size)]
+        parts = []
         for batch in self._images.batches(filled):
             choice, suits = predictor.choose(batch)
             if choice.prior is not None:
@@ -166,8 +183,9 @@ class Evaluator:
         every = sets.shape[1] >= len(predictor.pool)
         placed = self._features.place(np.sort(sets, axis=1), all_of_them=every)
         # the slot that holds each of the sets; where all answer, the same for all samples
-        at, by = (placed[:1], sets[:1]) if every else (placed, sets)
-        slots = np.take_along_axis(at.argsort(axis=1), by.argsort(axis=1).argsort(axis=1), axis=1)
+        first = slice(1) if every else slice(None)
+        ranks = sets[first].argsort(axis=1).argsort(axis=1)
+        slots = np.take_along_axis(placed[first].argsort(axis=1), ranks, axis=1)
         self._slots = np.broadcast_to(slots, sets.shape)
         self._compare_own(predictor, chosen=bool((sets[:1] != UNCHOSEN).any()))
         sources, versions = self._origins(predictor, placed)
@@ -175,14 +193,15 @@ class Evaluator:
         images, slots = np.nonzero(~known)
         # sorted by set: a batch then gathers few sets, and images of a task lie together
         order = np.argsort(placed[images, slots], kind="stable")
-        images, slots = images[order], slots[order]
+        images = images[order]
+        slots = slots[order]
         begin = time.perf_counter()
-        changes = [
-            self._features.replace(images[part], slots[part], features)
-            for part, features in predictor.pair_features(
-                self._images, images, placed[images, slots], self._batch_size, reporter.advance
-            )
-        ]
+        stale = predictor.pair_features(
+            self._images, images, placed[images, slots], self._batch_size, reporter.advance
+        )
+        changes = []
+        for part, features in stale:
+            changes.append(self._features.replace(images[part], slots[part], features))
         if len(images):
             self.seconds_per_image = (time.perf_counter() - begin) / len(images) * placed.shape[1]
         self._features.note(sources, versions)
@@ -190,27 +209,34 @@ class Evaluator:
         if changes:
             change[images, slots] = torch.cat(changes).cpu().numpy()
         of_task = np.broadcast_to(tasks[:, None], placed.shape)[kept]
-        samples, drifts = np.bincount(of_task), np.bincount(of_task, change[kept])
-        return [
-            float(drifts[task] / samples[task]) if task < len(samples) and samples[task] else None
-            for task in range(len(predictor.history) - 1)
-        ]
+        num_old = len(predictor.history) - 1
+        samples = np.bincount(of_task, minlength=num_old)
+        changed = np.bincount(of_task, change[kept], minlength=num_old)
+        drifts: list[float | None] = []
+        for task in range(num_old):
+            # none of its samples kept a set
+            drifts.append(float(changed[task] / samples[task]) if samples[task] else None)
+        return drifts
 
     def _origins(self, predictor: Predictor, sets: Integers) -> tuple[Integers, Integers]:
         """Return source and version of the features under each set; equal ones mean equal features."""
-        pool, scope, beside = predictor.pool, predictor.baseline.scope, predictor.baseline.beside()
+        pool = predictor.pool
+        scope = predictor.baseline.scope
+        beside = predictor.baseline.beside()
 
         def of_set(set_id: int) -> int:
             if set_id >= 0:
                 return pool.version(set_id)
-            state = pool.state_dict() if set_id == UNCHOSEN else beside[BESIDE - set_id].state_dict()
-            return self._edition_of(set_id, state)
+            if set_id == UNCHOSEN:  # the sets as they are
+                return self._edition_of(set_id, pool.state_dict())
+            return self._edition_of(set_id, beside[BESIDE - set_id].state_dict())
 
         lowest = int(sets.min(initial=0))
         table = np.zeros((2, 1 + int(sets.max(initial=0)) - lowest), dtype=np.int64)
         for place in np.flatnonzero(np.bincount((sets - lowest).ravel())):
             set_id = int(place) + lowest
-            table[:, place] = scope.source(set_id), scope.version(set_id, len(predictor.history), of_set)
+            table[0, place] = scope.source(set_id)
+            table[1, place] = scope.version(set_id, len(predictor.history), of_set)
         sources, versions = table[:, sets - lowest]
         return sources, versions
 
@@ -229,17 +255,21 @@ class Evaluator:
     def _compare_own(self, predictor: Predictor, *, chosen: bool) -> None:
         """Note for which tasks the features of their own images may have changed."""
         owner = np.asarray(predictor.pool.task_to_set[: len(predictor.history)], dtype=np.int64)
-        _, versions = self._origins(predictor, owner if chosen else np.full_like(owner, UNCHOSEN))
-        before, self._own = self._own, versions
+        if not chosen:  # features under the sets as they are
+            owner = np.full_like(owner, UNCHOSEN)
+        _, versions = self._origins(predictor, owner)
+        before = self._own
+        self._own = versions
         self.moved = (before != versions[: len(before)]).tolist()
 
     def _rows(self, positions: Sequence[int]) -> Tensor:
         """Return the features of some samples under the sets that answer for them, ``[n, k, F]``."""
-        rows, slots = list(positions), self._slots[list(positions)]
+        rows = list(positions)
+        slots = self._slots[rows]
         known = torch.stack([self._features.rows(slot)[rows] for slot in range(slots.shape[1])], dim=1)
-        return (
-            known if slots.shape[1] == 1 else known[torch.arange(len(rows))[:, None], torch.from_numpy(slots)]
-        )
+        if slots.shape[1] == 1:
+            return known
+        return known[torch.arange(len(rows))[:, None], torch.from_numpy(slots)]
 
     def _rows_at_once(self, count: int) -> int:
         """Return how many rows without a forward are computed at once: a few batches, or up to so many."""
@@ -250,8 +280,11 @@ class Evaluator:
 
     def _answer(self, predictor: Predictor, choice: SetChoice, labels: Tensor) -> dict[str, Integers]:
         """Return the columns of :class:`Predictions` that hold answers."""
-        ids, count = self.ids, len(labels)
-        size = self._batch_size if choice.log_sets is not None else self._rows_at_once(count)
+        ids = self.ids
+        count = len(labels)
+        size = self._rows_at_once(count)
+        if choice.log_sets is not None:  # a mix has logits of many sets
+            size = self._batch_size
         collected: dict[str, list[Tensor]] = {}
         for part in chunks(range(count), size):
             whole = padded(part, size)
@@ -264,7 +297,10 @@ class Evaluator:
             for name, column in columns.items():
                 if column is not None:
                     collected.setdefault(name, []).append(column)
-        return {name: torch.cat(parts).cpu().numpy().astype(np.int64) for name, parts in collected.items()}
+        answered: dict[str, Integers] = {}
+        for name, parts in collected.items():
+            answered[name] = torch.cat(parts).cpu().numpy().astype(np.int64)
+        return answered
 
     def _others(
         self, predictor: Predictor, rows: Tensor, choice: SetChoice, answers: Answers, labels: Tensor
@@ -272,7 +308,7 @@ class Evaluator:
         """Return the answers of single sets where several have answered, and the rank of the own set."""
         if answers.sets is None or (answers.suits is None and answers.by_set is None):
             return {}
-        columns = {"hard": predictor.named(predictor.alone(rows, choice, answers, answers.sets))}
+        columns = {"hard": predictor.predicted_targets(predictor.alone(rows, choice, answers, answers.sets))}
         own = labels.to(rows.device)
         if answers.suits is not None:
             columns["rank"] = _rank(answers.suits, predictor.owning[own])
@@ -280,7 +316,10 @@ class Evaluator:
             task = predictor.newest[own]
             logits = predictor.alone(rows, choice, answers, predictor.owner[task])
             within = logits.masked_fill(predictor.task_of_class != task[:, None], float("-inf"))
-            columns |= {"told": predictor.named(logits), "within": predictor.named(within)}
+            columns |= {
+                "told": predictor.predicted_targets(logits),
+                "within": predictor.predicted_targets(within),
+            }
         return columns
 
 

@@ -35,7 +35,8 @@ class Background:
             self._thread.join()
             self._thread = None
         if self._error is not None:
-            error, self._error = self._error, None
+            error = self._error
+            self._error = None  # told once
             raise error
 
     def _do(self, work: Callable[[], None]) -> None:

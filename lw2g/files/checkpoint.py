@@ -10,8 +10,6 @@ before it.
 from __future__ import annotations
 
 import json
-import os
-import re
 from collections.abc import Iterator, Mapping
 from copy import copy
 from pathlib import Path
@@ -25,6 +23,7 @@ from torch import Tensor
 
 from lw2g.errors import DataError
 from lw2g.files.background import Background
+from lw2g.files.checkpoint_files import CheckpointFiles, checkpoint_name
 from lw2g.files.differences import apply, changes
 from lw2g.files.sealed import UNSEALED, seal_tensors, unseal_tensors, write_atomically
 
@@ -32,9 +31,6 @@ __all__ = ["Checkpoint", "CheckpointStore", "part", "under"]
 
 FORMAT = 2
 _KEPT = 2  # checkpoints within a task
-_DONE = re.compile(r"task-(\d{3,})\.safetensors")
-_STEP = re.compile(r"task-(\d{3,})\.step-(\d{6,})\.safetensors")
-_OLD = re.compile(r"\d{6}\.json")
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -59,7 +55,7 @@ class Checkpoint:
 _NOTHING = Checkpoint(tensors={}, progress={})
 
 
-class CheckpointStore:
+class CheckpointStore(CheckpointFiles):
     """The checkpoints of one run.
 
     Args:
@@ -67,8 +63,9 @@ class CheckpointStore:
     """
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._base, self._base_sum = _NOTHING, ""
+        super().__init__(directory)
+        self._base = _NOTHING
+        self._base_sum = ""
         self._background = Background()
         self._files: list[tuple[int, int | None]] | None = None
 
@@ -102,14 +99,16 @@ class CheckpointStore:
             Its file, which exists after :meth:`wait`.
         """
         self.wait()
-        base, done = self._base, checkpoint.task_done
-        tensors = {
-            name: value if value is base.tensors.get(name) else value.detach().cpu().contiguous()
-            for name, value in checkpoint.tensors.items()
-        }
+        base = self._base
+        done = checkpoint.task_done
+        tensors = {}
+        for name, value in checkpoint.tensors.items():
+            # one that was taken over from the base is neither copied nor compared
+            own = value is base.tensors.get(name)
+            tensors[name] = value if own else value.detach().cpu().contiguous()
         changed, sliced = changes(base.tensors, tensors)
+        # copies: the caller goes on learning while they are written
         stored = {name: value.clone() for name, value in changed.items()}
-        known = {name: len(value) for name, value in base.ledger.items() if isinstance(value, list)}
         entry = {
             "format": FORMAT,
             "base": self._base_sum,
@@ -117,30 +116,33 @@ class CheckpointStore:
             "sliced": sliced,
             "dropped": [name for name in base.tensors if name not in tensors],
             "progress": dict(checkpoint.progress),
-            "ledger": {name: _since(value, known.get(name, 0)) for name, value in checkpoint.ledger.items()},
+            "ledger": _gained(base.ledger, checkpoint.ledger),
         }
         metadata = {"lw2g": json.dumps(entry, allow_nan=False), "sha256": UNSEALED}
-        name, surplus = self._place(done)
+        file, surplus = self._place(done)
         if done is not None:
-            kept = {name: base.tensors.get(name, value) for name, value in tensors.items()}
-            kept |= {
-                name: tensors[name].clone() if name in sliced else stored[name]
-                for name in kept.keys() & stored
-            }
-            ledger = {name: _since(value, 0) for name, value in checkpoint.ledger.items()}
-            self._base = attrs.evolve(checkpoint, tensors=kept, ledger=ledger)
+            kept = {}
+            for name, value in tensors.items():
+                if name in sliced:
+                    kept[name] = value.clone()  # of this one, slices alone are stored
+                elif name in stored:
+                    kept[name] = stored[name]
+                else:
+                    kept[name] = base.tensors[name]
+            self._base = attrs.evolve(checkpoint, tensors=kept, ledger=_gained({}, checkpoint.ledger))
 
         def write() -> None:
             self._directory.mkdir(parents=True, exist_ok=True)
             content, checksum = seal_tensors(save_tensors(stored, metadata))
-            write_atomically(self._directory / name, content)
+            write_atomically(self._directory / file, content)
             if done is not None:
                 self._base_sum = checksum  # read after the next wait only
+            # after the new file: a process that is killed in between leaves one too many, never one too few
             for other in surplus:
                 (self._directory / other).unlink(missing_ok=True)
 
         self._background.run(write)
-        return self._directory / name
+        return self._directory / file
 
     def wait(self) -> None:
         """Wait until everything is written.
@@ -161,12 +163,15 @@ class CheckpointStore:
         self.wait()
         self._refuse_old_format()
         complaints: list[str] = []
-        self._base, self._base_sum, self._files = _NOTHING, "", None
+        self._base = _NOTHING
+        self._base_sum = ""
+        self._files = None
         count = 1 + max(self.finished, default=-1)
         for task in range(count):
             try:
-                self._base, self._base_sum = self._read(_name(task), self._base, self._base_sum)
+                self._base, self._base_sum = self._read(checkpoint_name(task), self._base, self._base_sum)
             except DataError as error:
+                # what builds on a damaged file is lost with it
                 after = f"the end of task {task}" if task else "the beginning"
                 more = f", with it what builds on it up to task {count}" if task + 1 < count else ""
                 complaints.append(f"checkpoint {error}{more}; going on from {after}")
@@ -174,9 +179,9 @@ class CheckpointStore:
         finished = None if self._base is _NOTHING else self._base
         for task, number in reversed(self._steps()):
             if task != self._current:
-                continue
+                continue  # left from a task that is finished, or from one whose base is damaged
             try:
-                step, _ = self._read(_name(task, number), self._base, self._base_sum)
+                step, _ = self._read(checkpoint_name(task, number), self._base, self._base_sum)
             except DataError as error:
                 complaints.append(f"checkpoint {error}; skipped")
                 continue
@@ -199,72 +204,34 @@ class CheckpointStore:
             DataError: As :meth:`of_task`.
         """
         self._refuse_old_format()
-        wanted = max(self.finished, default=-1) if task is None else task
-        if wanted < 0 or not (self._directory / _name(wanted)).exists():
-            raise DataError("no task is finished" if task is None else f"task {task + 1} is not finished")
-        checkpoint, checksum = _NOTHING, ""
+        if task is None:
+            if not self.finished:
+                raise DataError("no task is finished")
+            wanted = self.finished[-1]
+        else:
+            wanted = task
+            if wanted < 0 or not (self._directory / checkpoint_name(wanted)).exists():
+                raise DataError(f"task {task + 1} is not finished")
+        checkpoint = _NOTHING
+        checksum = ""
+        # the state is put together from the first task on: each file holds what its task has changed
         for earlier in range(wanted + 1):
             try:
-                checkpoint, checksum = self._read(_name(earlier), checkpoint, checksum)
+                checkpoint, checksum = self._read(checkpoint_name(earlier), checkpoint, checksum)
             except DataError as error:
-                whole = f"the models of tasks 1 to {earlier} are whole; choose one of them with --task"
+                remedy = ""
+                if earlier:
+                    remedy = f"the models of tasks 1 to {earlier} are whole; choose one of them with --task"
                 raise DataError(
-                    f"the model after task {wanted + 1} cannot be restored: checkpoint {error}",
-                    whole if earlier else "",
+                    f"the model after task {wanted + 1} cannot be restored: checkpoint {error}", remedy
                 ) from error
             yield checkpoint
-
-    def examine(self) -> Iterator[tuple[str, int, str | None, Mapping[str, Any]]]:
-        """Yield every file's name, its task, its problem (None: none), and the new entries of its ledger.
-
-        Raises:
-            DataError: The checkpoints are of an older lw2g.
-        """
-        self._refuse_old_format()
-        sums = {-1: ""}
-        numbers = [(task, None) for task in range(1 + max(self.finished, default=-1))]
-        for task, step in [*numbers, *self._steps()]:
-            name, ledger, complaint = _name(task, step), {}, None
-            try:
-                _, entry, checksum = unseal_tensors(self._directory / name)
-                if entry["base"] != sums.get(task - 1):
-                    complaint = "builds on a file that is damaged or another one"
-                ledger = entry["ledger"]
-            except DataError as error:
-                complaint = str(error).removeprefix(f"{name!r} ")
-            if step is None and complaint is None:
-                sums[task] = checksum
-            yield name, task, complaint, ledger
-
-    @property
-    def finished(self) -> list[int]:
-        """The finished tasks that have a checkpoint, damaged or not."""
-        return sorted(int(match[1]) for match in map(_DONE.fullmatch, self._names()) if match)
-
-    def _steps(self) -> list[tuple[int, int]]:
-        return sorted(
-            (int(match[1]), int(match[2])) for match in map(_STEP.fullmatch, self._names()) if match
-        )
-
-    def _names(self) -> list[str]:
-        try:
-            with os.scandir(self._directory) as entries:
-                return [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
-        except FileNotFoundError:
-            return []
-
-    def _refuse_old_format(self) -> None:
-        if any(_OLD.fullmatch(name) for name in self._names()):
-            run = self._directory.parent
-            raise DataError(
-                f"the checkpoints of {str(run)!r} are of an older lw2g",
-                f"run it anew: lw2g run {run / 'config.toml'} --out NEW",
-            )
 
     @property
     def _current(self) -> int:
         """The task under way."""
-        return 0 if self._base.task_done is None else self._base.task_done + 1
+        done = self._base.task_done
+        return 0 if done is None else done + 1
 
     def _place(self, done: int | None) -> tuple[str, list[str]]:
         """Return the name of the next file, and those of the files that are superfluous once it is there.
@@ -273,20 +240,33 @@ class CheckpointStore:
         folder is read once: this process is the only one that writes there.
         """
         if self._files is None:
-            self._files = [(task, None) for task in self.finished] + list(self._steps())
+            self._files = [*((task, None) for task in self.finished), *self._steps()]
+        ends = []
+        steps = []
+        last = -1
+        for task, step in self._files:
+            if step is None:
+                ends.append((task, step))
+                continue
+            last = max(last, step)  # numbers of steps are never given twice
+            if task == self._current:
+                steps.append((task, step))
+        new: tuple[int, int | None]
         if done is None:
-            number = 1 + max((step for _, step in self._files if step is not None), default=-1)
-            new: tuple[int, int | None] = (self._current, number)
-            under_way = [
-                entry for entry in (*self._files, new) if entry[0] == new[0] and entry[1] is not None
-            ]
-            stay = {*under_way[-_KEPT:], *(entry for entry in self._files if entry[1] is None)}
+            new = (self._current, last + 1)
+            stay = {*ends, *[*steps, new][-_KEPT:]}
         else:
             new = (done, None)
-            stay = {new, *(entry for entry in self._files if entry[1] is None and entry[0] < done)}
-        surplus = [_name(*entry) for entry in self._files if entry not in stay]
-        self._files = [*(entry for entry in self._files if entry in stay and entry != new), new]
-        return _name(*new), surplus
+            stay = {new, *(end for end in ends if end[0] < done)}
+        surplus = []
+        left = []
+        for entry in self._files:
+            if entry not in stay:
+                surplus.append(checkpoint_name(*entry))
+            elif entry != new:
+                left.append(entry)
+        self._files = [*left, new]
+        return checkpoint_name(*new), surplus
 
     def _read(self, name: str, base: Checkpoint, base_sum: str) -> tuple[Checkpoint, str]:
         """Return a checkpoint that builds on another, and its checksum."""
@@ -295,11 +275,10 @@ class CheckpointStore:
             raise DataError(f"{name!r} has format {entry.get('format')!r} instead of {FORMAT}")
         if entry["base"] != base_sum:
             raise DataError(f"{name!r} builds on another end of the task before it")
-        earlier = base.ledger
-        ledger = {
-            name: [*earlier.get(name, ()), *value] if isinstance(value, list) else value
-            for name, value in entry["ledger"].items()
-        }
+        ledger = dict(entry["ledger"])
+        for name, value in ledger.items():
+            if isinstance(value, list):
+                ledger[name] = [*base.ledger.get(name, ()), *value]
         checkpoint = Checkpoint(
             tensors=apply(base.tensors, load_tensors(content), entry["sliced"], entry["dropped"]),
             progress=entry["progress"],
@@ -318,13 +297,15 @@ def _copy(checkpoint: Checkpoint) -> Checkpoint:
     )
 
 
-def _name(task: int, step: int | None = None) -> str:
-    return f"task-{task:03d}.safetensors" if step is None else f"task-{task:03d}.step-{step:06d}.safetensors"
-
-
-def _since(value: Any, length: int) -> Any:
-    """Return the entries that a list has gained since an earlier length; other values whole."""
-    return value[length:] if isinstance(value, list) else value
+def _gained(before: Mapping[str, Any], ledger: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a ledger with what its lists have gained since an earlier one; other values whole."""
+    gained = {}
+    for name, value in ledger.items():
+        if isinstance(value, list):
+            known = before.get(name)
+            value = value[len(known) :] if isinstance(known, list) else list(value)
+        gained[name] = value
+    return gained
 
 
 def part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -14,7 +14,7 @@ import attrs
 
 from lw2g.config.directory import CONFIG, RECORD
 from lw2g.config.structure import misfit
-from lw2g.errors import DataError
+from lw2g.errors import DataError, counted
 from lw2g.files.sealed import hash_of, sha256_of, unseal_json
 
 __all__ = [
@@ -166,14 +166,19 @@ class _Routing:
 
 def _a_value_per_task(record: Record, field: attrs.Attribute[Any], value: Any) -> None:
     tasks = len(record.accuracy_matrix)
-    if value is not None and not all(len(row) == tasks for row in (value, *value) if isinstance(row, list)):
-        raise ValueError(f"expected {tasks} tasks, as many as have rows in accuracy_matrix")
+    if value is None:
+        return
+    for row in (value, *value):  # a matrix has as many columns as rows
+        if isinstance(row, list) and len(row) != tasks:
+            raise ValueError(f"expected {counted(tasks, 'task')}, as many as have rows in accuracy_matrix")
 
 
 def _no_less_than_tasks(record: Record, field: attrs.Attribute[Any], value: list[Any] | None) -> None:
     tasks = len(record.accuracy_matrix)
     if value and len(value) < tasks:
-        raise ValueError(f"expected {tasks} tasks or more, as many as have rows in accuracy_matrix")
+        raise ValueError(
+            f"expected {counted(tasks, 'task')} or more, as many as have rows in accuracy_matrix"
+        )
 
 
 @attrs.frozen(kw_only=True)
@@ -269,7 +274,8 @@ def record_hash(record: Mapping[str, Any]) -> str:
     It is the same for two runs of one configuration wherever these give the same bits. As the seal it hashes
     text, and not sorted values: a record is written after every task, and grows with them.
     """
-    return hash_of({key: value for key, value in record.items() if key not in (*_CLOCKS, *_HASHES)})
+    left_out = (*_CLOCKS, *_HASHES)
+    return hash_of({key: value for key, value in record.items() if key not in left_out})
 
 
 def prediction_name(task: int) -> str:
@@ -313,7 +319,10 @@ def read_record(directory: Path) -> dict[str, Any]:
         raise DataError(f"no record at {str(path)!r}", "the run has not finished a task")
     try:
         record = read_sealed(path, Record)
-        if len({record["files"].get(CONFIG), sha256_of(directory / CONFIG)} - {None}) > 1:
+        # where one of the two is missing, there is nothing to compare
+        told = record["files"].get(CONFIG)
+        found = sha256_of(directory / CONFIG)
+        if told is not None and found is not None and told != found:
             raise DataError(f"{str(path)!r} is not of the run that {CONFIG} beside it describes")
     except DataError as error:
         raise DataError(error.what, f"put it back, or write it anew: lw2g resume {directory}") from error

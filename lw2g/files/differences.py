@@ -36,15 +36,18 @@ def changes(
     sliced: dict[str, list[int]] = {}
     for name, value in new.items():
         earlier = old.get(name)
-        if earlier is value or (earlier is not None and _same(earlier, value)):
-            continue
-        slices = None if earlier is None else _slices(earlier, value)
+        slices = None
+        if earlier is not None:
+            if earlier is value or _same(earlier, value):
+                continue
+            slices = _slices(earlier, value)
         if slices is None:
             stored[name] = value
-        else:
-            axis, at = slices
-            stored[name], stored[name + _AT] = value.index_select(axis, at), at
-            sliced[name] = [axis, value.shape[axis]]
+            continue
+        axis, at = slices
+        stored[name] = value.index_select(axis, at)
+        stored[name + _AT] = at
+        sliced[name] = [axis, value.shape[axis]]
     return stored, sliced
 
 
@@ -59,6 +62,7 @@ def apply(
         if name not in sliced:
             tensors[name] = value
             continue
+        # the old tensor in the corner of a larger one, and the new slices over it
         axis, size = sliced[name]
         shape = list(old[name].shape)
         shape[axis] = size
@@ -84,14 +88,19 @@ def _slices(old: Tensor, new: Tensor) -> tuple[int, Tensor] | None:
     grown = [axis for axis in range(new.ndim) if old.shape[axis] != new.shape[axis]]
     if len(grown) > 1 or any(old.shape[axis] > new.shape[axis] for axis in grown):
         return None
-    kept = new.narrow(grown[0], 0, old.shape[grown[0]]).contiguous() if grown else new
+    kept = new
+    if grown:
+        kept = new.narrow(grown[0], 0, old.shape[grown[0]]).contiguous()
     differs = _bits(old) != _bits(kept)
-    best, least = None, _WORTH
+    best = None
+    least = _WORTH
     for axis in grown or range(new.ndim):
         others = [other for other in range(new.ndim) if other != axis]
+        # without other axes there is nothing to reduce, and ``any`` of no axis would reduce all
         changed = differs.any(others) if others else differs
         fresh = torch.arange(old.shape[axis], new.shape[axis])
         at = torch.cat([changed.nonzero()[:, 0], fresh])
         if len(at) < least * new.shape[axis]:
-            best, least = (axis, at), len(at) / new.shape[axis]
+            best = (axis, at)
+            least = len(at) / new.shape[axis]
     return best

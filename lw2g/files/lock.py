@@ -24,7 +24,9 @@ from lw2g.errors import DataError
 
 __all__ = ["BusyError", "Writer", "held", "holder_of", "one_writer", "writer_of"]
 
-_TRIES, _PAUSE = 25, 0.02
+_TRIES = 25
+_PAUSE = 0.02
+"""Seconds between two tries."""
 
 
 @attrs.frozen(kw_only=True)
@@ -89,7 +91,9 @@ def held(path: Path) -> Iterator[Writer | None]:
     """
     handle = _locked(path)
     try:
-        before = _owner(handle) if os.fstat(handle).st_size else None
+        before = None
+        if os.fstat(handle).st_size:  # whoever gives the lock back removes its file
+            before = _owner(handle)
         _sign(handle)
         yield before
     finally:

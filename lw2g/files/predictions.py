@@ -8,8 +8,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from lw2g.images.features import Integers
-from lw2g.metrics import owning_sets, owning_tasks
+from lw2g.metrics import Integers, owning_sets, owning_tasks
 
 __all__ = ["Predictions"]
 
@@ -71,9 +70,12 @@ class Predictions:
 
     def coverage(self, sets: int) -> list[float | None] | None:
         """Return per task the percentage of samples whose own set is among the first ``sets`` choices."""
-        return None if (self.rank < 0).any() else self._by_task(self.rank < sets)
+        if (self.rank < 0).any():
+            return None
+        return self._by_task(self.rank < sets)
 
     def _by_task(self, right: npt.NDArray[np.bool_]) -> list[float | None]:
         samples = np.bincount(self.task)
+        # a task without test images has no accuracy, and must not divide by zero
         shares = 100.0 * (np.bincount(self.task, right) / np.maximum(samples, 1))
         return [share if count else None for share, count in zip(shares.tolist(), samples, strict=True)]

@@ -45,8 +45,10 @@ def digest_of(facts: Any) -> str:
 
 def sha_of_labels(true: Any, task: Any) -> str:
     """Return the SHA-256 of the class and the task of each test sample, in order."""
-    columns = [np.asarray(column).astype("<i4").tobytes() for column in (true, task)]
-    return hashlib.sha256(b"".join(columns)).hexdigest()
+    digest = hashlib.sha256()
+    for column in (true, task):
+        digest.update(np.asarray(column).astype("<i4").tobytes())  # alike on every machine
+    return digest.hexdigest()
 
 
 def noted_facts(stream: TaskStream, transforms: Transforms, options: Any) -> dict[str, Any]:
@@ -58,13 +60,15 @@ def noted_facts(stream: TaskStream, transforms: Transforms, options: Any) -> dic
         options: The options of the benchmark.
     """
     tasks = stream.tasks
-    targets = np.asarray(stream.targets or range(stream.num_classes))
-    true = np.concatenate([targets[task.test.labels] for task in tasks])
-    of = np.repeat([task.index for task in tasks], [len(task.test) for task in tasks])
-    ids = json.dumps([name for task in tasks for name in task.test.ids])
+    true = np.concatenate([stream.class_map.targets_at(task.test.labels) for task in tasks])
+    owners: list[int] = []
+    ids: list[str] = []
+    for task in tasks:
+        owners += [task.index] * len(task.test)
+        ids += task.test.ids
     return {
-        "test_ids": hashlib.sha256(ids.encode()).hexdigest(),
-        "test_labels": sha_of_labels(true, of),
+        "test_ids": hashlib.sha256(json.dumps(ids).encode()).hexdigest(),
+        "test_labels": sha_of_labels(true, owners),
         "test_transform": _numbers(transforms.test),
         "train_transform": {name: getattr(options, name) for name in _TRAINING if hasattr(options, name)}
         | {"deterministic": transforms.train_is_deterministic},
@@ -82,7 +86,9 @@ def _numbers(transform: Any) -> Any:
 def protocol_name(record: Mapping[str, Any]) -> str:
     """Return the protocol of a record; an official one is each method's own and carries its name."""
     name = record["protocol"]
-    return f"{name}/{record['config']['baseline']['name']}" if name == OFFICIAL else str(name)
+    if name != OFFICIAL:
+        return str(name)
+    return f"{name}/{record['config']['baseline']['name']}"
 
 
 def facts_of(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,11 +18,11 @@ import attrs
 import numpy as np
 from safetensors.numpy import load_file, save
 
-from lw2g.config.directory import GOAL, PROGRESS, RECORD, missing_run
+from lw2g.config.directory import CONFIG, GOAL, PROGRESS, RECORD
 from lw2g.config.model import Chosen
-from lw2g.config.sources import dump_source, load_source
-from lw2g.config.toml import flat, read_json, read_toml
-from lw2g.errors import ConfigError, DataError
+from lw2g.config.sources import dump_source
+from lw2g.config.toml import read_json
+from lw2g.errors import DataError
 from lw2g.files.contents import (
     PREDICTIONS,
     Goal,
@@ -34,17 +34,18 @@ from lw2g.files.contents import (
 from lw2g.files.predictions import Predictions
 from lw2g.files.sealed import LEFTOVER, seal_json, sha256_of, write_atomically
 from lw2g.interfaces.tracker import Event, Stepped, Tracker
-from lw2g.registry.catalogue import Catalogue
 
 __all__ = [
     "EventLog",
     "RunDirectory",
     "packed",
     "samples_name",
+    "source_files",
 ]
 
 _SECONDS_BETWEEN_NOTES = 2.0
-_SOURCE, _SAMPLES = re.compile(r"source-\d+\.toml"), re.compile(r"samples(-\d+)?\.json")
+_SOURCE = re.compile(r"source-\d+\.toml")
+_SAMPLES = re.compile(r"samples(-\d+)?\.json")
 
 
 class RunDirectory:
@@ -65,7 +66,7 @@ class RunDirectory:
     @property
     def config(self) -> Path:
         """The complete, resolved configuration."""
-        return self.path / "config.toml"
+        return self.path / CONFIG
 
     def listeners(self) -> list[Tracker]:
         """Return the tracker that writes the run's events here."""
@@ -74,45 +75,6 @@ class RunDirectory:
     def exists(self) -> bool:
         """Return whether a run has begun here."""
         return self.config.exists()
-
-    def require_run(self) -> None:
-        """Refuse a directory in which no run was begun.
-
-        Raises:
-            DataError: It has no configuration.
-        """
-        if not self.exists():
-            raise missing_run(self.path)
-
-    def require_unedited(self, checksum: str) -> None:
-        """Refuse a configuration that is not the one the run began with.
-
-        Args:
-            checksum: What a checkpoint says of ``config.toml``.
-
-        Raises:
-            DataError: It is another one; the options that differ are named where the record tells them.
-        """
-        if sha256_of(self.config) != checksum:
-            raise DataError(
-                f"{str(self.config)!r} is not the one the run began with{self._differences()}",
-                f"put it back, or run it as a new one: lw2g run {self.config} --out NEW",
-            )
-
-    def _differences(self) -> str:
-        try:
-            now, before = (
-                flat(read_toml(self.config)),
-                flat(read_sealed(self.path / RECORD, Record)["config"]),
-            )
-        except (ConfigError, DataError):
-            return ""
-        differences = [
-            f"{key} is {now.get(key)!r} and was {value!r}"
-            for key, value in before.items()
-            if value is not None and now.get(key) != value
-        ]
-        return f" ({', '.join(differences)})" if differences else ""
 
     def prepare(self) -> None:
         """Remove the unfinished files of a killed process.
@@ -153,29 +115,10 @@ class RunDirectory:
         else:
             (self.path / GOAL).unlink(missing_ok=True)
 
-    def unsaved_tasks(self, finished: Sequence[int]) -> range:
-        """Return the last tasks of the record that have no checkpoint.
-
-        A record is written before the checkpoint, so that a run which was killed in between lacks one: such a
-        task is not finished, unless the run was to stop after it.
-
-        Args:
-            finished: The tasks that have one.
-
-        Raises:
-            DataError: The record is damaged.
-        """
-        if not (self.path / RECORD).exists():
-            return range(0)
-        record = self.read_record()
-        rows = len(record["accuracy_matrix"])
-        stopped = rows == (self.read_goal() or record.get("tasks"))
-        return range(1 + max(finished, default=-1), rows if stopped else rows - 1)
-
     def write_config(self, text: str) -> str:
         """Write ``config.toml`` and return its checksum."""
         self.path.mkdir(parents=True, exist_ok=True)
-        return self.write("config.toml", text.encode())
+        return self.write(CONFIG, text.encode())
 
     def write_samples(self, ids: Sequence[str], source: int = 0) -> dict[str, str]:
         """Write the ids of the test samples of a source and return the file's checksum by its name.
@@ -191,51 +134,15 @@ class RunDirectory:
         Raises:
             DataError: One cannot be read.
         """
-        lists = [
-            name for name in sorted(names, key=lambda name: (len(name), name)) if _SAMPLES.fullmatch(name)
-        ]
-        return [sample for name in lists for sample in read_json(self.path / name)]
+        samples: list[str] = []
+        for name in _numbered(_SAMPLES, names):
+            samples += read_json(self.path / name)
+        return samples
 
     def write_source(self, chosen: Chosen, source: int) -> dict[str, str]:
         """Write the benchmark of a later source and return the file's checksum by its name."""
         name = f"source-{source + 1}.toml"
         return {name: self.write(name, dump_source(chosen).encode())}
-
-    def require_begun(self, checksums: Mapping[str, str]) -> None:
-        """Refuse a run whose continuation with new classes ended before its first checkpoint.
-
-        Args:
-            checksums: Checksums by name, as the newest checkpoint tells them.
-
-        Raises:
-            DataError: There is a source that no checkpoint knows of.
-        """
-        unknown = [path for path in self.path.glob("source-*.toml") if path.name not in checksums]
-        if unknown:
-            raise DataError(
-                f"`lw2g continue {self.path} --benchmark ...` ended before it had begun",
-                f"run it again, or remove {unknown[0].name!r} (and {GOAL!r}) to leave the run as it was",
-            )
-
-    def read_sources(self, checksums: Mapping[str, str], catalogue: Catalogue) -> tuple[Chosen, ...]:
-        """Return the benchmarks that follow that of the configuration.
-
-        Args:
-            checksums: Checksums by name, as checkpoints and records tell them.
-            catalogue: Where benchmarks are looked up.
-
-        Raises:
-            DataError: A file that says which is lost or edited.
-        """
-        names = sorted(
-            (name for name in checksums if _SOURCE.fullmatch(name)), key=lambda name: (len(name), name)
-        )
-        for name in names:
-            if sha256_of(self.path / name) != checksums[name]:
-                raise DataError(
-                    f"{str(self.path / name)!r} is not the one the run went on with", "put it back"
-                )
-        return tuple(load_source(catalogue, self.path / name) for name in names)
 
     def write_predictions(self, task: int, predictions: Predictions) -> str:
         """Write the predictions of one evaluation and return the checksum.
@@ -259,9 +166,15 @@ class RunDirectory:
         path = self.path / prediction_name(task)
         checksum = sha256_of(path)
         if checksum is None:
-            raise DataError(f"no predictions at {str(path)!r}", f"the run has not finished task {task + 1}")
-        recorded = self.read_record()["files"] if (self.path / RECORD).exists() else {}
-        if recorded.get(prediction_name(task), checksum) != checksum:
+            raise DataError(
+                f"no predictions at {str(path)!r}",
+                f"the run has not finished task {task + 1}, or nothing was measured after it (run.evaluate)",
+            )
+        # predictions come before the record that names them: one of the newest task may not do so yet
+        recorded = checksum
+        if (self.path / RECORD).exists():
+            recorded = self.read_record()["files"].get(prediction_name(task), checksum)
+        if recorded != checksum:
             raise DataError(
                 f"{str(path)!r} does not match its checksum in {RECORD}: it is damaged or was edited"
             )
@@ -290,15 +203,29 @@ class RunDirectory:
 
 def packed(predictions: Predictions) -> bytes:
     """Return predictions as safetensors of int32 columns."""
-    columns = {field.name: getattr(predictions, field.name) for field in attrs.fields(Predictions)}
-    known = {name: column.astype(np.int32) for name, column in columns.items() if column is not None}
-    content: bytes = save(known)
+    columns = {}
+    for field in attrs.fields(Predictions):
+        column = getattr(predictions, field.name)
+        if column is not None:
+            columns[field.name] = column.astype(np.int32)  # half the size; counts of images fit
+    content: bytes = save(columns)
     return content
 
 
 def samples_name(source: int) -> str:
     """Return where in a run's directory the ids of a source's test samples lie."""
     return "samples.json" if source == 0 else f"samples-{source + 1}.json"
+
+
+def source_files(names: Iterable[str]) -> list[str]:
+    """Return, out of the names of a run's files, those that say which benchmarks follow, in their order."""
+    return _numbered(_SOURCE, names)
+
+
+def _numbered(pattern: re.Pattern[str], names: Iterable[str]) -> list[str]:
+    """Return the names that match, by their numbers: a shorter name has a smaller one."""
+    matching = filter(pattern.fullmatch, names)
+    return sorted(matching, key=lambda name: (len(name), name))
 
 
 class EventLog:
@@ -310,7 +237,8 @@ class EventLog:
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("a", encoding="utf-8")
-        self._progress, self._last = path.with_name(PROGRESS), 0.0
+        self._progress = path.with_name(PROGRESS)
+        self._last = 0.0
 
     def on_event(self, event: Event) -> None:
         """Append the event; of the many steps only the newest is kept, beside the log."""
@@ -318,7 +246,7 @@ class EventLog:
             self._renew(event)
             return
         self._file.write(json.dumps({"event": type(event).__name__, **attrs.asdict(event)}) + "\n")
-        self._file.flush()
+        self._file.flush()  # others follow the log while the run goes on
 
     def _renew(self, event: Stepped) -> None:
         now = time.monotonic()
@@ -332,3 +260,25 @@ class EventLog:
         """Close the log and remove the progress."""
         self._file.close()
         self._progress.unlink(missing_ok=True)
+
+
+def unsaved_tasks(files: RunDirectory, finished: Sequence[int]) -> range:
+    """Return the last tasks of the record that have no checkpoint.
+
+    A record is written before the checkpoint, so that a run which was killed in between lacks one: such a
+    task is not finished, unless the run was to stop after it.
+
+    Args:
+        files: The run.
+        finished: The tasks that have one.
+
+    Raises:
+        DataError: The record is damaged.
+    """
+    if not (files.path / RECORD).exists():
+        return range(0)
+    record = files.read_record()
+    rows = len(record["accuracy_matrix"])
+    goal = files.read_goal() or record.get("tasks")
+    expected = rows if rows == goal else rows - 1
+    return range(1 + max(finished, default=-1), expected)

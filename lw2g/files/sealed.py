@@ -64,7 +64,7 @@ def write_once(path: Path, content: bytes) -> None:
 
     def put(temporary: Path) -> None:
         try:
-            os.link(temporary, path)
+            os.link(temporary, path)  # refused where the name is taken, which a rename would replace
         except FileExistsError:
             pass
         except OSError:  # a file system without hard links: the last one writes it
@@ -83,6 +83,7 @@ def _write(path: Path, content: bytes, put: Callable[[Path], object]) -> None:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
+            # before the rename: after a power cut the name could lead to an empty file
             os.fsync(file.fileno())
         put(temporary)
     except BaseException as error:
@@ -130,20 +131,20 @@ def hash_of(content: Mapping[str, Any]) -> str:
 
 
 def _body(content: Mapping[str, Any]) -> str:
-    return "{\n" + "".join(f" {json.dumps(key)}: {_value(value)},\n" for key, value in content.items())
+    # a key a line, and the checksum on the last one: what stands before it can be hashed as text
+    lines = [f" {json.dumps(key)}: {_value(value)},\n" for key, value in content.items()]
+    return "{\n" + "".join(lines)
 
 
 def _value(value: Any) -> str:
-    if (
-        not isinstance(value, Lines)
-        and isinstance(value, list)
-        and value
-        and isinstance(value[0], list | dict)
-    ):
+    has_rows = isinstance(value, list) and len(value) > 0 and isinstance(value[0], list | dict)
+    if has_rows and not isinstance(value, Lines):
         value = Lines(json.dumps(entry, allow_nan=False) for entry in value)
-    if isinstance(value, Lines):
-        return "[\n" + ",\n".join(f"  {line}" for line in value) + "\n ]" if value else "[]"
-    return json.dumps(value, allow_nan=False)
+    if not isinstance(value, Lines):
+        return json.dumps(value, allow_nan=False)
+    if not value:
+        return "[]"
+    return "[\n  " + ",\n  ".join(value) + "\n ]"
 
 
 def unseal_json(path: Path) -> dict[str, Any]:
@@ -196,10 +197,12 @@ def unseal_tensors(path: Path) -> tuple[bytes, dict[str, Any], str]:
     try:
         content = path.read_bytes()
         metadata = read_header(content)["__metadata__"]
-        written, entry = metadata["sha256"], json.loads(metadata["lw2g"])
+        written = metadata["sha256"]
+        entry = json.loads(metadata["lw2g"])
         place = content.index(_MARK) + len(_MARK)
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(f"{path.name!r} cannot be read ({type(error).__name__})") from error
+    # the checksum is that of the file with zeros in its place
     digest = hashlib.sha256(content[:place])
     digest.update(UNSEALED.encode())
     digest.update(memoryview(content)[place + len(UNSEALED) :])

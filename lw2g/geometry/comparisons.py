@@ -25,8 +25,11 @@ __all__ = [
 ]
 
 _PARTITIONS = 8
+"""Random partitions into halves over which Z is averaged."""
 _PERMUTATIONS = 8
+"""Random orders of the groups from which half-samples for errors are cut."""
 _Pairs = list[tuple[Tensor, Tensor]]
+"""Comparisons: the groups of the gradient, and those of the space."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -98,8 +101,10 @@ class Spread:
         if not defined:
             return cls()
         parts = [differences.double() * math.sqrt(share / 2 * left_out / defined)]
-        if draws is not None and (count := int((~draws.isnan()).sum())) > 1:
-            parts.append((draws.double() - draws.nanmean()) / math.sqrt(count * (count - 1)))
+        if draws is not None:
+            count = int((~draws.isnan()).sum())
+            if count > 1:  # the draws of the head add their own variance, that of the mean of count values
+                parts.append((draws.double() - draws.nanmean()) / math.sqrt(count * (count - 1)))
         # undefined deviations stay, as zeros: replicates of two candidates are paired by position
         deviations = torch.nan_to_num(torch.cat([part.cpu() for part in parts]), nan=0.0)
         replicates = deviations * math.sqrt(len(deviations))
@@ -119,12 +124,21 @@ def half_samples(
     Returns:
         No pairs if there is only one group.
     """
-    number = int(groups.max()) + 1
+    num_groups = int(groups.max()) + 1
+    if num_groups < 2:
+        return []
     pairs = []
-    for _ in range(count if number > 1 else 0):
-        a, b = torch.randperm(number, generator=generator)[: number // 2 * 2].chunk(2)
-        pairs.append((torch.isin(groups, a).nonzero()[:, 0], torch.isin(groups, b).nonzero()[:, 0]))
+    for _ in range(count):
+        # of an odd number of groups one is left out, so that both halves are equally large
+        chosen = torch.randperm(num_groups, generator=generator)[: num_groups // 2 * 2]
+        first, second = chosen.chunk(2)
+        pairs.append((_positions(groups, first), _positions(groups, second)))
     return pairs
+
+
+def _positions(groups: Tensor, chosen: Tensor) -> Tensor:
+    """Return the positions of the images of chosen groups."""
+    return torch.isin(groups, chosen).nonzero()[:, 0]
 
 
 def spread_over_halves(
@@ -139,8 +153,14 @@ def spread_over_halves(
         halves: Half-samples that :func:`half_samples` returned.
         left_out: Share of all images that are not in the sample.
     """
-    pairs = [(statistic(first), statistic(second)) for first, second in halves]
-    differences = [math.nan if a is None or b is None else a - b for a, b in pairs]
+    differences = []
+    for first, second in halves:
+        value = statistic(first)
+        other = statistic(second)
+        if value is None or other is None:
+            differences.append(math.nan)
+        else:
+            differences.append(value - other)
     return Spread.of(torch.tensor(differences, dtype=torch.float64), 0.5, left_out)
 
 
@@ -152,16 +172,19 @@ def disjoint_halves(groups: int, generator: torch.Generator) -> Comparisons:
     """
     if groups < 2:  # a sample of one image has no second half: space and gradient share it
         return in_sample(groups, generator)
-    orders = [torch.randperm(groups, generator=generator) for _ in range(_PARTITIONS)]
-    whole = [pair for order in orders for pair in _swapped(order[: groups // 2], order[groups // 2 :])]
-    halves: list[tuple[_Pairs, _Pairs]] = []
+    whole: _Pairs = []
+    for _ in range(_PARTITIONS):
+        order = torch.randperm(groups, generator=generator)
+        whole += _both_ways(order[: groups // 2], order[groups // 2 :])
     size = groups // 4
-    for _ in range(_PERMUTATIONS if size else 0):
-        a, b, c, d = torch.randperm(groups, generator=generator)[: 4 * size].chunk(4)
-        halves += [
-            (_swapped(*first), _swapped(*second))
-            for first, second in (((a, b), (c, d)), ((a, c), (b, d)), ((a, d), (b, c)))
-        ]
+    halves: list[tuple[_Pairs, _Pairs]] = []
+    if size:
+        for _ in range(_PERMUTATIONS):
+            a, b, c, d = torch.randperm(groups, generator=generator)[: 4 * size].chunk(4)
+            # four quarters make three pairs of half-samples
+            halves.append((_both_ways(a, b), _both_ways(c, d)))
+            halves.append((_both_ways(a, c), _both_ways(b, d)))
+            halves.append((_both_ways(a, d), _both_ways(b, c)))
     return _table(groups, whole, halves, 2 * size / groups)
 
 
@@ -170,51 +193,65 @@ def in_sample(groups: int, generator: torch.Generator) -> Comparisons:
     everything = torch.arange(groups)
     size = groups // 2
     halves: list[tuple[_Pairs, _Pairs]] = []
-    for _ in range(_PERMUTATIONS if size else 0):
-        a, b = torch.randperm(groups, generator=generator)[: 2 * size].chunk(2)
-        halves.append(([(a, a)], [(b, b)]))
+    if size:
+        for _ in range(_PERMUTATIONS):
+            a, b = torch.randperm(groups, generator=generator)[: 2 * size].chunk(2)
+            halves.append(([(a, a)], [(b, b)]))
     return _table(groups, [(everything, everything)], halves, size / groups)
 
 
-def _swapped(first: Tensor, second: Tensor) -> _Pairs:
+def _both_ways(first: Tensor, second: Tensor) -> _Pairs:
+    """Return two comparisons: either part gives the gradient once, the other one the space."""
     return [(first, second), (second, first)]
 
 
 def _table(groups: int, whole: _Pairs, halves: Sequence[tuple[_Pairs, _Pairs]], share: float) -> Comparisons:
     """Number the subsets, and arrange all comparisons by the subset of their space."""
-    numbers: dict[tuple[int, ...], int] = {}
-    gradients: dict[int, list[int]] = {}
+    numbers: dict[tuple[int, ...], int] = {}  # of subsets, in the order in which they occur
+    gradients: dict[int, list[int]] = {}  # by the number of the space: those compared with it
 
     def number(subset: Tensor) -> int:
         return numbers.setdefault(tuple(sorted(subset.tolist())), len(numbers))
 
     def place(pair: tuple[Tensor, Tensor]) -> tuple[int, int]:
-        gradient, space = number(pair[0]), number(pair[1])
+        """Return row and column of a comparison, which gets a row if it has none yet."""
+        gradient = number(pair[0])
+        space = number(pair[1])
         column = gradients.setdefault(space, [])
         if gradient not in column:
             column.append(gradient)
         return column.index(gradient), space
 
-    places = [place(pair) for pair in whole]
-    half_places = [tuple([place(pair) for pair in half] for half in both) for both in halves]
-    width = max(len(column) for column in gradients.values())
+    # all get their places first: they decide how large the tables of weights are
+    whole_places = list(map(place, whole))
+    half_places = []
+    for first, second in halves:
+        half_places.append((list(map(place, first)), list(map(place, second))))
+    width = max(map(len, gradients.values()))
     shape = (width, len(numbers))
-    gradient = torch.tensor([(gradients[s] * width)[:width] for s in range(len(numbers))]).T
 
-    def weights(chosen: Sequence[tuple[int, int]]) -> Tensor:
+    def weights(places: Sequence[tuple[int, int]]) -> Tensor:
         counts = torch.zeros(shape, dtype=torch.float64)
-        for entry in chosen:
+        for entry in places:
             counts[entry] += 1
         return counts
 
-    either = [[weights(both[side]) for both in half_places] for side in (0, 1)]
+    weights_of_halves = torch.zeros(2, len(halves), *shape, dtype=torch.float64)
+    for index, (first_places, second_places) in enumerate(half_places):
+        weights_of_halves[0, index] = weights(first_places)
+        weights_of_halves[1, index] = weights(second_places)
+    columns = []
+    for space in range(len(numbers)):
+        # short columns are filled up with what they have: the weights there are 0
+        columns.append((gradients[space] * width)[:width])
+    members = torch.zeros(len(numbers), groups, dtype=torch.float64)
+    for index, subset in enumerate(numbers):
+        members[index, list(subset)] = 1
     return Comparisons(
-        subsets=torch.stack(
-            [torch.isin(torch.arange(groups), torch.tensor(subset)).to(torch.float64) for subset in numbers]
-        ),
-        gradient=gradient,
-        whole=weights(places),
-        halves=torch.stack([torch.stack(side) if side else torch.zeros(0, *shape) for side in either]),
+        subsets=members,
+        gradient=torch.tensor(columns).T,
+        whole=weights(whole_places),
+        halves=weights_of_halves,
         share=share,
     )
 
@@ -229,4 +266,6 @@ def _weighted(table: Tensor, weights: Tensor) -> Tensor:
 def mean_of_known(values: Sequence[float | None]) -> float | None:
     """Return the mean of the values that are defined; None where there is none."""
     known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+    if not known:
+        return None
+    return sum(known) / len(known)

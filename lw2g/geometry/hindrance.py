@@ -48,17 +48,25 @@ def hfc(gradients: Sequence[Tensor], spaces: Sequence[Subspace], *, reduce: Redu
     """
     if not gradients or len(gradients) != len(spaces):
         raise ValueError(f"expected one space per gradient but got {len(gradients)} and {len(spaces)}")
-    flat = [gradient.reshape(-1, gradient.shape[-1]) if gradient.ndim else gradient for gradient in gradients]
-    alone = torch.ones(1, 1, 1, dtype=torch.float64)
-    sites = torch.stack(
-        [
-            site_angles(gradient[None, None], alone, space, reduce=reduce)[0, 0, 0]
-            for gradient, space in zip(flat, spaces, strict=True)
-        ]
+    one_sum = torch.ones(1, 1, 1, dtype=torch.float64)
+    angles = []
+    for gradient, space in zip(gradients, spaces, strict=True):
+        rows = gradient
+        if gradient.ndim:  # a number is refused as it is
+            rows = gradient.reshape(-1, gradient.shape[-1])
+        angles.append(site_angles(rows[None, None], one_sum, space, reduce=reduce)[0, 0, 0])
+    sites = torch.stack(angles)
+    return Hindrance(
+        degrees=_degrees(float(over_sites(sites, reduce=reduce))),
+        per_site=tuple(map(_degrees, sites.tolist())),
     )
-    angles = [float(over_sites(sites, reduce=reduce)), *sites.tolist()]
-    degrees, *per_site = [None if math.isnan(angle) else math.degrees(angle) for angle in angles]
-    return Hindrance(degrees=degrees, per_site=tuple(per_site))
+
+
+def _degrees(angle: float) -> float | None:
+    """Return an angle in radians in degrees; None for NaN."""
+    if math.isnan(angle):
+        return None
+    return math.degrees(angle)
 
 
 @torch.no_grad()
@@ -89,34 +97,42 @@ def site_angles(
     double = gradients.to(torch.float64)
     if not bool(torch.isfinite(double).all()):
         raise ValueError("expected a finite gradient but got values that are infinite or not a number")
-    # Angles do not depend on scale, but the squares of a tiny gradient would vanish.
-    largest = double.abs().amax(dim=(1, 2, 3) if reduce == "global" else (1, 3), keepdim=True)
+    # Angles do not depend on scale, but the squares of a tiny gradient would vanish. A row is scaled alone,
+    # unless its size beside the other rows counts.
+    shared = (1, 2, 3) if reduce == "global" else (1, 3)
+    largest = double.abs().amax(dim=shared, keepdim=True)
     double = double / torch.where(largest > 0, largest, 1.0)
-    draws, rows, heads = len(double), double.shape[2], space.heads // count
+    draws = len(double)
+    rows = double.shape[2]
+    heads = space.heads // count
     across = dim // heads  # width of a head
     # [heads, groups, draws * rows * width of a head]: one product gives all sums in the layout needed below
-    split = (
-        double.reshape(draws, groups, rows, heads, across).permute(3, 1, 0, 2, 4).reshape(heads, groups, -1)
-    )
-    sums = weights.to(double).reshape(-1, groups) @ split
+    split = double.reshape(draws, groups, rows, heads, across).permute(3, 1, 0, 2, 4)
+    sums = weights.to(double).reshape(-1, groups) @ split.reshape(heads, groups, -1)
     sums = sums.reshape(heads * count, width * draws * rows, across)
     basis = space.basis.to(double).reshape(count, heads, across, -1).transpose(0, 1).flatten(0, 1)
     inside = sums @ basis  # coordinates, of the same norm as the part itself
     sums.baddbmm_(inside, basis.mT, alpha=-1)  # in place to save memory
-    parts = torch.stack([part.square_().sum(dim=-1) for part in (inside, sums)])
+    parts = torch.stack([inside.square_().sum(dim=-1), sums.square_().sum(dim=-1)])
     parts = parts.reshape(2, heads, -1).sum(dim=1)
     parts = parts.reshape(2, count, width, draws, rows)
     if reduce == "global":
         parts = parts.sum(dim=-1, keepdim=True)
     sine, cosine = parts.sqrt()
+    # atan2(0, 0) would be 0 degrees: a gradient of zero is not hindered, it has no direction
     angles = torch.where((sine > 0) | (cosine > 0), torch.atan2(sine, cosine), math.nan)
-    over_rows = angles.nanmean(dim=-1) if reduce == "mean-angle" else _angle_of_mean_cosine(angles, -1)
-    return over_rows.permute(2, 1, 0)
+    return _mean(angles, -1, reduce).permute(2, 1, 0)
 
 
 def over_sites(angles: Tensor, *, reduce: Reduce = "mean-cos") -> Tensor:
     """Return the angle [...] over all sites from angles [sites, ...]; NaN sites are left out."""
-    return angles.nanmean(dim=0) if reduce == "mean-angle" else _angle_of_mean_cosine(angles, 0)
+    return _mean(angles, 0, reduce)
+
+
+def _mean(angles: Tensor, dim: int, reduce: Reduce) -> Tensor:
+    if reduce == "mean-angle":
+        return angles.nanmean(dim=dim)
+    return _angle_of_mean_cosine(angles, dim)
 
 
 def null_hfc(ranks_and_dims: Sequence[tuple[int, int]]) -> float:
@@ -136,7 +152,8 @@ def null_hfc(ranks_and_dims: Sequence[tuple[int, int]]) -> float:
     if not ranks_and_dims:
         raise ValueError("expected at least one site but got none")
     cosines = [_expected_cosine(rank, dim) for rank, dim in ranks_and_dims]
-    return math.degrees(math.acos(min(1.0, sum(cosines) / len(cosines))))
+    mean = sum(cosines) / len(cosines)
+    return math.degrees(math.acos(min(1.0, mean)))  # rounding may carry a mean of ones above 1
 
 
 def energy_null_hfc(shares: Sequence[float | None]) -> float | None:
@@ -165,8 +182,12 @@ def _angle_of_mean_cosine(angles: Tensor, dim: int) -> Tensor:
 def _expected_cosine(rank: int, dim: int) -> float:
     if not 0 <= rank <= dim or dim < 1:
         raise ValueError(f"expected a rank from 0 to its dim but got {rank!r} of {dim!r}")
-    if rank in (0, dim):
-        return float(rank == 0)
-    whole, outside = dim / 2, (dim - rank) / 2
+    if rank == 0:
+        return 1.0
+    if rank == dim:
+        return 0.0
+    whole = dim / 2  # a + b of null_hfc
+    outside = (dim - rank) / 2  # b
+    # logarithms, because the gamma function of a width of 768 overflows
     ratio = math.lgamma(outside + 0.5) - math.lgamma(outside) + math.lgamma(whole) - math.lgamma(whole + 0.5)
     return math.exp(ratio)

@@ -67,7 +67,8 @@ class SecondMoment:
             ValueError: The two moments differ in width or heads.
         """
         if (other.dim, other.heads) != (self.dim, self.heads):
-            expected, got = f"{self.dim} in {self.heads}", f"{other.dim} in {other.heads}"
+            expected = f"{self.dim} in {self.heads}"
+            got = f"{other.dim} in {other.heads}"
             raise ValueError(f"expected a second moment of dim {expected} heads but got {got}")
         result = SecondMoment(self.dim, self.heads, self.matrix.device)
         result.matrix = self.matrix + other.matrix.to(self.matrix.device)
@@ -107,7 +108,7 @@ class SecondMoment:
 
     def trace(self) -> float:
         """Return the total energy: the sum of squared entries of all rows."""
-        return max(0.0, float(traces(self.matrix).sum()))
+        return max(0.0, float(traces(self.matrix).sum()))  # centred moments may round to below 0
 
 
 def side_by_side(moments: Sequence[SecondMoment]) -> SecondMoment:
@@ -145,13 +146,23 @@ def subsets(moments: Sequence[SecondMoment], members: Tensor) -> list[SecondMome
     """
     first = moments[0]
     members = members.to(first.matrix.device)
-    matrices = torch.tensordot(members, torch.stack([moment.matrix for moment in moments]), dims=1)
-    sums = torch.tensordot(members, torch.stack([moment.row_sum for moment in moments]), dims=1)
-    counts = (members.cpu() @ torch.tensor([moment.count for moment in moments]).double()).tolist()
+    matrices = []
+    row_sums = []
+    counts = []
+    for moment in moments:
+        matrices.append(moment.matrix)
+        row_sums.append(moment.row_sum)
+        counts.append(moment.count)
+    summed_matrices = torch.tensordot(members, torch.stack(matrices), dims=1)
+    summed_rows = torch.tensordot(members, torch.stack(row_sums), dims=1)
+    # exact in float64: no sample has 2^53 rows
+    summed_counts = (members.cpu() @ torch.tensor(counts).double()).tolist()
     unions = []
-    for matrix, row_sum, count in zip(matrices, sums, counts, strict=True):
+    for matrix, row_sum, count in zip(summed_matrices, summed_rows, summed_counts, strict=True):
         union = SecondMoment(first.dim, first.heads, first.matrix.device)
-        union.matrix, union.row_sum, union.count = matrix, row_sum, int(count)
+        union.matrix = matrix
+        union.row_sum = row_sum
+        union.count = int(count)
         unions.append(union)
     return unions
 

@@ -84,7 +84,7 @@ class Subspace:
         Raises:
             ValueError: The columns are not orthonormal up to the square root of the rounding unit.
         """
-        ranks = tuple(int(rank) for rank in state["ranks"].tolist())
+        ranks = tuple(map(int, state["ranks"].tolist()))
         space = cls(basis=state["basis"], ranks=ranks)
         filled = torch.arange(space.basis.shape[2]) < torch.tensor(ranks)[:, None]  # [heads, k_max]
         expected = torch.diag_embed(filled.to(space.basis))
@@ -149,12 +149,12 @@ class Subspace:
         if count < 1 or self.heads % count:
             raise ValueError(f"expected a count that divides {self.heads} heads but got {count!r}")
         heads = self.heads // count
-        starts = range(0, self.heads, heads)
-        ranks = [self.ranks[start : start + heads] for start in starts]
-        return tuple(
-            Subspace(basis=self.basis[start : start + heads, :, : max(own)], ranks=own)
-            for start, own in zip(starts, ranks, strict=True)
-        )
+        parts = []
+        for start in range(0, self.heads, heads):
+            ranks = self.ranks[start : start + heads]
+            basis = self.basis[start : start + heads, :, : max(ranks)]
+            parts.append(Subspace(basis=basis, ranks=ranks))
+        return tuple(parts)
 
     def captured(self, moment: SecondMoment) -> float:
         """Return the share of energy inside the subspace, ``sum_h tr(B_h^T C_h B_h) / tr C``, in [0, 1].
@@ -231,14 +231,19 @@ def union(*spaces: Subspace) -> Subspace:
     Raises:
         ValueError: No space is given, or their widths differ.
     """
-    if not spaces or len({space.dim for space in spaces}) > 1:
-        raise ValueError(f"expected spaces of one width but got {[space.dim for space in spaces]}")
-    same_heads = len({space.heads for space in spaces}) == 1
+    widths = [space.dim for space in spaces]
+    if len(set(widths)) != 1:
+        raise ValueError(f"expected spaces of one width but got {widths}")
+    have_same_heads = len({space.heads for space in spaces}) == 1
     device = spaces[0].basis.device
-    columns = [space.basis if same_heads else _joint_columns(space) for space in spaces]
-    tolerance = max(torch.finfo(space.basis.dtype).eps for space in spaces) ** 0.5
-    columns = [basis.to(device=device, dtype=torch.float64) for basis in columns]
-    return _span(torch.cat(columns, dim=-1), tolerance)
+    columns = []
+    coarsest = 0.0
+    for space in spaces:
+        basis = space.basis if have_same_heads else _joint_columns(space)
+        columns.append(basis.to(device=device, dtype=torch.float64))
+        coarsest = max(coarsest, torch.finfo(space.basis.dtype).eps)
+    # the root, because a basis that was rounded is off by its unit: what two of them share would count twice
+    return _span(torch.cat(columns, dim=-1), coarsest**0.5)
 
 
 def side_by_side(spaces: Sequence[Subspace]) -> Subspace:
@@ -254,9 +259,10 @@ def side_by_side(spaces: Sequence[Subspace]) -> Subspace:
     widths = {space.basis.shape[1] for space in spaces}
     if len(widths) != 1:
         raise ValueError(f"expected spaces whose heads have one width but got {sorted(widths)}")
-    return _pack(
-        [basis[:, :rank] for space in spaces for basis, rank in zip(space.basis, space.ranks, strict=True)]
-    )
+    columns: list[Tensor] = []
+    for space in spaces:
+        columns += _columns_of_heads(space.basis, space.ranks)
+    return _pack(columns)
 
 
 def image(matrix: Tensor, space: Subspace) -> Subspace:
@@ -290,9 +296,12 @@ def complement(space: Subspace) -> Subspace:
     tensor([[[0.],
              [1.]]], dtype=torch.float64)
     """
-    heads = zip(space.basis.double(), space.ranks, strict=True)
-    # the other columns of a complete QR are orthogonal to the span of the first ones
-    return _pack([torch.linalg.qr(basis[:, :rank], mode="complete").Q[:, rank:] for basis, rank in heads])
+    others = []
+    for columns in _columns_of_heads(space.basis.double(), space.ranks):
+        # the other columns of a complete QR are orthogonal to the span of the first ones
+        complete = torch.linalg.qr(columns, mode="complete").Q
+        others.append(complete[:, columns.shape[1] :])
+    return _pack(others)
 
 
 def captured_shares(pairs: Sequence[tuple[Subspace, SecondMoment]]) -> list[float | None]:
@@ -303,18 +312,27 @@ def captured_shares(pairs: Sequence[tuple[Subspace, SecondMoment]]) -> list[floa
     Raises:
         ValueError: A moment differs from its space in width or heads.
     """
+    if not pairs:
+        return []
     energies = []
     for space, moment in pairs:
         _check_fits(space, moment)
         basis = space.basis.to(moment.matrix)
-        energies.append(torch.stack([(basis * (moment.matrix @ basis)).sum(), traces(moment.matrix).sum()]))
-    listed = torch.stack(energies).tolist() if energies else []
-    return [min(1.0, max(0.0, inside / total)) if total > 0 else None for inside, total in listed]
+        inside = (basis * (moment.matrix @ basis)).sum()  # tr(B^T C B) without its other entries
+        energies.append(torch.stack([inside, traces(moment.matrix).sum()]))
+    shares: list[float | None] = []
+    for inside, total in torch.stack(energies).tolist():
+        if total > 0:
+            shares.append(min(1.0, max(0.0, inside / total)))  # rounding may carry it outside
+        else:
+            shares.append(None)
+    return shares
 
 
 def _check_fits(space: Subspace, moment: SecondMoment) -> None:
     if (space.dim, space.heads) != (moment.dim, moment.heads):
-        expected, got = f"{space.dim} in {space.heads}", f"{moment.dim} in {moment.heads}"
+        expected = f"{space.dim} in {space.heads}"
+        got = f"{moment.dim} in {moment.heads}"
         raise ValueError(f"expected a second moment of dim {expected} heads but got {got}")
 
 
@@ -335,15 +353,24 @@ def _appended(
         vectors, values, _ = torch.linalg.svd(half_off)  # not eigh of P C^2 P: its roots would be noise
     else:
         whole_off = half_off - (half_off @ basis) @ basis.mT
-        values, vectors = (part.flip(-1) for part in torch.linalg.eigh((whole_off + whole_off.mT) / 2))
-    totals = traces(shares) if power == 2 else shares.square().sum(dim=(1, 2))
+        ascending = torch.linalg.eigh((whole_off + whole_off.mT) / 2)  # symmetric but for rounding
+        values = ascending.eigenvalues.flip(-1)
+        vectors = ascending.eigenvectors.flip(-1)
+    if power == 2:
+        totals = traces(shares)
+    else:  # the sum of the squares of eigenvalues
+        totals = shares.square().sum(dim=(1, 2))
     # Counted on the CPU: the host needs the counts, and CUDA's cumulative sum is not deterministic.
     counts = (_needed_counts(values.cpu(), totals.cpu(), energy, power) - short).clamp(min=0)
     room = shares.shape[1] - torch.tensor(space.ranks)
-    appended = [int(count) for count in torch.minimum(counts, room).tolist()]
+    appended = list(map(int, torch.minimum(counts, room).tolist()))
     fresh = _orthonormal_off(basis, vectors, appended)
-    heads = zip(basis, space.ranks, fresh, appended, strict=True)
-    return _pack([torch.cat([old[:, :rank], new[:, :count]], dim=1) for old, rank, new, count in heads])
+    old_columns = _columns_of_heads(basis, space.ranks)
+    new_columns = _columns_of_heads(fresh, appended)
+    columns = []
+    for old, new in zip(old_columns, new_columns, strict=True):
+        columns.append(torch.cat([old, new], dim=1))
+    return _pack(columns)
 
 
 def _energy_shares(moment: SecondMoment) -> Tensor:
@@ -378,12 +405,20 @@ def _orthonormal_off(basis: Tensor, vectors: Tensor, counts: Sequence[int]) -> T
 def _joint_columns(space: Subspace) -> Tensor:
     """Return the true columns of all heads as one block-diagonal matrix [1, dim, rank]."""
     joint = space.basis.new_zeros(1, space.dim, space.rank)
-    width, start = space.basis.shape[1], 0
-    for head, rank in enumerate(space.ranks):
-        block = space.basis[head, :, :rank]
-        joint[0, head * width : (head + 1) * width, start : start + rank] = block
-        start += rank
+    width = space.basis.shape[1]
+    first_row = 0
+    first_column = 0
+    for block in _columns_of_heads(space.basis, space.ranks):
+        end = first_column + block.shape[1]
+        joint[0, first_row : first_row + width, first_column:end] = block
+        first_row += width
+        first_column = end
     return joint
+
+
+def _columns_of_heads(basis: Tensor, ranks: Sequence[int]) -> list[Tensor]:
+    """Return the true columns [width, rank] of each head, without the padding."""
+    return [columns[:, :rank] for columns, rank in zip(basis, ranks, strict=True)]
 
 
 def _span(columns: Tensor, tolerance: float) -> Subspace:
@@ -393,11 +428,12 @@ def _span(columns: Tensor, tolerance: float) -> Subspace:
         return Subspace.empty(heads * width, heads, columns.device)
     left, values, _ = torch.linalg.svd(columns, full_matrices=False)
     ranks = (values > tolerance * values[:, :1]).sum(dim=1).tolist()
-    return _pack([vectors[:, :rank] for vectors, rank in zip(left, ranks, strict=True)])
+    return _pack(_columns_of_heads(left, ranks))
 
 
 def _pack(columns: Sequence[Tensor]) -> Subspace:
     """Pad orthonormal columns [width, k_h] of each head to one tensor."""
     ranks = tuple(basis.shape[1] for basis in columns)
-    padded = [torch.nn.functional.pad(basis, (0, max(ranks) - basis.shape[1])) for basis in columns]
+    most = max(ranks)
+    padded = [torch.nn.functional.pad(basis, (0, most - basis.shape[1])) for basis in columns]
     return Subspace(basis=torch.stack(padded), ranks=ranks)

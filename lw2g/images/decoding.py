@@ -20,10 +20,10 @@ from lw2g.interfaces.stream import ImageTransform
 
 __all__ = ["Decoder", "chunks", "require_open_files", "workers_of"]
 
-_FILES, _FILES_OF_A_WORKER = 64, 32
-"""Number of files that a run has open, and number of files per worker for its batches."""
-
-
+_FILES = 64
+"""Files that a run has open."""
+_FILES_OF_A_WORKER = 32
+"""Files per worker, for the batches that it hands over in shared memory."""
 _ENOUGH = 4
 """Workers that feed a GPU: each augments some 1,700 images a second, and a ViT-B/16 takes up to 3,300."""
 
@@ -57,8 +57,11 @@ def require_open_files(workers: int) -> None:
     Raises:
         ConfigError: The system allows too few open files.
     """
-    needed, (allowed, _) = _FILES + workers * _FILES_OF_A_WORKER, resource.getrlimit(resource.RLIMIT_NOFILE)
-    if workers and allowed != resource.RLIM_INFINITY and allowed < needed:
+    if not workers:
+        return
+    needed = _FILES + workers * _FILES_OF_A_WORKER
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if allowed != resource.RLIM_INFINITY and allowed < needed:
         raise ConfigError(
             f"run.workers: {workers} need {needed} open files, and the system allows {allowed}",
             "raise its limit (ulimit -n), or lower run.workers",
@@ -89,7 +92,9 @@ class Decoder(Dataset[Any]):
     """
 
     def __init__(self, originals: Originals, transform: ImageTransform, workers: int = 0) -> None:
-        self._originals, self._transform, self._workers = originals, transform, workers
+        self._originals = originals
+        self._transform = transform
+        self._workers = workers
 
     def load(self, batches: Sequence[Sequence[int]], seed: int | None) -> Iterator[Packed]:
         """Yield the transformed images of each batch of positions, and keep new originals.
@@ -101,10 +106,13 @@ class Decoder(Dataset[Any]):
         Raises:
             DataError: An image cannot be read, or holds NaN or infinity after the transform.
         """
-        keys = [
-            [(position, None if seed is None else derive_seed(seed, position)) for position in batch]
-            for batch in batches
-        ]
+        keys: list[list[tuple[int, int | None]]] = []
+        for batch in batches:
+            if seed is None:
+                keys.append([(position, None) for position in batch])
+            else:
+                # by position, so that a sample has the same numbers in any batch and any process
+                keys.append([(position, derive_seed(seed, position)) for position in batch])
         loader: DataLoader[Any] = DataLoader(
             self,
             batch_sampler=keys,
@@ -136,7 +144,8 @@ class Decoder(Dataset[Any]):
         # transforms draw on the CPU, and torch.manual_seed would seed every device there may be
         generator = torch.default_generator
         before = generator.get_state()
-        made, sizes = [], []
+        made = []
+        sizes = []
         try:
             for position, seed in keys:
                 image = self._originals.get(position, fresh)

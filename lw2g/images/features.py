@@ -59,6 +59,7 @@ class VersionedRows:
     """
 
     def __init__(self, size: int) -> None:
+        # no source is -2 (-1 stands for the backbone alone), and no version is -1
         self._sources = np.full((size, 1), -2, dtype=np.int64)
         self._versions = np.full((size, 1), -1, dtype=np.int64)
         self._slots: list[Tensor] = []
@@ -126,12 +127,15 @@ class VersionedRows:
         for slot in np.unique(slots):
             here = torch.from_numpy(np.flatnonzero(slots == slot)).to(rows.device)
             where = torch.from_numpy(positions[slots == slot]).to(rows.device, non_blocking=True)
-            old, new = self._slots[slot][where], rows[here]
+            old = self._slots[slot][where]
+            new = rows[here]
             self._slots[slot][where] = new
             apart = torch.linalg.vector_norm(new - old, dim=1)
+            # the old row of one never computed is 0, and its change infinite
             change[here] = apart / torch.linalg.vector_norm(old, dim=1)
         return change
 
     def note(self, sources: Integers, versions: Integers) -> None:
         """Note the present sources and versions of the rows of the first samples."""
-        self._sources[: len(sources)], self._versions[: len(sources)] = sources, versions
+        self._sources[: len(sources)] = sources
+        self._versions[: len(sources)] = versions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
-from itertools import islice
+from itertools import chain, islice
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from lw2g.devices.engine import Engine
 from lw2g.errors import DataError
 from lw2g.images.decoding import Decoder, chunks
 from lw2g.images.features import FeatureCache
-from lw2g.images.pixels import Kept, Originals, Packed, Room, handed_over
+from lw2g.images.pixels import Kept, Originals, Packed, Room, to_device
 from lw2g.inputs.augmentation import canvas_of, uniforms
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.stream import BatchAugmentation, ImageTransform, RandomTransform, StagedTransform
@@ -61,21 +61,30 @@ class ImageSet:
     ) -> None:
         self.originals = originals
         self._augment: BatchAugmentation | None = None
-        self._finish: ImageTransform = _as_it_is
-        if isinstance(transform, RandomTransform):
-            self._augment = transform.batch if fast else None
-            transform = transform.batch.pixels if fast else transform.image
+        self._finish: ImageTransform = _unchanged
+        if isinstance(transform, RandomTransform) and fast:
+            self._augment = transform.batch
+            transform = transform.batch.pixels
+        elif isinstance(transform, RandomTransform):
+            transform = transform.image
         if isinstance(transform, StagedTransform):
-            self._finish, transform = transform.finish, transform.pixels
+            self._finish = transform.finish
+            transform = transform.pixels
             _require_finite(self._finish)
         self._decoder = Decoder(originals, transform, workers)
-        self._fixed = deterministic or self._augment is not None
-        self._kept: Kept | None = None if self._fixed else Kept(Room(0))
-        self._deterministic, self._backbone, self._engine = deterministic, backbone, engine
-        self._batch_size, self._query_norm = batch_size, query_norm
+        self._has_fixed_part = deterministic or self._augment is not None
+        # a room is chosen with the first image, whose size tells what fits; what is random is not kept
+        self._kept: Kept | None = None
+        if not self._has_fixed_part:
+            self._kept = _nothing_kept()
+        self._deterministic = deterministic
+        self._backbone = backbone
+        self._engine = engine
+        self._batch_size = batch_size
+        self._query_norm = query_norm
         self._known_by = self if deterministic else still
         self.labels = torch.as_tensor(np.concatenate([part.labels for part in originals.parts]))
-        self.ids = tuple(name for part in originals.parts for name in part.ids)
+        self.ids = originals.ids
         self._queries = FeatureCache(len(self.labels))
 
     def __len__(self) -> int:
@@ -89,7 +98,7 @@ class ImageSet:
             seed: Of the random transform; each sample derives its own from it and its position.
         """
         walk = _Walk(lambda first: self._inputs(order[first:], seed))
-        index = torch.tensor([position for positions in order for position in positions], dtype=torch.int64)
+        index = torch.tensor(list(chain.from_iterable(order)), dtype=torch.int64)
         sizes = [len(positions) for positions in order]
         # handed over once: a step then waits for nothing
         labels = torch.split(self.labels[index].to(self._engine.device, non_blocking=True), sizes)
@@ -115,52 +124,57 @@ class ImageSet:
 
         An image that is not kept is made once per batch, even if it stands there several times (as padding).
         """
-        kept = self._kept or Kept(Room(0))
-        missing = [
-            [position for position in dict.fromkeys(positions) if position not in kept] for positions in order
-        ]
-        loaded = self._decoder.load([new for new in missing if new], None if self._fixed else seed)
+        kept = self._kept or _nothing_kept()
+        missing = []
+        for positions in order:
+            missing.append([position for position in dict.fromkeys(positions) if position not in kept])
+        pass_seed = None if self._has_fixed_part else seed
+        loaded = self._decoder.load(list(filter(None, missing)), pass_seed)
         numbers: Iterator[Tensor] | None = None
-        if (
-            order and self._augment is not None and not any(missing)
-        ):  # handed over once: a step then waits for nothing
-            walk = [position for positions in order for position in positions]
-            numbers = iter(
-                torch.split(self._numbers(walk, [kept[position] for position in walk]), list(map(len, order)))
-            )
+        if order and self._augment is not None and not any(missing):
+            # handed over once: a step then waits for nothing
+            walk = list(chain.from_iterable(order))
+            of_all = self._numbers(walk, [kept[position] for position in walk])
+            numbers = iter(torch.split(of_all, list(map(len, order))))
         for positions, new in zip(order, missing, strict=True):
             made = next(loaded) if new else None
-            if made is not None and not self._fixed and len(new) == len(positions):
-                yield self._finish(handed_over(made.batch(), self.originals.device))
+            if made is not None and not self._has_fixed_part and len(new) == len(positions):
+                # as the workers have packed it: to cut and stack would copy the batch once more
+                yield self._finish(to_device(made.batch(), self.originals.device))
                 continue
             rows = self._rows(positions, new, made)
-            if self._augment is not None:
-                of_batch = self._numbers(positions, rows) if numbers is None else next(numbers)
-                yield self._augmented(self._augment, rows, of_batch, seed or 0)
-            else:
-                yield self._finish(handed_over(torch.stack(rows), self.originals.device))
+            if self._augment is None:
+                yield self._finish(to_device(torch.stack(rows), self.originals.device))
+                continue
+            of_batch = self._numbers(positions, rows) if numbers is None else next(numbers)
+            yield self._augmented(self._augment, rows, of_batch, seed or 0)
 
     def _rows(self, positions: Sequence[int], new: Sequence[int], made: Packed | None) -> list[Tensor]:
         """Return the transformed images of a batch; new ones are kept from now on."""
         fresh: dict[int, Tensor] = {}
         if made is not None:
             if self._kept is None:
-                self._kept = Kept(self.originals.room_for(made.images()[0]))
+                room = self.originals.room_for(made.images()[0])
+                # what lies on a disk is the host's: a room of another device holds all of them
+                disk = self.originals.disk if room.device.type == "cpu" else None
+                self._kept = Kept(room, disk)
             fresh = dict(zip(new, made.to(self._kept.room.device).images(), strict=True))
             self._kept.keep(fresh)
-        kept = self._kept or Kept(Room(0))
+        kept = self._kept or _nothing_kept()
+        # the room may have been too small for new ones
         return [fresh[position] if position in fresh else kept[position] for position in positions]
 
     def _numbers(self, positions: Sequence[int], rows: Sequence[Tensor]) -> Tensor:
         """Return position, size now and size of the original of each image, ``[n, 5]``, on the device."""
-        index, shapes = torch.tensor(positions), torch.tensor([row.shape[:2] for row in rows])
+        index = torch.tensor(positions)
+        shapes = torch.tensor([row.shape[:2] for row in rows])
         numbers = torch.cat([index[:, None], shapes, self.originals.sizes[index]], dim=1)
-        return handed_over(numbers, self.originals.device)
+        return to_device(numbers, self.originals.device)
 
     def _augmented(
         self, augment: BatchAugmentation, rows: Sequence[Tensor], numbers: Tensor, seed: int
     ) -> Tensor:
-        images = handed_over(canvas_of(rows), self.originals.device)
+        images = to_device(canvas_of(rows), self.originals.device)
         return augment(images, numbers[:, 1:], uniforms(seed, numbers[:, 0], augment.draws))
 
     def _parts(self, positions: Sequence[int]) -> list[tuple[list[int], list[int]]]:
@@ -168,8 +182,11 @@ class ImageSet:
 
         Batches always have one size, so that a feature has the same bits whatever it is computed with.
         """
-        parts = chunks(positions, self._batch_size)
-        return [(part, part + [part[0]] * (self._batch_size - len(part))) for part in parts]
+        padded = []
+        for part in chunks(positions, self._batch_size):
+            padding = [part[0]] * (self._batch_size - len(part))
+            padded.append((part, part + padding))
+        return padded
 
     @torch.no_grad()
     def _features(self, images: Tensor) -> Tensor:
@@ -193,7 +210,8 @@ class _Walk:
     """
 
     def __init__(self, inputs: Callable[[int], Iterator[Tensor]]) -> None:
-        self._inputs, self._next = inputs, 0
+        self._inputs = inputs
+        self._next = 0
         self._stream: Iterator[Tensor] | None = None
 
     @torch.no_grad()
@@ -202,17 +220,23 @@ class _Walk:
         # the caller may compute in reduced precision, transforms never do
         with torch.autocast("cpu", enabled=False):
             if self._stream is None or number < self._next:
-                self._stream, self._next = self._inputs(number), number
+                self._stream = self._inputs(number)
+                self._next = number
             images = next(islice(self._stream, number - self._next, None))
         self._next = number + 1
         return images
 
 
-def _as_it_is(images: Tensor) -> Tensor:
+def _unchanged(images: Tensor) -> Tensor:
     return images
 
 
+def _nothing_kept() -> Kept:
+    return Kept(Room(0))
+
+
 def _require_finite(finish: ImageTransform) -> None:
+    """Refuse a normalisation by its values for all bytes, of which every image consists."""
     every_byte = torch.arange(256, dtype=torch.uint8)[:, None, None, None].expand(-1, 3, 1, 1)
     if not finish(every_byte).isfinite().all():
         raise DataError("the transform makes NaN or infinity of pixels", "look at mean and std")

@@ -23,24 +23,27 @@ _KINDS = (Tensor, np.ndarray, Image.Image, str, Path)
 def as_list(images: ImageLike | Sequence[ImageLike]) -> Sequence[ImageLike]:
     """Return images one by one.
 
-    A batch, ``[B, 3, H, W]`` or an array ``[B, H, W, 3]``, is cut into its rows; a folder becomes its image
-    files, sorted; a single image stands alone.
+    A batch, ``[B, 3, H, W]`` or an array ``[B, H, W, 3]``, is cut into its rows; a folder, also one in
+    a list, becomes its image files, sorted; a single image stands alone.
 
     Raises:
         DataError: There is none, or something is no image.
     """
     if isinstance(images, Tensor | np.ndarray):
         images = list(images) if images.ndim == 4 else [images]
-    elif isinstance(images, str | Path) and Path(images).is_dir():
-        return list(image_paths(Path(images)))
     elif isinstance(images, _KINDS) or not isinstance(images, Sequence):
         images = [images]
     if not len(images):
         raise DataError("no image was given", "give at least one")
+    listed: list[ImageLike] = []
     for image in images:
         if not isinstance(image, _KINDS):
             raise DataError(
                 f"a {type(image).__name__} is no image",
                 "give paths, PIL images, arrays [H, W, 3], or tensors [3, H, W]",
             )
-    return images
+        if isinstance(image, str | Path) and Path(image).is_dir():
+            listed.extend(image_paths(Path(image)))
+        else:
+            listed.append(image)
+    return listed

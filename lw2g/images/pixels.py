@@ -7,24 +7,29 @@ evicting the oldest would never hit. A task's training images are dropped with t
 from __future__ import annotations
 
 import math
+import os
+import tempfile
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from itertools import chain
+from pathlib import Path
+from typing import IO, NamedTuple
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from lw2g.interfaces.stream import TaskData
 
-__all__ = ["Kept", "Originals", "Packed", "Room", "handed_over"]
+__all__ = ["Disk", "Kept", "Originals", "Packed", "Room", "to_device"]
 
 _CPU = torch.device("cpu")
 _DEVICE_SHARE = 8
 """A room takes one part in this many of a GPU's free memory."""
 
 
-def handed_over(values: Tensor, device: torch.device) -> Tensor:
+def to_device(values: Tensor, device: torch.device) -> Tensor:
     """Return values on the device without waiting for it: a copy from memory that may move would wait."""
     if device.type == "cuda" and values.device.type == "cpu" and not values.is_pinned():
         values = values.pin_memory()
@@ -45,12 +50,14 @@ class Packed(NamedTuple):
     @classmethod
     def of(cls, images: Sequence[Tensor]) -> Packed:
         """Pack images of one dtype."""
-        values = torch.cat([image.flatten() for image in images]) if images else torch.empty(0)
+        values = torch.empty(0)
+        if images:
+            values = torch.cat([image.flatten() for image in images])
         return cls(values, [tuple(image.shape) for image in images])
 
     def to(self, device: torch.device) -> Packed:
         """Return the images on a device."""
-        return self._replace(values=handed_over(self.values, device))
+        return self._replace(values=to_device(self.values, device))
 
     def batch(self) -> Tensor:
         """Return images of one shape as a batch ``[B, ...]``."""
@@ -81,15 +88,62 @@ class Room:
         return cls((torch.cuda.mem_get_info(device)[0] + reusable) // _DEVICE_SHARE, device)
 
 
+class Disk:
+    """Bytes in a file that has no name, so that nothing of it outlives the process.
+
+    The file grows as it is written to; the system keeps in memory what memory has room for.
+
+    Args:
+        folder: Where it lies.
+        limit: Its largest size in bytes.
+    """
+
+    def __init__(self, folder: Path, limit: int) -> None:
+        self._folder = folder
+        self._left = limit
+        self._used = 0
+        self._file: IO[bytes] | None = None
+        self._bytes: npt.NDArray[np.uint8] = np.empty(0, dtype=np.uint8)
+
+    def __del__(self) -> None:
+        """Close the file, and with it free its blocks."""
+        if self._file is not None:
+            self._file.close()
+
+    def put(self, image: Tensor) -> Tensor | None:
+        """Return a view of a copy in the file; None where it has no room, or the image is not of bytes."""
+        size = image.numel()
+        if size > self._left or image.dtype != torch.uint8:
+            return None
+        try:
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115 - open as long as this
+                self._file.truncate(self._left)  # without blocks: they come with what is written
+                self._bytes = np.memmap(self._file, dtype=np.uint8, mode="r+", shape=(self._left,))
+            # a full disk is an error here; a write to mapped memory would end the process
+            written = os.pwrite(self._file.fileno(), image.contiguous().numpy().data, self._used)
+        except OSError:
+            written = 0
+        if written < size:
+            self._left = 0
+            return None
+        start = self._used
+        self._used += size
+        self._left -= size
+        return torch.from_numpy(self._bytes[start : start + size]).view(image.shape)
+
+
 class Kept:
     """Images by position: the first ones, as far as there is room.
 
     Args:
         room: Of which they take, and to which they give back when nobody holds this any longer.
+        disk: Takes those that the room has no place for; None: they are not kept.
     """
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: Room, disk: Disk | None = None) -> None:
         self.room = room
+        self._disk = disk
         self._images: dict[int, Tensor] = {}
         self._taken = 0
 
@@ -107,7 +161,13 @@ class Kept:
         """Keep images that lie on the room's device and are not kept yet."""
         for position, image in images.items():
             size = image.numel() * image.element_size()
-            if size > self.room.left or position in self._images:
+            if position in self._images:
+                continue
+            if size > self.room.left:
+                if self._disk is not None:
+                    on_disk = self._disk.put(image)
+                    if on_disk is not None:
+                        self._images[position] = on_disk
                 continue
             self.room.left -= size
             self._taken += size
@@ -127,15 +187,23 @@ class Originals:
         keep: Whether decoded images are kept, for several transforms or a random one.
 
     Attributes:
+        disk: Takes transformed images that host memory has no room for; None until somebody offers one.
         sizes: Height and width of the images that have been decoded, ``[n, 2]`` int64.
     """
 
     def __init__(self, parts: Sequence[TaskData], device: torch.device, *, limit: int, keep: bool) -> None:
-        self.parts, self._keep, self.device = tuple(parts), keep, device
-        self._owner = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-        self._offset = np.concatenate([np.arange(len(part)) for part in parts])
+        self.parts = tuple(parts)
+        self.device = device
+        self.disk: Disk | None = None
+        self._keeps = keep
+        # of each position: its task, and its place within that
+        sizes = list(map(len, parts))
+        self._owner = np.repeat(np.arange(len(parts)), sizes)
+        self._offset = np.concatenate(list(map(np.arange, sizes)))
         self._host = Room(limit)
-        self._near = Room.on(device) if device.type == "cuda" else self._host
+        self._near = self._host
+        if device.type == "cuda":
+            self._near = Room.on(device)
         self._kept = Kept(self._host)
         self.sizes = torch.zeros(len(self), 2, dtype=torch.int64)
 
@@ -144,12 +212,19 @@ class Originals:
 
     def __getstate__(self) -> dict[str, object]:
         """A spawned worker gets none of the kept images: each would cost it a file handle."""
-        return {**self.__dict__, "_kept": Kept(Room(0))}
+        return {**self.__dict__, "_kept": Kept(Room(0)), "disk": None}
 
     def room_for(self, image: Tensor) -> Room:
         """Return the room for transformed images: on the run's device if they all fit."""
-        fits = len(self) * image.numel() * image.element_size() <= self._near.left
-        return self._near if fits else self._host
+        needed = len(self) * image.numel() * image.element_size()
+        if needed <= self._near.left:
+            return self._near
+        return self._host
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The ids of all samples."""
+        return tuple(chain.from_iterable(part.ids for part in self.parts))
 
     def get(self, position: int, fresh: dict[int, Tensor]) -> Tensor:
         """Return an image; one that had to be decoded and is worth keeping is also put into ``fresh``."""
@@ -157,7 +232,8 @@ class Originals:
             return self._kept[position]
         part, number = self._find(position)
         image = part.source.image(number)
-        if self._keep and self._host.left >= image.numel() == image.untyped_storage().nbytes():
+        is_own_memory = image.numel() == image.untyped_storage().nbytes()  # no view of the source's tensor
+        if self._keeps and is_own_memory and self._host.left >= image.numel():
             fresh[position] = image
         return image
 

@@ -7,15 +7,16 @@ where every image is read for its fingerprint anyway; comparing them sorts 16 by
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
 import numpy as np
 
 from lw2g.errors import DataError
-from lw2g.interfaces.stream import Contents, TaskStream
+from lw2g.interfaces.stream import Contents, TaskData, TaskStream
 
-__all__ = ["SharedImages", "require_unseen_images"]
+__all__ = ["SharedImages", "all_contents", "require_unseen_images"]
 
 _NAMED = 5
 
@@ -35,9 +36,13 @@ class SharedImages:
     named: tuple[tuple[str, str], ...]
 
     def __str__(self) -> str:
-        first = ", ".join(f"{test!r} is {train!r}" for test, train in self.named)
-        more = ", ..." if self.count > len(self.named) else ""
-        return f"{self.count} of {self.tested} test images are training images, too ({first}{more})"
+        are = "are training images"
+        if self.count == 1:
+            are = "is a training image"
+        examples = [f"{test!r} is {train!r}" for test, train in self.named]
+        if self.count > len(self.named):
+            examples.append("...")
+        return f"{self.count} of {self.tested} test images {are}, too ({', '.join(examples)})"
 
     def as_mapping(self) -> dict[str, Any]:
         """Return what the record tells of them."""
@@ -50,32 +55,38 @@ def require_unseen_images(stream: TaskStream) -> SharedImages | None:
     Raises:
         DataError: All of them are.
     """
-    splits = [(task.train, task.test) for task in stream.tasks]
-    if any(part.contents is None for pair in splits for part in pair):
+    train = [task.train for task in stream.tasks]
+    test = [task.test for task in stream.tasks]
+    trained = all_contents(train)
+    tested = all_contents(test)
+    if trained is None or tested is None:
         return None
-    trained, tested = (_joined([pair[which].contents for pair in splits]) for which in (0, 1))
-    places = np.flatnonzero(np.isin(tested, trained))
-    chosen = places[:_NAMED]
-    # only the named ones need their partner: its first place among the training images
-    partners = [int(np.flatnonzero(trained == tested[place])[0]) for place in chosen]
-    named = zip(_ids(stream, 1, chosen.tolist()), _ids(stream, 0, partners), strict=True)
+    places = np.flatnonzero(np.isin(tested, trained)).tolist()
+    named = []
+    for place in places[:_NAMED]:
+        partner = int(np.flatnonzero(trained == tested[place])[0])  # the first equal training image
+        named.append((_id_at(test, place), _id_at(train, partner)))
     shared = SharedImages(count=len(places), tested=len(tested), named=tuple(named))
     if shared.count and shared.count == shared.tested:
         raise DataError(f"benchmark: {shared}", "give test images that are not trained on")
     return shared
 
 
-def _joined(parts: list[Contents | None]) -> Contents:
-    return np.concatenate([part for part in parts if part is not None])
+def all_contents(parts: Sequence[TaskData]) -> Contents | None:
+    """Return the hashes of all images of some tasks, in their order; None where some have none."""
+    contents = []
+    for part in parts:
+        if part.contents is None:
+            return None
+        contents.append(part.contents)
+    return np.concatenate(contents)
 
 
-def _ids(stream: TaskStream, which: int, places: list[int]) -> list[str]:
-    """Return the ids of training (0) or test images (1) at places in the order of the tasks."""
-    parts = [(task.train, task.test)[which] for task in stream.tasks]
-    ends = np.cumsum([len(part) for part in parts])
-    names = []
-    for place in places:
-        number = int(np.searchsorted(ends, place, side="right"))
-        part = parts[number]
-        names.append(part.source.ids[part.indices[place - ends[number] + len(part)]])
-    return names
+def _id_at(parts: Sequence[TaskData], place: int) -> str:
+    """Return the id of the image at a place in the order of the tasks."""
+    for part in parts:
+        if place < len(part):
+            name: str = part.source.ids[part.indices[place]]
+            return name
+        place -= len(part)
+    raise IndexError(place)

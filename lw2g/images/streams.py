@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -12,9 +13,10 @@ import numpy.typing as npt
 from torch import Tensor
 
 from lw2g.config.model import Chosen
-from lw2g.errors import ConfigError
+from lw2g.errors import ConfigError, counted
+from lw2g.images.shared import all_contents
 from lw2g.interfaces.context import derive_seed
-from lw2g.interfaces.stream import Contents, ImageSource, Task, TaskData, TaskStream
+from lw2g.interfaces.stream import ImageSource, Task, TaskData, TaskStream
 from lw2g.interfaces.vectors import VectorSource
 
 __all__ = ["Source", "as_one_task", "hold_back", "joined"]
@@ -42,7 +44,7 @@ class _Renamed:
 
     def __init__(self, source: ImageSource, prefix: str) -> None:
         self._source = source
-        self._ids = tuple(prefix + name for name in source.ids)
+        self._ids = tuple(map(prefix.__add__, source.ids))
 
     def __len__(self) -> int:
         return len(self._source)
@@ -83,59 +85,69 @@ def joined(
         ConfigError: A stream is there twice.
     """
     sources: list[Source] = []
+    learned = set[str]()
     whole = streams[0]
     for number, (benchmark, stream) in enumerate(zip(benchmarks, streams, strict=True)):
-        if stream.fingerprint in {source.own for source in sources}:
+        if stream.fingerprint in learned:
             raise ConfigError(
                 f"benchmark {benchmark.name!r} is what the run has learned already",
                 "name another one, or other classes of it",
             )
-        first = 0 if number == 0 else len(whole.tasks)
+        learned.add(stream.fingerprint)
+        first = 0
         if number:
+            first = len(whole.tasks)
             whole = _after(whole, stream, f"{benchmark.name}-{number + 1}/")
-        sources.append(
-            Source(benchmark=benchmark, first=first, own=stream.fingerprint, fingerprint=whole.fingerprint)
+        source = Source(
+            benchmark=benchmark, first=first, own=stream.fingerprint, fingerprint=whole.fingerprint
         )
+        sources.append(source)
     return tuple(sources), whole
 
 
 def _after(before: TaskStream, stream: TaskStream, prefix: str) -> TaskStream:
     """Return two streams as one; ids and clashing names of the second get the prefix."""
-    shift, labels = before.num_classes, 1 + max(before.class_order)
-    known = len(before.target_names)
-    targets = tuple(before.targets or range(shift))
-    targets += tuple(known + target for target in stream.targets or range(stream.num_classes))
     renamed: dict[int, _Renamed] = {}
-    taken = set(before.class_names)
+    first_position = before.num_classes
 
     def moved(data: TaskData) -> TaskData:
-        source = renamed.setdefault(id(data.source), _renamed(data.source, prefix))
-        return attrs.evolve(data, source=source, labels=data.labels + shift)
+        # tasks share their source, and must go on sharing it: it is opened once
+        if id(data.source) not in renamed:
+            renamed[id(data.source)] = _renamed(data.source, prefix)
+        source = renamed[id(data.source)]
+        return attrs.evolve(data, source=source, labels=data.labels + first_position)
 
-    names = tuple(prefix + name if name in taken else name for name in stream.class_names)
-    tasks = tuple(
-        Task(
+    taken = set(before.class_names)
+    names = [prefix + name if name in taken else name for name in stream.class_names]
+    tasks = []
+    for task in stream.tasks:
+        moved_task = Task(
             index=len(before.tasks) + task.index,
-            classes=tuple(position + shift for position in task.classes),
-            class_names=names[task.classes[0] : task.classes[-1] + 1],
+            classes=tuple(map(first_position.__add__, task.classes)),
+            class_names=tuple(names[task.classes[0] : task.classes[-1] + 1]),
             train=moved(task.train),
             test=moved(task.test),
             domain=task.domain,
         )
-        for task in stream.tasks
-    )
+        tasks.append(moved_task)
+
+    targets = None
+    if before.targets or stream.targets:  # else a class's target is its position
+        first_target = len(before.target_names)
+        targets = before.class_map.targets + tuple(map(first_target.__add__, stream.class_map.targets))
+    first_label = 1 + max(before.class_order)
     chained = f"{before.fingerprint} {stream.fingerprint}"
     note = (
-        f"continued after task {len(before.tasks)} with {stream.num_classes} classes of {stream.name!r}, of "
-        "which nothing was known before"
+        f"continued after task {len(before.tasks)} with {counted(stream.num_classes, 'class')} of "
+        f"{stream.name!r}, of which nothing was known before"
     )
     return TaskStream(
         name=before.name,
         tasks=(*before.tasks, *tasks),
-        class_order=(*before.class_order, *(labels + label for label in stream.class_order)),
+        class_order=(*before.class_order, *map(first_label.__add__, stream.class_order)),
         class_names=(*before.class_names, *names),
         fingerprint=hashlib.sha256(chained.encode()).hexdigest(),
-        targets=targets if (before.targets or stream.targets) else None,
+        targets=targets,
         deviations=(*before.deviations, *stream.deviations, note),
         vectors=before.vectors,
     )
@@ -146,8 +158,7 @@ def as_one_task(stream: TaskStream) -> TaskStream:
 
     A class that comes in several tasks is one class there.
     """
-    tasks, raw = stream.tasks, dict.fromkeys(stream.class_order)
-    targets = np.arange(stream.num_classes) if stream.targets is None else np.asarray(stream.targets)
+    labels = tuple(dict.fromkeys(stream.class_order))  # each once, in the order of their targets
 
     def merged(parts: Sequence[TaskData]) -> TaskData:
         source = parts[0].source
@@ -156,32 +167,27 @@ def as_one_task(stream: TaskStream) -> TaskStream:
         return TaskData(
             source=source,
             indices=np.concatenate([part.indices for part in parts]),
-            labels=targets[np.concatenate([part.labels for part in parts])],
-            contents=_all_contents(parts),
+            labels=stream.class_map.targets_at(np.concatenate([part.labels for part in parts])),
+            contents=all_contents(parts),
         )
 
     whole = Task(
         index=0,
-        classes=tuple(range(len(raw))),
+        classes=tuple(range(len(labels))),
         class_names=stream.target_names,
-        train=merged([task.train for task in tasks]),
-        test=merged([task.test for task in tasks]),
+        train=merged([task.train for task in stream.tasks]),
+        test=merged([task.test for task in stream.tasks]),
     )
-    note = f"{len(tasks)} tasks learned as one: an upper bound, not continual learning"
+    note = f"{counted(len(stream.tasks), 'task')} learned as one: an upper bound, not continual learning"
     return attrs.evolve(
         stream,
         tasks=(whole,),
-        class_order=tuple(raw),
+        class_order=labels,
         class_names=stream.target_names,
         targets=None,
         planted_groups=None,
         deviations=(*stream.deviations, note),
     )
-
-
-def _all_contents(parts: Sequence[TaskData]) -> Contents | None:
-    contents = [part.contents for part in parts if part.contents is not None]
-    return np.concatenate(contents) if len(contents) == len(parts) else None
 
 
 _LARGEST_SHARE = 5
@@ -196,21 +202,29 @@ def hold_back(stream: TaskStream, images: int, seed: int) -> tuple[TaskStream, t
         images: How many images of each task, spread evenly over its classes.
         seed: Chooses them; a task's do not depend on other tasks.
     """
-    tasks, held = [], []
+    tasks = []
+    held_back: list[TaskData | None] = []
     for task in stream.tasks:
         draw = np.random.default_rng(derive_seed(seed, "task", task.index, "held back"))
-        each = -(-images // len(task.classes))
-        places = []
+        each = math.ceil(images / len(task.classes))
+        places: list[int] = []
         for label in task.classes:
-            own = np.flatnonzero(task.train.labels == label)
-            places.append(draw.permutation(own)[: min(each, len(own) // _LARGEST_SHARE)])
-        taken = np.zeros(len(task.train), dtype=bool)
-        taken[np.concatenate(places)[:images] if len(places) else []] = True
-        tasks.append(attrs.evolve(task, train=_part(task.train, ~taken)))
-        held.append(_part(task.train, taken) if taken.any() else None)
-    return attrs.evolve(stream, tasks=tuple(tasks)), tuple(held)
+            of_class = np.flatnonzero(task.train.labels == label)
+            most = min(each, len(of_class) // _LARGEST_SHARE)
+            places += draw.permutation(of_class)[:most].tolist()
+        is_held_back = np.zeros(len(task.train), dtype=bool)
+        is_held_back[places[:images]] = True
+        tasks.append(attrs.evolve(task, train=_part(task.train, ~is_held_back)))
+        if is_held_back.any():
+            held_back.append(_part(task.train, is_held_back))
+        else:  # classes are too small
+            held_back.append(None)
+    return attrs.evolve(stream, tasks=tuple(tasks)), tuple(held_back)
 
 
 def _part(data: TaskData, rows: npt.NDArray[np.bool_]) -> TaskData:
-    contents = None if data.contents is None else data.contents[rows]
+    """Return some images of a task."""
+    contents = data.contents
+    if contents is not None:
+        contents = contents[rows]
     return attrs.evolve(data, indices=data.indices[rows], labels=data.labels[rows], contents=contents)

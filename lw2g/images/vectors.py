@@ -36,14 +36,15 @@ class VectorSet(ImageSet):
     """
 
     def __init__(self, originals: Originals, device: torch.device) -> None:
-        self.originals, self._device = originals, device
+        self.originals = originals
+        self._device = device
         self.labels = torch.as_tensor(np.concatenate([part.labels for part in originals.parts]))
-        self._ends = np.cumsum([len(part) for part in originals.parts])
+        self._ends = np.cumsum(list(map(len, originals.parts)))
 
     @cached_property
     def ids(self) -> tuple[str, ...]:  # type: ignore[override]
         """The ids of the vectors."""
-        return tuple(name for part in self.originals.parts for name in part.ids)
+        return self.originals.ids
 
     def batches(self, order: Sequence[Sequence[int]], *, seed: int | None = None) -> Iterator[Batch]:
         """Yield one batch per list of positions.
@@ -54,7 +55,7 @@ class VectorSet(ImageSet):
         """
         for group in _together(order):
             positions = np.concatenate([np.asarray(batch, dtype=np.int64) for batch in group])
-            sizes = [len(batch) for batch in group]
+            sizes = list(map(len, group))
             rows = torch.split(self._vectors(positions), sizes)
             samples = torch.split(torch.from_numpy(positions), sizes)
             for own, vectors in zip(samples, rows, strict=True):
@@ -72,8 +73,8 @@ class VectorSet(ImageSet):
 
     def _vectors(self, positions: Integers) -> Tensor:
         owner = np.searchsorted(self._ends, positions, side="right")
-        first, last = int(owner[0]), int(owner[-1])
-        if first == last and bool((owner == first).all()):
+        first = int(owner[0])
+        if bool((owner == first).all()):  # of one task, as in training: read without a copy
             return self._of_part(first, positions).to(self._device)
         rows: Tensor | None = None
         for number in np.unique(owner).tolist():
@@ -98,7 +99,8 @@ def _together(order: Sequence[Sequence[int]]) -> Iterator[list[Sequence[int]]]:
     for batch in order:
         if group and size + len(batch) > _READ:
             yield group
-            group, size = [], 0
+            group = []
+            size = 0
         group.append(batch)
         size += len(batch)
     if group:
@@ -129,8 +131,8 @@ def facts_of_all(streams: Sequence[TaskStream]) -> VectorFacts | None:
     return first
 
 
-def _made_by(facts: VectorFacts) -> tuple[int, str, str]:
-    return facts.dim, facts.model, facts.sha256
+def _made_by(facts: VectorFacts) -> tuple[int, str, str, str | None]:
+    return facts.dim, facts.model, facts.sha256, facts.pool
 
 
 # -- a user's own --------------------------------------------------------------------------------------------
@@ -146,10 +148,11 @@ def named_vectors(given: Any, known: BackboneFingerprint) -> tuple[list[Any], li
     Raises:
         DataError: As :func:`as_vectors`.
     """
-    several = isinstance(given, Sequence) and not isinstance(given, str)
+    if not isinstance(given, Sequence) or isinstance(given, str):
+        given = [given]
     vectors: list[Any] = []
     names: list[str | None] = []
-    for one in given if several else [given]:
+    for one in given:
         if isinstance(one, str | Path):
             ids, rows = read_vectors(Path(one), known)
             names.extend(ids)
@@ -172,12 +175,12 @@ def as_vectors(given: Any, dim: int) -> Tensor:
     Raises:
         DataError: Something is no vector of this width, or holds values that are no numbers.
     """
-    vectors = torch.as_tensor(given) if isinstance(given, Tensor | np.ndarray) else None
-    if vectors is None or not vectors.is_floating_point():
+    if not isinstance(given, Tensor | np.ndarray) or not torch.as_tensor(given).is_floating_point():
         raise DataError(
             f"a {type(given).__name__} is no vector of floating numbers",
             f"give arrays or tensors [n, {dim}], or a file of them",
         )
+    vectors = torch.as_tensor(given)
     if vectors.ndim == 1:
         vectors = vectors[None]
     if vectors.ndim != 2 or vectors.shape[1] != dim or not len(vectors):
@@ -221,11 +224,12 @@ def require_made_by(file: FeatureFile, known: BackboneFingerprint) -> None:
         DataError: It is of another one.
     """
     said = file.said("sha256")
-    if file.dim == known.dim and said in ("", known.sha256):
+    if file.dim == known.dim and said in ("", known.sha256) and file.pool in (None, known.pool):
         return
-    whose = f"{file.said('timm_name') or 'a backbone'} ({file.dim} numbers, weights {said[:12] or 'unknown'})"
+    name = file.said("timm_name") or "a backbone"
+    whose = f"{name} ({file.dim} numbers, weights {said[:12] or 'unknown'}, pooling {file.pool or 'unknown'})"
     raise DataError(
         f"{str(file.path)!r} holds features of {whose}, and the model knows those of {known.timm_name} "
-        f"({known.dim} numbers, weights {known.sha256[:12]})",
+        f"({known.dim} numbers, weights {known.sha256[:12]}, pooling {known.pool})",
         "store features of the same backbone: lw2g data features",
     )

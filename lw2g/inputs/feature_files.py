@@ -33,6 +33,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from lw2g.errors import DataError, nearest, shown
+from lw2g.vit.pooling import POOLS, Pool
 
 __all__ = [
     "ENTRIES",
@@ -89,8 +90,7 @@ class Rows:
         y: Their labels, int64 ``[N]``.
         domain: Their domains by number, int64 ``[N]``; None where the file has none.
         ids: A name of each.
-        release: Gives the memory of vectors that were read back to the system; they are read again from the
-            disk. Nothing happens where they are not mapped from it.
+        release: Gives memory of vectors back to the system, which reads them from the disk again if need be.
     """
 
     x: Tensor
@@ -142,6 +142,13 @@ class FeatureFile:
         backbone = self.metadata.get("backbone")
         value = backbone.get(name) if isinstance(backbone, dict) else None
         return value if isinstance(value, str) else ""
+
+    @property
+    def pool(self) -> Pool | None:
+        """How the backbone's output was pooled, as its fingerprint names it; None where nobody says."""
+        # files of the first layout held class tokens alone, and said so
+        said = self.said("pool") or ("token" if self.metadata.get("token") == "cls" else "")
+        return next((pool for pool in POOLS if pool == said), None)
 
 
 def is_feature_file(path: Path) -> bool:

@@ -5,28 +5,18 @@ An exported model can store such a value; a transform made of functions stays wi
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+import warnings
+from functools import partial
+from typing import Any, Literal
 
 import attrs
 import torch
 from torch import Tensor
-from torchvision.transforms import v2
 
+from lw2g.inputs.resampling import Interpolation, center_crop, channels_last, resize
 from lw2g.interfaces.stream import ImageTransform, StagedTransform
 
-__all__ = ["AsStored", "Preprocessing", "channels_last", "resampled_to"]
-
-_Interpolation: TypeAlias = Literal["bilinear", "bicubic"]
-
-
-def channels_last(image: Tensor) -> Tensor:
-    """Return the same image in the memory format that torch resamples fastest."""
-    return image.permute(1, 2, 0).contiguous().permute(2, 0, 1)
-
-
-def resampled_to(size: int | tuple[int, int], interpolation: _Interpolation) -> Any:
-    """Return torchvision's antialiased resize to a shorter side, or to a height and width."""
-    return v2.Resize(size, interpolation=v2.InterpolationMode(interpolation), antialias=True)
+__all__ = ["AsStored", "Preprocessing"]
 
 
 class _Finish:
@@ -63,7 +53,7 @@ class Preprocessing(StagedTransform):
 
     size: int
     resize: Literal["squash", "crop"] = "squash"
-    interpolation: _Interpolation = "bicubic"
+    interpolation: Interpolation = "bicubic"
     mean: tuple[float, ...]
     std: tuple[float, ...]
     pixels: ImageTransform = attrs.field(init=False, repr=False)
@@ -76,15 +66,20 @@ class Preprocessing(StagedTransform):
 
     @pixels.default
     def _resampled(self) -> ImageTransform:
-        steps = [resampled_to((self.size, self.size), self.interpolation)]
-        if self.resize == "crop":
-            steps = [resampled_to(self.before_crop, self.interpolation), v2.CenterCrop(self.size)]
-        composed: ImageTransform = v2.Compose([channels_last, *steps])
-        return composed
+        crops = self.resize == "crop"
+        resized_to = self.before_crop if crops else (self.size, self.size)
+        return partial(_resampled, resized_to=resized_to, size=self.size, interpolation=self.interpolation)
 
     @finish.default
     def _normalised(self) -> ImageTransform:
         return _Finish(self.mean, self.std)
+
+
+def _resampled(
+    image: Tensor, *, resized_to: int | tuple[int, int], size: int, interpolation: Interpolation
+) -> Tensor:
+    """Map uint8 [3, H, W] to uint8 [3, S, S]: the centre of the resized image."""
+    return center_crop(resize(channels_last(image), resized_to, interpolation), size)
 
 
 @attrs.frozen
@@ -101,3 +96,13 @@ class AsStored:
     def __call__(self, vector: Tensor) -> Tensor:
         """Return the vector ``[dim]``."""
         return vector
+
+
+def __getattr__(name: str) -> Any:
+    """Return what :func:`lw2g.inputs.resampling.resize` has replaced, for one minor version."""
+    if name != "resampled_to":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warnings.warn(
+        f"{__name__}.resampled_to is now lw2g.inputs.resampling.resize", DeprecationWarning, stacklevel=2
+    )
+    return lambda size, interpolation: partial(resize, size=size, interpolation=interpolation)

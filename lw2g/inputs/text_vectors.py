@@ -26,7 +26,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional
 
-from lw2g.errors import ConfigError, DataError, nearest
+from lw2g.errors import ConfigError, DataError, counted, nearest
 
 __all__ = [
     "TextVectors",
@@ -142,7 +142,7 @@ def read_text_vectors(path: Path, option: str) -> TextVectors:
         )
     if read.classes and len(read.classes) != rows:
         raise DataError(
-            f"{option}: {str(path)!r} names {len(read.classes)} classes for {rows} rows",
+            f"{option}: {str(path)!r} names {counted(len(read.classes), 'class')} for {counted(rows, 'row')}",
             "'classes' says of each row which class it speaks of",
         )
     if not bool(torch.isfinite(read.vectors).all()) or not bool(read.vectors.any(dim=1).all()):
@@ -165,7 +165,14 @@ def read_text_vectors(path: Path, option: str) -> TextVectors:
 
 
 def write_vectors(
-    path: Path, vectors: Tensor, sentences: Sequence[str], encoder: str, classes: Sequence[str] = ()
+    path: Path,
+    vectors: Tensor,
+    sentences: Sequence[str],
+    encoder: str,
+    classes: Sequence[str] = (),
+    *,
+    projection: Tensor | None = None,
+    logit_scale: float | None = None,
 ) -> None:
     """Write a file of text vectors.
 
@@ -175,6 +182,8 @@ def write_vectors(
         sentences: What each row says.
         encoder: What made the vectors; kept as a note.
         classes: The class that each row speaks of, where classes have several sentences.
+        projection: Map from features of images to the width of text, ``[d, dim]``.
+        logit_scale: Factor on cosines.
 
     Raises:
         ValueError: Rows and sentences differ in number.
@@ -184,7 +193,12 @@ def write_vectors(
     note = {"sentences": json.dumps(list(sentences)), "encoder": encoder, "dim": str(vectors.shape[1])}
     if classes:
         note["classes"] = json.dumps(list(classes))
-    save_file({"vectors": vectors.float().contiguous()}, path, metadata=note)
+    if logit_scale is not None:
+        note["logit_scale"] = str(logit_scale)
+    tensors = {"vectors": vectors.float().contiguous()}
+    if projection is not None:
+        tensors["projection"] = projection.float().contiguous()
+    save_file(tensors, path, metadata=note)
 
 
 def _read(path: Path, option: str) -> TextVectors:

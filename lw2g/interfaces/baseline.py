@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
+from lw2g.interfaces.head import ClosedForm
 from lw2g.interfaces.phase import ComputePhase, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Pool, Routing
 from lw2g.interfaces.scope import SET, Scope
@@ -49,19 +50,20 @@ class Baseline(nn.Module, ABC):
 
     Attributes:
         scope: What :meth:`features` depends on besides the image: ``BACKBONE``, ``SET``, ``SET_SHARED``,
-            ``EACH`` or ``POOL`` of :mod:`lw2g.interfaces.scope`.
+            ``EACH`` or ``POOL`` of :mod:`lw2g.interfaces.scope`. Declared by the class, or set when a
+            baseline is built, if its options decide.
         learning_only: Names of the baseline's own buffers, parameters and modules that only learning reads,
             such as statistics for replay; an exported model leaves them out.
-        closed_form: The classifier in closed form that predicts (``lw2g.blocks.closed_form.ClosedForm``), to
-            whose sums new classes can be added; None where a trained head predicts.
+        closed_form: The classifier in closed form that predicts, to whose sums new classes can be added; None
+            where a trained head predicts.
         frozen_expert: What answers beside the head from un-prompted features, which the framework adds where
             the configuration asks for it; else None.
     """
 
-    closed_form: nn.Module | None
+    closed_form: ClosedForm | None
     frozen_expert: nn.Module | None
 
-    scope: ClassVar[Scope] = SET
+    scope: Scope = SET
     learning_only: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -84,9 +86,10 @@ class Baseline(nn.Module, ABC):
     def likelihood(self) -> bool:
         """Whether logits are log likelihoods up to a term that all classes share.
 
-        Their softmax is a posterior then; of other logits (the default) at a fitted temperature only.
+        Their softmax is a posterior then; of other logits at a fitted temperature only. By default it is
+        what :attr:`closed_form` says of its scores, and False of a trained head.
         """
-        return False
+        return self.closed_form is not None and self.closed_form.likelihood
 
     @property
     def context(self) -> BuildContext:

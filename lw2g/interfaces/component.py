@@ -68,7 +68,9 @@ Presets = Mapping[str, Mapping[str, Any]]
 
 
 def _name_backbones_only(_instance: object, field: attrs.Attribute[Any], presets: Presets) -> None:
-    for values in presets.values() if isinstance(presets, dict) else ():  # a file is checked when it is read
+    if not isinstance(presets, dict):  # a file is checked when it is read
+        return
+    for values in presets.values():
         for key in values:
             if key.startswith("backbone.") and key != "backbone.name":
                 raise ValueError(f"{field.name}: of a backbone only the name can be set, not {key!r}")

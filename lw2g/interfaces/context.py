@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from lw2g.geometry.subspace import Subspace
 from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.classes import ClassMap
 from lw2g.interfaces.memory import SubspaceMemory
 from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.site import Site
@@ -99,6 +100,11 @@ class TaskInfo:
     targets: tuple[int, ...] = attrs.Factory(lambda info: info.classes, takes_self=True)
     domain: str = ""
 
+    @property
+    def class_map(self) -> ClassMap:
+        """Position, target and name of its classes."""
+        return ClassMap.of([self])
+
 
 def task_of_class(history: Sequence[TaskInfo], device: torch.device) -> torch.Tensor:
     """Return the task of each seen class, ``[C]`` int64."""
@@ -174,7 +180,9 @@ class TaskContext:
             purpose: Unique within the task, with the epoch in it where images are drawn anew per epoch.
             shuffled: Whether in an order of their own, for what depends on which images share a batch.
         """
-        images = self.shuffled if shuffled and self.shuffled is not None else self.augmented
+        images = self.augmented
+        if shuffled and self.shuffled is not None:
+            images = self.shuffled
         if images is None:
             return self.statistics(size)
         return images(size, derive_seed(self.seed, "task", self.task.index, purpose))

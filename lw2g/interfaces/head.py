@@ -76,9 +76,15 @@ class ClosedForm(nn.Module, ABC):
 
     def begin_task(self, task: TaskInfo) -> None:
         """Note which targets the classes of a task have: classes of one target are solved as one."""
-        for position, target in zip(task.classes, task.targets, strict=True):
-            self._targets[position] = target
+        for entry in task.class_map:
+            self._targets[entry.position] = entry.target
         self._solved = None
+
+    def require(self, task: TaskInfo) -> None:
+        """Refuse a run in one line where something is missing for one of its tasks (by default nothing is).
+
+        It is asked for every task of the run before anything is written, and changes nothing.
+        """
 
     def expect(self, task: TaskInfo) -> None:
         """Prepare for a task that is about to be learned, before any of its images is looked at.
@@ -181,6 +187,18 @@ class ClosedForm(nn.Module, ABC):
             TypeError: They do not tell.
         """
         raise TypeError(f"{type(self).__name__} keeps no means of features")
+
+    def class_gaussians(self, classes: int, widest: int) -> tuple[Tensor, Tensor] | None:
+        """Return the Gaussians in the sums, of :meth:`lifted` features; None where they hold none.
+
+        Args:
+            classes: How many classes there are features of.
+            widest: Width beyond which a covariance would take too long: None then, too.
+
+        Returns:
+            The means of the classes ``[classes, width]`` and the scatter about them, ``[width, width]``.
+        """
+        return None
 
     @abstractmethod
     def add(self, features: Tensor, labels: Tensor, owner: int) -> None:

@@ -52,7 +52,9 @@ class SubspaceMemory:
     @staticmethod
     def key(set_id: int | None, site: Site) -> str:
         """Return the key of a site's space."""
-        return f"{'shared' if set_id is None or site.owner == 'shared' else set_id}/{site.name}"
+        if set_id is None or site.owner == "shared":
+            return f"shared/{site.name}"
+        return f"{set_id}/{site.name}"
 
     def space(self, set_id: int | None, site: Site) -> Subspace | None:
         """Return the space that protects a site of a set (or a shared site); None before its first task."""

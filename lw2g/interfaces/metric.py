@@ -16,14 +16,18 @@ from lw2g.interfaces.component import QUALIFIER, Component, Kind, lazy
 __all__ = ["CORE_METRICS", "DEFINITIONS", "INPUTS", "Metric"]
 
 INPUTS: Mapping[str, str] = {
-    "accuracy": "A[i,t] in percent, float64 [T, T], NaN for i > t and for a task without test images",
+    "accuracy": (
+        "A[i,t] in percent, float64 [T, T], NaN for i > t, for a task without test images, and for every i "
+        "where nothing was measured after t (run.evaluate)"
+    ),
     "retrieval": "the same for retrieved sets; unknown where the baseline makes no hard choice of a set",
     "samples": "number of test samples of each task, a list of T numbers",
     "task_to_set": "the set that holds each task, a mapping; unknown where sets hold no parameters",
     "planted_groups": "the group of each task, a mapping; unknown where the benchmark plants none",
     "classes": "the classes of each task, T lists; one that comes again is in several",
     "domains": "the domain of each task, a list of T names, empty ones where the stream has no domains",
-    "class_accuracy": "accuracy of each class after each task in percent, float64 [C, T], NaN until it comes",
+    "class_accuracy": "accuracy of each class after each task in percent, float64 [C, T], NaN until it comes "
+    "and where nothing was measured",
     "true": "of the last evaluation the true class of each test sample of the seen tasks, int [N]",
     "predicted": "the predicted class, int [N]",
     "task": "the sample's task, the first that brought its class in its domain, int [N]",

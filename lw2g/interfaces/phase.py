@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Literal
+from typing import ClassVar, Literal
 
 import attrs
 import torch
@@ -129,7 +129,10 @@ class ComputePhase:
         name: Shown in the progress.
         run: Does the work, and calls its argument ``progress(done, total)``. Random numbers must come from
             ``TaskContext.generator``.
+        epochs: 0: it counts its own steps.
     """
+
+    epochs: ClassVar[int] = 0
 
     name: str
     run: Callable[[Callable[[int, int], None]], None]

@@ -65,6 +65,10 @@ class Scope:
             return [[candidate] for candidate in candidates]
         return [list(candidates)] if candidates else []
 
+    def forwards(self, sets: int, beside: int) -> int:
+        """Return the number of forwards per image where there are that many sets, and modules beside them."""
+        return sets + beside if self.each else 1
+
     # -- how long features stay valid --------------------------------------------------------------------
 
     def source(self, set_id: int) -> int:
@@ -109,6 +113,13 @@ class Scope:
         return owner if self.each else current
 
     # -- one answer --------------------------------------------------------------------------------------
+
+    def repeated(self, features: Tensor, members: int) -> Tensor:
+        """Return features ``[B, F]`` as logits take them, the same ones under each of the members.
+
+        With the scope ``EACH`` ``[B, members, F]``.
+        """
+        return features[:, None].expand(-1, members, -1) if self.each else features
 
     def score(self, logits: Callable[[Tensor], Tensor], features: Tensor) -> Tensor:
         """Return logits for features ``[B, K, F]`` of the K :meth:`members`."""

@@ -1,14 +1,12 @@
 """What a benchmark provides: images, tasks, transforms and the stream that orders them.
 
-A *raw label* is the class number of the original data set. A *position* is a class of a task: task ``t`` owns
-a contiguous range of them, and the ranges follow each other from 0 to ``num_classes``. A *target* is what is
-predicted. Where every class belongs to one task, position and target are the same number; a class that comes
-again has a position in each of its tasks and one target. Methods see positions; metrics, targets.
+Raw labels, positions and targets of classes: :mod:`lw2g.interfaces.classes`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any, Protocol, TypeAlias
 
 import attrs
@@ -16,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from lw2g.interfaces.classes import ClassMap
+from lw2g.interfaces.context import TaskInfo
 from lw2g.interfaces.vectors import VectorFacts
 
 __all__ = [
@@ -308,16 +308,36 @@ class TaskStream:
         """Number of positions: the classes of all tasks, one that comes again counted in each."""
         return len(self.class_order)
 
+    @cached_property
+    def class_map(self) -> ClassMap:
+        """Position, target, name and raw label of all classes."""
+        targets = tuple(range(self.num_classes)) if self.targets is None else self.targets
+        return ClassMap(targets=targets, names=self.class_names, raw_labels=self.class_order)
+
+    @cached_property
+    def infos(self) -> tuple[TaskInfo, ...]:
+        """What is known of each task before it is learned."""
+        return tuple(
+            TaskInfo(
+                index=task.index,
+                classes=task.classes,
+                class_names=task.class_names,
+                seen=task.classes[-1] + 1,
+                num_images=len(task.train),
+                targets=self.targets_of(task),
+                domain=task.domain,
+            )
+            for task in self.tasks
+        )
+
     @property
     def target_names(self) -> tuple[str, ...]:
         """The name of each target."""
-        return self.class_names if self.targets is None else tuple(dict.fromkeys(self.class_names))
+        return self.class_map.target_names
 
     def targets_of(self, task: Task) -> tuple[int, ...]:
         """Return the targets of a task's classes."""
-        if self.targets is None:
-            return task.classes
-        return tuple(self.targets[position] for position in task.classes)
+        return self.class_map.targets[task.classes[0] : task.classes[-1] + 1]
 
 
 class Benchmark(Protocol):

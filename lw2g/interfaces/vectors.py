@@ -13,6 +13,8 @@ import attrs
 from attrs.validators import ge
 from torch import Tensor
 
+from lw2g.vit.pooling import Pool
+
 __all__ = ["VectorFacts", "VectorSource"]
 
 
@@ -25,12 +27,14 @@ class VectorFacts:
         model: The backbone that made them, with the tag of its weights.
         sha256: SHA-256 of its weights.
         digest: SHA-256 of the vectors themselves.
+        pool: How its output was pooled; None where nobody says.
     """
 
     dim: int = attrs.field(validator=ge(1))
     model: str = ""
     sha256: str = ""
     digest: str
+    pool: Pool | None = None
 
 
 @runtime_checkable

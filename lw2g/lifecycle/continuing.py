@@ -8,16 +8,14 @@ from typing import Any
 
 from lw2g.base.boundary import guarded
 from lw2g.config.model import Chosen
-from lw2g.config.resolve import load_resolved
-from lw2g.errors import ConfigError, DataError
-from lw2g.files.checkpoint import Checkpoint, CheckpointStore
-from lw2g.files.record import RunDirectory
+from lw2g.errors import ConfigError
+from lw2g.files.checkpoint import Checkpoint
 from lw2g.interfaces.tracker import Tracker
 from lw2g.lifecycle.ledger import Ledger
-from lw2g.lifecycle.opening import build_trackers, writing
+from lw2g.lifecycle.opening import build_trackers, continued_run
 from lw2g.lifecycle.runner import taken_up
 from lw2g.registry.catalogue import Catalogue
-from lw2g.tasks.session import Session, open_session
+from lw2g.tasks.session import open_session
 from lw2g.tasks.state import Position, restore, snapshot
 
 __all__ = ["extend", "proceed"]
@@ -29,7 +27,6 @@ def proceed(
     listeners: Sequence[Tracker] = (),
     *,
     tasks: int | None = None,
-    session: Session | None = None,
     devices: int | None = None,
 ) -> dict[str, Any]:
     """Continue a run after its planned stop, as if it had never stopped, and return its record.
@@ -40,7 +37,6 @@ def proceed(
         listeners: Receive the run's events.
         tasks: After how many tasks, counted from the run's first, to stop; None for those of the whole
             stream.
-        session: The run's session, if one is open in the state of its newest checkpoint, the end of a task.
         devices: As for :func:`lw2g.lifecycle.runner.resume`.
 
     Raises:
@@ -48,7 +44,7 @@ def proceed(
         DataError: As :func:`lw2g.lifecycle.runner.resume`.
         Interrupted: The run was stopped on request and can be resumed.
     """
-    with taken_up(directory, catalogue, session, devices=devices) as run:
+    with taken_up(directory, catalogue, devices=devices) as run:
         run.aim(tasks)
         return run.go_on([*build_trackers(run.resolved, catalogue, directory), *listeners])
 
@@ -81,49 +77,52 @@ def extend(
         DataError: As :func:`lw2g.lifecycle.runner.resume`.
         Interrupted: The run was stopped on request and can be resumed.
     """
-    files = RunDirectory(directory)
-    files.require_run()
-    with writing(files):
-        store = CheckpointStore(files.checkpoints)
-        checkpoint, _ = store.newest()
-        if checkpoint is None:
-            raise DataError(
-                f"no checkpoint of {str(directory)!r} is whole", f"begin with: lw2g resume {directory}"
-            )
-        sums = checkpoint.ledger["files"]
-        files.require_unedited(sums[files.config.name])
-        resolved = load_resolved(files.config, catalogue)
-        earlier = files.read_sources(sums, catalogue)
+    with continued_run(directory, extending=True) as (run, _):
+        files = run.files
+        checkpoint = run.require_checkpoint()
+        resolved = run.resolved(catalogue)
+        earlier = run.later_benchmarks(catalogue)
         number = 1 + len(earlier)
         # before the long opening: until a checkpoint knows this source, a resume must not go to the old end
         source = files.write_source(benchmark, number)
         with guarded(catalogue, resolved.config):
             try:
                 session = open_session(resolved.config, catalogue, (*earlier, benchmark))
-                _restore_at_end(session, checkpoint, directory)
-                session.require_goal(session.sources[number].first, tasks)
+                _require_end(checkpoint, session.data.sources[-1].first, directory)
+                restore(session, checkpoint)
+                session.parts.require_goal(session.data.sources[number].first, tasks)
             except Exception:
+                # nothing was begun: without the source the run is as it was
                 for name in source:
                     (directory / name).unlink()
                 raise
             ledger = Ledger.restored(checkpoint.ledger)
-            ledger.files = {**sums, **source, **files.write_samples(session.sample_lists[number], number)}
+            ledger.files = {
+                **run.checksums,
+                **source,
+                **files.write_samples(session.data.sample_lists[number], number),
+            }
             files.write_goal(tasks)
-            position = Position(task=session.sources[number].first)
-            store.save(snapshot(session, position, ledger.as_mapping()))
+            # from this checkpoint on the run knows the new source, and a resume goes to its end
+            position = Position(task=session.data.sources[number].first)
+            run.store.save(snapshot(session, position, ledger.as_mapping()))
     return proceed(directory, catalogue, listeners, tasks=tasks, devices=devices)
 
 
-def _restore_at_end(session: Session, checkpoint: Checkpoint, directory: Path) -> None:
-    """Restore a session with one more source to the state of a run that has finished the others.
+def _require_end(checkpoint: Checkpoint, first: int, directory: Path) -> None:
+    """Refuse to continue a run with one more source that has not finished the others.
+
+    Args:
+        checkpoint: Its newest one.
+        first: The first task of the new source.
+        directory: The run.
 
     Raises:
         ConfigError: The run has not finished them.
     """
-    place, first = checkpoint.progress["position"], session.sources[-1].first
+    place = checkpoint.progress["position"]
     if place["task"] != first or place["within"]:
         raise ConfigError(
             f"the run has finished {place['task']} of {first} tasks, and new classes come after the last",
             f"go on to it first: lw2g continue {directory}",
         )
-    restore(session, checkpoint)

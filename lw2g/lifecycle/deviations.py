@@ -9,7 +9,8 @@ from lw2g.config.resolve import Resolved
 from lw2g.config.structure import unstructure
 from lw2g.interfaces.options import published_differences
 from lw2g.registry.kinds import place_of
-from lw2g.tasks.session import Session
+from lw2g.tasks.parts import RunParts
+from lw2g.tasks.session import Components
 
 __all__ = ["list_deviations"]
 
@@ -19,7 +20,13 @@ _EVIDENCE_ALONE = ("growth.evidence", "growth.centre")
 """Options without effect in a run that collects no evidence."""
 
 
-def list_deviations(resolved: Resolved, session: Session, task_to_set: Sequence[int]) -> list[Entry]:
+def list_deviations(
+    resolved: Resolved,
+    parts: RunParts,
+    components: Components,
+    of_stream: Sequence[str],
+    task_to_set: Sequence[int],
+) -> list[Entry]:
     """Return one mapping ``{option, value, published, note}`` per difference.
 
     The published values are the authors' values for the benchmark where the baseline has them, else the
@@ -27,28 +34,32 @@ def list_deviations(resolved: Resolved, session: Session, task_to_set: Sequence[
 
     Args:
         resolved: The configuration and its sources.
-        session: What the run is made of.
+        parts: What learns.
+        components: The records of what is used.
+        of_stream: How the stream differs from the benchmark's own, in words.
         task_to_set: The pool's map so far.
     """
     return [
         *resolved.preset_differences,
-        *_options(resolved, session),
-        *_retrieval(session),
-        *_standing(session, task_to_set),
-        *_stream(session),
-        *_processes(session),
+        *_options(resolved, parts),
+        *_retrieval(parts, components),
+        *_standing(parts, components, task_to_set),
+        *_stream(parts, of_stream),
+        *_processes(parts),
     ]
 
 
-def _options(resolved: Resolved, session: Session) -> Iterator[Entry]:
+def _options(resolved: Resolved, parts: RunParts) -> Iterator[Entry]:
     """Yield options that differ from their published value, except those that a preset sets."""
-    config = session.config
+    config = parts.config
     records = [(place_of(kind, choice.name), choice.config) for kind, choice in config.chosen()]
     if config.retrieval is not None or config.routing.expert != "none":
         records.append(("routing", config.routing))
-    if session.builds_spaces or session.collects_evidence:
+    if parts.builds_spaces or parts.growth.collects_evidence:
         records.append(("growth", config.growth))
-    expected = {*resolved.preset_values, *(() if session.collects_evidence else _EVIDENCE_ALONE)}
+    expected = set(resolved.preset_values)
+    if not parts.growth.collects_evidence:
+        expected.update(_EVIDENCE_ALONE)
     for path, record in records:
         for entry in published_differences(record, path):
             if entry["option"] not in expected:
@@ -59,24 +70,28 @@ def _options(resolved: Resolved, session: Session) -> Iterator[Entry]:
                 }
 
 
-def _retrieval(session: Session) -> Iterator[Entry]:
+def _retrieval(parts: RunParts, components: Components) -> Iterator[Entry]:
     """Yield the retrieval strategy where it is not the method's own."""
-    chosen, own = session.config.retrieval, session.baseline_component.retrieval
+    chosen = parts.config.retrieval
+    own = components.baseline.retrieval
     if chosen is not None and chosen.name != own:
-        control = session.retrieval is not None and session.retrieval.control
-        note = "control row: retrieval is told the task" if control else "not the method's own retrieval"
+        note = "not the method's own retrieval"
+        if parts.retrieval is not None and parts.retrieval.control:
+            note = "control row: retrieval is told the task"
         yield {"option": "retrieval", "value": chosen.name, "published": own, "note": note}
 
 
-def _standing(session: Session, task_to_set: Sequence[int]) -> Iterator[Entry]:
+def _standing(parts: RunParts, components: Components, task_to_set: Sequence[int]) -> Iterator[Entry]:
     """Yield the fixed differences that the components declare and that concern this run, each once."""
     applies = {
         "always": True,
-        "reuse": not session.fixed and len(set(task_to_set)) < len(task_to_set),
-        "spaces": session.keeps_memory,
+        "reuse": not parts.growth.fixed and len(set(task_to_set)) < len(task_to_set),
+        "spaces": parts.keeps_memory,
     }
-    declared = (deviation for component in session.components for deviation in component.deviations)
-    for deviation in dict.fromkeys(declared):
+    declared: dict[Any, None] = {}  # in their order, each once: several components may differ alike
+    for component in components.every:
+        declared.update(dict.fromkeys(component.deviations))
+    for deviation in declared:
         if applies[deviation.when]:
             yield {
                 "option": deviation.topic,
@@ -86,20 +101,20 @@ def _standing(session: Session, task_to_set: Sequence[int]) -> Iterator[Entry]:
             }
 
 
-def _stream(session: Session) -> Iterator[Entry]:
+def _stream(parts: RunParts, notes: Sequence[str]) -> Iterator[Entry]:
     """Yield the differences between the stream and the benchmark's own."""
-    for note in session.stream.deviations:
+    for note in notes:
         yield {
             "option": "benchmark",
-            "value": session.config.benchmark.name,
+            "value": parts.config.benchmark.name,
             "published": None,
             "note": note,
         }
 
 
-def _processes(session: Session) -> Iterator[Entry]:
+def _processes(parts: RunParts) -> Iterator[Entry]:
     """Yield the differences that splitting a batch over processes makes."""
-    count = session.config.run.devices
+    count = parts.config.run.devices
     if count > 1:
         note = "each process has a slice of a batch: draws differ, and losses over a batch are of a slice"
         yield {"option": "run.devices", "value": count, "published": 1, "note": note}

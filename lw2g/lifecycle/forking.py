@@ -8,7 +8,8 @@ showing it in these checks are refused by name.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,23 +19,24 @@ import numpy as np
 from lw2g.base.boundary import guarded
 from lw2g.base.checks import require_decision
 from lw2g.base.ranks import on_its_device
-from lw2g.config.directory import CONFIG
-from lw2g.config.resolve import Resolved, load_resolved, resolve
+from lw2g.config.directory import CONFIG, require_run
+from lw2g.config.resolve import Resolved, resolve
 from lw2g.config.toml import dump_resolved, flat, to_mapping
 from lw2g.errors import ConfigError, DataError
-from lw2g.files.checkpoint import Checkpoint, CheckpointStore
+from lw2g.files.checkpoint import CheckpointStore
 from lw2g.files.predictions import Predictions
 from lw2g.files.record import RunDirectory
 from lw2g.files.sealed import sha256_of
+from lw2g.files.stored_run import open_after
 from lw2g.interfaces.tracker import Tracker
-from lw2g.lifecycle.continuing import proceed
 from lw2g.lifecycle.ledger import Ledger, build_record
-from lw2g.lifecycle.opening import writing
-from lw2g.lifecycle.repair import predicted
+from lw2g.lifecycle.opening import build_trackers, new_run
+from lw2g.lifecycle.runner import taken_up
 from lw2g.models.manifest import described
 from lw2g.registry.catalogue import Catalogue
 from lw2g.tasks.evidence.collecting import unmeasured
-from lw2g.tasks.session import Session, open_session
+from lw2g.tasks.parts import RunParts
+from lw2g.tasks.session import open_session
 from lw2g.tasks.state import restore
 
 __all__ = ["fork", "resolve_fork"]
@@ -67,9 +69,9 @@ def resolve_fork(
         DataError: There is no run.
         ConfigError: Something cannot be used.
     """
-    files = RunDirectory(parent)
-    files.require_run()
-    return resolve(catalogue, file=files.config, overrides=overrides, policy=policy, constraints=constraints)
+    require_run(parent)
+    file = RunDirectory(parent).config
+    return resolve(catalogue, file=file, overrides=overrides, policy=policy, constraints=constraints)
 
 
 def fork(
@@ -100,75 +102,81 @@ def fork(
         DataError: There is no such run or task, or its files, data or weights are damaged or have changed.
         Interrupted: The new run was stopped on request and can be resumed.
     """
-    old, files = RunDirectory(parent), RunDirectory(directory)
-    old.require_run()
-    chain = list(CheckpointStore(old.checkpoints).up_to(task))
-    old.require_unedited(chain[-1].ledger["files"][old.config.name])
-    before, checksums = load_resolved(old.config, catalogue), chain[-1].ledger["files"]
-    later = old.read_sources(checksums, catalogue)
+    run = open_after(parent, task)
+    taken_over = run.require_checkpoint()
+    old = run.files
+    before = run.resolved(catalogue)
+    later = run.later_benchmarks(catalogue)
     changed = _changes(before, resolved)
+    # what needs no session is refused before anything is opened or written
     _require_free_to_change(changed)
     on_its_device(resolved.config, resolved.config.run.devices)  # otherwise the written fork would be refused
-    directory.mkdir(parents=True, exist_ok=True)
-    with writing(files):
-        if files.exists():
-            raise ConfigError(f"{str(directory)!r} holds a run already", "choose another --out")
-        with guarded(catalogue, resolved.config):
-            session = open_session(resolved.config, catalogue, later)
-            resolved = attrs.evolve(resolved, config=session.config)
-            _restored(session, chain[-1], changed)
-            ledger = Ledger.restored(chain[-1].ledger)
-            if any(change["option"] == "run.precision" for change in changed):
-                ledger.precision = attrs.asdict(session.precision)
-            _require_spaces(session, ledger, _constraints(resolved) - _constraints(before))
-            _require_decidable(session, task + 1, tasks)
-            same = _require_same_predictions(session, old.read_predictions(task), changed)
-            ledger.origin = {
-                "run": str(parent.absolute()),
-                "task": task,
-                "checkpoint": sha256_of(old.checkpoints / f"task-{task:03d}.safetensors"),
-                "changed": changed,
-                "same_predictions": same,
-                "origin": ledger.origin,
-            }
-            for earlier in range(task + 1):
+    with new_run(directory) as (files, _), guarded(catalogue, resolved.config):
+        session = open_session(resolved.config, catalogue, later)
+        resolved = attrs.evolve(resolved, config=session.parts.config)
+        with _shapes_kept(changed):
+            restore(session, taken_over)
+        ledger = Ledger.restored(taken_over.ledger)
+        if any(change["option"] == "run.precision" for change in changed):
+            ledger.precision = attrs.asdict(session.precision)
+        _require_spaces(session.parts, ledger, _constraints(resolved) - _constraints(before))
+        session.parts.require_goal(task + 1, tasks)
+        if not session.components.policy.reads(resolved.config.policy.config):
+            _require_decidable(session.parts, task + 1)
+        same = _require_same(session.predictions(task), old.read_predictions(task), changed)
+        ledger.origin = {
+            "run": str(parent.absolute()),
+            "task": task,
+            "checkpoint": sha256_of(old.checkpoints / f"task-{task:03d}.safetensors"),
+            "changed": changed,
+            "same_predictions": same,
+            "origin": ledger.origin,
+        }
+        # all that the run over there has, under a configuration of its own
+        for earlier, checksum in enumerate(ledger.predictions):
+            if checksum is not None:
                 files.write_predictions(earlier, old.read_predictions(earlier))
-            for source, ids in enumerate(session.sample_lists):
-                files.write_samples(ids, source)
-                if source:
-                    files.write_source(session.sources[source].benchmark, source)
-            content = dump_resolved(resolved)
-            new = {CONFIG: hashlib.sha256(content.encode()).hexdigest()}
-            ledger.files |= new
-            store = CheckpointStore(files.checkpoints)
-            for checkpoint in chain:
-                entries = dict(checkpoint.ledger) | {
-                    "files": checkpoint.ledger["files"] | new,
-                    "origin": ledger.origin,
-                    "precision": ledger.precision,
-                }
-                progress = dict(checkpoint.progress)
-                if "model" in progress:
-                    progress["model"] |= {"preprocessing": described(session)["preprocessing"]}
-                store.save(attrs.evolve(checkpoint, ledger=entries, progress=progress))
-            files.write_record(build_record(resolved, session, ledger))
-            files.write_goal(tasks)
-            files.write_config(content)  # the last file: with it the directory is a run that has the tasks
+        for source, ids in enumerate(session.data.sample_lists):
+            files.write_samples(ids, source)
+            if source:
+                files.write_source(session.data.sources[source].benchmark, source)
+        content = dump_resolved(resolved)
+        new = {CONFIG: hashlib.sha256(content.encode()).hexdigest()}
+        ledger.files |= new
+        store = CheckpointStore(files.checkpoints)
+        for checkpoint in run.store.up_to(task):
+            entries = dict(checkpoint.ledger) | {
+                "files": checkpoint.ledger["files"] | new,
+                "origin": ledger.origin,
+                "precision": ledger.precision,
+            }
+            progress = dict(checkpoint.progress)
+            if "model" in progress:
+                progress["model"] |= {"preprocessing": described(session.parts)["preprocessing"]}
+            store.save(attrs.evolve(checkpoint, ledger=entries, progress=progress))
+        files.write_record(build_record(resolved, session, ledger))
+        files.write_goal(tasks)
+        files.write_config(content)  # the last file: with it the directory is a run that has the tasks
     # the session that has just predicted continues; nothing is computed twice
-    return proceed(directory, catalogue, listeners, tasks=tasks, session=session)
+    with taken_up(directory, catalogue, session) as continued:
+        continued.aim(tasks)
+        return continued.go_on([*build_trackers(continued.resolved, catalogue, directory), *listeners])
 
 
 def _changes(before: Resolved, after: Resolved) -> list[dict[str, Any]]:
     """Return one mapping ``{option, before, after}`` per difference of two configurations."""
-    old, new = (
-        {**flat(to_mapping(resolved.config)), "constraints": sorted(_constraints(resolved))}
-        for resolved in (before, after)
-    )
-    return [
-        {"option": key, "before": old.get(key), "after": new.get(key)}
-        for key in dict.fromkeys([*old, *new])
-        if old.get(key) != new.get(key)
-    ]
+    old = _flat_options(before)
+    new = _flat_options(after)
+    changes = []
+    for key in dict.fromkeys([*old, *new]):
+        if old.get(key) != new.get(key):
+            changes.append({"option": key, "before": old.get(key), "after": new.get(key)})
+    return changes
+
+
+def _flat_options(resolved: Resolved) -> dict[str, Any]:
+    """Return the options by dotted keys; constraints, whose order says nothing, by their sorted names."""
+    return {**flat(to_mapping(resolved.config)), "constraints": sorted(_constraints(resolved))}
 
 
 def _constraints(resolved: Resolved) -> set[str]:
@@ -188,14 +196,15 @@ def _require_free_to_change(changed: Sequence[Mapping[str, Any]]) -> None:
         )
 
 
-def _restored(session: Session, checkpoint: Checkpoint, changed: Sequence[Mapping[str, Any]]) -> None:
-    """Put the session into the state of a checkpoint.
+@contextmanager
+def _shapes_kept(changed: Sequence[Mapping[str, Any]]) -> Iterator[None]:
+    """Name the changed options where the state of a checkpoint does not fit.
 
     Raises:
         ConfigError: Options have changed the shapes of what was learned.
     """
     try:
-        restore(session, checkpoint)
+        yield
     except (RuntimeError, KeyError, ValueError) as error:
         shaping = _named(changed, "baseline.", "retrieval.", "constraints", "growth.")
         if not shaping:
@@ -206,19 +215,19 @@ def _restored(session: Session, checkpoint: Checkpoint, changed: Sequence[Mappin
         ) from error
 
 
-def _require_spaces(session: Session, ledger: Ledger, new: Set[str]) -> None:
+def _require_spaces(parts: RunParts, ledger: Ledger, new: Set[str]) -> None:
     """Refuse choices that read spaces of old tasks where the run kept none.
 
     Args:
-        session: In the state of the checkpoint.
+        parts: In the state of the checkpoint.
         ledger: Of the run so far.
         new: The constraints that the fork adds.
 
     Raises:
         ConfigError: There is such a choice.
     """
-    sites = [*session.baseline.shared_sites(), *map(session.baseline.sites, session.pool.sets)]
-    if session.keeps_memory and any(sites):
+    sites = [*parts.baseline.shared_sites(), *map(parts.baseline.sites, parts.pool.sets)]
+    if parts.keeps_memory and any(sites):
         without = [entry["task"] + 1 for entry in ledger.decisions if not entry["ranks_after"]]
         if without:
             raise ConfigError(
@@ -226,45 +235,41 @@ def _require_spaces(session: Session, ledger: Ledger, new: Set[str]) -> None:
                 "without evidence and constraints then)",
                 "fork a run that has them, or choose others",
             )
-    for name, measure in session.measures.items():
-        without = sorted(set(session.pool.ids) - session.stored.of(name).keys()) if measure.stores else []
+    for name, measure in parts.growth.measures.items():
+        if not measure.stores:
+            continue
+        without = sorted(set(parts.pool.ids) - parts.growth.stored.of(name).keys())
         if without:
             raise ConfigError(
                 f"evidence {name!r} needs what it stores of a task that is learned, and the run has stored "
                 f"nothing of sets {without}",
                 "fork a run that had it in growth.measures, or leave it out",
             )
-    for name in sorted(new & session.constraints.keys()):
-        if session.constraints[name].absorbs:
+    for name in sorted(new & parts.constraints.keys()):
+        if parts.constraints[name].absorbs:
             raise ConfigError(
                 f"constraint {name!r} keeps spaces of its own, and has seen none of the tasks learned so far",
                 "fork a run that had it",
             )
 
 
-def _require_decidable(session: Session, task: int, tasks: int | None) -> None:
+def _require_decidable(parts: RunParts, task: int) -> None:
     """Let a policy that needs no evidence decide now, so that it fails now if it cannot.
 
     Raises:
         ConfigError: It cannot.
     """
-    session.require_goal(task, tasks)
-    reads = session.policy_component.reads(session.config.policy.config)
-    if task < len(session.stream.tasks) and not session.fixed and not reads:
-        evidence = unmeasured(session, task)
-        decision = session.policy.decide(evidence, session.generator(task))
-        require_decision(session.config.policy.name, decision, session.pool)
+    if task < len(parts.infos) and not parts.growth.fixed:
+        decision = parts.growth.policy.decide(unmeasured(parts, task), parts.generator(task))
+        require_decision(parts.config.policy.name, decision, parts.pool)
 
 
-def _require_same_predictions(
-    session: Session, before: Predictions, changed: Sequence[Mapping[str, Any]]
-) -> float:
+def _require_same(now: Predictions, before: Predictions, changed: Sequence[Mapping[str, Any]]) -> float:
     """Return the share of test samples that get the same class and set as before.
 
     Raises:
         ConfigError: It is below 1, and no option of the arithmetic has changed.
     """
-    now = predicted(session, int(before.task.max()))
     same = float(np.mean((now.predicted == before.predicted) & (now.set == before.set)))
     if same < 1 and not _ARITHMETIC & {change["option"] for change in changed}:
         options = _named(changed, "baseline.", "retrieval.", "benchmark.")

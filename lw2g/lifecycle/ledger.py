@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate, compress
 from typing import Any
 
 import attrs
-from torch import Tensor
+from torch import Tensor, nn
 
 from lw2g import __version__
 from lw2g.config.resolve import Resolved
@@ -22,11 +22,14 @@ from lw2g.files.contents import prediction_name, record_hash
 from lw2g.files.predictions import Predictions
 from lw2g.files.protocol import protocol_keys
 from lw2g.files.sealed import Lines
+from lw2g.interfaces.classes import ClassMap
 from lw2g.interfaces.context import TaskInfo
 from lw2g.interfaces.growth import CandidateEvidence, Decision, Evidence, GrowthPolicy, Limiting, Merge
 from lw2g.lifecycle.deviations import list_deviations
 from lw2g.metrics import adjusted_rand_index
 from lw2g.models.expert import expert_of
+from lw2g.tasks.data import RunData
+from lw2g.tasks.parts import RunParts
 from lw2g.tasks.session import Session
 from lw2g.tasks.state import fingerprints, kept_numbers
 from lw2g.vit.products import products_of
@@ -42,7 +45,8 @@ class _Written:
     """The results of evaluated tasks as lines of the record; each line is formatted once."""
 
     def __init__(self, ledger: Ledger) -> None:
-        self.accuracy, self.retrieval = GrowingMatrix(), GrowingMatrix()
+        self.accuracy = GrowingMatrix()
+        self.retrieval = GrowingMatrix()
         self.decisions: list[str] = []
         self.drift: list[str] = []
         self.take_up(ledger)
@@ -51,17 +55,18 @@ class _Written:
         """Add the ledger's new entries."""
         for task in range(len(self.drift), len(ledger.drift)):
             self.accuracy.add(ledger.accuracy[task])
-            if ledger.retrieval:
-                self.retrieval.add(ledger.retrieval[task])
             self.decisions.append(json.dumps(ledger.decisions[task], allow_nan=False))
             self.drift.append(json.dumps(ledger.drift[task], allow_nan=False))
+        for column in ledger.retrieval[len(self.retrieval.lines) :]:
+            self.retrieval.add(column)
 
 
 @attrs.define(kw_only=True)
 class Ledger:
     """Mutable state of a run that is not a tensor; JSON-able throughout.
 
-    Lists have an entry per task and only grow, so that a checkpoint stores their new entries alone.
+    Lists have an entry per task and only grow, so that a checkpoint stores their new entries alone. A task
+    without an evaluation (``run.evaluate``) has nulls there, or an empty entry.
 
     Attributes:
         tasks: Each task that has begun, as in a model's manifest.
@@ -80,7 +85,7 @@ class Ledger:
         stale: Per evaluation and old task, whether features of its own images may have changed since its end:
             then statistics of its classes describe features that no image has any more.
         decisions: The record's entries.
-        predictions: SHA-256 of each evaluation's file.
+        predictions: SHA-256 of each evaluation's file; None for a task without one.
         files: SHA-256 of the files written once.
         seconds: Clocks by part.
         images: Training images stepped on so far.
@@ -101,7 +106,7 @@ class Ledger:
     drift: list[list[float | None]] = attrs.field(factory=list)
     stale: list[list[bool]] = attrs.field(factory=list)
     decisions: list[dict[str, Any]] = attrs.field(factory=list)
-    predictions: list[str] = attrs.field(factory=list)
+    predictions: list[str | None] = attrs.field(factory=list)
     files: dict[str, str] = attrs.field(factory=dict)
     seconds: dict[str, float] = attrs.field(factory=dict)
     images: int = 0
@@ -119,11 +124,13 @@ class Ledger:
         """Note a decision of a policy and the set that the task got; return its entry."""
         entry: dict[str, Any] = {
             "task": task,
-            "candidates": [candidate.as_mapping() for candidate in evidence.candidates if _tells(candidate)],
+            "candidates": [
+                candidate.as_mapping() for candidate in evidence.candidates if _has_measurements(candidate)
+            ],
             "decision": type(decision).__name__.lower(),
             "set": set_id,
-            "margin": getattr(policy, "margin", 0.0),
-            "burden": getattr(policy, "burden", None),
+            "margin": policy.margin,
+            "burden": policy.burden,
             "confidence": decision.confidence,
             "limits": _limits(policy, evidence),
             "ranks_after": {},
@@ -161,37 +168,56 @@ class Ledger:
             drift: An entry of the attribute.
             warn: Called with a line for each metric that cannot be computed.
         """
-        infos = session.infos[: len(self.accuracy) + 1]
-        classes, domains = [info.targets for info in infos], [info.domain for info in infos]
+        infos = session.parts.infos[: len(self.accuracy) + 1]
+        classes = [info.targets for info in infos]
+        domains = [info.domain for info in infos]
         accuracies = _of_all(infos, predictions.accuracies())
         retrievals = predictions.retrievals(self.task_to_set, classes, domains)
         self.accuracy.append(accuracies)
         if retrievals is not None:
             retrievals = _of_all(infos, retrievals)
+            # that sets are chosen is known since the first evaluation only
+            self.retrieval += _unmeasured(range(len(self.retrieval), len(infos) - 1))
             self.retrieval.append(retrievals)
             ranks = range(1, 1 + min(len(set(self.task_to_set)), _CHOICES))
-            covered = [predictions.coverage(sets) or [] for sets in ranks]
-            known = [[share for share in shares if share is not None] for shares in covered]
-            self.coverage.append([sum(shares) / len(shares) for shares in known])
+            self.coverage.append([_mean_of_known(predictions.coverage(sets) or []) for sets in ranks])
         self.right.append(right_by_class(predictions.true, predictions.predicted, classes))
         self.drift.append(drift)
-        before = [*self.stale[-1], False] if self.stale else []
-        moved = session.evaluator.moved
-        self.stale.append([old or now for old, now in zip(before, moved, strict=True)])
+        self._note_moved(session.data.evaluator.moved)
         self._written.take_up(self)
         inputs = inputs_of(
             {field.name: getattr(predictions, field.name) for field in attrs.fields(Predictions)},
             self._written.accuracy.values,
             self._written.retrieval.values if self.retrieval else None,
-            self.task_to_set if _has_sets(session) else None,
-            session.stream.planted_groups,
+            self.task_to_set if session.parts.pool.size else None,
+            session.data.stream.planted_groups,
             classes=classes,
             domains=domains,
             right=self.right,
         )
-        self.metrics.append(compute_metrics(session.metrics, inputs, warn))
-        self.definitions |= describe_metrics(session.metrics)
+        self.metrics.append(compute_metrics(session.components.metrics, inputs, warn))
+        self.definitions |= describe_metrics(session.components.metrics)
         return accuracies, retrievals
+
+    def pass_over(self, session: Session) -> None:
+        """Note a task that no evaluation follows."""
+        task = len(self.accuracy)
+        self.accuracy += _unmeasured([task])
+        if self.retrieval:
+            self.retrieval += _unmeasured([task])
+        self.right.append([])
+        self.predictions.append(None)
+        self.drift.append([None] * task)
+        self._note_moved(session.data.evaluator.moved)
+        self._written.take_up(self)
+        self.metrics.append({entry.component.name: None for entry in session.components.metrics})
+        self.definitions |= describe_metrics(session.components.metrics)
+
+    def _note_moved(self, moved: Sequence[bool]) -> None:
+        """Note for which tasks the features of their own images may have changed since their end."""
+        before = [*self.stale[-1], False] if self.stale else []
+        # once stale, always stale: later statistics do not come back to images that are gone
+        self.stale.append([old or now for old, now in zip(before, moved, strict=True)])
 
     def as_mapping(self) -> dict[str, Any]:
         """Return the fields by name, as they are."""
@@ -199,8 +225,11 @@ class Ledger:
 
     def checksums(self) -> dict[str, str]:
         """Return the checksum of every file of the run by its name."""
-        predictions = {prediction_name(task): checksum for task, checksum in enumerate(self.predictions)}
-        return {**self.files, **predictions}
+        checksums = dict(self.files)
+        for task, checksum in enumerate(self.predictions):
+            if checksum is not None:
+                checksums[prediction_name(task)] = checksum
+        return checksums
 
     def tables(self) -> dict[str, Lines | None]:
         """Return the record's entries on tasks and evaluations, as lines that are formatted once."""
@@ -215,57 +244,74 @@ class Ledger:
         }
 
 
+def _mean_of_known(shares: Sequence[float | None]) -> float:
+    """Return the mean over the tasks that have test images."""
+    known = [share for share in shares if share is not None]
+    return sum(known) / len(known)
+
+
 def _of_all(infos: Sequence[TaskInfo], values: list[float | None]) -> list[float | None]:
     """Return values by task with None for the last tasks, if these have no test images."""
     return values + [None] * (len(infos) - len(values))
 
 
+def _unmeasured(tasks: Iterable[int]) -> list[list[float | None]]:
+    """Return the columns of a matrix after tasks (from 0) that no evaluation followed."""
+    return [[None] * (task + 1) for task in tasks]
+
+
 def _limits(policy: GrowthPolicy, evidence: Evidence) -> dict[str, dict[str, float]]:
     """Return the limit of each measure of each set, as in a record."""
-    limits = policy.limits(evidence) if isinstance(policy, Limiting) else {}
-    return {name: {str(set_id): limit for set_id, limit in sets.items()} for name, sets in limits.items()}
+    if not isinstance(policy, Limiting):
+        return {}
+    limits = {}
+    for name, sets in policy.limits(evidence).items():
+        limits[name] = {str(set_id): limit for set_id, limit in sets.items()}  # keys of JSON are text
+    return limits
 
 
-def _tells(candidate: CandidateEvidence) -> bool:
+def _has_measurements(candidate: CandidateEvidence) -> bool:
     """Return whether anything is known of a set; the record leaves out the others."""
     return bool(candidate.measures) or bool(candidate.rank) or candidate.excluded is not None
-
-
-def _has_sets(session: Session) -> bool:
-    return session.pool.size > 0
 
 
 def build_record(
     resolved: Resolved, session: Session, ledger: Ledger, base: Mapping[str, Tensor] | None = None
 ) -> dict[str, Any]:
     """Return the record of a run, finished or not; ``base`` has the tensors of the last checkpoint."""
-    tasks, tables = len(ledger.accuracy), ledger.tables()
-    sets = ledger.task_to_set[:tasks] if _has_sets(session) else None
-    planted, domains = session.stream.planted_groups, [info.domain for info in session.infos]
+    parts = session.parts
+    data = session.data
+    stream = data.stream
+    tables = ledger.tables()
+    domains = [info.domain for info in parts.infos]
+    planted = stream.planted_groups
+    agreement = None
+    if planted is not None and parts.pool.size:
+        agreement = _agreement(ledger.task_to_set[: len(ledger.accuracy)], planted)
     training = ledger.seconds.get("training", 0.0)
-    parameters = _parameters(session)
+    parameters = _parameters(parts)
     record = {
         "lw2g_version": __version__,
-        "protocol": session.config.run.protocol,
+        "protocol": parts.config.run.protocol,
         "protocol_changes": resolved.protocol_changes,
-        "config": to_mapping(session.config),
-        "seed": session.config.run.seed,
-        "tasks": len(session.stream.tasks),
-        "environment": environment(session.engine)
+        "config": to_mapping(parts.config),
+        "seed": parts.config.run.seed,
+        "tasks": len(stream.tasks),
+        "environment": environment(parts.engine)
         | {
-            "attention": "plain" if session.backbone.plain_attention else "timm's",
-            "products": products_of(session.backbone.model),
-            "graphs": str(session.backbone.graphs or "none"),
+            "attention": "plain" if parts.backbone.plain_attention else "timm's",
+            "products": products_of(parts.backbone.model),
+            "graphs": str(parts.backbone.graphs or "none"),
         },
         "precision": ledger.precision,
         "fingerprints": fingerprints(session),
-        "sources": _sources(session),
-        "shared_images": None if session.shared is None else session.shared.as_mapping(),
+        "sources": _sources(data),
+        "shared_images": None if data.shared is None else data.shared.as_mapping(),
         "origin": ledger.origin,
-        "backbone": attrs.asdict(session.backbone.fingerprint),
-        "class_order": list(session.stream.class_order),
-        "class_names": list(session.stream.target_names),
-        "task_classes": [list(info.targets) for info in session.infos],
+        "backbone": attrs.asdict(parts.backbone.fingerprint),
+        "class_order": list(stream.class_order),
+        "class_names": list(stream.target_names),
+        "task_classes": [list(info.targets) for info in parts.infos],
         "domains": domains if any(domains) else None,
         "accuracy_matrix": tables["accuracy_matrix"],
         "retrieval_matrix": tables["retrieval_matrix"],
@@ -274,14 +320,15 @@ def build_record(
         "metrics": ledger.metrics[-1] if ledger.metrics else {},
         "metric_definitions": ledger.definitions,
         "planted_groups": list(planted) if planted is not None else None,
-        "adjusted_rand_index": None if planted is None or sets is None else _agreement(sets, planted),
+        "adjusted_rand_index": agreement,
         "feature_drift": tables["feature_drift"],
-        "stale_classes": _stale(session, ledger),
-        "routing": _routing(session, ledger),
+        "stale_classes": _stale(parts.infos, ledger),
+        "routing": _routing(parts, ledger),
         "storage": {
-            "prompt_vectors": _vectors(session),
-            "basis_vectors": session.memory.basis_vectors
-            + sum(constraint.basis_vectors for constraint in session.constraints.values()),
+            # in units of the backbone's width, whatever the form of a set: methods compare by it
+            "prompt_vectors": _vectors(parts),
+            "basis_vectors": parts.memory.basis_vectors
+            + sum(constraint.basis_vectors for constraint in parts.constraints.values()),
             "parameters": parameters,
             "statistics": kept_numbers(session, base) - parameters,
         },
@@ -294,20 +341,23 @@ def build_record(
             part: round(ledger.seconds.get(part, 0.0), 3)
             for part in ("evidence", "training", "subspace", "evaluation", "total")
         }
-        | {"per_test_image": round(session.evaluator.seconds_per_image, 6)},
+        | {"per_test_image": round(data.evaluator.seconds_per_image, 6)},
         "images_per_second": round(ledger.images / training, 1) if ledger.images and training else None,
-        "findings": dict(session.baseline.findings()),
-        "deviations": list_deviations(resolved, session, ledger.task_to_set),
+        "findings": dict(parts.baseline.findings()),
+        "deviations": list_deviations(
+            resolved, parts, session.components, stream.deviations, ledger.task_to_set
+        ),
         "files": ledger.checksums(),
     }
-    record |= _expert(session, ledger)
-    record |= protocol_keys(record, session.noted_facts) | _next_domain(ledger, session.infos)
+    record |= _expert(parts, ledger)
+    # the protocol is a hash over other entries of the record, and the record's hash one over all of them
+    record |= protocol_keys(record, data.noted_facts) | _next_domain(ledger, parts.infos)
     return record | {"record_hash": record_hash(record)}
 
 
-def _expert(session: Session, ledger: Ledger) -> dict[str, Any]:
+def _expert(parts: RunParts, ledger: Ledger) -> dict[str, Any]:
     """Return what a frozen expert costs and knows; nothing without one."""
-    expert = expert_of(session.baseline)
+    expert = expert_of(parts.baseline)
     if expert is None:
         return {}
     own = ledger.flops.get("expert_per_image")
@@ -331,17 +381,22 @@ def _next_domain(ledger: Ledger, infos: Sequence[TaskInfo]) -> dict[str, Any]:
         return {}
     by_task = [None, *ledger.ahead[:-1]]
     known = {task: share for task, share in enumerate(by_task) if share is not None}
-    mean, chance = None, None
+    mean = None
+    chance = None
     if known:
-        classes = [len({target for info in infos[:task] for target in info.targets}) for task in known]
         mean = sum(known.values()) / len(known)
-        chance = sum(100 / count for count in classes) / len(classes)
+        chance = sum(100 / _num_known(infos[:task]) for task in known) / len(known)
     return {"next_domain": {"by_task": by_task, "mean": mean, "chance": chance}}
 
 
-def _stale(session: Session, ledger: Ledger) -> dict[str, Any]:
+def _num_known(infos: Sequence[TaskInfo]) -> int:
+    """Return the number of distinct classes of some tasks."""
+    return len(ClassMap.of(infos).known)
+
+
+def _stale(infos: Sequence[TaskInfo], ledger: Ledger) -> dict[str, Any]:
     """Return the share of the seen classes with stale statistics, after each task and at the end."""
-    sizes = [len(info.classes) for info in session.infos[: len(ledger.stale)]]
+    sizes = [len(info.classes) for info in infos[: len(ledger.stale)]]
     shares = [
         sum(compress(sizes, flags)) / seen
         for flags, seen in zip(ledger.stale, accumulate(sizes), strict=True)
@@ -349,22 +404,21 @@ def _stale(session: Session, ledger: Ledger) -> dict[str, Any]:
     return {"by_task": shares, "last": shares[-1] if shares else None}
 
 
-def _routing(session: Session, ledger: Ledger) -> dict[str, Any] | None:
+def _routing(parts: RunParts, ledger: Ledger) -> dict[str, Any] | None:
     """Return how test images get their sets; None where one network answers for all of them."""
-    if not ledger.coverage and not session.baseline.scope.each:
+    if not ledger.coverage and not parts.baseline.scope.each:
         return None
-    mixer = session.mixer
+    mixer = parts.mixer
     return {
-        "passes_per_image": session.passes(len(session.pool)),
+        "passes_per_image": parts.passes(len(parts.pool)),
         "coverage": ledger.coverage[-1] if ledger.coverage else None,
         "constants": None if mixer is None else mixer.named_constants(),
     }
 
 
-def _sources(session: Session) -> list[dict[str, Any]]:
+def _sources(data: RunData) -> list[dict[str, Any]]:
     """Return where the classes come from: one entry per benchmark, the configuration's first."""
-    tasks = session.stream.tasks
-    ends = [*(source.first for source in session.sources[1:]), len(tasks)]
+    tasks = data.stream.tasks
     return [
         {
             "benchmark": {"name": source.benchmark.name, **unstructure(source.benchmark.config)},
@@ -374,7 +428,7 @@ def _sources(session: Session) -> list[dict[str, Any]]:
             "first_class": tasks[source.first].classes[0],
             "classes": sum(len(task.classes) for task in tasks[source.first : end]),
         }
-        for source, end in zip(session.sources, ends, strict=True)
+        for source, end in zip(data.sources, data.ends, strict=True)
     ]
 
 
@@ -382,14 +436,17 @@ def _agreement(sets: list[int], planted: tuple[int, ...]) -> float | None:
     return adjusted_rand_index(dict(enumerate(sets)), dict(enumerate(planted[: len(sets)])))
 
 
-def _vectors(session: Session) -> float:
+def _vectors(parts: RunParts) -> float:
     """Return the number of vectors of the backbone's width in the live sets."""
-    vectors = session.pool.size / session.backbone.dim
+    vectors = parts.pool.size / parts.backbone.dim
     return int(vectors) if vectors.is_integer() else vectors
 
 
-def _parameters(session: Session) -> int:
-    shared = (session.baseline, *([] if session.retrieval is None else [session.retrieval]))
-    return session.pool.size + sum(
-        parameter.numel() for module in shared for parameter in module.parameters()
-    )
+def _parameters(parts: RunParts) -> int:
+    modules: list[nn.Module] = [parts.baseline]
+    if parts.retrieval is not None:
+        modules.append(parts.retrieval)
+    count = parts.pool.size
+    for module in modules:
+        count += sum(parameter.numel() for parameter in module.parameters())
+    return count

@@ -1,4 +1,4 @@
-"""Opening a run's directory: as its one writer, with trackers and Ctrl-C; or as it was after a task."""
+"""Runs as their one writer has them, with trackers and Ctrl-C; and with their data, as after a task."""
 
 from __future__ import annotations
 
@@ -7,23 +7,70 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from lw2g.base.boundary import guarded
-from lw2g.base.progress import Interrupted, StopRequest, stop_on_interrupt
+from lw2g.base.progress import StopRequest, stop_on_interrupt
 from lw2g.base.shield import Shield
+from lw2g.config.directory import require_run
 from lw2g.config.model import Chosen
-from lw2g.config.resolve import Resolved, load_resolved
-from lw2g.files.checkpoint import CheckpointStore
+from lw2g.config.resolve import Resolved
+from lw2g.errors import ConfigError, Interrupted
 from lw2g.files.lock import Writer, one_writer
 from lw2g.files.record import RunDirectory
+from lw2g.files.stored_run import StoredRun, open_after, open_newest
 from lw2g.interfaces.tracker import Tracker
 from lw2g.registry.catalogue import Catalogue
 from lw2g.tasks.session import Session, open_session
 from lw2g.tasks.state import restore
 
-__all__ = ["build_trackers", "reopen", "writing"]
+__all__ = ["build_trackers", "continued_run", "new_run", "reopen"]
 
 
 @contextmanager
-def writing(files: RunDirectory) -> Iterator[tuple[StopRequest, Writer | None]]:
+def new_run(directory: Path) -> Iterator[tuple[RunDirectory, StopRequest]]:
+    """Be the one writer of a directory that is to hold a run, within the block.
+
+    Yields:
+        Its files, and the request to stop.
+
+    Raises:
+        ConfigError: It holds a run.
+        DataError: Another process writes there.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    files = RunDirectory(directory)
+    with _writing(files) as (stop, _):
+        # under the lock: another process may have begun a run meanwhile
+        if files.exists():
+            raise ConfigError(
+                f"{str(directory)!r} holds a run already",
+                f"go on with it: lw2g resume {directory}, or choose another --out",
+            )
+        yield files, stop
+
+
+@contextmanager
+def continued_run(directory: Path, *, extending: bool = False) -> Iterator[tuple[StoredRun, StopRequest]]:
+    """Be the one writer of a run that goes on from its newest state, within the block.
+
+    Args:
+        directory: The run's directory.
+        extending: As for :func:`~lw2g.files.stored_run.open_newest`.
+
+    Yields:
+        The run, and the request to stop.
+
+    Raises:
+        DataError: The run cannot go on, or another process writes it.
+    """
+    require_run(directory)  # where there is none, no lock is left behind
+    with _writing(RunDirectory(directory)) as (stop, gone):
+        run = open_newest(directory, extending=extending)
+        if gone is not None:
+            run.complaints.insert(0, f"the run was left by {gone}, which has ended")
+        yield run, stop
+
+
+@contextmanager
+def _writing(files: RunDirectory) -> Iterator[tuple[StopRequest, Writer | None]]:
     """Be the directory's one writer and handle Ctrl-C; remove a directory that stays empty.
 
     Yields:
@@ -69,13 +116,11 @@ def reopen(directory: Path, catalogue: Catalogue, task: int | None = None) -> Se
         task: The task (from 0); None for the last finished one.
 
     Raises:
-        DataError: There is no such run or task, or its data or weights have changed.
+        DataError: There is no such run or task, or its configuration, data or weights have changed.
     """
-    files = RunDirectory(directory)
-    files.require_run()
-    checkpoint = CheckpointStore(files.checkpoints).of_task(task)
-    config = load_resolved(files.config, catalogue).config
+    run = open_after(directory, task)
+    config = run.resolved(catalogue).config
     with guarded(catalogue, config):
-        session = open_session(config, catalogue, files.read_sources(checkpoint.ledger["files"], catalogue))
-        restore(session, checkpoint)
+        session = open_session(config, catalogue, run.later_benchmarks(catalogue))
+        restore(session, run.require_checkpoint())
     return session

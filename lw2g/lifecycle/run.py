@@ -14,13 +14,15 @@ import torch
 
 from lw2g.base import ranks
 from lw2g.base.boundary import Frozen
-from lw2g.base.progress import Interrupted, Reporter, StopRequest
+from lw2g.base.progress import Reporter, StopRequest
+from lw2g.config.model import is_evaluated
 from lw2g.config.resolve import Resolved
 from lw2g.config.toml import dump_resolved, to_mapping
-from lw2g.errors import DataError
+from lw2g.errors import DataError, Interrupted
 from lw2g.files.checkpoint import Checkpoint, CheckpointStore
 from lw2g.files.record import RunDirectory, samples_name
 from lw2g.files.sealed import sha256_of
+from lw2g.images.pixels import Disk
 from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.growth import Decision, Evidence
 from lw2g.interfaces.phase import Phase, TrainingPhase
@@ -60,16 +62,20 @@ class Run(Observer):
         others: ranks.Ranks | None = None,
     ) -> None:
         # the directory holds the configuration that runs: the session has settled the precision
-        self.resolved = attrs.evolve(resolved, config=session.config)
-        self._session, self._files = session, files
-        self._store, self._stop = store, stop or StopRequest()
+        self.resolved = attrs.evolve(resolved, config=session.parts.config)
+        self._session = session
+        self._files = files
+        if on_disk := session.parts.config.run.image_disk * 2**20:
+            session.data.evaluator.images.originals.disk = Disk(files.path, on_disk)
+        self._store = store
+        self._stop = stop or StopRequest()
         self._others = others or ranks.Ranks(1)
-        self._sizes = [len(task.train) for task in session.stream.tasks]
+        self._sizes = [len(task.train) for task in session.data.stream.tasks]
         self._goal = len(self._sizes)
         super().__init__(Reporter([], self._sizes))
         self._ledger = Ledger()
         self._learner: Learner | None = None
-        self._frozen = Frozen.of(session.backbone)
+        self._frozen = Frozen.of(session.parts.backbone)
         self._resumed = self._standing = False
         self._checkpoint: Checkpoint | None = None
         self._complaints: list[str] = []
@@ -87,7 +93,9 @@ class Run(Observer):
         """
         if checkpoint is not None:
             require_same(self._session, checkpoint)
-        self._resumed, self._checkpoint, self._complaints = True, checkpoint, list(complaints)
+        self._resumed = True
+        self._checkpoint = checkpoint
+        self._complaints = list(complaints)
         self._standing = standing
 
     def aim(self, tasks: int | None) -> None:
@@ -96,8 +104,10 @@ class Run(Observer):
         Raises:
             ConfigError: There are fewer, more are finished already, or the policy cannot decide for them.
         """
-        done = 0 if self._checkpoint is None else self._checkpoint.progress["position"]["task"]
-        self._goal = self._session.require_goal(done, tasks)
+        done = 0
+        if self._checkpoint is not None:
+            done = self._checkpoint.progress["position"]["task"]
+        self._goal = self._session.parts.require_goal(done, tasks)
 
     def follow(self, checkpoint: Checkpoint, join: Callable[[torch.device], None]) -> None:
         """Go on from a checkpoint as a further rank, which writes nothing.
@@ -107,36 +117,44 @@ class Run(Observer):
             join: Joins it.
         """
         position = self._restore(checkpoint)
-        join(self._session.engine.device)
+        join(self._session.parts.engine.device)
         self._learn_from(position)
 
     def write_down(self) -> None:
-        """Write configuration and goal before anything else: a run that is killed now can be resumed."""
-        self._files.write_goal(None if self._goal == len(self._sizes) else self._goal)
+        """Write configuration and goal before anything else: a run that is killed now can be resumed.
+
+        Raises:
+            Lw2gError: Something is missing for a task up to the goal; nothing is written then.
+        """
+        self._session.parts.require_prepared(self._goal)
+        self._write_goal()
         self._files.write_config(dump_resolved(self.resolved))
 
     def go_on(self, listeners: Sequence[Tracker]) -> dict[str, Any]:
         """Run from the current position to the goal, report to the listeners, and return the record."""
         trackers = [*self._files.listeners(), *listeners]
         self.reporter = Reporter(trackers, self._sizes[: self._goal])
-        self._files.write_goal(None if self._goal == len(self._sizes) else self._goal)
-        config = to_mapping(self._session.config)
+        self._write_goal()
+        config = to_mapping(self._session.parts.config)
         settled = self._session.precision
-        notes = [str(settled)] if settled.asked == "auto" else []
-        notes += self._growth_notes()
+        notes = self._growth_notes()
+        if settled.asked == "auto":
+            notes.insert(0, str(settled))
         name = self._files.path.name
         try:
-            grows = not self._session.fixed
+            grows = not self._session.parts.growth.fixed
             self.reporter.send(
                 RunStarted(name=name, config=config, resumed=self._resumed, notes=tuple(notes), grows=grows)
             )
-            for line in (*self._complaints, *self._session.notes):
+            for line in (*self._complaints, *self._session.data.notes):
                 self.reporter.warn(line)
-            position = self._begin_anew() if self._checkpoint is None else Position()
+            if self._checkpoint is None:
+                position = self._begin_anew()
+            # other processes begin from a checkpoint, and open their sessions while this one is restored
             self._others.start(self._files.path)
             if self._checkpoint is not None:
                 position = self._restore(self._checkpoint)
-            self._others.meet(self._session.engine.device)
+            self._others.meet(self._session.parts.engine.device)
             self._learn_from(position)
             self._store.wait()
             record = self._record()
@@ -148,15 +166,21 @@ class Run(Observer):
 
     def _growth_notes(self) -> list[str]:
         """Return how much memory comes with the classes; nobody would see it in the first tasks."""
-        classes = self._session.infos[self._goal - 1].seen
-        size = self._session.bytes_of(classes) / 2**20
+        classes = self._session.parts.infos[self._goal - 1].seen
+        size = self._session.parts.bytes_of(classes) / 2**20
         if size < 1:
             return []
         return [f"statistics of {classes} classes will take {size:,.0f} MiB of memory at the end"]
 
     def _learn_from(self, position: Position) -> None:
         for index in range(position.task, self._goal):
-            self._learn(index, position if index == position.task else Position(task=index))
+            self._learn(index, position)
+            position = Position(task=index + 1)
+
+    def _write_goal(self) -> None:
+        """Write after how many tasks the run stops; nothing where these are all."""
+        all_tasks = self._goal == len(self._sizes)
+        self._files.write_goal(None if all_tasks else self._goal)
 
     # -- learning ----------------------------------------------------------------------------------------
 
@@ -165,9 +189,14 @@ class Run(Observer):
         session = self._session
         self._learner = Learner(session, index, self)
         context = self._learner.learn(position)
-        self._evaluate(index)
-        self._frozen.require_same(session.backbone, f"during task {index + 1}")
-        ranks.require_agreement(session.learned(context.set_id), f"after task {index + 1}")
+        if is_evaluated(index, self._goal - 1, self.resolved.config.run.evaluate):
+            self._evaluate(index)
+        else:
+            session.pass_over(index)
+            self._note_beside(index)
+            self._ledger.pass_over(session)
+        self._frozen.require_same(session.parts.backbone, f"during task {index + 1}")
+        ranks.require_agreement(session.parts.learned(context.set_id), f"after task {index + 1}")
         # The record first: a checkpoint of a finished task then always has its record beside it.
         self._write_record()
         self._save(Position(task=index + 1), task_done=index)
@@ -175,15 +204,15 @@ class Run(Observer):
 
     def decided(self, index: int, evidence: Evidence, decision: Decision, set_id: int) -> None:
         """Note a decision and report it."""
-        self._ledger.task_to_set = self._session.pool.task_to_set
-        entry = self._ledger.decide(index, evidence, decision, set_id, self._session.policy)
-        if not self._session.fixed:
+        self._ledger.task_to_set = self._session.parts.pool.task_to_set
+        entry = self._ledger.decide(index, evidence, decision, set_id, self._session.parts.growth.policy)
+        if not self._session.parts.growth.fixed:
             self.reporter.send(TaskDecided(task=index, decision=entry))
 
     def planned(self, context: TaskContext, hosts: Sequence[TrainingPhase]) -> None:
         """Count the operations of a step, once a run."""
         if hosts and not self._ledger.flops and self._learner is not None:
-            self._ledger.flops = count_flops(self._session, context, hosts[0], self._learner.images)
+            self._ledger.flops = count_flops(self._session.parts, context, hosts[0], self._learner.images)
 
     def during(self, phase: Phase) -> AbstractContextManager[object]:
         """Let a request to stop wait for the end of a batch."""
@@ -211,7 +240,7 @@ class Run(Observer):
 
     def absorbed(self, set_id: int) -> None:
         """Note the ranks of the spaces that a task has extended."""
-        memory = self._session.memory
+        memory = self._session.parts.memory
         ranks = {**memory.ranks(set_id), **memory.ranks("shared")}
         # a memory that was restored has its spaces in another order, and the record's hash would tell
         self._ledger.decisions[-1]["ranks_after"] = dict(sorted(ranks.items()))
@@ -224,10 +253,7 @@ class Run(Observer):
         self._store.wait()  # the files of a task lie beside the checkpoint of the task before
         if not ranks.number():
             self._ledger.predictions.append(self._files.write_predictions(index, predictions))
-        if self.resolved.config.run.next_domain:
-            self._ledger.ahead.append(self._session.evaluate_next(index, self.reporter))
-        for line in self._session.baseline.warnings(self._session.info(index)):
-            self.reporter.warn(line)
+        self._note_beside(index)
         accuracies, retrievals = self._ledger.evaluate(self._session, predictions, drift, self.reporter.warn)
         self.reporter.send(
             TaskEvaluated(
@@ -237,6 +263,13 @@ class Run(Observer):
                 metrics=self._ledger.metrics[-1],
             )
         )
+
+    def _note_beside(self, index: int) -> None:
+        """Note what is asked for after every task, with an evaluation or without."""
+        if self.resolved.config.run.next_domain:
+            self._ledger.ahead.append(self._session.evaluate_next(index, self.reporter))
+        for line in self._session.parts.baseline.warnings(self._session.parts.info(index)):
+            self.reporter.warn(line)
 
     # -- writing down and going on -----------------------------------------------------------------------
 
@@ -260,20 +293,23 @@ class Run(Observer):
         if ranks.number():
             return
         self._count_seconds()
-        protection = self._learner.protection if self._learner is not None and position.within else None
+        protection = None
+        if self._learner is not None and position.within:
+            protection = self._learner.protection
         ledger = self._ledger.as_mapping()
         checkpoint = snapshot(self._session, position, ledger, protection, optimizer, self._store.base)
         # training forks processes that decode images: never do so beside a thread
-        save = self._store.save if self._session.workers else self._store.save_behind
+        save = self._store.save if self._session.data.workers else self._store.save_behind
         save(attrs.evolve(checkpoint, task_done=task_done))
 
     def _begin_anew(self) -> Position:
         """Write the configuration and return the first position."""
-        files, position = self._files, Position()
+        files = self._files
+        position = Position()
         self._ledger.precision = attrs.asdict(self._session.precision)
         self._ledger.files = {
             "config.toml": files.write_config(dump_resolved(self.resolved)),
-            **files.write_samples(self._session.evaluator.ids),
+            **files.write_samples(self._session.data.evaluator.ids),
         }
         self._store.save(beginning(self._session, position, self._ledger.as_mapping()))
         return position
@@ -282,14 +318,15 @@ class Run(Observer):
         """Restore session, ledger and clocks from a checkpoint; return the run's position."""
         session = self._session
         self._ledger = Ledger.restored(checkpoint.ledger)
-        for source, ids in enumerate(session.sample_lists):
+        for source, ids in enumerate(session.data.sample_lists):
             name = samples_name(source)
             if sha256_of(self._files.path / name) != self._ledger.files[name]:
                 self.reporter.warn(f"{name} does not match its checksum; written anew")
                 self._files.write_samples(ids, source)
         if self._ledger.seconds:
             self.reporter.resume(self._ledger.seconds)
-        finished = checkpoint if checkpoint.task_done is not None else checkpoint.base
+        # within a task, the end of the task before comes first: its features are what drift is measured from
+        finished = checkpoint.base if checkpoint.task_done is None else checkpoint
         position = Position()
         if finished is not None:
             position = position_of(finished) if self._standing else restore(session, finished)
@@ -300,7 +337,7 @@ class Run(Observer):
                     session.evaluate(position.task - 1, self.reporter)
         if checkpoint is not finished:
             position = restore(session, checkpoint, begun=position.task)
-        self._ledger.task_to_set = session.pool.task_to_set
+        self._ledger.task_to_set = session.parts.pool.task_to_set
         return position
 
     def _record(self) -> dict[str, Any]:

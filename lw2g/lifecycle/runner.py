@@ -15,12 +15,13 @@ import torch
 from lw2g.base.boundary import guarded
 from lw2g.base.ranks import Ranks, on_its_device
 from lw2g.config.model import ExperimentConfig
-from lw2g.config.resolve import Resolved, load_resolved
-from lw2g.errors import ConfigError, DataError, Lw2gError
+from lw2g.config.resolve import Resolved
+from lw2g.errors import Lw2gError
 from lw2g.files.checkpoint import CheckpointStore
 from lw2g.files.record import RunDirectory
+from lw2g.files.stored_run import open_newest
 from lw2g.interfaces.tracker import Tracker
-from lw2g.lifecycle.opening import build_trackers, writing
+from lw2g.lifecycle.opening import build_trackers, continued_run, new_run
 from lw2g.lifecycle.repair import remake_predictions
 from lw2g.lifecycle.run import Run
 from lw2g.registry.catalogue import Catalogue, load_catalogue
@@ -54,20 +55,14 @@ def start(
         ComponentError: A component raised an error.
         Interrupted: The run was stopped on request and can be resumed.
     """
-    files = RunDirectory(directory)
-    directory.mkdir(parents=True, exist_ok=True)
-    with writing(files) as (stop, _):
-        if files.exists():
-            raise ConfigError(
-                f"{str(directory)!r} holds a run already",
-                f"go on with it: lw2g resume {directory}, or choose another --out",
-            )
+    with new_run(directory) as (files, stop):
         count = resolved.config.run.devices
         config = on_its_device(resolved.config, count)
         with guarded(catalogue, config), Ranks(count) as others:
             session = open_session(config, catalogue, settled=settled)
             run = Run(resolved, session, files, CheckpointStore(files.checkpoints), stop, others)
             run.aim(tasks)
+            # a run that is killed from here on can be resumed, even before its first checkpoint
             run.write_down()
             try:
                 trackers = build_trackers(resolved, catalogue, directory, required=True)
@@ -125,41 +120,22 @@ def taken_up(
     Raises:
         DataError: As :func:`resume`.
     """
-    files = RunDirectory(directory)
-    files.require_run()
-    with writing(files) as (stop, gone):
-        store = CheckpointStore(files.checkpoints)
-        checkpoint, complaints = store.newest()
-        checksums = files.recorded_files() if checkpoint is None else checkpoint.ledger["files"]
-        if files.config.name in checksums:
-            files.require_unedited(checksums[files.config.name])
-        files.require_begun(checksums)
-        complaints += _lost(files, store)
-        if gone is not None:
-            complaints.insert(0, f"the run was left by {gone}, which has ended")
-        resolved = load_resolved(files.config, catalogue)
-        later = files.read_sources({} if checkpoint is None else checksums, catalogue)
+    with continued_run(directory) as (stored, stop):
+        resolved = stored.resolved(catalogue)
+        later = stored.later_benchmarks(catalogue)
         with guarded(catalogue, resolved.config):
-            if checkpoint is not None:
-                complaints += remake_predictions(files, checkpoint, resolved.config, catalogue)
+            # before the run's own session, which would stand in memory beside the one that predicts
+            complaints = [*stored.complaints, *remake_predictions(stored, catalogue)]
             count = devices or resolved.config.run.devices
             config = on_its_device(resolved.config, count)
             with Ranks(count) as others:
-                stands = session if count == 1 else None
-                run = Run(
-                    resolved, stands or open_session(config, catalogue, later), files, store, stop, others
-                )
-                run.take_up(checkpoint, complaints, stands is not None)
+                # several processes begin from the checkpoint alike, so each opens a session of its own
+                standing = session is not None and count == 1
+                if session is None or not standing:
+                    session = open_session(config, catalogue, later)
+                run = Run(resolved, session, stored.files, stored.store, stop, others)
+                run.take_up(stored.checkpoint, complaints, standing)
                 yield run
-
-
-def _lost(files: RunDirectory, store: CheckpointStore) -> list[str]:
-    """Return a warning for each lost checkpoint at the end; a damaged record is reported later."""
-    try:
-        lost = files.unsaved_tasks(store.finished)
-    except DataError:
-        return []
-    return [f"the checkpoint of task {task + 1} is lost; the task is learned again" for task in lost]
 
 
 def follow(
@@ -179,15 +155,13 @@ def follow(
     Raises:
         DataError: Data or weights are missing.
     """
-    files, known = RunDirectory(directory), catalogue or load_catalogue()
-    store = CheckpointStore(files.checkpoints)
-    checkpoint, _ = store.newest()
-    if checkpoint is None:
-        raise DataError(f"no checkpoint of {str(directory)!r} is whole")
-    resolved = load_resolved(files.config, known)
-    later = files.read_sources(checkpoint.ledger["files"], known)
+    known = catalogue or load_catalogue()
+    stored = open_newest(directory)
+    checkpoint = stored.require_checkpoint()
+    resolved = stored.resolved(known)
     config = place(resolved.config)
     with guarded(known, config):
-        run = Run(resolved, open_session(config, known, later), files, store)
-        run.aim(files.read_goal())
+        session = open_session(config, known, stored.later_benchmarks(known))
+        run = Run(resolved, session, stored.files, stored.store)
+        run.aim(stored.files.read_goal())
         run.follow(checkpoint, join)

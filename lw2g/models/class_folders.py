@@ -8,12 +8,16 @@ from typing import Any
 
 import attrs
 
-from lw2g.errors import DataError, shown
+from lw2g.errors import DataError, no_folder, shown
 from lw2g.inputs.image_files import EXTENSIONS, examine_image, image_paths
 
 __all__ = ["ClassImages", "digest_of", "read_class_folders", "shared_files"]
 
-_HELD_OUT, _LEAST, _MOST = 5, 5, 10
+_HELD_OUT = 5
+"""Of so many images, one is set apart."""
+_LEAST = 5
+_MOST = 10
+"""Images of a class that are set apart at most."""
 
 
 @attrs.frozen(kw_only=True)
@@ -33,7 +37,10 @@ class ClassImages:
     @property
     def held_out(self) -> list[bool]:
         """Which images check the model before they join it: a fifth by content, at most ten, from five."""
-        count = min(len(self.paths) // _HELD_OUT, _MOST) if len(self.paths) >= _LEAST else 0
+        if len(self.paths) < _LEAST:
+            return [False] * len(self.paths)
+        count = min(len(self.paths) // _HELD_OUT, _MOST)
+        # by content: the same images are set apart whatever the files are called
         chosen = set(sorted(self.digests)[:count])
         return [digest in chosen for digest in self.digests]
 
@@ -46,7 +53,7 @@ def read_class_folders(folder: Path) -> dict[str, ClassImages]:
             printed; a file is no usable image, or lies in the folders of two classes.
     """
     if not folder.is_dir():
-        raise DataError(f"no folder {str(folder)!r}", "give a folder that holds CLASS/IMAGE")
+        raise DataError(no_folder(folder), "give a folder that holds CLASS/IMAGE")
     entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
     loose = [entry.name for entry in entries if entry.is_file() and entry.suffix.lower() in EXTENSIONS]
     names = [entry.name for entry in entries if entry.is_dir()]
@@ -62,11 +69,12 @@ def read_class_folders(folder: Path) -> dict[str, ClassImages]:
         paths = image_paths(folder / name)
         for path in paths:
             digest = examine_image(path).digest.hex()
+            # an image of two classes would teach that they are one
             if owner.setdefault(digest, name) != name:
                 raise DataError(
                     f"{str(path)!r} is an image of class {owner[digest]!r}, too", "keep it in one of the two"
                 )
-            files.setdefault(digest, path)
+            files.setdefault(digest, path)  # a copy is no second image
         copies = len(paths) - len(files)
         found[name] = ClassImages(paths=tuple(files.values()), digests=tuple(files), copies=copies)
     return found
@@ -89,7 +97,7 @@ def shared_files(images: dict[str, ClassImages], tested: dict[str, ClassImages])
     count = sum(digest in learned for digest in digests)
     if digests and count == len(digests):
         raise DataError(
-            f"test: all {count} images are among those that are learned",
+            f"test: it holds no image ({count}) but those that are learned",
             "give others, or leave --test out: then a fifth is held out",
         )
     return count

@@ -53,7 +53,7 @@ def read_class_vectors(
                     f"{str(path)!r}: a row of class {name!r} is one of class {owner[digest]!r}, too",
                     "keep it in one of the two",
                 )
-            first.setdefault(digest, vector)
+            first.setdefault(digest, vector)  # equal rows count once, as equal files do
         found[name] = ClassImages(
             paths=tuple(first.values()), digests=tuple(first), copies=len(vectors) - len(first)
         )

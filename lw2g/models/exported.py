@@ -27,10 +27,12 @@ from lw2g.config.structure import read_plain
 from lw2g.errors import DataError
 from lw2g.files.contents import read_sealed, require_fit
 from lw2g.files.sealed import read_header, seal_json, sync_entries, write_atomically
+from lw2g.models.history import require_history
 from lw2g.models.manifest import Manifest
 from lw2g.models.places import part_of, require_free
+from lw2g.models.sizes import require_borne_out
 
-__all__ = ["is_export", "read_export", "read_learned", "write_export"]
+__all__ = ["Saved", "is_export", "read_export", "read_learned", "write_export"]
 
 FORMAT = 2
 _MAP = "task_to_set"
@@ -39,10 +41,25 @@ _MAP = "task_to_set"
 
 @attrs.frozen(kw_only=True)
 class Export:
-    """``model.json``, as far as it is of every version."""
+    """Header of ``model.json``, the same in every format version."""
 
     format: int
     lw2g: str
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Saved:
+    """A model as it is on disk; :class:`~lw2g.models.model.TrainedModel` is the form that answers.
+
+    Attributes:
+        manifest: What it is made of.
+        tensors: Its learned state by name, the backbone's weights where they go along.
+        learned: What only learning reads; empty where nobody asked for it, and of a model that cannot learn.
+    """
+
+    manifest: Manifest
+    tensors: Mapping[str, Tensor]
+    learned: Mapping[str, Tensor] = attrs.field(factory=dict)
 
 
 def is_export(directory: Path) -> bool:
@@ -50,57 +67,61 @@ def is_export(directory: Path) -> bool:
     return any((directory / name).is_file() for name in (MANIFEST, WEIGHTS))
 
 
-def write_export(
-    manifest: Manifest,
-    tensors: Mapping[str, Tensor],
-    out: Path,
-    learned: Mapping[str, Tensor] | None = None,
-    *,
-    look: Callable[[Path], None] = lambda made: None,
-) -> int:
+def write_export(saved: Saved, out: Path, *, look: Callable[[Path], None] = lambda made: None) -> int:
     """Write a model into a new folder, and return its bytes. The folder is either whole or not there.
 
     Args:
-        manifest: What it is made of.
-        tensors: Its learned state by name, the backbone's weights where they go along.
+        saved: The model.
         out: The folder.
-        learned: What only learning reads; None of a model that cannot learn.
         look: Opens what was written before it gets its name, and raises where it cannot be used.
 
     Raises:
         ConfigError: The folder is in use.
     """
     require_free(out)
-    written = {WEIGHTS: _as_bytes(tensors, {_MAP: json.dumps(manifest.task_to_set)})}
-    if learned is not None:
-        written[LEARNED] = _as_bytes(learned)
-    head = {"format": FORMAT, "lw2g": __version__}
-    sums = {name: hashlib.sha256(content).hexdigest() for name, content in written.items()}
-    files = written | {MANIFEST: seal_json(head | attrs.asdict(attrs.evolve(manifest, files=sums)))}
+    manifest = saved.manifest
+    files = {WEIGHTS: _as_bytes(saved.tensors, {_MAP: json.dumps(manifest.task_to_set)})}
+    if manifest.learning is not None:
+        files[LEARNED] = _as_bytes(saved.learned)
+    sums = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    header = {"format": FORMAT, "lw2g": __version__}
+    files[MANIFEST] = seal_json(header | attrs.asdict(attrs.evolve(manifest, files=sums)))
+    # everything is written under a name that nobody looks for: the rename makes the model, whole
     made = part_of(out)
     made.mkdir(parents=True)
     try:
-        for name, text in files.items():
-            write_atomically(made / name, text)
+        for name, content in files.items():
+            write_atomically(made / name, content)
         look(made)
         made.rename(out)
     except BaseException as error:
+        # whatever ends the writing, a Ctrl-C too: nothing half written stays
         shutil.rmtree(made, ignore_errors=True)
         if isinstance(error, OSError) and error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-            require_free(out)
+            require_free(out)  # somebody has taken the name meanwhile: say so
         raise
     sync_entries(out.parent)
     return sum(map(len, files.values()))
 
 
-def read_export(directory: Path) -> tuple[Manifest, dict[str, Tensor]]:
-    """Return what an export says, and its tensors, if every byte is as it was written.
+def read_export(directory: Path, *, whole: bool = False) -> Saved:
+    """Return an exported model, if every byte is as it was written.
+
+    Args:
+        directory: Its folder.
+        whole: Whether what only learning reads is read, too.
 
     Raises:
-        DataError: A file is lost or damaged, of another version, or of another export.
+        DataError: There is no export; a file is lost or damaged, of another version, or of another export; or
+            its parts do not fit each other.
     """
+    if not is_export(directory):
+        raise DataError(
+            f"{str(directory)!r} holds no exported model", "make one: lw2g export RUN MODEL --learnable"
+        )
     again = f"export it anew: lw2g export RUN {directory}"
-    path, weights = directory / MANIFEST, directory / WEIGHTS
+    path = directory / MANIFEST
+    weights = directory / WEIGHTS
     if not path.exists():
         raise DataError(f"the export {str(directory)!r} has lost its {MANIFEST}", f"put it back, or {again}")
     content = read_sealed(path, Export)
@@ -111,10 +132,17 @@ def read_export(directory: Path) -> tuple[Manifest, dict[str, Tensor]]:
         )
     require_fit(content, path, Manifest)
     manifest = read_plain(content, Manifest)
-    held, tensors = _read_tensors(weights, manifest, again)
-    if read_header(held).get("__metadata__", {}).get(_MAP) != json.dumps(manifest.task_to_set):
+    content_of_weights, tensors = _read_tensors(weights, manifest, again)
+    metadata = read_header(content_of_weights).get("__metadata__", {})
+    if metadata.get(_MAP) != json.dumps(manifest.task_to_set):
         raise DataError(f"{str(path)!r} gives the tasks other sets than {WEIGHTS} does", again)
-    return manifest, tensors
+    require_borne_out(manifest, tensors, directory)
+    learned: dict[str, Tensor] = {}
+    if whole:
+        if manifest.learning is not None:
+            learned = read_learned(directory, manifest)
+        require_history(manifest, learned, directory)
+    return Saved(manifest=manifest, tensors=tensors, learned=learned)
 
 
 def read_learned(directory: Path, manifest: Manifest) -> dict[str, Tensor]:
@@ -129,20 +157,19 @@ def read_learned(directory: Path, manifest: Manifest) -> dict[str, Tensor]:
 def _read_tensors(path: Path, manifest: Manifest, again: str) -> tuple[bytes, dict[str, Tensor]]:
     """Return the bytes and the tensors of a file whose checksum the manifest has."""
     try:
-        held = path.read_bytes()
+        content = path.read_bytes()
     except OSError as error:
         raise DataError(f"{str(path)!r} cannot be read: {error.strerror}", again) from error
-    if hashlib.sha256(held).hexdigest() != manifest.files.get(path.name):
+    if hashlib.sha256(content).hexdigest() != manifest.files.get(path.name):
         raise DataError(f"{str(path)!r} does not match its checksum in {MANIFEST}", again)
     try:
-        return held, load_tensors(held)
+        return content, load_tensors(content)
     except SafetensorError as error:
         raise DataError(f"{str(path)!r} holds no tensors ({error})", again) from error
 
 
 def _as_bytes(tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> bytes:
     # copies: tensors of a file may not share memory
-    content: bytes = save_tensors(
-        {name: value.detach().cpu().clone() for name, value in tensors.items()}, metadata
-    )
+    copies = {name: value.detach().cpu().clone() for name, value in tensors.items()}
+    content: bytes = save_tensors(copies, metadata)
     return content

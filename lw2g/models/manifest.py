@@ -18,13 +18,14 @@ from lw2g.config.named import named_by
 from lw2g.config.structure import NONE, structure
 from lw2g.errors import ConfigError, DataError, PluginError, UnknownComponentError
 from lw2g.inputs.preprocessing import Preprocessing
+from lw2g.interfaces.classes import ClassMap
 from lw2g.interfaces.component import Kind
 from lw2g.interfaces.context import TaskInfo
 from lw2g.models.parts import ModelParts
 from lw2g.registry.catalogue import Catalogue
 from lw2g.vit.backbone import BackboneFingerprint
 
-__all__ = ["ComponentOrigin", "Learning", "Manifest", "Step", "TaskNote", "described", "note_of", "sections"]
+__all__ = ["ComponentOrigin", "Learning", "Manifest", "Step", "TaskNote", "described", "sections"]
 
 
 @attrs.frozen(kw_only=True)
@@ -56,12 +57,52 @@ class ComponentOrigin:
 
 @attrs.frozen(kw_only=True)
 class TaskNote:
-    """A task that was learned."""
+    """A task that was learned, as checkpoints and exports have it; :class:`TaskInfo` is what travels.
+
+    Attributes:
+        class_names: The names of its classes.
+        num_images: The number of its training images.
+        targets: The target of each class; None where targets are positions.
+        domain: Its domain; empty where there is one alone.
+    """
 
     class_names: list[str]
     num_images: int
     targets: list[int] | None = None
     domain: str = ""
+
+    @classmethod
+    def of(cls, info: TaskInfo) -> TaskNote:
+        """Return what is written of a task."""
+        return cls(
+            class_names=list(info.class_names),
+            num_images=info.num_images,
+            targets=None if info.targets == info.classes else list(info.targets),
+            domain=info.domain,
+        )
+
+    def info(self, index: int, first: int) -> TaskInfo:
+        """Return what is known of the task.
+
+        Args:
+            index: Its place among the tasks.
+            first: The position of its first class.
+        """
+        seen = first + len(self.class_names)
+        positions = tuple(range(first, seen))
+        return TaskInfo(
+            index=index,
+            classes=positions,
+            class_names=tuple(self.class_names),
+            seen=seen,
+            num_images=self.num_images,
+            targets=positions if self.targets is None else tuple(self.targets),
+            domain=self.domain,
+        )
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return it JSON-able, without what is as it mostly is."""
+        return attrs.asdict(self, filter=lambda field, value: value not in (None, ""))
 
 
 @attrs.frozen(kw_only=True)
@@ -170,21 +211,37 @@ class Manifest:
     @property
     def infos(self) -> tuple[TaskInfo, ...]:
         """What is known of each learned task."""
-        infos, seen = [], 0
+        infos = []
+        first = 0
         for index, task in enumerate(self.tasks):
-            first, seen = seen, seen + len(task.class_names)
-            infos.append(
-                TaskInfo(
-                    index=index,
-                    classes=tuple(range(first, seen)),
-                    class_names=tuple(task.class_names),
-                    seen=seen,
-                    num_images=task.num_images,
-                    targets=tuple(range(first, seen) if task.targets is None else task.targets),
-                    domain=task.domain,
-                )
-            )
+            info = task.info(index, first)
+            infos.append(info)
+            first = info.seen
         return tuple(infos)
+
+    @property
+    def class_map(self) -> ClassMap:
+        """Position, target and name of the learned classes; their numbers where the model has a history."""
+        return ClassMap.of(self.infos, None if self.learning is None else tuple(self.learning.numbers))
+
+    @property
+    def history(self) -> Learning:
+        """What it has learned since it was made; of a model that keeps no such history an empty one."""
+        if self.learning is not None:
+            return self.learning
+        names = list(self.class_map.target_names)
+        return Learning(
+            tasks=len(self.tasks),
+            num_tasks=self.num_tasks,
+            num_classes=self.num_classes,
+            names=names,
+            numbers=list(range(len(names))),
+        )
+
+    @property
+    def num_base_classes(self) -> int:
+        """The number of class positions before the first step."""
+        return sum(len(task.class_names) for task in self.tasks[: self.history.tasks])
 
     def config(
         self, catalogue: Catalogue, *, device: str | None, batch_size: int | None, weights: Path | None
@@ -203,7 +260,10 @@ class Manifest:
         """
         chosen = {"device": device, "evaluation_batch": batch_size}
         run = self.run | {name: value for name, value in chosen.items() if value is not None}
-        written, backbone = self.backbone.weights, self.chosen("backbone", self.backbone, catalogue)
+        backbone = self.chosen("backbone", self.backbone, catalogue)
+        # None of both: the backbone comes by its weights itself, or the export has them inside
+        if weights is None and self.backbone.weights is not None:
+            weights = Path(self.backbone.weights)
         baseline = self.chosen("baseline", self.baseline, catalogue)
         return ModelConfig(
             baseline=baseline,
@@ -213,7 +273,7 @@ class Manifest:
             backbone=BackboneChoice(
                 name=backbone.name,
                 config=backbone.config,
-                weights=weights or (None if written is None else Path(written)),
+                weights=weights,
                 image_size=self.backbone.image_size,
             ),
             routing=_record(RoutingConfig, self.routing, "lw2g"),
@@ -224,10 +284,11 @@ class Manifest:
         self, baseline: Chosen, kind: Kind, options: Mapping[str, dict[str, Any]], catalogue: Catalogue
     ) -> tuple[Chosen, ...]:
         """Return the components of a kind that the baseline's options name."""
-        return tuple(
-            self.chosen(kind, Section(name=name, options=options.get(name, {})), catalogue)
-            for name in named_by(baseline.config, kind, catalogue)
-        )
+        chosen = []
+        for name in named_by(baseline.config, kind, catalogue):
+            section = Section(name=name, options=options.get(name, {}))
+            chosen.append(self.chosen(kind, section, catalogue))
+        return tuple(chosen)
 
     def chosen(self, kind: Kind, section: Section, catalogue: Catalogue) -> Chosen:
         """Return a component with its options.
@@ -245,19 +306,19 @@ class Manifest:
 
     def made_with(self, kind: Kind, section: Section) -> str:
         """Return a component with its origin, for people."""
-        origins = (one for one in self.components if (one.kind, one.name) == (kind, section.name))
-        origin = next(origins, None)
-        if origin is None:
-            return f"{kind} {section.name!r}"
-        whose = f"plugin {origin.plugin!r}"
-        if origin.distribution is not None:
-            whose += f", {origin.distribution} {origin.version}"
-        return f"{kind} {origin.name!r} ({whose})"
+        for origin in self.components:
+            if (origin.kind, origin.name) == (kind, section.name):
+                whose = f"plugin {origin.plugin!r}"
+                if origin.distribution is not None:
+                    whose += f", {origin.distribution} {origin.version}"
+                return f"{kind} {origin.name!r} ({whose})"
+        return f"{kind} {section.name!r}"
 
 
 def described(parts: ModelParts) -> dict[str, Any]:
     """Return what a configuration does not say of a model, JSON-able and by the names in a manifest."""
-    numbers, context = None, parts.baseline.context
+    context = parts.baseline.context
+    numbers = None
     if isinstance(parts.still, Preprocessing):
         numbers = attrs.asdict(parts.still, filter=lambda field, _: field.init)
     return {
@@ -269,25 +330,22 @@ def described(parts: ModelParts) -> dict[str, Any]:
     }
 
 
-def note_of(info: TaskInfo) -> dict[str, Any]:
-    """Return a task as a manifest has it."""
-    note = {"class_names": list(info.class_names), "num_images": info.num_images}
-    if info.targets != info.classes:
-        note["targets"] = list(info.targets)
-    return note | ({"domain": info.domain} if info.domain else {})
-
-
 def sections(written: Mapping[str, Any]) -> dict[str, Any]:
     """Return the sections of ``config.toml`` that a manifest has, as it has them."""
-    tables = {name: dict(written[name]) for name in ("routing", "run")}
-    tables |= {name: dict(written[name]) for name in ("head", "carry") if name in written}
+    tables = {}
+    for name in ("routing", "run", "head", "carry"):
+        if name in written:
+            tables[name] = dict(written[name])
     for kind in ("baseline", "retrieval", "backbone", "benchmark"):
-        if kind in written:
-            options = dict(written[kind])
-            shared = [name for name in ("weights", "image_size") if kind == "backbone"]
-            known = {name: options.pop(name, NONE) for name in ("name", *shared)}
-            values = {name: None if value == NONE else value for name, value in known.items()}
-            tables[kind] = {**values, "options": options}
+        if kind not in written:
+            continue
+        # a file has these beside the component's own options; a backbone has more of them
+        options = dict(written[kind])
+        table: dict[str, Any] = {}
+        for name in ("name", "weights", "image_size") if kind == "backbone" else ("name",):
+            value = options.pop(name, NONE)
+            table[name] = None if value == NONE else value
+        tables[kind] = {**table, "options": options}
     return tables
 
 

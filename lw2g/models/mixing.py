@@ -68,7 +68,7 @@ class Mixer(nn.Module):
     def __init__(self, config: RoutingConfig) -> None:
         super().__init__()
         self.config = config
-        start = [1.0, 0.0, 0.0, *(0.0 for _ in config.evidence)]
+        start = [1.0, 0.0, 0.0] + [0.0] * len(config.evidence)
         self.register_buffer("constants", torch.tensor(start, dtype=torch.float64))
 
     def named_constants(self) -> dict[str, float]:
@@ -123,11 +123,10 @@ class Mixer(nn.Module):
             # a set speaks of its own classes alone; finite, since gradients pass
             opinion = opinion.masked_fill(~owned, _IMPOSSIBLE)
         opinion = opinion.log_softmax(dim=2)
-        measured = [_measure(name, logits, owned) for name in self.config.evidence]
-        trust = weight * log_sets + sum(
-            (constant * value for constant, value in zip(constants[3:], measured, strict=True)),
-            torch.zeros_like(log_sets),
-        )
+        evidence = torch.zeros_like(log_sets)
+        for constant, name in zip(constants[3:], self.config.evidence, strict=True):
+            evidence = evidence + constant * _measure(name, logits, owned)
+        trust = weight * log_sets + evidence
         mixed = (trust.log_softmax(dim=1)[..., None] + opinion).logsumexp(dim=1)
         scores: Tensor = (mixed + beta * prior).log_softmax(dim=1)
         return scores
@@ -147,7 +146,11 @@ class Mixer(nn.Module):
         # scipy takes a while to import, which hard routing must not pay
         from scipy.optimize import minimize
 
-        answers, trust, own, voice = (tensor.cpu() for tensor in (logits, log_sets, owned, prior))
+        # on the CPU, where the optimizer runs: a few hundred images and five constants
+        answers = logits.cpu()
+        trust = log_sets.cpu()
+        own = owned.cpu()
+        voice = prior.cpu()
         before = self.constants.cpu().clone()
 
         def loss(values: Any) -> tuple[float, Any]:
@@ -161,7 +164,7 @@ class Mixer(nn.Module):
             return float(value.detach()), gradient.numpy()
 
         with torch.enable_grad():
-            bounds = [*_BOUNDS, *(_OF_MEASURES for _ in self.config.evidence)]
+            bounds = [*_BOUNDS] + [_OF_MEASURES] * len(self.config.evidence)
             fit = minimize(loss, before.numpy(), jac=True, method="L-BFGS-B", bounds=bounds)
         self.constants.copy_(torch.from_numpy(fit.x))
 

@@ -18,7 +18,7 @@ from lw2g.images.pictures import ImageLike, as_list
 from lw2g.images.vectors import as_vectors, named_vectors
 from lw2g.inputs.image_files import pixels_of
 from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import TaskInfo
+from lw2g.interfaces.classes import ClassMap
 from lw2g.models.answers import Answers
 from lw2g.models.parts import ModelParts
 from lw2g.models.predictor import Predictor, joined
@@ -54,6 +54,7 @@ class TrainedModel(nn.Module):
         guard: What components are called within, so that their errors name them.
 
     Attributes:
+        parts: The same.
         task: The same.
         batch_size: Images per forward.
         calibration: What ``reject`` needs (:mod:`lw2g.models.rejection`); empty of most models.
@@ -65,13 +66,16 @@ class TrainedModel(nn.Module):
     ) -> None:
         super().__init__()
         self._guard = guard
-        self._parts, self.task = parts, task
+        self.parts = parts
+        self.task = task
         self.batch_size = parts.config.run.evaluation_batch
-        self.backbone, self.baseline = parts.backbone, parts.baseline
+        # attributes of their own: a module moves those that it holds
+        self.backbone = parts.backbone
+        self.baseline = parts.baseline
         self.sets = nn.ModuleList(parts.pool.sets)
         self.retrieval = parts.retrieval
         self._history = parts.infos[:task]
-        self._classes = tuple(dict(_named(self._history)).values())
+        self._classes = ClassMap.of(self._history).target_names
         self._numbers: Sequence[int] | None = None
         self.calibration: Mapping[str, Tensor] = {}
         self.learner: Callable[..., Any] | None = None
@@ -109,8 +113,8 @@ class TrainedModel(nn.Module):
         """Show a notebook what the model knows; the modules stand in ``repr``."""
         many = len(self.classes) > _SHOWN
         facts = {
-            "method": self._parts.config.baseline.name,
-            "backbone": f"{self._parts.config.backbone.name}, {self.backbone.image_size} pixels",
+            "method": self.parts.config.baseline.name,
+            "backbone": f"{self.parts.config.backbone.name}, {self.backbone.image_size} pixels",
             "classes": f"{len(self.classes)}: {', '.join(self.classes[:_SHOWN])}{', ...' if many else ''}",
             "tasks": self.task,
             "sets": len(self.sets),
@@ -121,7 +125,7 @@ class TrainedModel(nn.Module):
     @property
     def task_to_set(self) -> tuple[int, ...]:
         """The set that each task is stored in."""
-        return tuple(self._parts.pool.task_to_set)
+        return tuple(self.parts.pool.task_to_set)
 
     @property
     def device(self) -> torch.device:
@@ -147,7 +151,7 @@ class TrainedModel(nn.Module):
             raise DataError(f"expected a tensor [3, H, W] but got {list(pixels.shape)}", "put channels first")
         if pixels.dtype == torch.uint8:
             with self._guard():
-                return self._parts.still(pixels.cpu())
+                return self.parts.still(pixels.cpu())
         size = self.backbone.image_size
         if not pixels.is_floating_point() or pixels.shape[1:] != (size, size):
             raise DataError(
@@ -175,7 +179,7 @@ class TrainedModel(nn.Module):
     def _answers(self, images: ImageLike | Sequence[ImageLike], *, tasks: bool) -> Answers:
         self._require_own_retrieval()
         with self._guard():
-            predictor = Predictor.of(self._parts, self.task - 1)
+            predictor = Predictor.of(self.parts, self.task - 1)
             answers = [self._answer(predictor, batch, tasks=tasks) for batch in self._batches(images)]
         return joined(answers)
 
@@ -204,7 +208,7 @@ class TrainedModel(nn.Module):
         """
         self._require_own_retrieval()
         with self._guard():
-            predictor = Predictor.of(self._parts, self.task - 1)
+            predictor = Predictor.of(self.parts, self.task - 1)
             rows = []
             for part in self._batches(images):
                 batch = self._batch(part)
@@ -243,18 +247,17 @@ class TrainedModel(nn.Module):
             answers = self.answer(listed)
         if threshold is not None and "temperature" in self.calibration:
             answers = attrs.evolve(answers, logits=answers.logits / float(self.calibration["temperature"]))
+        # forgotten classes have numbers, and are never named
         live = len(self.classes if self._numbers is None else self._numbers)
-        probabilities, classes = (tensor.tolist() for tensor in answers.top(min(top_k, live)))
-        tasks, sets = (
-            [None] * len(listed) if chosen is None else chosen.tolist()
-            for chosen in (answers.tasks, answers.sets)
-        )
+        probabilities, classes = answers.top(min(top_k, live))
+        tasks = _values(answers.tasks, len(listed))
+        sets = _values(answers.sets, len(listed))
         rows = []
         for row, name in enumerate(names):
-            top = [
-                {"class": self.classes[index], "class_index": index, "probability": probability}
-                for index, probability in zip(classes[row], probabilities[row], strict=True)
-            ]
+            top = []
+            for index, probability in zip(classes[row].tolist(), probabilities[row].tolist(), strict=True):
+                entry = {"class": self.classes[index], "class_index": index, "probability": probability}
+                top.append(entry)
             rows.append({"path": name, **top[0], "top": top, "task": tasks[row], "set": sets[row]})
         if threshold is not None:
             for entry, score in zip(rows, self._scores(answers.features), strict=True):
@@ -270,7 +273,8 @@ class TrainedModel(nn.Module):
 
     def _scores(self, features: Tensor) -> list[float]:
         """Return how known images with these features are."""
-        head: Any = self.baseline.closed_form
+        head = self.baseline.closed_form
+        assert head is not None
         gaussians = moments_of(head, self._history[-1].seen)
         assert gaussians is not None
         scores: list[float] = gaussians.scores(head.lifted(features.double())).tolist()
@@ -293,14 +297,16 @@ class TrainedModel(nn.Module):
             yield torch.stack(rows)
 
     def _answer(self, predictor: Predictor, images: Tensor, *, tasks: bool) -> Answers:
+        # filled up by copies of the first image: one size of a forward has one way to add up, and so its bits
         filled = images[:1].expand(self.batch_size - len(images), *images.shape[1:])
         batch = self._batch(torch.cat([images, filled]))
         names = [str(row) for row in range(len(images))]
         answers = predictor(batch, names, tasks=tasks)
         logits = answers.logits.float()
         if self._numbers is not None:
-            known, logits = logits, logits.new_full((len(logits), len(self._classes)), float("-inf"))
-            logits[:, list(self._numbers)] = known
+            by_number = logits.new_full((len(logits), len(self._classes)), float("-inf"))
+            by_number[:, list(self._numbers)] = logits
+            logits = by_number
         return attrs.evolve(answers, logits=logits, suits=None, by_set=None)
 
     def _batch(self, images: Tensor) -> Batch:
@@ -318,7 +324,6 @@ class TrainedModel(nn.Module):
         )
 
 
-def _named(history: Sequence[TaskInfo]) -> Iterator[tuple[int, str]]:
-    """Yield target and name of each class."""
-    for info in history:
-        yield from zip(info.targets, info.class_names, strict=True)
+def _values(chosen: Tensor | None, count: int) -> list[int | None]:
+    """Return what was chosen for each image; None for all of them where nothing was."""
+    return [None] * count if chosen is None else chosen.tolist()

@@ -145,10 +145,9 @@ def fill(
 def lasting(module: Baseline | RetrievalStrategy, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the part of a module's state that predictions need."""
     dropped = module.learning_only
+    inside = tuple(f"{prefix}." for prefix in dropped)
     return {
-        name: value
-        for name, value in state.items()
-        if not any(name == prefix or name.startswith(f"{prefix}.") for prefix in dropped)
+        name: value for name, value in state.items() if name not in dropped and not name.startswith(inside)
     }
 
 
@@ -184,7 +183,9 @@ def open_backbone(
         ConfigError: It cannot compute as configured.
         DataError: Its weights are missing.
     """
-    run, backbone = config.run, build()
+    run = config.run
+    backbone = build()
+    # before the precision is settled: what bf16 costs in accuracy is measured where the run computes
     backbone.to(engine.device)
     if run.precision == "auto":
         choice = settle(backbone, run.device, settled)
@@ -195,13 +196,16 @@ def open_backbone(
     reduced = choice.used == BF16
     if reduced:
         backbone.to_bf16()
+    # products in bf16 are the same bits either way; in float32 they are not, so that one has to ask for them
     faster = has_packed_products() if reduced else run.speed == "fast" and has_faster_products()
     if faster and not run.compile and engine.device.type == "cpu":
         backbone.to_onednn()
-    parts = (config.baseline, config.retrieval)
-    of_parts = (getattr(choice.config, "batch_size", None) for choice in parts if choice is not None)
     # the configured sizes, so that a batch runs alike wherever a run was resumed
-    sizes = frozenset({run.evaluation_batch, *(size for size in of_parts if size)})
+    configured = [run.evaluation_batch]
+    for part_of_run in (config.baseline, config.retrieval):
+        if part_of_run is not None:
+            configured.append(getattr(part_of_run.config, "batch_size", None) or run.evaluation_batch)
+    sizes = frozenset(configured)
     if run.compile:
         require_compiler(engine.device)
         backbone.compile_blocks(sizes)
@@ -224,17 +228,18 @@ def build_methods(
     Raises:
         ConfigError: They cannot be built as configured.
     """
-    seed, device = context.seed, context.device
-    context = attrs.evolve(
-        context,
-        heads={one.name: Maker(build=partial(build, catalogue, "head", one)) for one in config.head},
-        carries={
-            one.name: Maker(
-                build=partial(build, catalogue, "carry", one), wraps=catalogue.get("carry", one.name).wraps
-            )
-            for one in config.carry
-        },
-    )
+    seed = context.seed
+    device = context.device
+    # a method builds the heads and carries that its options name, once it knows how wide they are
+    heads = {}
+    for chosen in config.head:
+        heads[chosen.name] = Maker(build=partial(build, catalogue, "head", chosen))
+    carries = {}
+    for chosen in config.carry:
+        wraps = catalogue.get("carry", chosen.name).wraps
+        carries[chosen.name] = Maker(build=partial(build, catalogue, "carry", chosen), wraps=wraps)
+    context = attrs.evolve(context, heads=heads, carries=carries)
+    # a seed each: what one of them draws must not move the draws of the other
     torch.manual_seed(derive_seed(seed, "build"))
     baseline = build(catalogue, "baseline", config.baseline, context)
     add_expert(baseline, config, context)

@@ -37,9 +37,12 @@ def require_free(out: Path) -> None:
 def free_folder(directory: Path) -> Path:
     """Return the next free ``MODEL-2``, ``MODEL-3`` beside a model."""
     directory = Path(directory.absolute())
-    stem, number = directory.name, 2
+    stem = directory.name
+    number = 2
+    # after MODEL-2 comes MODEL-3, not MODEL-2-2
     if match := re.fullmatch(r"(.+)-(\d{1,6})", stem):
-        stem, number = match[1], int(match[2]) + 1
+        stem = match[1]
+        number = int(match[2]) + 1
     while _is_there(found := directory.with_name(f"{stem}-{number}")):
         number += 1
     return found

@@ -23,6 +23,7 @@ from lw2g.images.image_set import ImageSet
 from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.calibration import best_of
+from lw2g.interfaces.classes import ClassMap
 from lw2g.interfaces.context import TaskInfo, kinds_of, task_of_class
 from lw2g.interfaces.pool import UNCHOSEN, Pool
 from lw2g.interfaces.retrieval import RetrievalStrategy
@@ -129,13 +130,13 @@ class Predictor:
     @cached_property
     def targets(self) -> Tensor:
         """The target of each seen class, ``[C]`` int64."""
-        targets = [target for info in self.history for target in info.targets]
-        return torch.tensor(targets, dtype=torch.long, device=self.device)
+        return torch.tensor(ClassMap.of(self.history).targets, dtype=torch.long, device=self.device)
 
     @cached_property
     def newest(self) -> Tensor:
         """The newest task that has each seen class in the same domain, ``[C]`` int64."""
-        kinds, tasks = kinds_of(self.history, self.device), self.task_of_class
+        kinds = kinds_of(self.history, self.device)
+        tasks = self.task_of_class
         return tasks.new_zeros(len(kinds)).scatter_reduce_(0, kinds, tasks, "amax")[kinds]
 
     @cached_property
@@ -206,17 +207,17 @@ class Predictor:
         retrieval = cast(RetrievalStrategy, self.retrieval)
         with self.autocast():
             query = retrieval.query(batch).float()
-        known, table, owner = range(len(self.history)), self.task_of_class, self.owner
-        answer = retrieval.scores(query, known, table)
-        scores = require_a_score_each(answer, (len(batch), len(known)), self.names[1])
-        suits = best_of(scores, owner, len(self.pool))
+        answer = retrieval.scores(query, range(len(self.history)), self.task_of_class)
+        scores = require_a_score_each(answer, (len(batch), len(self.history)), self.names[1])
+        # a set suits an image as well as the best of its tasks
+        suits = best_of(scores, self.owner, len(self.pool))
         tasks = scores.argmax(dim=1)
-        first = owner[tasks]
+        first = self.owner[tasks]
         if self.mixer is None:
             return SetChoice(sets=first[:, None], tasks=tasks, first=first), suits
         log_tasks = retrieval.temperature.log_posterior(scores)
-        prior = log_prior(retrieval, query, table, log_tasks)
-        sets, log_sets = self.mixer.choose(log_tasks, owner, len(self.pool))
+        prior = log_prior(retrieval, query, self.task_of_class, log_tasks)
+        sets, log_sets = self.mixer.choose(log_tasks, self.owner, len(self.pool))
         return SetChoice(sets=sets, tasks=tasks, first=first, log_sets=log_sets, prior=prior), suits
 
     def opinion(self, queries: Tensor) -> Tensor:
@@ -286,7 +287,8 @@ class Predictor:
             ContractError: A logit of a seen class is no finite number.
         """
         suits = by_set = None
-        tasks, sets = choice.tasks, choice.first
+        tasks = choice.tasks
+        sets = choice.first
         features = rows.flatten(1)
         if choice.log_sets is None:
             logits = self.baseline.scope.score(self.baseline.logits, rows)[:, : self.seen]
@@ -299,7 +301,9 @@ class Predictor:
             pool = self.pool
             sets = torch.tensor(pool.ids, device=rows.device)[suits.argmax(dim=1)]
             # of the tasks that share a set, the first stands for it
-            tasks = torch.tensor([pool.tasks_of(set_id)[0] for set_id in pool.ids], device=rows.device)[sets]
+            first_tasks = [pool.tasks_of(set_id)[0] for set_id in pool.ids]
+            tasks = torch.tensor(first_tasks, device=rows.device)[sets]
+        # rows that only fill up the batch may hold anything
         count = len(names)
         require_finite(logits[:count], names, self.names[0])
         logits = self._of_targets(logits, summed=by_set is not None)
@@ -308,9 +312,11 @@ class Predictor:
         answers = Answers(
             logits=logits, features=features, tasks=tasks, sets=sets, suits=suits, by_set=by_set
         )
-        return answers if count == len(rows) else _mapped(answers, lambda value: value[:count])
+        if count < len(rows):
+            answers = _mapped(answers, lambda value: value[:count])
+        return answers
 
-    def named(self, logits: Tensor) -> Tensor:
+    def predicted_targets(self, logits: Tensor) -> Tensor:
         """Return the target of the best class, ``[B]``, given logits of the seen classes ``[B, C]``."""
         return self.targets[logits.argmax(dim=1)]
 
@@ -325,6 +331,7 @@ class Predictor:
         best.scatter_reduce_(1, where, logits, "amax")
         if not summed:
             return best
+        # probabilities add up; relative to the best one, so that no exponential overflows
         shares = (logits - best.gather(1, where)).exp()
         return best + torch.zeros_like(best).scatter_add_(1, where, shares).log()
 
@@ -357,7 +364,8 @@ class Predictor:
 
     def _mixed(self, by_set: Tensor, choice: SetChoice) -> Tensor:
         owned = owned_classes(choice.sets, self.owner, self.task_of_class)
-        log_sets, prior = cast(Tensor, choice.log_sets), cast(Tensor, choice.prior)
+        log_sets = cast(Tensor, choice.log_sets)
+        prior = cast(Tensor, choice.prior)
         return cast(Mixer, self.mixer).combine(by_set, log_sets, owned, prior.float())
 
 
@@ -368,18 +376,23 @@ def padded(part: list[int], size: int) -> list[int]:
 
 def joined(parts: Sequence[Record]) -> Record:
     """Return the choices or answers for several batches as one."""
-    every = {
-        field.name: [getattr(part, field.name) for part in parts] for field in attrs.fields(type(parts[0]))
-    }
-    return type(parts[0])(
-        **{name: torch.cat(values) for name, values in every.items() if values[0] is not None}
-    )
+    kind = type(parts[0])
+    whole = {}
+    for field in attrs.fields(kind):
+        values = [getattr(part, field.name) for part in parts]
+        if values[0] is not None:  # what one batch has, all of them have
+            whole[field.name] = torch.cat(values)
+    return kind(**whole)
 
 
 def _mapped(record: Record, change: Callable[[Tensor], Tensor]) -> Record:
     """Return a record with each of its tensors changed."""
-    known = ((field.name, getattr(record, field.name)) for field in attrs.fields(type(record)))
-    return type(record)(**{name: change(value) for name, value in known if value is not None})
+    changed = {}
+    for field in attrs.fields(type(record)):
+        value = getattr(record, field.name)
+        if value is not None:
+            changed[field.name] = change(value)
+    return type(record)(**changed)
 
 
 def _place(wanted: Tensor, sets: Tensor) -> Tensor:

@@ -15,14 +15,15 @@ import torch
 from torch import Tensor
 
 from lw2g.blocks.closed_form import ClosedForm
-from lw2g.blocks.discriminants import Discriminant, Mahalanobis
-from lw2g.blocks.ridge import Ridge
 from lw2g.errors import ConfigError
 from lw2g.interfaces.calibration import Temperature
 
 __all__ = ["Gaussians", "calibrated", "left_out", "moments_of", "threshold_of"]
 
-_SHRINKAGE, _SMALLEST = 0.01, 1e-6
+_SHRINKAGE = 0.01
+"""Share of the level of a covariance on its diagonal, so that it can be solved."""
+_SMALLEST = 1e-6
+"""What an image leaves of a covariance at least: without it, a direction would have no width."""
 _LEAST_ECE = 200
 """Fewer images say nothing of calibration."""
 _BINS = 15
@@ -56,7 +57,8 @@ class Gaussians:
         away = (self.means - centre) * counts.sqrt()[:, None]
         factor = _factor(self.within / self.freedom)
         total = _factor((self.within + away.T @ away) / max(int(counts.sum()) - 1, 1))
-        white, classes = (_whitened(values - centre, factor) for values in (rows, self.means))
+        white = _whitened(rows - centre, factor)
+        classes = _whitened(self.means - centre, factor)
         squares = white.square().sum(1)[:, None] - 2 * white @ classes.T + classes.square().sum(1)
         squares = squares.clamp(min=0).masked_fill(self.counts == 0, math.inf)
         return squares, _whitened(rows - centre, total).square().sum(1)
@@ -65,7 +67,9 @@ class Gaussians:
         """Return products of each row's way from its class with those from all classes, ``[n, C]``."""
         factor = _factor(self.within / self.freedom)
         own = _whitened(rows - self.means[labels], factor)
-        rows, means = (_whitened(values - self.means[0], factor) for values in (rows, self.means))
+        # about one of the means: differences alone count, and numbers stay small
+        rows = _whitened(rows - self.means[0], factor)
+        means = _whitened(self.means - self.means[0], factor)
         return (rows * own).sum(1)[:, None] - own @ means.T
 
     def scores(self, rows: Tensor) -> Tensor:
@@ -79,7 +83,8 @@ class Gaussians:
         Distances are corrected for what few images make too large by chance: means that lie apart, and a
         covariance that is too small. None with fewer images than twice the width.
         """
-        freedom, width = self.freedom, self.means.shape[1]
+        freedom = self.freedom
+        width = self.means.shape[1]
         if freedom < 2 * width:
             return None
         chance = width / self.counts.clamp(min=1)
@@ -97,15 +102,12 @@ def moments_of(head: ClosedForm, classes: int) -> Gaussians | None:
         head: Which has features of all these classes.
         classes: How many classes it has seen.
     """
+    moments = head.class_gaussians(classes, _WIDEST)
+    if moments is None:
+        return None
+    means, within = moments
     counts = head.count[:classes]
-    match head:
-        case Discriminant() | Mahalanobis():
-            means, within = head.mean[:classes], head.scatter.sum(0)
-        case Ridge() if head.cross.shape[1] <= _WIDEST:
-            means = head.cross[:classes] / counts[:, None]
-            within = head.gram.sum(0) - (means * counts[:, None]).T @ means
-        case _:
-            return None
+    # a class that came again has sums in each of its tasks: they are one Gaussian
     targets = torch.tensor(head.targets[:classes], device=means.device)
     if (size := int(targets.max()) + 1) == classes:
         return Gaussians(counts, means, within)
@@ -127,20 +129,27 @@ def left_out(gaussians: Gaussians, rows: Tensor, labels: Tensor) -> tuple[Tensor
         labels: Their targets, ``[N]``. The image of a class of one image is passed over.
     """
     which = (gaussians.counts[labels] > 1).nonzero()[:, 0]
-    rows, labels = rows[which], labels[which]
+    rows = rows[which]
+    labels = labels[which]
     if not len(which):  # one image alone leaves nothing to compare with
         nothing = rows.new_zeros(0, len(gaussians.counts))
         return nothing.sum(1), nothing, which
     count = gaussians.counts[labels].to(rows)
     classes, everything = gaussians.distances(rows)
-    own, kept = classes.gather(1, labels[:, None])[:, 0], 1 - _SHRINKAGE
+    own = classes.gather(1, labels[:, None])[:, 0]
+    kept = 1 - _SHRINKAGE
     products = gaussians.products(rows, labels)
-    freedom, total = gaussians.freedom, int(gaussians.counts.sum())
-    more, share = count / (count - 1), kept / freedom
+    freedom = gaussians.freedom
+    total = int(gaussians.counts.sum())
+    # from the mean of the others, an image is so many times as far as from a mean that holds it
+    more = count / (count - 1)
+    share = kept / freedom
+    # Sherman and Morrison: the inverse without the outer product that the image has added
     rest = (1 - more * share * own).clamp(min=_SMALLEST)
     classes = classes + (more * share / rest)[:, None] * products.square()
     classes.scatter_(1, labels[:, None], (more.square() * own / rest)[:, None])
     classes *= (freedom - 1) / freedom
+    # the same about the mean of all images
     around = total / (total - 1)
     remainder = (1 - around * kept / (total - 1) * everything).clamp(min=_SMALLEST)
     everything = (total - 2) / (total - 1) * around**2 * everything / remainder

@@ -16,15 +16,15 @@ from lw2g.config.model import BackboneChoice, ModelConfig
 from lw2g.config.structure import read_plain
 from lw2g.config.toml import read_toml
 from lw2g.errors import ConfigError, DataError, Lw2gError
-from lw2g.files.checkpoint import CheckpointStore, part, under
+from lw2g.files.checkpoint import part, under
 from lw2g.files.contents import require_fit
-from lw2g.files.record import RunDirectory
+from lw2g.files.stored_run import StoredRun, open_after
 from lw2g.inputs.preprocessing import AsStored, Preprocessing
 from lw2g.interfaces.component import Kind
 from lw2g.interfaces.context import BuildContext
 from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.stream import ImageTransform
-from lw2g.models.exported import is_export, read_export, write_export
+from lw2g.models.exported import Saved, is_export, read_export, write_export
 from lw2g.models.manifest import ComponentOrigin, Learning, Manifest, sections
 from lw2g.models.model import TrainedModel
 from lw2g.models.parts import (
@@ -39,7 +39,6 @@ from lw2g.models.parts import (
     widened,
 )
 from lw2g.models.places import reserved
-from lw2g.models.sizes import require_borne_out
 from lw2g.registry.catalogue import Catalogue
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.weights import state_sha256
@@ -48,16 +47,16 @@ __all__ = [
     "Memory",
     "as_exported",
     "export_run",
-    "filled",
     "lasting_tensors",
+    "live_model",
+    "model_of",
     "open_model",
     "require_usable",
-    "trained",
 ]
 
 Memory: TypeAlias = tuple[Learning, Mapping[str, Tensor], Mapping[str, Tensor]]
 """The history of a model, what rejects unknown images, and what only learning reads."""
-_OF_THE_RUN = ("seed", "precision", "deterministic", "compile", "evaluation_batch")
+_RUN_OPTIONS = ("seed", "precision", "deterministic", "compile", "evaluation_batch")
 """Options of the section ``run`` that an answer depends on."""
 
 
@@ -86,48 +85,81 @@ def open_model(
         ConfigError: The device is not there, or tasks are counted from 0.
     """
     _require_counted(task)
-    tensors: Mapping[str, Tensor]
-    if is_export(directory):
-        manifest, tensors = read_export(directory)
-        require_borne_out(manifest, tensors, directory)
-    else:
-        manifest, tensors = _read_run(directory, task)
-    last = len(manifest.tasks)
+    saved = read_export(directory) if is_export(directory) else _saved_of(_run_after(directory, task))
+    # a run has a state for each task, an export one alone
+    last = len(saved.manifest.tasks)
     if task not in (None, last):
         raise DataError(
             f"{str(directory)!r} holds the model after task {last} alone",
             f"export another one of its run: lw2g export RUN OUT --task {task}",
         )
-    config = manifest.config(catalogue, device=device, batch_size=batch_size, weights=weights)
-    parts = filled(manifest, tensors, config, catalogue)
-    return trained(manifest, tensors, parts, catalogue)
+    return live_model(saved, catalogue, device=device, batch_size=batch_size, weights=weights)
+
+
+def live_model(
+    saved: Saved,
+    catalogue: Catalogue,
+    *,
+    device: str | None = None,
+    batch_size: int | None = None,
+    weights: Path | None = None,
+    tasks: int | None = None,
+) -> TrainedModel:
+    """Return the form of a model that answers.
+
+    Args:
+        saved: The model.
+        catalogue: Where its components come from.
+        device: As for :func:`open_model`, as are the next two.
+        batch_size: Images per forward.
+        weights: A file with the backbone's weights.
+        tasks: After how many of its tasks the state was saved, where others have begun since: their rows
+            are new. None for all.
+
+    Raises:
+        DataError: A component is not installed, or its backbone is another one or nowhere.
+        ConfigError: The device is not there, or a component has other options.
+    """
+    config = saved.manifest.config(catalogue, device=device, batch_size=batch_size, weights=weights)
+    return model_of(saved, _filled(saved, config, catalogue, tasks), catalogue)
+
+
+def model_of(saved: Saved, parts: ModelParts, catalogue: Catalogue) -> TrainedModel:
+    """Return the model that parts in their learned state make."""
+    model = TrainedModel(parts, len(saved.manifest.tasks), partial(guarded, catalogue, parts.config))
+    learning = saved.manifest.learning
+    if learning is not None:
+        model.number(learning.names, learning.numbers)
+        model.calibration = part(saved.tensors, "calibration")
+    return model
 
 
 def require_usable(
-    directory: Path, catalogue: Catalogue, *, device: str | None = None, weights: Path | None = None
+    directory: Path,
+    catalogue: Catalogue,
+    *,
+    whole: bool,
+    device: str | None = None,
+    weights: Path | None = None,
 ) -> None:
     """Open a model that was just written and let it answer for a blank input.
+
+    Args:
+        directory: Its folder.
+        catalogue: Where its components come from.
+        whole: Whether it must be able to go on learning, too.
+        device: As for :func:`open_model`.
+        weights: Likewise.
 
     Raises:
         DataError: It cannot be opened, or does not answer.
     """
     try:
-        model = open_model(directory, catalogue, device=device, batch_size=1, weights=weights)
-        model.predict(model.backbone.blank())
+        saved = read_export(directory, whole=whole)
+        model = live_model(saved, catalogue, device=device, batch_size=1, weights=weights)
+        model.predict(model.backbone.blank())  # numbers that are not finite show here, not in the files
     except Lw2gError as error:
         raise DataError(f"the model was written and cannot be used: {error.what}", error.remedy) from error
-
-
-def trained(
-    manifest: Manifest, tensors: Mapping[str, Tensor], parts: ModelParts, catalogue: Catalogue
-) -> TrainedModel:
-    """Return the model that parts in their learned state make."""
-    guard, learning = partial(guarded, catalogue, parts.config), manifest.learning
-    model = TrainedModel(parts, len(manifest.tasks), guard)
-    if learning is not None:
-        model.number(learning.names, learning.numbers)
-        model.calibration = part(tensors, "calibration")
-    return model
 
 
 def export_run(
@@ -138,7 +170,7 @@ def export_run(
     *,
     with_backbone: bool = False,
     weights: Path | None = None,
-    remember: Callable[[Manifest, ModelParts], Memory] | None = None,
+    remember: Callable[[StoredRun, Manifest, TrainedModel], Memory] | None = None,
 ) -> int:
     """Write the model of a run into a new folder, from where :func:`open_model` opens it.
 
@@ -171,45 +203,52 @@ def _export(
     task: int | None,
     with_backbone: bool,
     weights: Path | None,
-    remember: Callable[[Manifest, ModelParts], Memory] | None,
+    remember: Callable[[StoredRun, Manifest, TrainedModel], Memory] | None,
 ) -> int:
     """Write the model of a run into a folder that is kept for it."""
-    manifest, learned = _read_run(directory, task)
-    config = manifest.config(catalogue, device="cpu", batch_size=None, weights=weights)
-    parts = filled(manifest, learned, config, catalogue)
+    run = _run_after(directory, task)
+    saved = _saved_of(run)
+    model = live_model(saved, catalogue, device="cpu", weights=weights)
+    parts = model.parts
     if parts.retrieval is not None and parts.retrieval.control:
         raise ConfigError(
             f"{parts.names[1]} is told the task, so that nobody could use the model", "export another run"
         )
     tensors = lasting_tensors(parts)
-    state, file = parts.backbone.model.state_dict(), config.backbone.weights
+    chosen = parts.config.backbone
+    # as it computes here: whoever opens the export compares other files with it
+    state = parts.backbone.model.state_dict()
+    file: str | None = None
     if with_backbone:
-        _require_rebuilt(config.backbone, state, catalogue)
+        _require_rebuilt(chosen, state, catalogue)
         tensors |= under("backbone", state)
-    exported = attrs.evolve(
-        as_exported(manifest, catalogue),
+    elif chosen.weights is not None:
+        file = str(chosen.weights.absolute())
+    manifest = attrs.evolve(
+        as_exported(saved.manifest, catalogue),
         state=state_sha256(state),
-        backbone=attrs.evolve(
-            manifest.backbone, weights=None if with_backbone or file is None else str(file.absolute())
-        ),
+        backbone=attrs.evolve(saved.manifest.backbone, weights=file),
     )
-    look = partial(require_usable, catalogue=catalogue, device="cpu", weights=weights)
-    if remember is None:
-        return write_export(exported, tensors, out, look=look)
-    learning, calibration, learned = remember(exported, parts)
-    exported = attrs.evolve(exported, learning=learning)
-    return write_export(exported, tensors | under("calibration", calibration), out, learned, look=look)
+    learned: Mapping[str, Tensor] = {}
+    if remember is not None:
+        learning, calibration, learned = remember(run, manifest, model)
+        manifest = attrs.evolve(manifest, learning=learning)
+        tensors |= under("calibration", calibration)
+    look = partial(
+        require_usable, catalogue=catalogue, whole=remember is not None, device="cpu", weights=weights
+    )
+    return write_export(Saved(manifest=manifest, tensors=tensors, learned=learned), out, look=look)
 
 
 def lasting_tensors(parts: ModelParts) -> dict[str, Tensor]:
     """Return the learned state that predictions need, by name."""
     tensors = tensors_of(parts)
     for prefix, module in (("baseline", parts.baseline), ("retrieval", parts.retrieval)):
-        if module is not None:
-            kept = under(prefix, lasting(module, part(tensors, prefix)))
-            tensors = {
-                name: value for name, value in tensors.items() if not name.startswith(f"{prefix}/")
-            } | kept
+        if module is None:
+            continue
+        state = part(tensors, prefix)
+        for name in state.keys() - lasting(module, state).keys():
+            del tensors[f"{prefix}/{name}"]
     return tensors
 
 
@@ -220,97 +259,89 @@ def _require_counted(task: int | None) -> None:
 
 def as_exported(manifest: Manifest, catalogue: Catalogue) -> Manifest:
     """Return a run's manifest with the origins of components, and without what only the run needs."""
-    of_vectors = catalogue.get("backbone", manifest.backbone.name).fit_vectors is not None
-    needs_benchmark = manifest.preprocessing is None and not of_vectors
-    used: list[tuple[Kind, Any]] = [
-        ("baseline", manifest.baseline),
-        ("retrieval", manifest.retrieval),
-        ("backbone", manifest.backbone),
-        ("benchmark", manifest.benchmark if needs_benchmark else None),
-    ]
-    names = [(kind, section.name) for kind, section in used if section is not None]
-    by_options: tuple[tuple[Kind, dict[str, Any]], ...] = (("head", manifest.head), ("carry", manifest.carry))
-    names += [(kind, name) for kind, tables in by_options for name in tables]
-    origins = [
-        ComponentOrigin(kind=kind, name=name, **attrs.asdict(catalogue.entries[kind, name].origin))
-        for kind, name in names
-    ]
+    backbone = catalogue.get("backbone", manifest.backbone.name)
+    benchmark = manifest.benchmark
+    if manifest.preprocessing is not None or backbone.fit_vectors is not None:
+        benchmark = None  # numbers say how images are transformed, or vectors are taken as they are
+    used: list[tuple[Kind, str]] = [("baseline", manifest.baseline.name)]
+    if manifest.retrieval is not None:
+        used.append(("retrieval", manifest.retrieval.name))
+    used.append(("backbone", manifest.backbone.name))
+    if benchmark is not None:
+        used.append(("benchmark", benchmark.name))
+    used += [("head", name) for name in manifest.head]
+    used += [("carry", name) for name in manifest.carry]
+    components = []
+    for kind, name in used:
+        origin = attrs.asdict(catalogue.entries[kind, name].origin)
+        components.append(ComponentOrigin(kind=kind, name=name, **origin))
     return attrs.evolve(
         manifest,
-        benchmark=used[-1][1],
-        run={name: manifest.run[name] for name in _OF_THE_RUN},
-        components=origins,
+        benchmark=benchmark,
+        run={name: manifest.run[name] for name in _RUN_OPTIONS},
+        components=components,
     )
 
 
-def _read_run(directory: Path, task: int | None) -> tuple[Manifest, Mapping[str, Tensor]]:
-    """Return manifest and state of a run's model after a task, counted from 1."""
-    files = RunDirectory(directory)
-    files.require_run()
-    store = CheckpointStore(files.checkpoints)
-    try:
-        checkpoint = store.of_task(None if task is None else task - 1)
-    except DataError as error:
-        remedy = ", or ".join(filter(None, (error.remedy, f"go on: lw2g resume {directory}")))
-        raise DataError(f"run {str(directory)!r}: {error.what}", remedy) from error
-    files.require_unedited(checkpoint.ledger["files"][files.config.name])
-    if task is None and (lost := files.unsaved_tasks(store.finished)):
-        raise DataError(
-            f"run {str(directory)!r} has lost the checkpoint of task {lost[-1] + 1}, its last",
-            f"learn it again: lw2g resume {directory}, or choose an earlier model with --task",
-        )
-    written, ledger = read_toml(files.config), checkpoint.ledger
+def _run_after(directory: Path, task: int | None) -> StoredRun:
+    """Open a run as it was after a task, counted from 1; None for the last finished one."""
+    return open_after(directory, None if task is None else task - 1)
+
+
+def _saved_of(run: StoredRun) -> Saved:
+    """Return the model of a run.
+
+    Raises:
+        DataError: The run is of an older lw2g.
+    """
+    checkpoint = run.require_checkpoint()
+    config = run.files.config
     if "model" not in checkpoint.progress:
         raise DataError(
-            f"run {str(directory)!r} is of an older lw2g, which did not note what its models are made of",
-            f"run it anew: lw2g run {files.config} --out NEW",
+            f"run {str(run.files.path)!r} is of an older lw2g, which did not note what its models are made "
+            "of",
+            f"run it anew: lw2g run {config} --out NEW",
         )
+    # plain values: a model needs neither the policy nor the benchmark of its run to be installed
+    written = read_toml(config)
     content = {
         **sections(written),
         **checkpoint.progress["model"],
-        "tasks": ledger["tasks"],
-        "task_to_set": ledger["task_to_set"],
+        "tasks": checkpoint.ledger["tasks"],
+        "task_to_set": checkpoint.ledger["task_to_set"],
         "learned_from": {
             "name": written["benchmark"]["name"],
             "fingerprint": checkpoint.progress["fingerprints"]["benchmark"],
         },
     }
-    require_fit(content, files.config, Manifest)
-    manifest: Manifest = read_plain(content, Manifest)
-    return manifest, checkpoint.tensors
+    require_fit(content, config, Manifest)
+    return Saved(manifest=read_plain(content, Manifest), tensors=checkpoint.tensors)
 
 
-def filled(
-    manifest: Manifest,
-    tensors: Mapping[str, Tensor],
-    config: ModelConfig,
-    catalogue: Catalogue,
-    *,
-    tasks: int | None = None,
-) -> ModelParts:
+def _filled(saved: Saved, config: ModelConfig, catalogue: Catalogue, tasks: int | None) -> ModelParts:
     """Return the parts of a model as they were when its state was saved.
 
     Args:
-        manifest: What it is made of.
-        tensors: Its state.
+        saved: The model.
         config: Its configuration.
         catalogue: Where its components come from.
-        tasks: After how many of its tasks the state was saved, where others have begun since: their rows
-            are new. None for all.
+        tasks: As for :func:`live_model`.
     """
-    inside = part(tensors, "backbone") if config.backbone.weights is None else {}
+    manifest = saved.manifest
+    inside = part(saved.tensors, "backbone") if config.backbone.weights is None else {}
     begun = len(manifest.tasks) if tasks is None else tasks
 
     def adapt(state: dict[str, Tensor], module: Any, whose: str) -> dict[str, Tensor]:
-        whole = _completed(state, module, whose)
+        whole = _completed(state, module)
         return whole if tasks is None else widened(whole, module.state_dict(), whose)
 
     with guarded(catalogue, config):
         parts = _parts(manifest, config, catalogue, inside)
+        # room for a task is made before its state is put there, and for a new task after that of the others
         for index in range(begun):
             parts.begin_task(index)
         with _strictly(manifest):
-            fill(parts, tensors, manifest.task_to_set, adapt)
+            fill(parts, saved.tensors, manifest.task_to_set, adapt)
         for index in range(begun, len(parts.infos)):
             parts.begin_task(index)
     return parts
@@ -320,8 +351,13 @@ def _parts(
     manifest: Manifest, config: ModelConfig, catalogue: Catalogue, inside: Mapping[str, Tensor]
 ) -> ModelParts:
     """Return the parts of a model, as they are before anything is learned."""
-    build = partial(_inside, manifest, inside) if inside else partial(_outside, manifest)
-    config, engine, _, backbone = open_backbone(config, engine_of(config), lambda: build(config, catalogue))
+
+    def build() -> Backbone:
+        if inside:
+            return _inside(manifest, inside, config, catalogue)
+        return _outside(manifest, config, catalogue)
+
+    config, engine, _, backbone = open_backbone(config, engine_of(config), build)
     _require_same(manifest, backbone, config.backbone.weights)
     context = BuildContext(
         backbone=backbone,
@@ -352,6 +388,7 @@ def _inside(
 ) -> Backbone:
     """Return the backbone whose weights an export brings along."""
     plain = _untrained(config.backbone, catalogue)
+    # the weights went along as they computed
     if config.run.precision == "bf16-mixed":
         plain.to_bf16()
     plain.model.load_state_dict(state)
@@ -373,6 +410,7 @@ def _require_same(manifest: Manifest, backbone: Backbone, weights: Path | None) 
     """Refuse another backbone than the model was trained on; the same numbers in another file will do."""
     if backbone.fingerprint.sha256 == manifest.fingerprint.sha256:
         return
+    # a fingerprint is of the file: the same weights may come in another one
     if state_sha256(backbone.model.state_dict()) != manifest.state:
         whose = "" if weights is None else f" of {str(weights)!r}"
         raise DataError(
@@ -395,14 +433,16 @@ def _require_rebuilt(chosen: BackboneChoice, held: Mapping[str, Tensor], catalog
         state = _untrained(chosen, catalogue).model.state_dict()
     except (ConfigError, DataError):
         state = {}
-    if {name: value.shape for name, value in state.items()} != {
-        name: value.shape for name, value in held.items()
-    }:
+    if _shapes(state) != _shapes(held):
         raise ConfigError(
             f"backbone {chosen.name!r} cannot be built without its weights file, so that they cannot be put "
             "inside",
             "leave out --with-backbone, and give the file to whoever uses the export",
         )
+
+
+def _shapes(state: Mapping[str, Tensor]) -> dict[str, Any]:
+    return {name: value.shape for name, value in state.items()}
 
 
 def _untrained(chosen: BackboneChoice, catalogue: Catalogue) -> Backbone:
@@ -423,7 +463,8 @@ def _transform(manifest: Manifest, backbone: Backbone, catalogue: Catalogue) -> 
         return Preprocessing(**attrs.asdict(manifest.preprocessing))
     if manifest.benchmark is None:
         raise DataError("nothing says how images are transformed", "export the model anew")
-    known, chosen = backbone.fingerprint, manifest.chosen("benchmark", manifest.benchmark, catalogue)
+    known = backbone.fingerprint
+    chosen = manifest.chosen("benchmark", manifest.benchmark, catalogue)
     benchmark = catalogue.get("benchmark", chosen.name).build(chosen.config)
     return benchmark.transforms(known.image_size, known.mean, known.std).test
 
@@ -443,7 +484,8 @@ def _strictly(manifest: Manifest) -> Iterator[None]:
         ) from error
 
 
-def _completed(state: dict[str, Tensor], module: Any, whose: str) -> dict[str, Tensor]:
-    """Return the state of a module with what only learning reads as it was built."""
+def _completed(state: dict[str, Tensor], module: Any) -> dict[str, Tensor]:
+    """Return the state of a module with what only learning reads as it was built: an export leaves it out."""
     fresh = module.state_dict()
-    return {name: fresh[name] for name in fresh.keys() - lasting(module, fresh).keys()} | state
+    dropped = fresh.keys() - lasting(module, fresh).keys()
+    return {name: fresh[name] for name in dropped} | state

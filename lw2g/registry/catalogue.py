@@ -121,9 +121,9 @@ class Catalogue:
         True for a baseline that is not installed.
         """
         entry = self.entries.get(("baseline", baseline))
-        return not (
-            entry and isinstance(entry.component, BaselineComponent) and entry.component.growth == "fixed"
-        )
+        if entry is None or not isinstance(entry.component, BaselineComponent):
+            return True
+        return entry.component.growth != "fixed"
 
     def names(self, kind: Kind) -> tuple[str, ...]:
         """Return the names of all usable components of a kind, sorted."""
@@ -131,16 +131,18 @@ class Catalogue:
 
     def components(self) -> tuple[Registered, ...]:
         """Return all usable components, by kind and then by name."""
-        return tuple(self.entries[kind, name] for kind in KINDS for name in self.names(kind))
+        components: list[Registered] = []
+        for kind in KINDS:
+            components += [self.entries[kind, name] for name in self.names(kind)]
+        return tuple(components)
 
     @property
     def metrics(self) -> tuple[Registered, ...]:
         """All metrics: lw2g's own, then those of plugins by name."""
         own = Origin(plugin=PROJECT, distribution=PROJECT, version=__version__)
-        return (
-            *(Registered(component=metric, origin=own) for metric in CORE_METRICS.values()),
-            *(entry for entry in self.components() if entry.component.kind == "metric"),
-        )
+        metrics = [Registered(component=metric, origin=own) for metric in CORE_METRICS.values()]
+        metrics += [self.entries["metric", name] for name in self.names("metric")]
+        return tuple(metrics)
 
     def called(self, name: str) -> tuple[Registered, ...]:
         """Return the components of this name, of all kinds.
@@ -149,10 +151,16 @@ class Catalogue:
             UnknownComponentError: There is none; the message suggests the nearest name.
             PluginError: There is one that cannot be used, or a plugin of that name that cannot be loaded.
         """
-        if entries := tuple(entry for entry in self.components() if entry.component.name == name):
+        entries = tuple(entry for entry in self.components() if entry.component.name == name)
+        if entries:
             return entries
-        problems = [problem for (_, other), problem in self.refused.items() if other == name]
-        problems += [problem for problem in self.problems if problem.is_of(name)]
+        problems = []
+        for (_, refused_name), problem in self.refused.items():
+            if refused_name == name:
+                problems.append(problem)
+        for problem in self.problems:
+            if problem.is_of(name):
+                problems.append(problem)
         if problems:
             raise PluginError("\n".join(dict.fromkeys(map(str, problems))))
         raise self._unknown("component", name)
@@ -171,29 +179,30 @@ class Catalogue:
         if name.startswith(LOCAL):
             remedy = f"it was an object of a Python program: lw2g.resume(RUN, local={{{kind!r}: ...}})"
             return UnknownComponentError(f"{kind} {name!r} is not installed", remedy)
-        broken = sorted({problem.plugin for problem in self.problems if problem.plugin not in self.disabled})
+        broken = {problem.plugin for problem in self.problems} - set(self.disabled)
         if broken:
-            remedy += f" (plugins with problems: {', '.join(broken)})"
+            remedy += f" (plugins with problems: {', '.join(sorted(broken))})"
         if self.disabled:
             remedy += f" ({DISABLE_VARIABLE} leaves out: {', '.join(self.disabled)})"
-        if (heir := self.heir_of(name)) is not None:
+        heir = self.heir_of(name)
+        if heir is not None:
             entry, alias = heir
-            told = alias_text(entry.component, alias)
-            return UnknownComponentError(f"no {kind} is called {name!r}; {told[0]}", told[1])
+            meaning, typed = alias_text(entry.component, alias)
+            return UnknownComponentError(f"no {kind} is called {name!r}; {meaning}", typed)
         known = sorted({other for of_kind, other in self.entries if kind in (of_kind, "component")})
-        known += [alias.name for entry in self.components() for alias in entry.component.aliases]
+        for entry in self.components():
+            known += [alias.name for alias in entry.component.aliases]
         what = f"no {kind} is called {name!r}{nearest(name, known)}"
         return UnknownComponentError(what, remedy)
 
 
 def alias_text(component: Component, alias: Alias) -> tuple[str, str]:
     """Return what a name leads to and how it differs, and what to type for it."""
-    named = (
-        f"baseline.head={component.name}"
-        if component.kind == "head"
-        else f"{component.kind}={component.name}"
-    )
-    typed = " ".join(f"--set {option}" for option in (named, *alias.options))
+    option: str = component.kind
+    if option == "head":  # an option of the baseline names it
+        option = "baseline.head"
+    settings = (f"{option}={component.name}", *alias.options)
+    typed = " ".join(f"--set {setting}" for setting in settings)
     return f"it is {component.kind} {component.name!r} here, {alias.differs}", typed
 
 
@@ -215,8 +224,10 @@ def load_catalogue(
             ``LW2G_DISABLE_PLUGINS`` (names separated by commas).
     """
     if disabled is None:
-        listed = os.environ.get(DISABLE_VARIABLE, "") if entry_points else ""
-        disabled = {name.strip() for name in listed.split(",") if name.strip()}
+        names = ""
+        if entry_points:
+            names = os.environ.get(DISABLE_VARIABLE, "")
+        disabled = set(filter(None, map(str.strip, names.split(","))))
     loaded = load_plugins(plugins=plugins, from_entry_points=entry_points, disabled=disabled)
     problems = list(loaded.problems)
     refused: dict[Key, Problem] = {}
@@ -228,16 +239,21 @@ def load_catalogue(
         else:
             refused[entry.key] = problem
             problems.append(problem)
+    # names are made unique before they are compared: a stranger's clash with lw2g's is none
     by_key: dict[Key, list[Registered]] = {}
     for entry in _with_own_names(usable, problems):
         by_key.setdefault(entry.key, []).append(entry)
     for key, rivals in by_key.items():
-        if len(rivals) > 1:
+        if len(rivals) > 1:  # no order of installation decides which one is meant
             clashes = _clashes(key, rivals)
             refused[key] = clashes[0]
             problems.extend(clashes)
+    entries = {}
+    for key, rivals in by_key.items():
+        if key not in refused:
+            entries[key] = rivals[0]
     return Catalogue(
-        entries={key: rivals[0] for key, rivals in by_key.items() if key not in refused},
+        entries=entries,
         refused=refused,
         problems=tuple(problems),
         disabled=loaded.disabled,
@@ -250,9 +266,9 @@ def _collect(loaded: PluginSet, problems: list[Problem]) -> Iterable[Registered]
         implementations = getattr(loaded.manager.hook, hook).get_hookimpls()
         for implementation in sorted(implementations, key=lambda hookimpl: str(hookimpl.plugin_name)):
             origin = loaded.origins[implementation.plugin_name]
-            before = len(problems)
+            num_before = len(problems)
             records: Any = attempt(implementation.function, origin, f"fails in {hook}", problems)
-            if len(problems) > before:
+            if len(problems) > num_before:  # not None alone, which a hook may return, too
                 continue
             if not isinstance(records, list | tuple):
                 problems.append(
@@ -288,7 +304,9 @@ def _with_own_names(entries: Sequence[Registered], problems: list[Problem]) -> I
 
 
 def _article(record: object) -> str:
-    return f"{record.__name__} (a class)" if isinstance(record, type) else repr(type(record).__name__)
+    if isinstance(record, type):
+        return f"{record.__name__} (a class)"
+    return repr(type(record).__name__)
 
 
 def _clashes(key: Key, rivals: Sequence[Registered]) -> list[Problem]:
@@ -297,10 +315,9 @@ def _clashes(key: Key, rivals: Sequence[Registered]) -> list[Problem]:
     None of them is used, so that the meaning of a name does not depend on which plugins are installed.
     """
     kind, name = key
-    origins = sorted(
-        (entry.origin for entry in rivals), key=lambda origin: (origin.first_party, origin.plugin)
-    )
-    everyone = " and ".join(str(origin) for origin in origins)
+    origins = [entry.origin for entry in rivals]
+    origins.sort(key=lambda origin: (origin.first_party, origin.plugin))
+    everyone = " and ".join(map(str, origins))
     problems = []
     for origin in dict.fromkeys(origins):
         what = f"registers {kind} {name!r}, which is registered by {everyone}; neither is used"
@@ -320,7 +337,11 @@ def _refusal(entry: Registered) -> Problem | None:
     raised: list[Problem] = []
     fails = f"registers {kind} {name!r} whose config fails"
     fault = attempt(lambda: _fault(entry.component), entry.origin, fails, raised)
-    return raised[0] if raised else None if fault is None else Problem.of(entry.origin, fault)
+    if raised:
+        return raised[0]
+    if fault is None:
+        return None
+    return Problem.of(entry.origin, fault)
 
 
 def _fault(component: Component) -> str | None:
@@ -339,7 +360,7 @@ def _fault(component: Component) -> str | None:
     if not (isinstance(config, type) and attrs.has(config)):
         return f"{label} with the config {config!r}, which is no attrs class"
     label += f" whose config {config.__name__}"
-    try:
+    try:  # what lw2g describes and completes are defaults
         default: Any = config()
     except (TypeError, ValueError) as error:
         return f"{label} cannot be made from defaults alone: {error}"
@@ -349,8 +370,9 @@ def _fault(component: Component) -> str | None:
         typing.get_type_hints(config)
     except (NameError, TypeError, AttributeError) as error:
         return f"{label} has a type that cannot be resolved: {error}"
+    # in a configuration the name of a component stands beside its options
     reserved = _RESERVED.get(component.kind, frozenset({"name"}))
-    clashing = sorted(reserved & {field.name for field in attrs.fields(config)})
+    clashing = sorted(reserved & attrs.fields_dict(config).keys())
     if clashing:
         return f"{label} uses reserved option names: {', '.join(clashing)}"
     return None
@@ -359,8 +381,9 @@ def _fault(component: Component) -> str | None:
 def _is_frozen(value: Any) -> bool:
     """Whether an instance of an attrs class, which may be modified, refuses assignment."""
     fields = attrs.fields(type(value))
+    name = fields[0].name if fields else "anything"
     try:
-        setattr(value, fields[0].name if fields else "anything", None)
+        setattr(value, name, None)
     except attrs.exceptions.FrozenInstanceError:
         return True
     except (AttributeError, TypeError, ValueError):

@@ -64,4 +64,6 @@ def place_of(kind: Kind, name: str) -> str:
     ('policy', 'constraints.cpk')
     """
     record = COMPONENTS[kind]
-    return f"{record.section}.{name}" if record.several else record.section
+    if record.several:  # a table for each component
+        return f"{record.section}.{name}"
+    return record.section

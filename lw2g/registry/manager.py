@@ -84,8 +84,10 @@ class Problem:
 
     def is_of(self, name: str) -> bool:
         """Whether the plugin or its distribution has this name, with hyphens or underscores."""
-        names = (self.plugin, self.distribution or "")
-        return name.replace("-", "_") in {other.replace("-", "_") for other in names}
+        with_underscores = name.replace("-", "_")
+        if self.plugin.replace("-", "_") == with_underscores:
+            return True
+        return (self.distribution or "").replace("-", "_") == with_underscores
 
     def __str__(self) -> str:
         return with_remedy(self.text, self.remedy)
@@ -121,17 +123,26 @@ def load_plugins(
     manager = pluggy.PluginManager(PROJECT)
     manager.add_hookspecs(SPECIFICATIONS)
     loaded = PluginSet(manager=manager, origins={}, problems=[], disabled=tuple(sorted(disabled)))
-    installed = sorted(entry_points(group=PROJECT), key=_origin_order) if from_entry_points else []
-    for entry_point in _without_clashes([e for e in installed if e.name not in disabled], loaded.problems):
-        origin, before = _origin(entry_point), len(loaded.problems)
-        plugin = attempt(entry_point.load, origin, "cannot be imported", loaded.problems)
-        if len(loaded.problems) == before:
-            _register(loaded, plugin, origin)
+    if from_entry_points:
+        # lw2g's own first: of several plugins with one name, the first is kept if it is lw2g's
+        installed = sorted(entry_points(group=PROJECT), key=_origin_order)
+        wanted = [entry_point for entry_point in installed if entry_point.name not in disabled]
+        for entry_point in _without_clashes(wanted, loaded.problems):
+            _load(loaded, entry_point)
     for plugin in plugins:
         _register(loaded, plugin, Origin(plugin=getattr(plugin, "__name__", type(plugin).__name__)))
     if from_entry_points:
-        loaded.problems.extend(_unknown_disabled(disabled, [entry_point.name for entry_point in installed]))
+        loaded.problems.extend(_unknown_disabled(disabled, installed))
     return loaded
+
+
+def _load(loaded: PluginSet, entry_point: EntryPoint) -> None:
+    """Import an installed plugin and register it."""
+    origin = _origin(entry_point)
+    num_before = len(loaded.problems)
+    plugin = attempt(entry_point.load, origin, "cannot be imported", loaded.problems)
+    if len(loaded.problems) == num_before:
+        _register(loaded, plugin, origin)
 
 
 def attempt(action: Callable[[], T], origin: Origin, what: str, problems: list[Problem]) -> T | None:
@@ -160,11 +171,9 @@ def _fix_or_disable(origin: Origin) -> str:
 
 def _origin(entry_point: EntryPoint) -> Origin:
     distribution = entry_point.dist
-    return Origin(
-        plugin=entry_point.name,
-        distribution=distribution.name if distribution else None,
-        version=distribution.version if distribution else None,
-    )
+    if distribution is None:  # metadata that importlib cannot read
+        return Origin(plugin=entry_point.name)
+    return Origin(plugin=entry_point.name, distribution=distribution.name, version=distribution.version)
 
 
 def _origin_order(entry_point: EntryPoint) -> tuple[bool, str, str]:
@@ -177,12 +186,14 @@ def _without_clashes(entries: Sequence[EntryPoint], problems: list[Problem]) -> 
     by_name: dict[str, list[EntryPoint]] = {}
     for entry_point in entries:
         by_name.setdefault(entry_point.name, []).append(entry_point)
+    # pluggy would take the first and drop the others without a word
     for same in by_name.values():
         first, *others = same
-        keeps = not others or _origin(first).first_party
-        if keeps:
+        refused_ones = same
+        if not others or _origin(first).first_party:
             yield first
-        for refused in others if keeps else same:
+            refused_ones = others
+        for refused in refused_ones:
             origin = _origin(refused)
             rivals = ", ".join(str(_origin(other).distribution) for other in same if other is not refused)
             problems.append(
@@ -227,10 +238,15 @@ def _read(plugin: object) -> None:
 def _hook_problems(manager: pluggy.PluginManager, plugin: object, origin: Origin) -> Iterable[Problem]:
     """Yield hooks that pluggy would silently ignore: misspelt ones, and those without the marker."""
     callers = manager.get_hookcallers(plugin) or []
-    specified = {caller.name for caller in callers if caller.has_spec()}
-    named = {caller.name for caller in callers} | {
-        name for name in dir(plugin) if name.startswith("lw2g_") and _is_function(plugin, name)
-    }
+    specified = set[str]()
+    named = set[str]()
+    for caller in callers:
+        named.add(caller.name)
+        if caller.has_spec():
+            specified.add(caller.name)
+    for name in dir(plugin):
+        if name.startswith("lw2g_") and _is_function(plugin, name):
+            named.add(name)
     for name in sorted(named - specified):
         if name in HOOKS:
             what = f"has {name!r} without the marker"
@@ -248,12 +264,14 @@ def _is_function(plugin: object, name: str) -> bool:
     return callable(value) and not isinstance(value, type)
 
 
-def _unknown_disabled(disabled: Collection[str], installed: Sequence[str]) -> Iterable[Problem]:
-    for name in sorted(set(disabled) - set(installed)):
+def _unknown_disabled(disabled: Collection[str], installed: Sequence[EntryPoint]) -> Iterable[Problem]:
+    """Yield the disabled names that are none of an installed plugin."""
+    names = [entry_point.name for entry_point in installed]
+    for name in sorted(set(disabled) - set(names)):
         yield Problem(
             plugin=name,
             distribution=None,
             version=None,
-            what=f"is named in {DISABLE_VARIABLE} but not installed{nearest(name, installed)}",
+            what=f"is named in {DISABLE_VARIABLE} but not installed{nearest(name, names)}",
             remedy="correct the name or leave it out",
         )

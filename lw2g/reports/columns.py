@@ -41,25 +41,36 @@ class Column:
         value: Any = record
         for key in self.path:
             value = (value or {}).get(key)
-        return None if value is None else float(value) * self.scale
+        if value is None:
+            return None
+        return float(value) * self.scale
 
 
 _BETTER = {"faa": 1, "faa_samples": 1, "caa": 1, "bwt": 1, "pra": 1, "ffm": -1, "ffm_code": -1}
+_CHANCE = {"pra": "chance_pra"}
 
 
-def _of_metric(metric: Metric) -> Column:
+def _metric_column(metric: Metric) -> Column:
     return Column(
         name=metric.name,
         path=("metrics", metric.name),
         meaning=metric.summary,
         digits=metric.digits,
         better=_BETTER.get(metric.name, 0),
-        chance="chance_pra" if metric.name == "pra" else "",
+        chance=_CHANCE.get(metric.name, ""),
     )
 
 
+def _storage(name: str, meaning: str) -> Column:
+    return Column(name=name, path=("storage", name), meaning=meaning, digits=0)
+
+
+def _seconds(part: str, meaning: str) -> Column:
+    return Column(name=f"{part}_s", path=("seconds", part), meaning=meaning, digits=0)
+
+
 _ALL = (
-    *map(_of_metric, CORE_METRICS.values()),
+    *map(_metric_column, CORE_METRICS.values()),
     Column(name="ari", path=("adjusted_rand_index",), meaning=DEFINITIONS["adjusted_rand_index"]),
     Column(
         name="stale",
@@ -68,36 +79,27 @@ _ALL = (
         digits=0,
         scale=100.0,
     ),
-    *(
-        Column(name=name, path=("storage", name), meaning=meaning, digits=0)
-        for name, meaning in (
-            ("prompt_vectors", "vectors of the backbone's width in all sets"),
-            ("basis_vectors", "basis vectors of the spaces that protect old tasks"),
-            ("parameters", "numbers added to the frozen backbone"),
-            ("statistics", "further numbers kept: means, covariances, Gram matrices, bases"),
-        )
+    _storage("prompt_vectors", "vectors of the backbone's width in all sets"),
+    _storage("basis_vectors", "basis vectors of the spaces that protect old tasks"),
+    _storage("parameters", "numbers added to the frozen backbone"),
+    _storage("statistics", "further numbers kept: means, covariances, Gram matrices, bases"),
+    Column(
+        name="training_mflop",
+        path=("flops", "training_per_image"),
+        meaning="millions of floating point operations of a training step, per image",
+        scale=1e-6,
     ),
-    *(
-        Column(name=name, path=("flops", f"{key}_per_image"), meaning=meaning, scale=1e-6)
-        for name, key, meaning in (
-            (
-                "training_mflop",
-                "training",
-                "millions of floating point operations of a training step, per image",
-            ),
-            ("inference_mflop", "inference", "the same of a prediction, retrieval included"),
-        )
+    Column(
+        name="inference_mflop",
+        path=("flops", "inference_per_image"),
+        meaning="the same of a prediction, retrieval included",
+        scale=1e-6,
     ),
-    *(
-        Column(name=f"{key}_s", path=("seconds", key), meaning=f"seconds of {what}", digits=0)
-        for key, what in (
-            ("evidence", "deciding on growth"),
-            ("training", "the phases of baseline and retrieval"),
-            ("subspace", "building spaces and rules"),
-            ("evaluation", "predicting test samples"),
-            ("total", "the whole run"),
-        )
-    ),
+    _seconds("evidence", "seconds of deciding on growth"),
+    _seconds("training", "seconds of the phases of baseline and retrieval"),
+    _seconds("subspace", "seconds of building spaces and rules"),
+    _seconds("evaluation", "seconds of predicting test samples"),
+    _seconds("total", "seconds of the whole run"),
     Column(
         name="passes",
         path=("routing", "passes_per_image"),
@@ -141,7 +143,7 @@ def further_columns(records: Iterable[Mapping[str, Any]], catalogue: Catalogue) 
     columns = {}
     for name in sorted(definitions.keys() - CORE_METRICS.keys()):
         if name in catalogue.names("metric"):
-            column = _of_metric(catalogue.get("metric", name))
+            column = _metric_column(catalogue.get("metric", name))
         else:
             definition = definitions[name]
             column = Column(
@@ -150,8 +152,9 @@ def further_columns(records: Iterable[Mapping[str, Any]], catalogue: Catalogue) 
                 meaning=definition["definition"],
                 digits=definition["digits"],
             )
-        free = name if name not in COLUMNS else f"metrics.{name}"
-        columns[free] = attrs.evolve(column, name=free)
+        # a plugin may call its metric like a column that is no metric, such as total_s
+        unique = f"metrics.{name}" if name in COLUMNS else name
+        columns[unique] = attrs.evolve(column, name=unique)
     return columns
 
 
@@ -162,11 +165,14 @@ def chosen_columns(wanted: str | Sequence[str] | None, further: Mapping[str, Col
         ConfigError: A column is unknown.
     """
     known = {**COLUMNS, **further}
-    names = wanted.split(",") if isinstance(wanted, str) else wanted
-    if names is None:
-        names = (*DEFAULT_COLUMNS, *further)
-    elif list(names) == ["all"]:
-        names = tuple(known)
+    if wanted is None:
+        names = [*DEFAULT_COLUMNS, *further]
+    elif isinstance(wanted, str):
+        names = wanted.split(",")
+    else:
+        names = list(wanted)
+    if names == ["all"]:
+        names = list(known)
     for name in names:
         if name not in known:
             raise ConfigError(

@@ -17,13 +17,13 @@ from lw2g.config.structure import NONE, unstructure
 from lw2g.interfaces.component import BackboneComponent, BaselineComponent, BenchmarkComponent, Component
 from lw2g.registry.catalogue import Catalogue
 from lw2g.registry.kinds import SECTIONS, place_of
-from lw2g.reports.runs import OF_THE_MACHINE, ReportedRun
+from lw2g.reports.runs import MACHINE_OPTIONS, ReportedRun
 
 __all__ = [
     "AVERAGED",
-    "OF_THE_TABLE",
     "OWN_DATA",
     "PRECISION",
+    "TABLE_OPTIONS",
     "Settings",
     "has_known_weights",
     "labels_of",
@@ -34,7 +34,7 @@ __all__ = [
 
 AVERAGED = {"run.seed", "benchmark.order", "benchmark.order_seed", "benchmark.class_order"}
 """Options whose values a row averages over."""
-OF_THE_TABLE = ("benchmark.name", "benchmark.increment", "benchmark.base")
+TABLE_OPTIONS = ("benchmark.name", "benchmark.increment", "benchmark.base")
 """Options that all rows of a table share."""
 PRECISION = "run.precision"
 """The option whose value ``auto`` is settled when a run starts."""
@@ -69,42 +69,53 @@ class Settings:
 
 def settings_of(run: ReportedRun, catalogue: Catalogue, protocol: str | None = None) -> Settings:
     """Return the options of a run; ``protocol`` replaces the protocol that chose its preset."""
-    described = _described(run, catalogue)
-    defaults = {key: _plain(option.default) for key, option in described.items()}
+    defaults: dict[str, Any] = {}
+    published: dict[str, Any] = {}
+    for key, option in _described(run, catalogue).items():
+        defaults[key] = _as_stored(option.default)
+        if option.published is not None:
+            published[key] = _as_stored(option.published)
+
     options = dict(run.options)
     if run.asked_precision is not None:
         # a row is what was asked for: what auto settled on is of the machine
         options[PRECISION] = run.asked_precision
     values = defaults | options | {"constraints": sorted(run.config["constraints"])}
-    protocol = protocol or run.record["protocol"]
-    chosen = _preset(run, catalogue, protocol)
-    preset = defaults | {key: _plain(value) for key, value in chosen.values.items() if key in defaults}
+
+    chosen = _protocol_of(run, catalogue, protocol or run.record["protocol"])
+    preset = dict(defaults)
+    for key, value in chosen.values.items():
+        if key in defaults:
+            preset[key] = _as_stored(value)
+    # which protocol chose the preset is in the conditions of the table: it is no change of a row
     preset["run.protocol"] = values.get("run.protocol")
+    changed = {}
+    for key, value in options.items():
+        if _distinguishes(key) and key not in TABLE_OPTIONS and value != preset.get(key, value):
+            changed[key] = value
     return Settings(
         values={key: value for key, value in values.items() if _distinguishes(key)},
         preset=preset,
         ours=frozenset() if chosen.preset.official else frozenset(chosen.values),
-        changed={
-            key: value
-            for key, value in options.items()
-            if _distinguishes(key) and key not in OF_THE_TABLE and value != preset.get(key, value)
-        },
-        published={
-            key: _plain(option.published) for key, option in described.items() if option.published is not None
-        },
+        changed=changed,
+        published=published,
         began=_began(run),
     )
 
 
 def _distinguishes(key: str) -> bool:
     """Whether an option distinguishes rows."""
-    return key not in AVERAGED | OF_THE_MACHINE and not key.startswith("trackers.")
+    if key in AVERAGED or key in MACHINE_OPTIONS:
+        return False
+    return not key.startswith("trackers.")
 
 
-def _plain(value: Any) -> Any:
+def _as_stored(value: Any) -> Any:
     """Return a value as records store it."""
     stored = json.loads(json.dumps(unstructure(value)))
-    return None if stored == NONE else stored
+    if stored == NONE:
+        return None
+    return stored
 
 
 def _components(run: ReportedRun, catalogue: Catalogue) -> dict[str, Component]:
@@ -112,7 +123,9 @@ def _components(run: ReportedRun, catalogue: Catalogue) -> dict[str, Component]:
     components: dict[str, Component] = {}
     for section, record in SECTIONS.items():
         table = run.config.get(section) or {}
-        for name in table if record.several else (table.get("name"),):
+        # a section of several components, such as constraints, has a table by the name of each
+        names = list(table) if record.several else [table.get("name")]
+        for name in names:
             if name in catalogue.names(record.kind):
                 components[place_of(record.kind, name)] = catalogue.get(record.kind, name)
     return components
@@ -120,34 +133,45 @@ def _components(run: ReportedRun, catalogue: Catalogue) -> dict[str, Component]:
 
 def _described(run: ReportedRun, catalogue: Catalogue) -> dict[str, OptionDescription]:
     """Describe the options of a run's installed components, and lw2g's own, by dotted keys."""
-    installed = ((place, component.config) for place, component in _components(run, catalogue).items())
-    return {
-        f"{section}.{option.name}": option
-        for section, config in (*installed, *OWN_OPTIONS)
-        for option in _described_once(config)  # type: ignore[arg-type]  # a class is hashable
-    }
+    sections = [(place, component.config) for place, component in _components(run, catalogue).items()]
+    described = {}
+    for section, config in (*sections, *OWN_OPTIONS):
+        for option in _described_once(config):  # type: ignore[arg-type]  # a class is hashable
+            described[f"{section}.{option.name}"] = option
+    return described
 
 
-def _preset(run: ReportedRun, catalogue: Catalogue, name: str) -> Protocol:
+def _protocol_of(run: ReportedRun, catalogue: Catalogue, name: str) -> Protocol:
     """Return a protocol's values for a run; none if its baseline or benchmark is not installed."""
     components = _components(run, catalogue)
-    baseline, benchmark = components.get("baseline"), components.get("benchmark")
+    baseline = components.get("baseline")
+    benchmark = components.get("benchmark")
     if not isinstance(baseline, BaselineComponent) or not isinstance(benchmark, BenchmarkComponent):
         return Protocol(name=name, preset=Preset())
     protocol = choose_protocol(name, choose_preset(baseline, benchmark.family), baseline, benchmark, [])
     if (run.config.get("retrieval") or {}).get("name") == baseline.retrieval:
         return protocol
-    others = {key: value for key, value in protocol.values.items() if not key.startswith("retrieval.")}
+    # the values for the method's own retrieval say nothing about another one
+    others = {}
+    for key, value in protocol.values.items():
+        if not key.startswith("retrieval."):
+            others[key] = value
     return attrs.evolve(protocol, values=others)
 
 
 def _began(run: ReportedRun) -> str:
     """Return after which task a fork began, and the changed options of its parents."""
-    parts, origin = [], run.record.get("origin")
-    while origin is not None:
-        changed = [change for change in origin.get("changed", ()) if _distinguishes(change["option"])]
-        before = ", ".join(f"{change['option']} {plain(change['before'])}" for change in changed)
-        parts.append(f"forked after task {origin['task'] + 1}" + (f" from {before}" if before else ""))
+    parts = []
+    origin = run.record.get("origin")
+    while origin is not None:  # a fork may come from a fork
+        before = []
+        for change in origin.get("changed", ()):
+            if _distinguishes(change["option"]):
+                before.append(f"{change['option']} {plain(change['before'])}")
+        text = f"forked after task {origin['task'] + 1}"
+        if before:
+            text += f" from {', '.join(before)}"
+        parts.append(text)
         origin = origin.get("origin")
     return ", ".join(parts)
 
@@ -171,13 +195,7 @@ def labels_of(
         settings: The settings of these runs.
         catalogue: Knows a method's own retrieval and constraints.
     """
-    changed = [own.changed for own in settings]
-    shared = {
-        key: value
-        for key, value in (changed[0] if changed else {}).items()
-        if (key.partition(".")[0] in _CONDITIONS or type(value) in (int, float))
-        and all(key in other and other[key] == value for other in changed)
-    }
+    shared = _shared_by_all([own.changed for own in settings])
     labels = []
     for run, own in zip(runs, settings, strict=True):
         shown = {key: value for key, value in own.changed.items() if key not in shared}
@@ -187,13 +205,37 @@ def labels_of(
         if run.given is not None:
             parts.append(str(run.given))
         labels.append(", ".join(filter(None, parts)))
-    told = Counter(run.label for run in runs)
-    composed = _distinguished(labels, runs, settings)
+    given_by_grids = Counter(run.label for run in runs)
     names = []
-    for run, name in zip(runs, composed, strict=True):
-        is_usable = run.label != "" and told[run.label] == 1 and run.state == "finished"
-        names.append(run.label if is_usable else name)
+    for run, composed in zip(runs, _distinguished(labels, runs, settings), strict=True):
+        if run.label and given_by_grids[run.label] == 1 and run.state == "finished":
+            names.append(run.label)
+        else:
+            names.append(composed)
     return names, shared
+
+
+def _shared_by_all(changed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the conditions, and the numbers, that all rows changed alike.
+
+    A name such as ``none`` stays in the label even so: it tells which method the row is.
+    """
+    if not changed:
+        return {}
+    shared = {}
+    for key, value in changed[0].items():
+        is_condition = key.partition(".")[0] in _CONDITIONS
+        is_number = type(value) in (int, float)  # True and False are choices
+        if not is_condition and not is_number:
+            continue
+        if all(_has(other, key, value) for other in changed):
+            shared[key] = value
+    return shared
+
+
+def _has(options: Mapping[str, Any], key: str, value: Any) -> bool:
+    """Whether an option is there with this value, which may be None."""
+    return key in options and bool(options[key] == value)
 
 
 def method_of(run: ReportedRun, catalogue: Catalogue) -> str:
@@ -203,33 +245,44 @@ def method_of(run: ReportedRun, catalogue: Catalogue) -> str:
 
 def _composed(run: ReportedRun, catalogue: Catalogue, shown: Mapping[str, Any]) -> Iterator[str]:
     """Yield the parts of a name: the components, and the sections with options to show."""
-    config, installed = run.config, _components(run, catalogue)
+    config = run.config
+    installed = _components(run, catalogue)
     options: dict[str, list[str]] = defaultdict(list)
     for key, value in shown.items():
         section, _, option = key.rpartition(".")
-        options[section].append(option if value is True else f"{option}={_short(value)}")
+        if value is True:
+            options[section].append(option)
+        else:
+            options[section].append(f"{option}={_short(value)}")
 
-    def named(name: str, section: str) -> str:
+    def with_options(name: str, section: str) -> str:
+        """Return a name with the options of its section, which no later part repeats."""
         shown_options = options.pop(section, None)
-        return f"{name}[{','.join(shown_options)}]" if shown_options else name
+        if not shown_options:
+            return name
+        return f"{name}[{','.join(shown_options)}]"
 
-    method = ("baseline", "policy") if catalogue.grows(config["baseline"]["name"]) else ("baseline",)
-    yield " x ".join(named(config[kind]["name"], kind) for kind in method)
+    method = with_options(config["baseline"]["name"], "baseline")
+    if catalogue.grows(config["baseline"]["name"]):  # else a policy decides nothing
+        method += f" x {with_options(config['policy']['name'], 'policy')}"
+    yield method
     retrieval = (config.get("retrieval") or {}).get("name")
     if retrieval is not None:
-        text = named(retrieval, "retrieval")
+        text = with_options(retrieval, "retrieval")
+        # the method's own strategy, with its options unchanged, goes without saying
         if text != getattr(installed.get("baseline"), "retrieval", None):
             yield f"retrieval {text}"
-    names = sorted(config["constraints"])
-    texts = [named(name, f"constraints.{name}") for name in names]
+    texts = [with_options(name, f"constraints.{name}") for name in sorted(config["constraints"])]
     if texts != sorted(getattr(installed.get("policy"), "default_constraints", ())):
         yield "+".join(texts) or "no constraints"
-    for section in list(options):
-        yield named(section, section)
+    for section in list(options):  # of what has no name in the parts above, such as growth
+        yield with_options(section, section)
 
 
 def _short(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":")) if isinstance(value, list | dict) else plain(value)
+    if isinstance(value, list | dict):
+        return json.dumps(value, separators=(",", ":"))
+    return plain(value)
 
 
 def _distinguished(
@@ -244,17 +297,20 @@ def _distinguished(
         rivals[label].append(own.values)
     longer = []
     for label, own in zip(labels, settings, strict=True):
-        differing = [
-            f"{key} {plain(value)}"
-            for key, value in own.values.items()
-            if any(key not in other or other[key] != value for other in rivals[label])
-        ]
-        longer.append(", ".join([label, *differing]))
+        parts = [label]
+        for key, value in own.values.items():
+            if not all(_has(other, key, value) for other in rivals[label]):
+                parts.append(f"{key} {plain(value)}")
+        longer.append(", ".join(parts))
+
     counts = Counter(longer)
-    return [
-        label if counts[label] == 1 else f"{label}, {run.path.name}"
-        for label, run in zip(longer, runs, strict=True)
-    ]
+    unique = []
+    for label, run in zip(longer, runs, strict=True):
+        if counts[label] == 1:
+            unique.append(label)
+        else:
+            unique.append(f"{label}, {run.path.name}")
+    return unique
 
 
 def has_known_weights(record: Mapping[str, Any], catalogue: Catalogue) -> bool:
@@ -264,8 +320,9 @@ def has_known_weights(record: Mapping[str, Any], catalogue: Catalogue) -> bool:
         return True
     for name in catalogue.names("backbone"):
         component = catalogue.get("backbone", name)
-        hashes = component.hashes if isinstance(component, BackboneComponent) else ()
-        if any(backbone["sha256"].startswith(known) for known in hashes):
+        if not isinstance(component, BackboneComponent):
+            continue
+        if any(backbone["sha256"].startswith(known) for known in component.hashes):
             return True
     return False
 
@@ -276,8 +333,11 @@ def weights_name(record: Mapping[str, Any], catalogue: Catalogue) -> str:
     A file that nobody knows and an object are named by their hashes. Features of one model under two poolings
     do not compare.
     """
-    name, pool = _name_of_weights(record, catalogue), record["backbone"].get("pool", "token")
-    return name if pool == "token" else f"{name}, {pool} pooling"
+    name = _name_of_weights(record, catalogue)
+    pool = record["backbone"].get("pool", "token")  # older records know the class token alone
+    if pool == "token":
+        return name
+    return f"{name}, {pool} pooling"
 
 
 def _name_of_weights(record: Mapping[str, Any], catalogue: Catalogue) -> str:

@@ -18,7 +18,7 @@ from lw2g.reports.runs import ReportedRun
 
 __all__ = ["Printed", "differences_of", "printed_for"]
 
-_OF_THE_SOURCE = {*AVERAGED, "benchmark.split", "backbone.name"}
+_SOURCE_OPTIONS = {*AVERAGED, "benchmark.split", "backbone.name"}
 """Options that the source itself states, whatever the preset says."""
 
 
@@ -49,11 +49,18 @@ class Printed:
     differs: tuple[str, ...]
 
     @property
-    def told(self) -> str:
+    def citation(self) -> str:
         """Everything but the numbers, in one line."""
-        split = "" if self.split is None else f", split {self.split}"
-        seeds = f"{self.seeds} seed{'s'[: self.seeds - 1]}" if self.seeds else "seeds not told"
-        return f"{self.source}, {self.checkpoint}{split}, {seeds} ({self.note})"
+        parts = [self.source, self.checkpoint]
+        if self.split is not None:
+            parts.append(f"split {self.split}")
+        if not self.seeds:
+            parts.append("seeds not told")
+        elif self.seeds == 1:
+            parts.append("1 seed")
+        else:
+            parts.append(f"{self.seeds} seeds")
+        return f"{', '.join(parts)} ({self.note})"
 
 
 @cache
@@ -68,15 +75,16 @@ def differences_of(run: ReportedRun, catalogue: Catalogue) -> dict[str, str]:
     ``deviations``, which include differences that no option changes.
     """
     recorded = run.record.get("deviations", ())
+    has_its_own_note = {deviation["option"] for deviation in recorded}
     authors = settings_of(run, catalogue, AUTO)
-    differences = {
-        f"{key} {plain(authors.preset[key])}, ours {plain(value)}": key
-        for key, value in authors.changed.items()
-        if key.partition(".")[0] not in ("run", "backbone")
-        and key not in authors.ours
-        and value != authors.published.get(key)
-        and key not in {deviation["option"] for deviation in recorded}
-    }
+    differences = {}
+    for key, value in authors.changed.items():
+        if key.partition(".")[0] in ("run", "backbone"):  # no part of the method
+            continue
+        if key in authors.ours or key in has_its_own_note:
+            continue
+        if value != authors.published.get(key):
+            differences[f"{key} {plain(authors.preset[key])}, ours {plain(value)}"] = key
     for deviation in recorded:
         if deviation["published"] is None:
             text = f"{deviation['option']} {plain(deviation['value'])}: {deviation['note']}"
@@ -97,29 +105,35 @@ def printed_for(run: ReportedRun, differs: Mapping[str, str], catalogue: Catalog
         differs: The result of :func:`differences_of` for it.
         catalogue: Knows the files of published checkpoints.
     """
-    config, options = run.config, run.options
+    config = run.config
     wanted = {
         "baseline": config["baseline"]["name"],
         "policy": config["policy"]["name"],
         "constraints": sorted(config["constraints"]),
         "benchmark": config["benchmark"]["name"],
-        "increment": options.get("benchmark.increment"),
+        "increment": run.options.get("benchmark.increment"),
     }
-    rows = [
-        (source, row)
-        for source in _sources()
-        for row in source["rows"]
-        if all(row[key] == value for key, value in wanted.items())
-    ]
+    rows = []
+    for source in _sources():
+        for row in source["rows"]:
+            if all(row[key] == value for key, value in wanted.items()):
+                rows.append((source, row))
+    # a stable sort: among the rows of this checkpoint, and among others, the order of sources counts
     rows.sort(key=lambda pair: pair[1]["checkpoint"] != config["backbone"]["name"])
-    known = has_known_weights(run.record, catalogue)
-    ours = config["backbone"]["name"] if known else weights_name(run.record, catalogue)
-    method = [text for text, option in differs.items() if option not in _OF_THE_SOURCE]
+    ours = config["backbone"]["name"]
+    if not has_known_weights(run.record, catalogue):  # the name says nothing about a stranger's file
+        ours = weights_name(run.record, catalogue)
+    of_method = []
+    for text, option in differs.items():
+        if option not in _SOURCE_OPTIONS:
+            of_method.append(text)
     by_column: dict[str, Printed] = {}
     for source, row in rows:
         for name, value in row["values"].items():
+            if name in by_column:
+                continue
             printed = _printed(source, row, run, value, row.get("std", {}).get(name), ours)
-            by_column.setdefault(name, attrs.evolve(printed, differs=(*printed.differs, *method)))
+            by_column[name] = attrs.evolve(printed, differs=(*printed.differs, *of_method))
     return by_column
 
 
@@ -131,11 +145,13 @@ def _printed(
     std: float | None,
     checkpoint: str,
 ) -> Printed:
-    table = row.get("table")
+    name = source["name"]
+    if row.get("table") is not None:
+        name += f", table {row['table']}"
     return Printed(
         value=value,
         std=std,
-        source=source["name"] if table is None else f"{source['name']}, table {table}",
+        source=name,
         note=source["note"],
         checkpoint=row["checkpoint"],
         split=source["splits"].get(row["benchmark"]),
@@ -165,5 +181,5 @@ def _has_order(order: str, run: ReportedRun) -> bool:
     """Whether a run has this class order: a seed's, or the natural one."""
     if order == "natural":
         return bool(run.record["class_order"] == sorted(run.record["class_order"]))
-    options = run.options
-    return (options.get("benchmark.order"), str(options.get("benchmark.order_seed"))) == ("seeded", order)
+    is_seeded = run.options.get("benchmark.order") == "seeded"
+    return is_seeded and str(run.options.get("benchmark.order_seed")) == order

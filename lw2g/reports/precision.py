@@ -41,13 +41,15 @@ def as_asked(runs: Sequence[ReportedRun], settings: Mapping[int, Settings]) -> d
 
 def _otherwise(own: Settings) -> str:
     """Return all settings but the precision, as text."""
-    values = {key: value for key, value in own.values.items() if key != PRECISION}
+    values = dict(own.values)
+    values.pop(PRECISION, None)
     return json.dumps([values, own.began], sort_keys=True)
 
 
 def _asking(own: Settings) -> Settings:
     """Return the settings of a run as if it had asked for ``auto``."""
-    changed = {key: value for key, value in own.changed.items() if key != PRECISION}
+    changed = dict(own.changed)
+    changed.pop(PRECISION, None)
     return attrs.evolve(own, values={**own.values, PRECISION: _AUTO}, changed=changed)
 
 
@@ -57,13 +59,15 @@ def settled_notes(rows: Sequence[tuple[str, Sequence[ReportedRun]]]) -> Iterator
     Args:
         rows: The label and the runs of each row.
     """
-    counts = Counter(_settled(run) for _, runs in rows for run in runs)
+    counts: Counter[str | None] = Counter()
+    for _, runs in rows:
+        counts.update(map(_settled, runs))
     counts.pop(None, None)  # those that named a precision
     if not counts:
         return
-    usual, *others = (used for used, _ in counts.most_common())
+    (usual, _), *others = counts.most_common()
     parts = [f"{PRECISION} auto: {usual}"]
-    for other in others:
+    for other, _ in others:
         places = []
         for label, runs in rows:
             apart = [run for run in runs if _settled(run) == other]
@@ -75,7 +79,9 @@ def settled_notes(rows: Sequence[tuple[str, Sequence[ReportedRun]]]) -> Iterator
 
 def _settled(run: ReportedRun) -> str | None:
     """Return what ``auto`` settled on; None if the run named a precision, or does not tell."""
-    return run.precision if run.asked_precision == _AUTO else None
+    if run.asked_precision != _AUTO:
+        return None
+    return run.precision
 
 
 def _place(label: str, apart: Sequence[ReportedRun], runs: Sequence[ReportedRun]) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 
 from lw2g.reports.columns import COLUMNS, DEFAULT_COLUMNS, Column
+from lw2g.reports.paper import Printed
 from lw2g.reports.statistics import Difference
 from lw2g.reports.table import Row, Table
 
@@ -45,14 +46,23 @@ class Cell:
     best: bool = False
 
     def __str__(self) -> str:
-        return f"{self.value}{self.std and f' ± {self.std}'}{self.note}"
+        text = self.value
+        if self.std:
+            text += f" ± {self.std}"
+        return text + self.note
 
 
 Cells = list[list["Cell | str"]]
 _ALWAYS = ("faa", "ffm", "pra", "chance_pra", "total_s")
 """Default columns that stand in every table with a value for them."""
+_ABBREVIATIONS = {"faa", "caa", "ffm", "bwt", "pra", "ssp", "ari"}
 _PAPER = ("std", "source", "checkpoint", "split", "seeds", "second_hand")
 """Attributes of a published value in CSV and JSON."""
+_NO_PAPER: Mapping[str, Any] = {
+    **dict.fromkeys(("paper", "minus_paper", *(f"paper_{name}" for name in _PAPER))),
+    "paper_differs": [],
+}
+_NO_DIFFERENCE: Mapping[str, Any] = dict.fromkeys(("difference_mean", "difference_half", "difference_n"))
 
 
 def as_markdown(tables: Sequence[Table], columns: Sequence[Column], against: str | None) -> str:
@@ -65,17 +75,28 @@ def as_markdown(tables: Sequence[Table], columns: Sequence[Column], against: str
         parts += [f"### {table.title}\n", f"{', '.join(table.conditions)}\n"]
         shown = shown_columns(table, columns)
         for block in _blocks(table, shown, against):
-            cells = [[_in_cell(str(cell), table) for cell in line] for line in block]
-            lines = [cells[0], ["---"] * len(cells[0]), *cells[1:]]
-            parts.append("".join(f"| {' | '.join(line)} |\n" for line in lines))
-        parts += [f"- {_with_literal_names(line, table)}" for line in remarks_on(table, shown, against)]
+            parts.append(_markdown_block(block, table))
+        for remark in remarks_on(table, shown, against):
+            parts.append(f"- {_with_literal_names(remark, table)}")
         parts.append("")
     return "\n".join(parts)
 
 
-def _in_cell(text: str, table: Table) -> str:
+def _markdown_block(cells: Cells, table: Table) -> str:
+    """Return a Markdown table, a line feed after each of its lines."""
+    lines = []
+    for line in cells:
+        texts = " | ".join(_markdown_cell(str(cell), table) for cell in line)
+        lines.append(f"| {texts} |\n")
+    rule = f"| {' | '.join(['---'] * len(cells[0]))} |\n"
+    return "".join([lines[0], rule, *lines[1:]])
+
+
+def _markdown_cell(text: str, table: Table) -> str:
     literal = _with_literal_names(text, table)
-    return literal if literal != text else text.replace("|", "\\|")
+    if literal != text:  # its bars are escaped already
+        return literal
+    return text.replace("|", "\\|")
 
 
 def _with_literal_names(text: str, table: Table) -> str:
@@ -111,23 +132,26 @@ def as_latex(tables: Sequence[Table], columns: Sequence[Column], against: str | 
         if against is not None and table.rows:
             captions.append(f"differences from {_tex(table.row(against).label)}, with 95\\,\\% intervals")
         about = _tex(", ".join([table.title, *table.conditions]))
-        for caption, block in zip(captions, _blocks(table, shown, against), strict=False):
-            name = f"tab:lw2g-{number}{'' if caption is captions[0] else '-differences'}"
-            parts.append(_tabular(block, f"{about}: {caption}.", name))
-        parts += [f"% {line}" for line in remarks_on(table, shown, against)]
+        labels = [f"tab:lw2g-{number}", f"tab:lw2g-{number}-differences"]
+        # not strict: a table without rows has no block, one without differences has the first alone
+        for block, caption, label in zip(_blocks(table, shown, against), captions, labels, strict=False):
+            parts.append(_tabular(block, f"{about}: {caption}.", label))
+        for remark in remarks_on(table, shown, against):
+            parts.append(f"% {remark}")
     return "\n".join(parts) + "\n"
 
 
-def _tabular(cells: Cells, caption: str, name: str) -> str:
-    head, *rows = ([_tex(cell) for cell in line] for line in cells)
-    lines = [" & ".join(line) + r" \\" for line in (head, *rows)]
+def _tabular(cells: Cells, caption: str, label: str) -> str:
+    lines = []
+    for line in cells:
+        lines.append(" & ".join(map(_tex, line)) + r" \\")
     return "\n".join(
         [
             r"\begin{table}",
             r"\centering",
             rf"\caption{{{caption}}}",
-            rf"\label{{{name}}}",
-            rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}",
+            rf"\label{{{label}}}",
+            rf"\begin{{tabular}}{{l{'r' * (len(cells[0]) - 1)}}}",
             r"\toprule",
             lines[0],
             r"\midrule",
@@ -150,24 +174,36 @@ def _tex(cell: Cell | str) -> str:
     """Return LaTeX; numbers are in math, so that a minus is one."""
     if isinstance(cell, str):
         return cell.translate(_TEX)
-    value, std = (text.replace(",", "{,}") for text in (cell.value, cell.std))  # no space after it in math
-    bold = rf"\mathbf{{{value}}}" if cell.best else value
-    deviation = rf" \pm {std}" if std else ""
-    is_interval = cell.note.startswith(" [")
-    interval = rf"\{cell.note}" if is_interval else ""
-    number = "--" if cell.value == "-" else f"${bold}{deviation}{interval}$"
-    return number if is_interval else f"{number}{cell.note.translate(_TEX)}"
+    marks = cell.note.translate(_TEX)
+    if cell.value == "-":
+        return f"--{marks}"
+    number = _tex_number(cell.value)
+    if cell.best:
+        number = rf"\mathbf{{{number}}}"
+    if cell.std:
+        number += rf" \pm {_tex_number(cell.std)}"
+    if cell.note.startswith(" ["):  # an interval consists of numbers as well
+        return rf"${number}\{cell.note}$"
+    return f"${number}${marks}"
+
+
+def _tex_number(text: str) -> str:
+    """Return a number for math, where a comma in braces has no space after it."""
+    return text.replace(",", "{,}")
 
 
 def as_csv(tables: Sequence[Table], columns: Sequence[Column], against: str | None) -> str:
     """Return a CSV line per row and column."""
-    lines = list(_entries(tables, columns, against))
-    out = io.StringIO()
-    names = list(lines[0]) if lines else ["table", "row"]
-    writer = csv.DictWriter(out, names, lineterminator="\n")
+    entries = list(_entries(tables, columns, against))
+    names = ["table", "row"]
+    if entries:
+        names = list(entries[0])
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
-    writer.writerows({**line, "paper_differs": "; ".join(line["paper_differs"])} for line in lines)
-    return out.getvalue()
+    for entry in entries:
+        writer.writerow({**entry, "paper_differs": "; ".join(entry["paper_differs"])})
+    return text.getvalue()
 
 
 def as_json(tables: Sequence[Table], columns: Sequence[Column], against: str | None) -> str:
@@ -175,49 +211,64 @@ def as_json(tables: Sequence[Table], columns: Sequence[Column], against: str | N
     content = {
         "definitions": {column.name: column.meaning for column in columns},
         "entries": list(_entries(tables, columns, against)),
-        "tables": [
-            {
-                "title": table.title,
-                "rows": [
-                    {"label": row.label, "runs": [str(run.path) for run in row.runs]} for row in table.rows
-                ],
-                "unfinished": [str(run.path) for run in table.unfinished],
-                "notes": list(table.notes),
-            }
-            for table in tables
-        ],
+        "tables": [_table_facts(table) for table in tables],
     }
     return json.dumps(content, indent=1) + "\n"
+
+
+def _table_facts(table: Table) -> dict[str, Any]:
+    """Return what JSON says of a table beside its entries."""
+    rows = []
+    for row in table.rows:
+        rows.append({"label": row.label, "runs": [str(run.path) for run in row.runs]})
+    return {
+        "title": table.title,
+        "rows": rows,
+        "unfinished": [str(run.path) for run in table.unfinished],
+        "notes": list(table.notes),
+    }
 
 
 def _entries(
     tables: Sequence[Table], columns: Sequence[Column], against: str | None
 ) -> Iterator[dict[str, Any]]:
     for table in tables:
-        reference = table.row(against) if against is not None and table.rows else None
+        reference = None
+        if against is not None and table.rows:
+            reference = table.row(against)
         for row in table.rows:
             for column in columns:
                 yield _entry(table, row, column, reference)
 
 
 def _entry(table: Table, row: Row, column: Column, reference: Row | None) -> dict[str, Any]:
-    printed = row.paper.get(column.name)
-    gap = row.difference(reference, column) if reference is not None and row is not reference else None
-    mean = row.summary(column).mean
-    difference: Mapping[str, Any] = attrs.asdict(gap) if gap else dict.fromkeys(("mean", "half", "n"))
-    return {
+    over_runs = row.summary(column)
+    entry = {
         "table": table.title,
         "row": row.label,
         "control": row.control,
         "mixed": " ".join(row.marks),
         "metric": column.name,
-        **attrs.asdict(row.summary(column)),
-        "paper": None if printed is None else printed.value,
-        "minus_paper": None if printed is None or mean is None else mean - printed.value,
-        **{f"paper_{name}": getattr(printed, name, None) for name in _PAPER},
-        "paper_differs": [] if printed is None else list(printed.differs),
-        **{f"difference_{key}": value for key, value in difference.items()},
+        **attrs.asdict(over_runs),
+        # every entry has the same keys in the same order: they are the head of the CSV
+        **_NO_PAPER,
+        **_NO_DIFFERENCE,
     }
+    printed = row.paper.get(column.name)
+    if printed is not None:
+        entry["paper"] = printed.value
+        if over_runs.mean is not None:
+            entry["minus_paper"] = over_runs.mean - printed.value
+        for name in _PAPER:
+            entry[f"paper_{name}"] = getattr(printed, name)
+        entry["paper_differs"] = list(printed.differs)
+    gap = None
+    if reference is not None and row is not reference:
+        gap = row.difference(reference, column)
+    if gap is not None:
+        for name, value in attrs.asdict(gap).items():
+            entry[f"difference_{name}"] = value
+    return entry
 
 
 # -- cells -----------------------------------------------------------------------------------------------
@@ -228,35 +279,55 @@ def shown_columns(table: Table, columns: Sequence[Column]) -> list[Column]:
 
     Of the default columns those are left out that say the same of every row: they compare nothing.
     """
-    known = [column for column in columns if any(row.summary(column).mean is not None for row in table.rows)]
-    is_default = [column.name for column in columns][: len(DEFAULT_COLUMNS)] == [*DEFAULT_COLUMNS]
-    if not is_default or len(table.rows) < 2:
-        return known
-    return [column for column in known if column.name in _ALWAYS or _differs(table, column)]
+    first_names = tuple(column.name for column in columns[: len(DEFAULT_COLUMNS)])
+    # who names columns wants them, and a single row is compared with none
+    omits_equal = first_names == DEFAULT_COLUMNS and len(table.rows) > 1
+    shown = []
+    for column in columns:
+        num_different = len(_means(table, column))
+        if num_different == 0:
+            continue
+        if omits_equal and num_different == 1 and column.name not in _ALWAYS:
+            continue
+        shown.append(column)
+    return shown
 
 
-def _differs(table: Table, column: Column) -> bool:
-    """Whether a column prints different means."""
-    means = [row.summary(column).mean for row in table.rows]
-    return len({round(mean, column.digits) for mean in means if mean is not None}) > 1
+def _means(table: Table, column: Column) -> set[float]:
+    """Return the different means in a column, as they are printed."""
+    means = set()
+    for row in table.rows:
+        mean = row.summary(column).mean
+        if mean is not None:
+            means.add(round(mean, column.digits))
+    return means
 
 
 def mean_cells(table: Table, columns: Sequence[Column]) -> Cells:
     """Return the cells of a table of means: the head, then a line per row."""
-    mixed = any(row.marks for row in table.rows)
-    printed = {column.name for column in columns if any(column.name in row.paper for row in table.rows)}
-    head: list[Cell | str] = ["row", *(["mixed"] if mixed else []), "n"]
+    is_mixed = any(row.marks for row in table.rows)
+    published = set[str]()
+    for row in table.rows:
+        published |= row.paper.keys()
+
+    head: list[Cell | str] = ["row"]
+    if is_mixed:
+        head.append("mixed")
+    head.append("n")
     for column in columns:
         head.append(_title(column))
-        if column.name in printed:
+        if column.name in published:
             head += [f"paper {_title(column)}", "minus paper"]
+
     cells = [head]
     for row in table.rows:
-        line: list[Cell | str] = [_row_label(row), *([" ".join(row.marks)] if mixed else [])]
+        line: list[Cell | str] = [_row_label(row)]
+        if is_mixed:
+            line.append(" ".join(row.marks))
         line.append(str(len(row.runs)))
         for column in columns:
             line.append(_mean(row, column, best=row in _best(table, column)))
-            if column.name in printed:
+            if column.name in published:
                 line += _paper(row, column)
         cells.append(line)
     return cells
@@ -267,22 +338,30 @@ def _best(table: Table, column: Column) -> list[Row]:
 
     Controls do not count, nor do rows that are no better than guessing: one set is always found.
     """
-    competing = [
-        row for row in table.rows if row.finished and not row.control and not _is_chance(row, column)
-    ]
-    means = [(row, row.summary(column).mean) for row in competing]
-    known = [(row, column.better * round(mean, column.digits)) for row, mean in means if mean is not None]
-    top = max((value for _, value in known), default=0.0)
-    best = [row for row, value in known if value == top]
-    return best if column.better and len(best) < len(known) else []
+    if not column.better:
+        return []
+    values: list[tuple[Row, float]] = []
+    for row in table.rows:
+        mean = row.summary(column).mean
+        if mean is None or not row.finished or row.control or _is_chance(row, column):
+            continue
+        values.append((row, column.better * round(mean, column.digits)))
+    top = max((value for _, value in values), default=0.0)
+    best = [row for row, value in values if value == top]
+    if len(best) == len(values):  # where all are equal, bold says nothing
+        return []
+    return best
 
 
 def _is_chance(row: Row, column: Column) -> bool:
     """Whether guessing is as good as a row."""
     if not column.chance:
         return False
-    mean, by_chance = row.summary(column).mean, row.summary(COLUMNS[column.chance]).mean
-    return mean is not None and by_chance is not None and column.better * (mean - by_chance) <= 0
+    mean = row.summary(column).mean
+    by_chance = row.summary(COLUMNS[column.chance]).mean
+    if mean is None or by_chance is None:
+        return False
+    return column.better * (mean - by_chance) <= 0
 
 
 def _blocks(table: Table, columns: Sequence[Column], against: str | None) -> Iterator[Cells]:
@@ -297,23 +376,31 @@ def _blocks(table: Table, columns: Sequence[Column], against: str | None) -> Ite
 def _differences(table: Table, columns: Sequence[Column], reference: Row) -> Cells:
     lines: Cells = [[f"minus {reference.label}", "pairs", *map(_title, columns)]]
     for row in table.rows:
-        if row is not reference:
-            gaps = [row.difference(reference, column) for column in columns]
-            pairs = max((gap.n for gap in gaps if gap), default=0)
-            lines.append([_row_label(row), str(pairs), *map(_difference, gaps, columns)])
+        if row is reference:
+            continue
+        pairs = 0
+        cells = []
+        for column in columns:
+            gap = row.difference(reference, column)
+            if gap is not None:  # a column may have fewer pairs than another: the most are named
+                pairs = max(pairs, gap.n)
+            cells.append(_difference(gap, column))
+        lines.append([_row_label(row), str(pairs), *cells])
     return lines
 
 
 def _row_label(row: Row) -> str:
-    return f"{row.label} (control)" if row.control else row.label
+    if row.control:
+        return f"{row.label} (control)"
+    return row.label
 
 
 def _title(column: Column) -> str:
     """Return the title of a column, with abbreviations in capitals as in papers."""
-    first, _, rest = column.name.partition("_")
-    short = {"faa", "caa", "ffm", "bwt", "pra", "ssp", "ari"}
-    words = [first.upper() if first in short else first, *rest.split("_")]
-    return " ".join(word.upper() if word in short else word for word in words if word)
+    words = []
+    for word in filter(None, column.name.split("_")):
+        words.append(word.upper() if word in _ABBREVIATIONS else word)
+    return " ".join(words)
 
 
 def _number(value: float, digits: int, sign: str = "") -> str:
@@ -325,20 +412,32 @@ def _mean(row: Row, column: Column, *, best: bool) -> Cell:
     over = row.summary(column)
     if over.mean is None:
         return Cell(value="-")
-    std = "" if over.std is None else _number(over.std, column.digits)
-    # a deviation that is printed as zero says nothing: a constant, or one below the last digit
-    std = std if std.strip("0.") else ""
+    std = ""
+    if over.std is not None:
+        std = _number(over.std, column.digits)
+    if not std.strip("0."):
+        # a deviation that is printed as zero says nothing: a constant, or one below the last digit
+        std = ""
     return Cell(value=_number(over.mean, column.digits), std=std, best=best)
 
 
 def _paper(row: Row, column: Column) -> tuple[Cell, Cell]:
     """Return the published value, and ours minus it."""
-    printed, ours = row.paper.get(column.name), row.summary(column).mean
+    printed = row.paper.get(column.name)
     if printed is None:
         return Cell(value="-"), Cell(value="-")
-    marks = f"{' *' if printed.differs else ''}{' †' if printed.second_hand else ''}"
-    std = "" if printed.std is None else f"{printed.std:g}"
-    gap = "-" if ours is None else _number(ours - printed.value, column.digits, "+")
+    marks = ""
+    if printed.differs:
+        marks += " *"
+    if printed.second_hand:
+        marks += " †"
+    std = ""
+    if printed.std is not None:
+        std = f"{printed.std:g}"
+    gap = "-"
+    ours = row.summary(column).mean
+    if ours is not None:
+        gap = _number(ours - printed.value, column.digits, "+")
     return Cell(value=f"{printed.value:g}", std=std, note=marks), Cell(value=gap)
 
 
@@ -376,10 +475,19 @@ def remarks_on(table: Table, columns: Sequence[Column], against: str | None) -> 
 
 def _sources(table: Table) -> list[str]:
     """Return the sources of the published values, one per line, and the meaning of their marks."""
-    printed = [value for row in table.rows for value in row.paper.values()]
-    lines = [f"paper: {text}" for text in dict.fromkeys(value.told for value in printed)]
-    if any(value.differs for value in printed):
-        lines.append("* the paper's runs are known to differ from ours")
-    if any(value.second_hand for value in printed):
-        lines.append("† second hand: not measured by the method's authors, or copied from another paper")
-    return lines
+    printed: list[Printed] = []
+    for row in table.rows:
+        printed += row.paper.values()
+    lines: dict[str, None] = {}  # each once: a source has values of several metrics
+    differs = False
+    second_hand = False
+    for value in printed:
+        lines[f"paper: {value.citation}"] = None
+        differs |= bool(value.differs)
+        second_hand |= value.second_hand
+    remarks = list(lines)
+    if differs:
+        remarks.append("* the paper's runs are known to differ from ours")
+    if second_hand:
+        remarks.append("† second hand: not measured by the method's authors, or copied from another paper")
+    return remarks

@@ -18,18 +18,24 @@ from lw2g.files.contents import Goal, read_record, read_sealed
 from lw2g.files.lock import Writer, writer_of
 from lw2g.interfaces.tracker import Stepped
 
-__all__ = ["OF_THE_MACHINE", "Given", "ReportedRun", "State", "find_runs", "read_run"]
+__all__ = ["MACHINE_OPTIONS", "Given", "ReportedRun", "State", "find_runs", "read_run"]
 
 State = Literal["finished", "running", "stopped", "interrupted", "damaged"]
 
-OF_THE_MACHINE = {
+MACHINE_OPTIONS = {
     "benchmark.root",
     "benchmark.more_roots",
     "benchmark.file",
     "benchmark.title",
     "backbone.weights",
     "backbone.sha256",
-    *(f"run.{name}" for name in ("device", "workers", "evaluation_batch", "image_memory", "graph")),
+    "backbone.pool",
+    "run.device",
+    "run.workers",
+    "run.evaluation_batch",
+    "run.image_memory",
+    "run.image_disk",
+    "run.graph",
 }
 """Options that change no number, or that fingerprints cover."""
 
@@ -43,15 +49,18 @@ class Given:
         tuned_on: What was tuned, and on which images, in the submitter's words.
         protocol: The protocol's id in the store, with its version.
         badges: The badges that all runs of the submitter's row have.
+        plugin: Where the method's plugin lies, ``URL@COMMIT``, if it is on no package index.
     """
 
     who: str
     tuned_on: str
     protocol: str
     badges: tuple[str, ...]
+    plugin: str = ""
 
     def __str__(self) -> str:
-        return f"given by {self.who}: {', '.join(self.badges)}; {self.protocol}"
+        plugin = f"; plugin {self.plugin}" if self.plugin else ""
+        return f"given by {self.who}: {', '.join(self.badges)}; {self.protocol}{plugin}"
 
 
 @attrs.frozen(kw_only=True)
@@ -129,29 +138,35 @@ def read_run(directory: Path) -> ReportedRun | None:
         if (directory / RECORD).exists():
             raise missing_run(directory)
         return None
-    record = read_record(directory) if (directory / RECORD).exists() else {}
-    total = record.get("tasks")
-    if total is not None and len(record["accuracy_matrix"]) == total:
-        state: State = "finished"
-        writer = None
-    else:
-        writer = writer_of(directory)
-        state = (
-            "running"
-            if writer is not None
-            else "stopped"
-            if _is_at_goal(directory, record)
-            else "interrupted"
-        )
+    record: Mapping[str, Any] = {}
+    if (directory / RECORD).exists():
+        record = read_record(directory)
+    state, writer = _state_of(directory, record)
+    progress = {}
+    if state == "running":  # that of an interrupted run is as old as its end
+        progress = _progress(directory)
     return ReportedRun(
         path=directory,
         state=state,
         config=record["config"] if record else _config(directory),
         record=record,
-        progress=_progress(directory) if state == "running" else {},
+        progress=progress,
         writer=writer,
         label=_label_of(directory),
     )
+
+
+def _state_of(directory: Path, record: Mapping[str, Any]) -> tuple[State, Writer | None]:
+    """Return the state of a run, and the process that writes it if it is running."""
+    total = record.get("tasks")
+    if total is not None and len(record["accuracy_matrix"]) == total:
+        return "finished", None
+    writer = writer_of(directory)
+    if writer is not None:
+        return "running", writer
+    if _is_at_goal(directory, record):
+        return "stopped", None
+    return "interrupted", None
 
 
 def _label_of(directory: Path) -> str:
@@ -160,8 +175,11 @@ def _label_of(directory: Path) -> str:
         listed = read_json(directory.parent / CELLS)
     except DataError:
         return ""
+    # anybody may have written a file of this name beside a run: nothing in it is taken on trust
     cells = listed.get("cells") if isinstance(listed, dict) else None
-    for cell in cells if isinstance(cells, list) else ():
+    if not isinstance(cells, list):
+        return ""
+    for cell in cells:
         if isinstance(cell, dict) and cell.get("name") == directory.name:
             row = str(cell.get("row", ""))
             return row if row.isprintable() else ""
@@ -169,9 +187,11 @@ def _label_of(directory: Path) -> str:
 
 
 def _is_at_goal(directory: Path, record: Mapping[str, Any]) -> bool:
-    goal = directory / GOAL
-    done = len(record.get("accuracy_matrix", ()))
-    return goal.exists() and done == read_sealed(goal, Goal)["tasks"]
+    """Whether a run has as many tasks as its command wanted."""
+    if not (directory / GOAL).exists():
+        return False
+    wanted: int = read_sealed(directory / GOAL, Goal)["tasks"]
+    return len(record.get("accuracy_matrix", ())) == wanted
 
 
 def _progress(directory: Path) -> dict[str, Any]:
@@ -180,7 +200,9 @@ def _progress(directory: Path) -> dict[str, Any]:
         progress = read_json(directory / PROGRESS)
     except DataError:
         return {}
-    return {} if misfit(progress, Stepped) else dict(progress)
+    if misfit(progress, Stepped):  # written by another version
+        return {}
+    return dict(progress)
 
 
 def _config(directory: Path) -> dict[str, Any]:
@@ -212,7 +234,7 @@ def find_runs(places: Sequence[Path], *, damaged: bool = False) -> Iterator[Repo
                 continue
             below.clear()  # everything in a run's directory belongs to it
             path = Path(folder)
-            if path.resolve() in seen:
+            if path.resolve() in seen:  # directories may overlap, or link to each other
                 continue
             try:
                 run = read_run(path)

@@ -39,7 +39,9 @@ def summary(values: Sequence[float | None]) -> MeanStd:
     present = [value for value in values if value is not None]
     if len(present) < len(values) or not present:
         return MeanStd(mean=None, std=None, n=len(values))
-    std = statistics.stdev(present) if len(present) > 1 else None
+    std = None
+    if len(present) > 1:  # one value has no deviation
+        std = statistics.stdev(present)
     return MeanStd(mean=statistics.fmean(present), std=std, n=len(present))
 
 
@@ -64,13 +66,16 @@ def paired_difference(ours: Mapping[K, float | None], theirs: Mapping[K, float |
     >>> paired_difference({0: 2.0, 1: 4.0}, {0: 1.0, 2: 9.0})
     Difference(mean=1.0, half=None, n=1)
     """
-    pairs = [(ours[key], theirs[key]) for key in ours if key in theirs]
-    gaps = [own - other for own, other in pairs if own is not None and other is not None]
+    gaps = []
+    for key, own in ours.items():
+        other = theirs.get(key)
+        if own is not None and other is not None:
+            gaps.append(own - other)
     if not gaps:
         return None
     half = None
     if len(gaps) > 1:
-        from scipy.special import stdtrit
+        from scipy.special import stdtrit  # here, so that reports without pairs start without scipy
 
         quantile = float(stdtrit(len(gaps) - 1, (1 + _LEVEL) / 2))
         half = quantile * statistics.stdev(gaps) / math.sqrt(len(gaps))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import statistics
 from collections import Counter, defaultdict
@@ -13,21 +12,24 @@ from typing import Any
 import attrs
 
 from lw2g.config.describe import plain
-from lw2g.config.protocols import OFFICIAL
-from lw2g.errors import ConfigError, nearest
-from lw2g.files.protocol import digest_of, protocol_name
-from lw2g.interfaces.component import BenchmarkComponent
+from lw2g.errors import ConfigError, counted, nearest
 from lw2g.registry.catalogue import Catalogue
-from lw2g.reports import MIXABLE
 from lw2g.reports.columns import Column
+from lw2g.reports.conditions import (
+    benchmark_title,
+    conditions_of,
+    data_name,
+    names_of_mixable,
+    official_name,
+    split_names,
+    task_size,
+)
 from lw2g.reports.names import (
-    OF_THE_TABLE,
-    OWN_DATA,
+    TABLE_OPTIONS,
     Settings,
     labels_of,
     method_of,
     settings_of,
-    weights_name,
 )
 from lw2g.reports.paper import Printed, differences_of, printed_for
 from lw2g.reports.precision import as_asked, settled_notes
@@ -68,8 +70,11 @@ class Row:
 
     def difference(self, other: Row, column: Column) -> Difference | None:
         """Return the difference of a column from another row, paired over seeds and class orders."""
-        ours, theirs = ({_pair(run): column.of(run.record) for run in row.runs} for row in (self, other))
-        return paired_difference(ours, theirs)
+        return paired_difference(self._paired(column), other._paired(column))
+
+    def _paired(self, column: Column) -> dict[tuple[Any, ...], float | None]:
+        """Return the values of a column by what pairs runs of two rows."""
+        return {_pair(run): column.of(run.record) for run in self.runs}
 
 
 @attrs.frozen(kw_only=True)
@@ -98,17 +103,20 @@ class Table:
         Raises:
             ConfigError: No row fits, or several do.
         """
+        matching = []
+        for row in self.rows:
+            if row.label == wanted:  # also where other labels contain it
+                return row
+            if wanted in row.label:
+                matching.append(row)
+        if len(matching) == 1:
+            return matching[0]
         labels = [row.label for row in self.rows]
-        matching = [row for row in self.rows if row.label == wanted] or [
-            row for row in self.rows if wanted in row.label
-        ]
-        if len(matching) != 1:
-            why = f"fits {len(matching)} rows" if matching else "is no row"
-            raise ConfigError(
-                f"--against: {wanted!r} {why} of {self.title}{nearest(wanted, labels)}",
-                f"rows are: {'; '.join(labels)}",
-            )
-        return matching[0]
+        why = f"fits {len(matching)} rows" if matching else "is no row"
+        raise ConfigError(
+            f"--against: {wanted!r} {why} of {self.title}{nearest(wanted, labels)}",
+            f"rows are: {'; '.join(labels)}",
+        )
 
 
 def tables_of(
@@ -128,98 +136,121 @@ def tables_of(
     groups: dict[tuple[Any, ...], list[ReportedRun]] = defaultdict(list)
     homes: dict[str, str] = {}
     for run in runs:
-        groups[(*map(run.options.get, OF_THE_TABLE), _data_name(run, homes))].append(run)
+        shared = map(run.options.get, TABLE_OPTIONS)
+        groups[(*shared, data_name(run, homes))].append(run)
     tables = []
     for group in groups.values():
-        counted = [run for run in group if run.state == "finished" or (so_far and run.record)]
-        data = _splits(counted)
-        parts: dict[tuple[str, str], list[ReportedRun]] = defaultdict(list)
-        for run in counted:
-            own = _official(run) if "protocols" not in mix else ""
-            parts["" if "splits" in mix else data(run), own].append(run)
-        others = [run for run in group if run not in counted]
-        for part in parts.values() or [[]]:
-            tables.append(_table(part, others, catalogue, mix))
-            others = []
-    return _told_apart(tables)
+        tabled = []
+        others = []
+        for run in group:
+            if run.state == "finished" or (so_far and run.record):
+                tabled.append(run)
+            else:
+                others.append(run)
+        # unfinished runs are named once, in the first table of their group
+        first, *further = _comparable(tabled, mix) or [[]]
+        tables.append(_table(first, others, catalogue, mix))
+        for part in further:
+            tables.append(_table(part, [], catalogue, mix))
+    return _with_unique_titles(tables)
 
 
-def _data_name(run: ReportedRun, homes: dict[str, str]) -> str:
-    """Return what distinguishes the user's own data: the title, or the folders; empty for known benchmarks.
-
-    Args:
-        run: The run.
-        homes: The folders in which the data of a fingerprint were first seen; updated.
-    """
-    options = run.options
-    if "benchmark.file" in options:
-        return _file_title(options)
-    if options["benchmark.name"] != OWN_DATA:
-        return ""
-    folders = json.dumps([options.get("benchmark.root"), *(options.get("benchmark.more_roots") or ())])
-    fingerprint = run.record.get("fingerprints", {}).get("benchmark", folders)
-    return options.get("benchmark.title") or homes.setdefault(fingerprint, folders)
+def _comparable(runs: Sequence[ReportedRun], mix: Sequence[str]) -> list[list[ReportedRun]]:
+    """Return the runs of each table: apart by data and by official protocol, unless ``mix`` allows it."""
+    split_name = split_names(runs)
+    parts: dict[tuple[str, str], list[ReportedRun]] = defaultdict(list)
+    for run in runs:
+        split = "" if "splits" in mix else split_name(run)
+        official = "" if "protocols" in mix else official_name(run)
+        parts[split, official].append(run)
+    return list(parts.values())
 
 
-def _told_apart(tables: Sequence[Table]) -> list[Table]:
+def _with_unique_titles(tables: Sequence[Table]) -> list[Table]:
     """Append to equal titles the conditions that distinguish their tables."""
     titles = Counter(table.title for table in tables)
-    shared = Counter((table.title, condition) for table in tables for condition in table.conditions)
+    conditions: Counter[tuple[str, str]] = Counter()
+    for table in tables:
+        conditions.update((table.title, condition) for condition in table.conditions)
 
-    def longer(table: Table) -> str:
-        own = [text for text in table.conditions if shared[table.title, text] < titles[table.title]]
-        return ", ".join([table.title, *own])
-
-    return [attrs.evolve(table, title=longer(table)) for table in tables]
+    unique = []
+    for table in tables:
+        parts = [table.title]
+        for condition in table.conditions:
+            if conditions[table.title, condition] < titles[table.title]:  # not every table has it
+                parts.append(condition)
+        unique.append(attrs.evolve(table, title=", ".join(parts)))
+    return unique
 
 
 def _table(
-    counted: Sequence[ReportedRun],
+    tabled: Sequence[ReportedRun],
     others: Sequence[ReportedRun],
     catalogue: Catalogue,
     mix: Sequence[str],
 ) -> Table:
-    ways = (lambda run: weights_name(run.record, catalogue), _splits(counted), _protocols(counted))
-    kinds: dict[str, Callable[[ReportedRun], str]] = dict(zip(MIXABLE, ways, strict=True))
-    mixed = [kind for kind, of in kinds.items() if len({of(run) for run in counted}) > 1]
-    for kind in mixed:
-        if kind not in mix:
-            _refuse(kind, kinds[kind], counted)
-    settings = as_asked(counted, {id(run): settings_of(run, catalogue) for run in counted})
-    groups = _groups(counted, settings, lambda run: tuple(of(run) for of in kinds.values()))
-    first = [group[0] for group in groups]
-    labels, shared = labels_of(first, [settings[id(run)] for run in first], catalogue)
-    rows, notes = [], []
-    notes += [f"{run.label}: {method_of(run, catalogue)}" for run in first if run.label in labels]
+    names = names_of_mixable(tabled, catalogue)
+    mixed = []
+    for kind, name_of in names.items():
+        if len(set(map(name_of, tabled))) > 1:
+            mixed.append(kind)
+            if kind not in mix:
+                _refuse(kind, name_of, tabled)
+
+    settings = as_asked(tabled, {id(run): settings_of(run, catalogue) for run in tabled})
+    groups = _groups(tabled, settings, names)
+    firsts = [group[0] for group in groups]
+    labels, shared = labels_of(firsts, [settings[id(run)] for run in firsts], catalogue)
+    notes = []
+    for run in firsts:
+        if run.label in labels:  # the name that a grid gave says not what was changed
+            notes.append(f"{run.label}: {method_of(run, catalogue)}")
     if shared:
-        notes.append(f"all rows: {', '.join(f'{key} {plain(value)}' for key, value in shared.items())}")
+        texts = [f"{key} {plain(value)}" for key, value in shared.items()]
+        notes.append(f"all rows: {', '.join(texts)}")
+
+    rows = []
     for label, group in zip(labels, groups, strict=True):
-        single = {_pair(run): run for run in reversed(group)}
-        if len(single) < len(group):
-            notes.append(f"{label}: {len(group) - len(single)} further runs of the same seed are not counted")
-        notes += _over_orders(label, list(single.values()))
-        differs = differences_of(group[0], catalogue)
-        rows.append(
-            Row(
-                label=label,
-                runs=tuple(reversed(single.values())),
-                control=_is_control(group[0], catalogue),
-                marks=tuple(kinds[kind](group[0]) for kind in mixed),
-                differs=tuple(differs),
-                paper=printed_for(group[0], differs, catalogue),
-            )
-        )
+        row = _row(label, group, [names[kind] for kind in mixed], catalogue)
+        rows.append(row)
+        num_further = len(group) - len(row.runs)
+        if num_further:
+            notes.append(f"{label}: not counted: {counted(num_further, 'further run')} of the same seed")
+        notes += _over_orders(label, row.runs)
+
     notes += settled_notes([(row.label, row.runs) for row in rows])
     notes += _warnings(rows)
-    notes += [f"mixes {kind}: rows with different ones are not comparable" for kind in mixed]
-    run = (*counted, *others)[0]
+    for kind in mixed:
+        notes.append(f"mixes {kind}: rows with different ones are not comparable")
+    run = (*tabled, *others)[0]  # what follows is the same for all of them
     return Table(
-        benchmark=_benchmark(run, catalogue),
-        title=", ".join([_benchmark(run, catalogue), *_task_size(run)]),
-        conditions=tuple(_conditions(counted, mixed, catalogue)),
+        benchmark=benchmark_title(run, catalogue),
+        title=", ".join([benchmark_title(run, catalogue), *task_size(run)]),
+        conditions=tuple(conditions_of(tabled, mixed, catalogue)),
         rows=tuple(rows),
         unfinished=tuple(others),
         notes=tuple(notes),
+    )
+
+
+def _row(
+    label: str,
+    group: Sequence[ReportedRun],
+    mixed: Sequence[Callable[[ReportedRun], str]],
+    catalogue: Catalogue,
+) -> Row:
+    """Return the row of runs of one configuration; ``mixed`` names what its table mixes."""
+    # of several runs of one seed and class order the first counts: it is written last
+    single = {_pair(run): run for run in reversed(group)}
+    first = group[0]
+    differs = differences_of(first, catalogue)
+    return Row(
+        label=label,
+        runs=tuple(reversed(single.values())),
+        control=_is_control(first, catalogue),
+        marks=tuple(name_of(first) for name_of in mixed),
+        differs=tuple(differs),
+        paper=printed_for(first, differs, catalogue),
     )
 
 
@@ -227,121 +258,21 @@ def _over_orders(label: str, runs: Sequence[ReportedRun]) -> Iterator[str]:
     """Yield the least, mean and largest FAA over class orders, each the mean of its seeds."""
     orders: dict[tuple[int, ...], list[float]] = defaultdict(list)
     for run in runs:
-        if (value := run.record["metrics"]["faa"]) is not None:
+        value = run.record["metrics"]["faa"]
+        if value is not None:
             orders[tuple(run.record["class_order"])].append(value)
     if len(orders) > 1:
-        means = [statistics.fmean(values) for values in orders.values()]
-        shown = " / ".join(f"{value:.2f}" for value in (min(means), statistics.fmean(means), max(means)))
+        means = list(map(statistics.fmean, orders.values()))
+        shown = f"{min(means):.2f} / {statistics.fmean(means):.2f} / {max(means):.2f}"
         yield f"{label}: FAA over {len(orders)} class orders {shown} (min / mean / max)"
 
 
-def _refuse(kind: str, of: Callable[[ReportedRun], str], runs: Sequence[ReportedRun]) -> None:
-    places = defaultdict(list)
+def _refuse(kind: str, name_of: Callable[[ReportedRun], str], runs: Sequence[ReportedRun]) -> None:
+    paths: dict[str, list[Path]] = defaultdict(list)
     for run in runs:
-        places[of(run)].append(str(run.path))
-    listed = ", ".join(f"{value}: {len(paths)} such as {paths[0]}" for value, paths in places.items())
+        paths[name_of(run)].append(run.path)
+    listed = ", ".join(f"{name}: {len(of)} such as {of[0]}" for name, of in paths.items())
     raise ConfigError(f"the runs mix {kind} ({listed})", f"leave some out, or say --mix {kind}")
-
-
-def _benchmark(run: ReportedRun, catalogue: Catalogue) -> str:
-    """Return the user's title of the data, the names of the folders, or the benchmark's usual name."""
-    options = run.options
-    name = str(options["benchmark.name"])
-    if name == OWN_DATA:
-        roots = [options.get("benchmark.root") or name, *(options.get("benchmark.more_roots") or ())]
-        return options.get("benchmark.title") or " + ".join(Path(root).resolve().name for root in roots)
-    if "benchmark.file" in options:
-        return f"{name} of {_file_title(options)}"
-    known = catalogue.get("benchmark", name) if name in catalogue.names("benchmark") else None
-    return known.data.title if isinstance(known, BenchmarkComponent) and known.data else name
-
-
-def _file_title(options: Mapping[str, Any]) -> str:
-    """Return the user's title of stored features, or the name of their file."""
-    return str(options.get("benchmark.title") or Path(str(options["benchmark.file"])).stem)
-
-
-def _task_size(run: ReportedRun) -> Iterator[str]:
-    if run.record:
-        yield f"{len(run.record['class_names'])} classes"
-    if (stream := run.options.get("benchmark.stream", "classes")) != "classes":
-        yield f"{run.tasks} tasks of {stream}"
-        return
-    increment = run.options.get("benchmark.increment")
-    if increment is not None:
-        yield f"{increment}{' a task' if run.record else ' classes a task'}"
-
-
-def _conditions(runs: Sequence[ReportedRun], mixed: Sequence[str], catalogue: Catalogue) -> Iterator[str]:
-    """Yield what the runs of a table share: backbone, protocol, split, and the fingerprints of the data."""
-    if not runs:
-        return
-    run = runs[0]
-    if "checkpoints" not in mixed:
-        yield f"backbone {weights_name(run.record, catalogue)}"
-    if "protocols" not in mixed:
-        yield f"protocol {_protocols(runs)(run)}"
-    if "splits" not in mixed and run.options.get("benchmark.split"):
-        yield f"split {run.options['benchmark.split']}"
-    prints = list(dict.fromkeys(run.record["fingerprints"]["benchmark"][:8] for run in runs))
-    more = f" and {len(prints) - 3} more" if len(prints) > 3 else ""
-    yield f"data {', '.join(prints[:3])}{more}{' (a class order each)' if prints[1:] else ''}"
-
-
-def _official(run: ReportedRun) -> str:
-    """Return an official protocol, which is a method's own and ranks with no other; empty if it is none.
-
-    Records from before protocols had hashes stay together.
-    """
-    official = run.record["protocol"] == OFFICIAL and run.record.get("protocol_hash")
-    return protocol_name(run.record) if official else ""
-
-
-def _protocols(runs: Sequence[ReportedRun]) -> Callable[[ReportedRun], str]:
-    """Return a function that names a run's protocol, with a hash if runs with one name differ in its facts.
-
-    Checkpoints, splits and class orders are compared elsewhere; here it is transforms and definitions.
-    """
-
-    def facts(run: ReportedRun) -> str:
-        noted = run.record.get("protocol_facts") or {}
-        return digest_of([noted.get(key) for key in ("test_transform", "train_transform", "metrics")])[:8]
-
-    def named(run: ReportedRun) -> str:
-        return _official(run) or str(run.record["protocol"])
-
-    kinds = defaultdict(set)
-    for run in runs:
-        if run.record.get("protocol_hash"):
-            kinds[named(run), run.record["backbone"]["sha256"]].add(facts(run))
-
-    def of(run: ReportedRun) -> str:
-        several = len(kinds[named(run), run.record["backbone"]["sha256"]]) > 1
-        return f"{named(run)} {facts(run)}" if several else named(run)
-
-    return of
-
-
-def _splits(runs: Sequence[ReportedRun]) -> Callable[[ReportedRun], str]:
-    """Return a function that names a run's split, with a hash if runs with one name have different images."""
-    prints = defaultdict(set)
-    for run in runs:
-        prints[_split_name(run), tuple(run.record["class_order"])].add(
-            run.record["fingerprints"]["benchmark"]
-        )
-    ambiguous = {name for (name, _), fingerprints in prints.items() if len(fingerprints) > 1}
-
-    def of(run: ReportedRun) -> str:
-        name = _split_name(run)
-        return f"{name} {run.record['fingerprints']['benchmark'][:8]}" if name in ambiguous else name
-
-    return of
-
-
-def _split_name(run: ReportedRun) -> str:
-    classes = json.dumps(sorted(run.record["class_names"]))
-    named = run.options.get("benchmark.split") or "only"
-    return f"split {named} of classes {hashlib.sha256(classes.encode()).hexdigest()[:8]}"
 
 
 def _pair(run: ReportedRun) -> tuple[Any, ...]:
@@ -351,47 +282,57 @@ def _pair(run: ReportedRun) -> tuple[Any, ...]:
 
 def _is_control(run: ReportedRun, catalogue: Catalogue) -> bool:
     """Whether an installed component of a run is a control."""
-    controls = {
-        (str(entry.component.kind), entry.component.name)
-        for entry in catalogue.components()
-        if entry.component.control
-    }
-    retrieval = run.config.get("retrieval") or {}
-    return bool(
-        {("baseline", run.config["baseline"]["name"]), ("retrieval", retrieval.get("name"))} & controls
-    )
+    baseline = run.config["baseline"]["name"]
+    retrieval = (run.config.get("retrieval") or {}).get("name")
+    used = {("baseline", baseline), ("retrieval", retrieval)}
+    for entry in catalogue.components():
+        component = entry.component
+        if component.control and (str(component.kind), component.name) in used:
+            return True
+    return False
 
 
 def _warnings(rows: Sequence[Row]) -> list[str]:
-    """Return the differences of rows from what was published, each difference once."""
+    """Return the differences of rows from what was published, each difference once, those of values first."""
     of_values: dict[str, list[str]] = defaultdict(list)
     of_methods: dict[str, list[str]] = defaultdict(list)
     for row in rows:
         for text in row.differs:
             of_methods[text].append(row.label)
-        for text in dict.fromkeys(text for value in row.paper.values() for text in value.differs):
-            if text not in row.differs:
-                of_values[text].append(row.label)
-    return [
-        f"{what} {text} ({'all rows' if len(labels) == len(rows) > 1 else '; '.join(labels)})"
-        for what, labels_by_text in (
-            ("published values are for", of_values),
-            ("differs from the published method:", of_methods),
-        )
-        for text, labels in labels_by_text.items()
-    ]
+        told = set(row.differs)
+        for value in row.paper.values():
+            for text in value.differs:
+                if text not in told:  # every metric of a source repeats it
+                    told.add(text)
+                    of_values[text].append(row.label)
+
+    def places(labels: Sequence[str]) -> str:
+        if len(labels) == len(rows) > 1:
+            return "all rows"
+        return "; ".join(labels)
+
+    warnings = []
+    for text, labels in of_values.items():
+        warnings.append(f"published values are for {text} ({places(labels)})")
+    for text, labels in of_methods.items():
+        warnings.append(f"differs from the published method: {text} ({places(labels)})")
+    return warnings
 
 
 def _groups(
     runs: Sequence[ReportedRun],
     settings: Mapping[int, Settings],
-    kinds_of: Callable[[ReportedRun], tuple[str, ...]],
+    names: Mapping[str, Callable[[ReportedRun], str]],
 ) -> list[list[ReportedRun]]:
     """Return the runs of each row; seed, class order and machine do not separate rows."""
     groups: dict[Any, list[ReportedRun]] = defaultdict(list)
     for run in runs:
         own = settings[id(run)]
-        reached = None if run.state == "finished" else (run.done, run.tasks)
         values = json.dumps(own.values, sort_keys=True)
-        groups[values, own.began, kinds_of(run), reached, run.given].append(run)
+        # what the table mixes separates rows, so that no mean is over two protocols
+        mixable = tuple(name_of(run) for name_of in names.values())
+        reached = None
+        if run.state != "finished":
+            reached = (run.done, run.tasks)
+        groups[values, own.began, mixable, reached, run.given].append(run)
     return list(groups.values())

@@ -7,7 +7,7 @@ compared.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,10 @@ __all__ = ["Columns", "Streamed", "matrices", "metrics", "rand_index", "read_col
 
 Columns = Mapping[str, npt.NDArray[np.int32]]
 Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+_FURTHER = ("hard", "told", "within")
+"""Columns of predictions made in another way, each with a metric of its own."""
 
 
 def read_columns(path: Path) -> Columns:
@@ -54,7 +58,7 @@ class Streamed:
     @cached_property
     def tested(self) -> set[int]:
         """The tasks with test images: those that bring a class in a domain first."""
-        return {min(tasks) for tasks in self._tasks.values()}
+        return set(map(min, self._tasks.values()))
 
     def owners(self, task: int, true: int) -> list[int]:
         """Return the tasks that have a class in the domain of a task."""
@@ -62,133 +66,207 @@ class Streamed:
 
 
 def matrices(
-    evaluations: Sequence[Columns], task_to_set: Sequence[int], streamed: Streamed
+    evaluations: Sequence[Columns | None], task_to_set: Sequence[int], streamed: Streamed
 ) -> tuple[Floats, Floats | None]:
     """Return accuracy and retrieval accuracy of task i after task t in percent.
 
     Args:
-        evaluations: Predictions after each task.
+        evaluations: Predictions after each task, None where nothing was measured.
         task_to_set: The set that holds each task.
         streamed: What the tasks are of.
 
     Returns:
-        Two ``[T, T]`` matrices, NaN for i > t and without test images; the second is None where no set was
-        chosen.
+        Two ``[T, T]`` matrices, NaN for i > t, without test images and where nothing was measured; the second
+        is None where no set was chosen.
     """
     tasks = len(evaluations)
-    accuracy, retrieval = np.full((tasks, tasks), np.nan), np.full((tasks, tasks), np.nan)
+    accuracy = np.full((tasks, tasks), np.nan)
+    retrieval = np.full((tasks, tasks), np.nan)
     for task in streamed.tested:
         for after in range(task, tasks):
             columns = evaluations[after]
-            rows = np.flatnonzero(columns["task"] == task)
-            true, predicted, sets = (columns[name][rows] for name in ("true", "predicted", "set"))
-            accuracy[task, after] = 100 * np.mean(predicted == true)
-            held = {
-                target: {task_to_set[owner] for owner in streamed.owners(task, target) if owner <= after}
-                for target in np.unique(true).tolist()
-            }
-            pairs = zip(true.tolist(), sets.tolist(), strict=True)
-            retrieval[task, after] = 100 * np.mean([chosen in held[own] for own, chosen in pairs])
-    chosen = all((columns["set"] >= 0).all() for columns in evaluations)
-    return accuracy, retrieval if chosen else None
+            if columns is None:
+                continue
+            rows = columns["task"] == task
+            true = columns["true"][rows]
+            accuracy[task, after] = 100 * np.mean(columns["predicted"][rows] == true)
+            # a set counts as right once it has learned the class: owners that come later do not count yet
+            right_sets = {}
+            for target in np.unique(true).tolist():
+                owners = streamed.owners(task, target)
+                right_sets[target] = {task_to_set[owner] for owner in owners if owner <= after}
+            hits = []
+            for target, chosen in zip(true.tolist(), columns["set"][rows].tolist(), strict=True):
+                hits.append(chosen in right_sets[target])
+            retrieval[task, after] = 100 * np.mean(hits)
+    for columns in evaluations:
+        if columns is not None and (columns["set"] < 0).any():  # -1 stands for "no set was chosen"
+            return accuracy, None
+    return accuracy, retrieval
+
+
+_SOMETIMES = (
+    *("faa_domains", "caa", "caa_samples", "ffm", "ffm_code", "ffm_absent", "bwt"),
+    *("pra", "coverage_3", "ssp", "chance_pra"),
+)
+"""Metrics that are not defined for every run."""
 
 
 def metrics(
-    evaluations: Sequence[Columns], task_to_set: Sequence[int], streamed: Streamed, *, sets: bool
+    evaluations: Sequence[Columns | None], task_to_set: Sequence[int], streamed: Streamed, *, sets: bool
 ) -> dict[str, Any]:
     """Return every metric of a record by its name there.
 
+    What is a mean or a maximum over all evaluations is None where one of them was not made.
+
     Args:
-        evaluations: Predictions after each task.
+        evaluations: Predictions after each task, None where nothing was measured; not for the last one.
         task_to_set: The set that holds each task.
         streamed: What the tasks are of.
         sets: Whether the sets hold parameters at all; otherwise their number means nothing.
     """
     accuracy, retrieval = matrices(evaluations, task_to_set, streamed)
-    last, tested = evaluations[-1], np.array([task in streamed.tested for task in range(len(accuracy))])
-    old = accuracy[:-1][tested[:-1]]
-    final, learned = accuracy[tested, -1], np.diag(accuracy)[:-1][tested[:-1]]
-    forgets = len(old) > 0
-    return {
-        "faa": np.mean(final),
-        "faa_samples": 100 * np.mean(last["predicted"] == last["true"]),
-        "caa": np.mean([np.nanmean(column) for column in accuracy.T]),
-        "caa_samples": 100 * np.mean([np.mean(one["predicted"] == one["true"]) for one in evaluations]),
+    made = [columns for columns in evaluations if columns is not None]
+    last = made[-1]
+    is_tested = np.array([task in streamed.tested for task in range(len(accuracy))])
+    values: dict[str, Any] = {
+        "faa": np.mean(accuracy[is_tested, -1]),
+        "faa_samples": 100 * np.mean(_right(last)),
         "faa_classes": np.mean(list(_by_class(last).values())),
-        "faa_domains": _by_domain(last, streamed) if any(streamed.domains) else None,
-        "ffm": np.mean(np.nanmax(old[:, :-1], axis=1) - old[:, -1]) if forgets else None,
-        "ffm_code": np.mean(np.nanmax(old, axis=1) - old[:, -1]) if forgets else None,
-        "ffm_absent": _absent(evaluations, streamed),
-        "bwt": np.mean(old[:, -1] - learned) if forgets else None,
-        "pra": None if retrieval is None else np.mean(retrieval[tested, -1]),
         "task_accuracy": 100 * _of_own_task(last, streamed),
-        **{f"faa_{name}": _of_column(last, name) for name in ("hard", "told", "within")},
-        "coverage_3": None if retrieval is None else 100 * _coverage(last, 3),
-        "ssp": len(set(task_to_set)) if sets else None,
-        "chance_pra": _chance(last, task_to_set, streamed) if sets and retrieval is not None else None,
     }
+    for name in _FURTHER:
+        values[f"faa_{name}"] = _of_column(last, name)
+
+    # what is not defined for this run is None in its record, never 0 and never left out
+    values |= dict.fromkeys(_SOMETIMES)
+    if any(streamed.domains):
+        values["faa_domains"] = _by_domain(last, streamed)
+    is_whole = len(made) == len(evaluations)
+    if is_whole:
+        values["caa"] = np.mean([np.nanmean(column) for column in accuracy.T])
+        values["caa_samples"] = 100 * np.mean([np.mean(_right(columns)) for columns in made])
+        values["ffm_absent"] = _absent(made, streamed)
+    old = accuracy[:-1][is_tested[:-1]]
+    if is_whole and len(old) > 0:
+        learned = np.diag(accuracy)[:-1][is_tested[:-1]]
+        # the paper's maximum leaves out the last task, that of the released code includes it
+        values["ffm"] = np.mean(np.nanmax(old[:, :-1], axis=1) - old[:, -1])
+        values["ffm_code"] = np.mean(np.nanmax(old, axis=1) - old[:, -1])
+        values["bwt"] = np.mean(old[:, -1] - learned)
+    if retrieval is not None:
+        values["pra"] = np.mean(retrieval[is_tested, -1])
+        values["coverage_3"] = 100 * _coverage(last, 3)
+    if sets:
+        values["ssp"] = len(set(task_to_set))
+    if sets and retrieval is not None:
+        values["chance_pra"] = _chance(last, task_to_set, streamed)
+    return values
+
+
+def _right(columns: Columns) -> Bools:
+    """Whether each sample is predicted rightly."""
+    right: Bools = columns["predicted"] == columns["true"]
+    return right
+
+
+def _mean_of_tasks(columns: Columns, of: Callable[[int, Bools], Any]) -> Any:
+    """Return the mean over the tasks in a file of predictions, whatever their numbers of samples.
+
+    Args:
+        columns: The predictions.
+        of: Gives the value of a task from its number and the mask of its samples.
+    """
+    values = []
+    for task in np.unique(columns["task"]).tolist():
+        values.append(of(task, columns["task"] == task))
+    return np.mean(values)
 
 
 def _by_class(columns: Columns) -> dict[int, float]:
+    """Return the accuracy in percent of each class that has samples."""
     classes, places = np.unique(columns["true"], return_inverse=True)
-    right = np.bincount(places, weights=columns["predicted"] == columns["true"])
+    right = np.bincount(places, weights=_right(columns))
     shares = 100 * right / np.bincount(places)
     return dict(zip(classes.tolist(), shares.tolist(), strict=True))
 
 
 def _by_domain(columns: Columns, streamed: Streamed) -> Any:
-    numbers = {name: number for number, name in enumerate(sorted(set(streamed.domains)))}
-    domain = np.array([numbers[name] for name in streamed.domains])[columns["task"]]
-    right = columns["true"] == columns["predicted"]
-    return 100 * np.mean([np.mean(right[domain == name]) for name in np.unique(domain)])
+    """Return the mean over domains of their accuracies in percent."""
+    domain_of_sample = np.array(streamed.domains)[columns["task"]]
+    right = _right(columns)
+    return 100 * np.mean([np.mean(right[domain_of_sample == name]) for name in np.unique(domain_of_sample)])
 
 
 def _absent(evaluations: Sequence[Columns], streamed: Streamed) -> Any:
-    courses, lost = [_by_class(columns) for columns in evaluations], []
-    newest = {target: task for task, own in enumerate(streamed.classes) for target in own}
-    for target in courses[-1]:
-        course = [after[target] for after in courses[newest[target] :]]
+    """Return what classes lost, in percent, since the last task that trained them; None if none did since."""
+    newest = {}
+    for task, classes in enumerate(streamed.classes):
+        for target in classes:
+            newest[target] = task  # a later task overwrites an earlier one
+    by_class = [_by_class(columns) for columns in evaluations]
+    lost = []
+    for target in by_class[-1]:
+        course = [after[target] for after in by_class[newest[target] :]]
         if len(course) > 1:
             lost.append(max(course[:-1]) - course[-1])
-    return np.mean(lost) if lost else None
+    if not lost:
+        return None
+    return np.mean(lost)
 
 
 def _chance(columns: Columns, task_to_set: Sequence[int], streamed: Streamed) -> Any:
-    means, share = [], {one: task_to_set.count(one) / len(task_to_set) for one in set(task_to_set)}
-    for task in np.unique(columns["task"]).tolist():
-        true, counts = np.unique(columns["true"][columns["task"] == task], return_counts=True)
-        held = [{task_to_set[owner] for owner in streamed.owners(task, target)} for target in true.tolist()]
-        means.append(np.average([sum(share[one] for one in own) for own in held], weights=counts))
-    return 100 * np.mean(means)
+    """Return the retrieval accuracy in percent of a guess that draws a task, and takes its set."""
+    share = {}
+    for number in task_to_set:
+        share[number] = task_to_set.count(number) / len(task_to_set)
+
+    def chance_of(task: int, rows: Bools) -> Any:
+        classes, counts = np.unique(columns["true"][rows], return_counts=True)
+        chances = []
+        for target in classes.tolist():
+            right_sets = {task_to_set[owner] for owner in streamed.owners(task, target)}
+            chances.append(sum(share[number] for number in right_sets))
+        return np.average(chances, weights=counts)
+
+    return 100 * _mean_of_tasks(columns, chance_of)
 
 
 def _of_column(columns: Columns, name: str) -> Any:
+    """Return the mean over tasks of the accuracies in percent of a further column; None if it is absent."""
     if name not in columns:
         return None
-    right, tasks = columns[name] == columns["true"], np.unique(columns["task"])
-    return 100 * np.mean([np.mean(right[columns["task"] == task]) for task in tasks])
+    right = columns[name] == columns["true"]
+    return 100 * _mean_of_tasks(columns, lambda _, rows: np.mean(right[rows]))
 
 
 def _of_own_task(columns: Columns, streamed: Streamed) -> Any:
-    shares = []
-    for task in np.unique(columns["task"]):
-        named = columns["predicted"][columns["task"] == task]
-        shares.append(np.mean(np.isin(named, streamed.classes[task])))
-    return np.mean(shares)
+    """Return the mean over tasks of the share of samples that get a class of their own task."""
+    predicted = columns["predicted"]
+    return _mean_of_tasks(
+        columns, lambda task, rows: np.mean(np.isin(predicted[rows], streamed.classes[task]))
+    )
 
 
 def _coverage(columns: Columns, choices: int) -> Any:
-    inside = columns["rank"] < choices
-    return np.mean([np.mean(inside[columns["task"] == task]) for task in np.unique(columns["task"])])
+    """Return the mean over tasks of the share of samples whose right set is among the first choices."""
+    is_covered = columns["rank"] < choices
+    return _mean_of_tasks(columns, lambda _, rows: np.mean(is_covered[rows]))
 
 
 def rand_index(left: Sequence[int], right: Sequence[Any]) -> float | None:
     """Return the adjusted Rand index of two partitions of tasks, None below two tasks."""
     if len(left) < 2:
         return None
+    # over all pairs of tasks: whether each partition puts the two together
     together = np.equal.outer(np.asarray(left), np.asarray(left))
     planted = np.equal.outer(np.asarray(right), np.asarray(right))
     pairs = np.triu(np.ones_like(together), 1)
-    both, first, second = (np.sum(each & pairs) for each in (together & planted, together, planted))
-    expected, most = first * second / np.sum(pairs), (first + second) / 2
-    return 1.0 if most == expected else float((both - expected) / (most - expected))
+    both = np.sum(together & planted & pairs)
+    first = np.sum(together & pairs)
+    second = np.sum(planted & pairs)
+    expected = first * second / np.sum(pairs)
+    most = (first + second) / 2
+    if most == expected:  # both are one group, or both are singles: they agree, and 0 / 0 says nothing
+        return 1.0
+    return float((both - expected) / (most - expected))

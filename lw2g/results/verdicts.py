@@ -24,6 +24,8 @@ from lw2g.results.recomputed import Columns, Streamed, matrices, metrics, rand_i
 __all__ = ["Verdict", "compare_checksum", "consistent", "equal", "recomputed", "rehashed", "unsealed"]
 
 _TOLERANCE = 1e-9
+"""Two ways of summing the same numbers differ by rounding alone: far below a digit that anybody prints."""
+_INTACT = "matches its checksum"
 
 
 @attrs.frozen(kw_only=True)
@@ -51,77 +53,122 @@ def unsealed(path: Path, kind: type[Any]) -> dict[str, Any] | DataError:
 
 def compare_checksum(directory: Path, name: str, wanted: str | None) -> Verdict:
     """Return whether a file has the checksum that something tells of it; None if nothing does."""
-    checksum = sha256_of(directory / name)
     if wanted is None:
         return Verdict(what=name, holds=None, text="nothing tells its checksum")
-    text = "matches its checksum" if checksum == wanted else "is missing"
-    if checksum not in (None, wanted):
-        text = "does not match its checksum: it is damaged or was edited"
-    return Verdict(what=name, holds=checksum == wanted, text=text)
+    checksum = sha256_of(directory / name)
+    if checksum is None:
+        return Verdict(what=name, holds=False, text="is missing")
+    if checksum != wanted:
+        return Verdict(
+            what=name, holds=False, text="does not match its checksum: it is damaged or was edited"
+        )
+    return Verdict(what=name, holds=True, text=_INTACT)
 
 
 def consistent(task: int, evaluations: Sequence[Columns], record: Any) -> Verdict:
-    """Whether predictions are of the samples they should be of, and choose among what was there."""
-    columns, before = evaluations[-1], evaluations[max(len(evaluations) - 2, 0)]
-    rows, chosen = len(columns["sample"]), columns["retrieved"] >= 0
-    held = np.asarray(record["task_to_set"]) if isinstance(record, dict) else None
-    tested, last = set(range(task + 1)), columns["true"].max()
-    if isinstance(record, dict):
-        streamed = Streamed.of(record, task + 1)
-        tested, last = streamed.tested, max(map(max, streamed.classes))
-    wrong = {
-        "samples are not counted from 0": not np.array_equal(columns["sample"], np.arange(rows)),
-        f"samples are not those of tasks 1 to {task + 1}": set(columns["task"]) != tested,
-        "samples have other labels or tasks than before": any(
-            not np.array_equal(columns[key][: len(before[key])], before[key]) for key in ("true", "task")
-        ),
-        "classes are predicted that were not seen": columns["predicted"].max() > last,
-        "tasks are retrieved that were not seen": columns["retrieved"].max() > task,
-        "sets are not those of the retrieved tasks": held is not None
-        and not np.array_equal(
-            held[np.minimum(columns["retrieved"][chosen], len(held) - 1)], columns["set"][chosen]
-        ),
-    }
-    complaints = [text for text, is_so in wrong.items() if is_so]
-    text = ", ".join(complaints) or f"{rows} samples, matches its checksum"
+    """Return whether predictions are of the samples they should be of, and choose among what was there.
+
+    Args:
+        task: The task after which they were made.
+        evaluations: All predictions up to these, which are the last.
+        record: The run's record; anything but a mapping where it cannot be read.
+    """
+    complaints = list(_complaints(task, evaluations, record))
+    text = ", ".join(complaints) or f"{len(evaluations[-1]['sample'])} samples, {_INTACT}"
     return Verdict(what=prediction_name(task), holds=not complaints, text=text)
 
 
+def _complaints(task: int, evaluations: Sequence[Columns], record: Any) -> Iterator[str]:
+    """Yield what is wrong with the last predictions, beside their checksum."""
+    columns = evaluations[-1]
+    # without a record, all that is known are the numbers of tasks and the labels in the file itself
+    tested = set(range(task + 1))
+    last_class = columns["true"].max()
+    if isinstance(record, dict):
+        streamed = Streamed.of(record, task + 1)
+        tested = streamed.tested
+        last_class = max(map(max, streamed.classes))
+
+    if not np.array_equal(columns["sample"], np.arange(len(columns["sample"]))):
+        yield "samples are not counted from 0"
+    if set(columns["task"]) != tested:
+        yield f"samples are not those of tasks 1 to {task + 1}"
+    if len(evaluations) > 1 and not _begins_with(columns, evaluations[-2]):
+        yield "samples have other labels or tasks than before"
+    if columns["predicted"].max() > last_class:
+        yield "classes are predicted that were not seen"
+    if columns["retrieved"].max() > task:
+        yield "tasks are retrieved that were not seen"
+    if isinstance(record, dict) and not _sets_fit(columns, record["task_to_set"]):
+        yield "sets are not those of the retrieved tasks"
+
+
+def _begins_with(columns: Columns, earlier: Columns) -> bool:
+    """Whether the samples of an evaluation begin with those of an earlier one: test images only join."""
+    num_earlier = len(earlier["sample"])
+    return all(np.array_equal(columns[name][:num_earlier], earlier[name]) for name in ("true", "task"))
+
+
+def _sets_fit(columns: Columns, task_to_set: Sequence[int]) -> bool:
+    """Whether each chosen set is that of the retrieved task."""
+    is_chosen = columns["retrieved"] >= 0
+    # a task beyond the record has its own complaint: here it must only not fail as an index
+    retrieved = np.minimum(columns["retrieved"][is_chosen], len(task_to_set) - 1)
+    return np.array_equal(np.asarray(task_to_set)[retrieved], columns["set"][is_chosen])
+
+
 def recomputed(
-    record: Mapping[str, Any], evaluations: Sequence[Columns], catalogue: Catalogue | None
+    record: Mapping[str, Any], evaluations: Sequence[Columns | None], catalogue: Catalogue | None
 ) -> Iterator[Verdict]:
-    """Yield for every matrix and metric of a record whether it follows from the predictions."""
-    held = record["task_to_set"][: len(evaluations)]
+    """Yield for every matrix and metric of a record whether it follows from the predictions.
+
+    Args:
+        record: The record.
+        evaluations: The predictions after each task, None where nothing was measured.
+        catalogue: Has the metrics of plugins.
+    """
+    task_to_set = record["task_to_set"][: len(evaluations)]
     streamed = Streamed.of(record, len(evaluations))
-    accuracy, retrieval = matrices(evaluations, held, streamed)
+    accuracy, retrieval = matrices(evaluations, task_to_set, streamed)
     yield _matrix("accuracy_matrix", record["accuracy_matrix"], accuracy)
     if retrieval is not None or record["retrieval_matrix"] is not None:
         yield _matrix("retrieval_matrix", record["retrieval_matrix"], retrieval)
-    sets = record["storage"].get("prompt_vectors", 0) > 0
-    values = metrics(evaluations, held, streamed, sets=sets)
+    last = evaluations[-1]
+    if last is None:  # metrics are of the last task
+        for name, written in record["metrics"].items():
+            yield _value(f"metrics.{name}", written, None)
+        return
+
+    # sets without parameters are numbers alone: metrics of sets are not defined for them
+    has_sets = record["storage"].get("prompt_vectors", 0) > 0
+    values = metrics(evaluations, task_to_set, streamed, sets=has_sets)
     planted = record["planted_groups"]
-    classes = streamed.classes
+    right = []
+    for after, columns in enumerate(evaluations):
+        of_classes: list[int] = []
+        if columns is not None:
+            seen = streamed.classes[: after + 1]
+            of_classes = right_by_class(columns["true"], columns["predicted"], seen)
+        right.append(of_classes)
     inputs = inputs_of(
-        evaluations[-1],
+        last,
         accuracy,
         retrieval,
-        held if sets else None,
+        task_to_set if has_sets else None,
         planted,
-        classes=classes,
+        classes=streamed.classes,
         domains=streamed.domains,
-        right=[
-            right_by_class(columns["true"], columns["predicted"], classes[: after + 1])
-            for after, columns in enumerate(evaluations)
-        ],
+        right=right,
     )
     for name, written in record["metrics"].items():
         if name in values:
             yield _value(f"metrics.{name}", written, values[name])
         else:
-            plugin = record.get("metric_definitions", {}).get(name, {}).get("plugin", "a plugin")
-            yield _further(name, written, inputs, plugin, catalogue or load_catalogue())
-    if planted is not None and sets:
-        expected = rand_index(held, planted[: len(held)])
+            definition = record.get("metric_definitions", {}).get(name, {})
+            plugin = definition.get("plugin", "a plugin")
+            yield _plugin_metric(name, written, inputs, plugin, catalogue or load_catalogue())
+    if planted is not None and has_sets:
+        expected = rand_index(task_to_set, planted[: len(task_to_set)])
         yield _value("adjusted_rand_index", record["adjusted_rand_index"], expected)
 
 
@@ -129,12 +176,14 @@ def rehashed(record: Mapping[str, Any]) -> Iterator[Verdict]:
     """Yield whether a record's hash is that of its content; nothing for a record without one."""
     if record.get("record_hash") is None:  # older records have none
         return
-    holds = record["record_hash"] == record_hash(record)
-    text = "is that of all but the clocks" if holds else "is of another record"
-    yield Verdict(what=f"{RECORD}: record_hash", holds=holds, text=text)
+    what = f"{RECORD}: record_hash"
+    if record["record_hash"] == record_hash(record):
+        yield Verdict(what=what, holds=True, text="is that of all but the clocks")
+    else:
+        yield Verdict(what=what, holds=False, text="is of another record")
 
 
-def _further(
+def _plugin_metric(
     name: str, written: float | None, inputs: Mapping[str, Any], plugin: str, catalogue: Catalogue
 ) -> Verdict:
     """Compute a metric of a plugin again, where the plugin is installed."""
@@ -143,30 +192,34 @@ def _further(
         return Verdict(what=what, holds=None, text=f"not recomputed: {plugin} is not installed")
     try:
         return _value(f"metrics.{name}", written, catalogue.get("metric", name).of(inputs))
-    except Exception as error:  # a stranger's code
+    except Exception as error:  # a stranger's code may raise anything, and the other verdicts must come
         return Verdict(what=what, holds=None, text=f"not recomputed: {error_text(error)}")
 
 
 def _matrix(name: str, written: Any, again: Any) -> Verdict:
+    """Compare a matrix of a record, which has None for NaN, with the recomputed one."""
     what = f"{RECORD}: {name}"
     if written is None or again is None or len(written) != len(again):
         return Verdict(what=what, holds=False, text="other size than the predictions have")
-    stored = np.array([[np.nan if entry is None else entry for entry in row] for row in written])
+    stored = np.array(written, dtype=np.float64)  # None becomes NaN
     same = np.isclose(stored, again, rtol=0, atol=_TOLERANCE, equal_nan=True)
-    text = f"{same.size} entries equal those recomputed from the predictions"
-    if not same.all():
-        task, after = np.argwhere(~same)[0].tolist()
-        text = (
-            f"task {task + 1} after task {after + 1}: {written[task][after]} written, "
-            f"{again[task, after]:.6g} recomputed"
-        )
-    return Verdict(what=what, holds=bool(same.all()), text=text)
+    if same.all():
+        text = f"{same.size} entries equal those recomputed from the predictions"
+        return Verdict(what=what, holds=True, text=text)
+    task, after = np.argwhere(~same)[0].tolist()
+    text = (
+        f"task {task + 1} after task {after + 1}: {written[task][after]} written, "
+        f"{again[task, after]:.6g} recomputed"
+    )
+    return Verdict(what=what, holds=False, text=text)
 
 
 def _value(name: str, written: float | None, again: float | None) -> Verdict:
-    holds = equal(written, again)
-    text = _number(written) if holds else f"{_number(written)} written, {_number(again)} recomputed"
-    return Verdict(what=f"{RECORD}: {name}", holds=holds, text=text)
+    what = f"{RECORD}: {name}"
+    if equal(written, again):
+        return Verdict(what=what, holds=True, text=_number(written))
+    text = f"{_number(written)} written, {_number(again)} recomputed"
+    return Verdict(what=what, holds=False, text=text)
 
 
 def equal(left: float | None, right: float | None) -> bool:

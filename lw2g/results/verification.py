@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import attrs
 import numpy as np
 
-from lw2g.config.directory import EXPERIMENT, GOAL, RECORD, SEEDS, SUMMARY
+from lw2g.config.directory import EXPERIMENT, GOAL, RECORD, SEEDS, SUMMARY, require_run
+from lw2g.config.model import is_evaluated
 from lw2g.errors import DataError
-from lw2g.files.checkpoint import CheckpointStore
+from lw2g.files.checkpoint_files import CheckpointFiles
 from lw2g.files.contents import (
     Goal,
     Record,
@@ -20,7 +22,7 @@ from lw2g.files.contents import (
     prediction_name,
     read_sealed,
 )
-from lw2g.files.record import RunDirectory
+from lw2g.files.record import RunDirectory, unsaved_tasks
 from lw2g.registry.catalogue import Catalogue
 from lw2g.results.recomputed import Columns, read_columns
 from lw2g.results.verdicts import (
@@ -36,6 +38,9 @@ from lw2g.results.verdicts import (
 __all__ = ["verify"]
 
 _FIRST = ("config.toml", "samples.json")
+"""Files that every run has, and that head its list."""
+_PREDICTIONS = "predictions/"
+_OF_TASK = re.compile(rf"{_PREDICTIONS}task-(\d{{3,6}})\.safetensors")
 
 
 def verify(
@@ -53,86 +58,145 @@ def verify(
     """
     if (directory / SEEDS).exists():
         return list(_seeds(directory, catalogue, needs_checkpoints))
-    files = RunDirectory(directory)
-    files.require_run()
-    return list(_run(files, catalogue, needs_checkpoints))
+    require_run(directory)
+    return list(_run(RunDirectory(directory), catalogue, needs_checkpoints))
 
 
 def _run(files: RunDirectory, catalogue: Catalogue | None, needs_checkpoints: bool) -> Iterator[Verdict]:
     record = unsealed(files.path / RECORD, Record)
     if isinstance(record, dict) and not record.get("task_classes"):
         record = DataError("is of an older lw2g, which did not note the classes of each task")
-    recorded = dict(record["files"]) if isinstance(record, dict) else {}
-    checkpoints, saved = _checkpoints(files, recorded)
-    done = sum(name.startswith("predictions/") for name in saved)
+    recorded: Mapping[str, str] = {}
     if isinstance(record, dict):
-        yield Verdict(what=RECORD, holds=True, text="matches its checksum")
-    elif (files.path / RECORD).exists() or done:
-        yield Verdict(what=RECORD, holds=False, text=str(record))
-    else:
-        yield Verdict(what=RECORD, holds=None, text="not written yet: no task is finished")
+        recorded = record["files"]
+    # checkpoints come last in the list, but are read first: a stopped run has checksums in them alone
+    checkpoint_verdicts, saved = _checkpoints(files, recorded)
+    yield _record(files, record, is_begun=_num_predictions(saved) > 0)
     if (files.path / GOAL).exists():
-        goal = unsealed(files.path / GOAL, Goal)
-        holds = isinstance(goal, dict)
-        yield Verdict(what=GOAL, holds=holds, text="matches its checksum" if holds else str(goal))
-    sums = saved | recorded
-    named = [name for name in sums if not name.startswith("predictions/")]
-    texts = [compare_checksum(files.path, name, sums.get(name)) for name in _FIRST]
-    texts += [compare_checksum(files.path, name, sums[name]) for name in named if name not in _FIRST]
-    yield from texts
-    evaluations: list[Columns] = []
-    for task in range(sum(name.startswith("predictions/") for name in sums)):
+        yield _sealed(GOAL, unsealed(files.path / GOAL, Goal))
+
+    # where both name a file they agree, or the checkpoint has its complaint
+    checksums = {**saved, **recorded}
+    texts = [name for name in checksums if not name.startswith(_PREDICTIONS)]
+    text_verdicts = []
+    for name in dict.fromkeys([*_FIRST, *texts]):
+        text_verdicts.append(compare_checksum(files.path, name, checksums.get(name)))
+    yield from text_verdicts
+
+    evaluations: dict[int, Columns] = {}
+    is_whole = True
+    for task in _evaluated(checksums, record):
         name = prediction_name(task)
-        finding = compare_checksum(files.path, name, sums.get(name))
-        if finding.holds:
-            evaluations.append(read_columns(files.path / name))
-            finding = consistent(task, evaluations, record)
-            if not finding.holds:
-                evaluations.pop()
-        yield finding
-    if isinstance(record, dict) and len(evaluations) == len(record["accuracy_matrix"]):
-        yield from recomputed(record, evaluations, catalogue)
-        if all(finding.holds for finding in texts) and evaluations:
-            yield _samples(files.read_samples(named), evaluations)
-    elif isinstance(record, dict):
+        verdict = compare_checksum(files.path, name, checksums.get(name))
+        if verdict.holds:
+            columns = read_columns(files.path / name)
+            verdict = consistent(task, [*evaluations.values(), columns], record)
+            if verdict.holds:  # what is wrong is no measure for later tasks
+                evaluations[task] = columns
+        if not verdict.holds:
+            is_whole = False
+        yield verdict
+
+    if not isinstance(record, dict):
+        yield from checkpoint_verdicts
+        return
+    if is_whole:
+        by_task = [evaluations.get(task) for task in range(len(record["accuracy_matrix"]))]
+        yield from recomputed(record, by_task, catalogue)
+        if evaluations and all(verdict.holds for verdict in text_verdicts):
+            yield _samples(files.read_samples(texts), list(evaluations.values()))
+    else:
         text = "not recomputed: predictions are damaged"
         yield Verdict(what=f"{RECORD}: metrics", holds=False, text=text)
-    yield from checkpoints
+    yield from checkpoint_verdicts
+    yield from rehashed(record)
+    if needs_checkpoints:
+        yield from _unsaved(files)
+
+
+def _num_predictions(names: Iterable[str]) -> int:
+    """Return how many of the names are files of predictions."""
+    return sum(name.startswith(_PREDICTIONS) for name in names)
+
+
+def _evaluated(checksums: Mapping[str, str], record: dict[str, Any] | DataError) -> list[int]:
+    """Return the tasks (from 0) that predictions should be of.
+
+    They are those whose predictions something tells the checksum of, and those that the record has numbers of
+    or, by its configuration, should have them.
+    """
+    tasks = set()
+    for name in checksums:
+        if found := _OF_TASK.fullmatch(name):
+            tasks.add(int(found[1]))
     if isinstance(record, dict):
-        yield from rehashed(record)
-        if needs_checkpoints:
-            yield from _unsaved(files)
+        matrix = record["accuracy_matrix"]
+        evaluate = record["config"]["run"].get("evaluate", "every task")  # an older lw2g has no such option
+        last = (record.get("tasks") or len(matrix)) - 1
+        for task in range(len(matrix)):
+            is_measured = any(row[task] is not None for row in matrix)
+            if is_measured or is_evaluated(task, last, evaluate):
+                tasks.add(task)
+    return sorted(tasks)
+
+
+def _sealed(name: str, content: dict[str, Any] | DataError) -> Verdict:
+    """Return whether a sealed file could be read."""
+    if isinstance(content, DataError):
+        return Verdict(what=name, holds=False, text=str(content))
+    return Verdict(what=name, holds=True, text="matches its checksum")
+
+
+def _record(files: RunDirectory, record: dict[str, Any] | DataError, *, is_begun: bool) -> Verdict:
+    """Return whether the record could be read; there is none before the first finished task."""
+    if isinstance(record, DataError) and not is_begun and not (files.path / RECORD).exists():
+        return Verdict(what=RECORD, holds=None, text="not written yet: no task is finished")
+    return _sealed(RECORD, record)
 
 
 def _samples(ids: Sequence[str], evaluations: Sequence[Columns]) -> Verdict:
+    """Return whether each predicted sample has an id of its own."""
     count = len(evaluations[-1]["sample"])
-    holds = len(set(ids)) == len(ids) >= count
-    return Verdict(what="samples.json: ids", holds=holds, text=f"{count} samples predicted, {len(ids)} ids")
+    is_unique = len(set(ids)) == len(ids)
+    text = f"{count} samples predicted, {len(ids)} ids"
+    return Verdict(what="samples.json: ids", holds=is_unique and len(ids) >= count, text=text)
 
 
 def _checkpoints(files: RunDirectory, recorded: Mapping[str, str]) -> tuple[list[Verdict], dict[str, str]]:
-    """Return the findings on checkpoints, and the checksums of other files that they hold."""
-    findings: list[Verdict] = []
-    sums: dict[str, str] = {}
-    for name, task, complaint, ledger in CheckpointStore(files.checkpoints).examine():
-        tells = dict(ledger.get("files", {}))
-        tells |= {
-            prediction_name(at): checksum for at, checksum in enumerate(ledger.get("predictions", ()), task)
-        }
-        others = [other for other, checksum in tells.items() if recorded.get(other, checksum) != checksum]
+    """Return the verdicts on checkpoints, and the checksums of other files in those that are whole.
+
+    Args:
+        files: The run.
+        recorded: The checksums of files in its record.
+    """
+    verdicts: list[Verdict] = []
+    found: dict[str, str] = {}
+    for name, task, complaint, ledger in CheckpointFiles(files.checkpoints).examine():
+        checksums = dict(ledger.get("files", {}))
+        # a checkpoint has the predictions that came with it, those of its own task first
+        for predicted, checksum in enumerate(ledger.get("predictions", ()), task):
+            if checksum is None:  # no evaluation followed
+                continue
+            checksums[prediction_name(predicted)] = checksum
+        others = []
+        for other, checksum in checksums.items():
+            if recorded.get(other, checksum) != checksum:
+                others.append(other)
         if complaint is None and others:
             complaint = f"tells another checksum of {', '.join(others)} than {RECORD}"
+        text = "matches its checksum and what it builds on"
         if complaint is None:
-            sums |= tells
-        text = complaint or "matches its checksum and what it builds on"
-        findings.append(Verdict(what=f"{files.checkpoints.name}/{name}", holds=complaint is None, text=text))
-    return findings, sums
+            found |= checksums
+        else:
+            text = complaint
+        verdicts.append(Verdict(what=f"{files.checkpoints.name}/{name}", holds=complaint is None, text=text))
+    return verdicts, found
 
 
 def _unsaved(files: RunDirectory) -> Iterator[Verdict]:
     """Yield the last checkpoints that are missing although the record has their tasks."""
     try:
-        lost = files.unsaved_tasks(CheckpointStore(files.checkpoints).finished)
+        lost = unsaved_tasks(files, CheckpointFiles(files.checkpoints).finished)
     except DataError:  # the record, the goal or the configuration, which has its own finding
         return
     for task in lost:
@@ -150,26 +214,30 @@ def _seeds(directory: Path, catalogue: Catalogue | None, needs_checkpoints: bool
         if not files.exists():
             yield Verdict(what=files.path.name, holds=None, text="not begun")
             continue
-        for finding in _run(files, catalogue, needs_checkpoints):
-            yield attrs.evolve(finding, what=f"{files.path.name}/{finding.what}")
+        for verdict in _run(files, catalogue, needs_checkpoints):
+            yield attrs.evolve(verdict, what=f"{files.path.name}/{verdict.what}")
         records.append(unsealed(files.path / RECORD, Record))
     if not (directory / SUMMARY).exists():
         yield Verdict(what=SUMMARY, holds=None, text="not written yet: not all seeds are finished")
         return
     summary = unsealed(directory / SUMMARY, Summary)
-    holds = isinstance(summary, dict)
-    yield Verdict(what=SUMMARY, holds=holds, text="matches its checksum" if holds else str(summary))
+    yield _sealed(SUMMARY, summary)
     if isinstance(summary, dict):
-        whole = [record for record in records if isinstance(record, dict)]
-        yield from (_summary(name, entry, whole) for name, entry in summary["metrics"].items())
+        readable = [record for record in records if isinstance(record, dict)]
+        for name, entry in summary["metrics"].items():
+            yield _summary(name, entry, readable)
 
 
 def _summary(name: str, entry: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> Verdict:
+    """Return whether the summary of a metric follows from the records of the seeds."""
     values = [record["metrics"].get(name) for record in records]
-    known = [value for value in values if value is not None]
-    whole = len(known) == len(values)
-    mean = float(np.mean(known)) if whole else None
-    spread = float(np.std(known, ddof=1)) if whole and len(known) > 1 else None
-    holds = values == entry["values"] and equal(entry["mean"], mean) and equal(entry["std"], spread)
-    text = "equals mean and deviation of the seeds" if holds else "other values than the seeds have"
+    mean = std = None
+    if None not in values:  # a mean without some of the seeds would be another quantity
+        mean = float(np.mean(values))
+        if len(values) > 1:
+            std = float(np.std(values, ddof=1))
+    holds = values == entry["values"] and equal(entry["mean"], mean) and equal(entry["std"], std)
+    text = "other values than the seeds have"
+    if holds:
+        text = "equals mean and deviation of the seeds"
     return Verdict(what=f"summary.json: {name}", holds=holds, text=text)

@@ -149,9 +149,8 @@ def predicted_again(
 
 def _answers(model: Any, stream: Any, seed: int) -> tuple[Any, Any]:
     """Return predicted and true class of each test image, in the order of the stream."""
-    targets = np.asarray(stream.targets or range(stream.num_classes))
     images = [(task.test.source, int(index)) for task in stream.tasks for index in task.test.indices]
-    true = np.concatenate([targets[task.test.labels] for task in stream.tasks])
+    true = np.concatenate([stream.class_map.targets_at(task.test.labels) for task in stream.tasks])
     predicted = np.full(len(images), -1)
     for place in np.random.default_rng(seed).permutation(len(images)):
         source, index = images[place]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from lw2g.errors import Lw2gError
+from lw2g.errors import Lw2gError, counted
 from lw2g.registry.catalogue import Catalogue
 from lw2g.results.verdicts import Verdict
 from lw2g.store.badges import read_badges
@@ -82,7 +82,7 @@ def _parents(folder: str) -> list[str]:
 
 
 def _run(store: Path, folder: str, catalogue: Catalogue, protocols: dict[str, Any]) -> Iterator[Verdict]:
-    """Yield what does not hold of a run, or that it holds."""
+    """Yield the failed checks of a run, or one passing verdict."""
     fits = RUN_FOLDER.fullmatch(folder)
     if fits is None:
         yield Verdict(what=folder[:300], holds=False, text="paths: no folder of a run")
@@ -111,7 +111,7 @@ def _run(store: Path, folder: str, catalogue: Catalogue, protocols: dict[str, An
         faa, shared = pack.record["metrics"]["faa"], pack.record.get("shared_images")
         text = f"recomputed: FAA {faa:.2f}, seed {pack.record['seed']}"
         if shared and shared["count"]:
-            text += f"; {shared['count']} of {shared['tested']} test images are training images, too"
+            text += f"; test images that are training images, too: {shared['count']} of {shared['tested']}"
         if plugin := pack.submission.get("plugin"):
             text += f"; plugin {plugin}"
         yield Verdict(what=folder, holds=True, text=text)
@@ -132,7 +132,7 @@ def _badges(store: Path, stored: list[str]) -> Iterator[Verdict]:
         what = f"{BADGES}/{path.name[:80]}"
         try:
             count = len(read_badges(path))
-            holds, text = path.stem in known, f"{count} badges"
+            holds, text = path.stem in known, counted(count, "badge")
             if not holds:
                 text = "badge of a run that is not stored"
         except Lw2gError as error:

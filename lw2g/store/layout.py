@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,7 @@ __all__ = [
     "protocols_in",
     "require_store",
     "run_folder",
+    "take_back",
 ]
 
 PROTOCOLS, RUNS, BADGES = "protocols", "runs", "badges"
@@ -118,6 +121,17 @@ def add_protocol(store: Path, record: Mapping[str, Any], seeds: list[int], data:
     content = {"id": f"{name}@{number}", "hash": digest_of(facts), "seeds": seeds, "facts": facts}
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     return path
+
+
+def take_back(made: Path, store: Path) -> None:
+    """Remove a file or folder that was just made in a store, and its parents that hold nothing else."""
+    if made.is_dir():
+        shutil.rmtree(made)
+    else:
+        made.unlink()
+    for parent in made.relative_to(store).parents:
+        with suppress(OSError):  # it holds other things
+            (store / parent).rmdir()
 
 
 def read_protocol(store: Path, name: str) -> dict[str, Any]:

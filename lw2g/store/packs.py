@@ -44,7 +44,7 @@ __all__ = [
     "method_of",
     "opened",
     "require_hash",
-    "require_untold",
+    "require_no_oracle",
     "split",
     "verify",
 ]
@@ -201,7 +201,7 @@ def examine(
         "stream": lambda: require_stream(read["record"]),
         "header": lambda: read.update(evaluations=_columns(directory, read["record"])),
         "machine": lambda: _require_public(directory),
-        "oracle": lambda: require_untold(read["record"], catalogue),
+        "oracle": lambda: require_no_oracle(read["record"], catalogue),
         "protocol": lambda: _require_protocol(read["record"], read["evaluations"], protocol),
         "agreement": lambda: require_agreement(read["record"], read["submission"], protocol),
         "classes": lambda: require_possible(read["evaluations"], read["record"]),
@@ -294,10 +294,10 @@ def _columns(directory: Path, record: Mapping[str, Any]) -> list[Columns]:
 def _require_public(directory: Path) -> None:
     for name in (RECORD, CONFIG, SUBMISSION):
         if found := _OF_A_MACHINE.search((directory / name).read_text(encoding="utf-8")):
-            raise DataError(f"{name!r} tells a path of a machine ({found[0]!r})", "pack it with lw2g submit")
+            raise DataError(f"{name!r} contains a local path ({found[0]!r})", "pack it with lw2g submit")
 
 
-def require_untold(record: Mapping[str, Any], catalogue: Catalogue) -> None:
+def require_no_oracle(record: Mapping[str, Any], catalogue: Catalogue) -> None:
     """Refuse a run that is told the task of each test image; bounds and other controls are only marked.
 
     Raises:

@@ -16,7 +16,7 @@ from lw2g.config.directory import RECORD
 from lw2g.errors import DataError
 from lw2g.files.sealed import sha256_of
 from lw2g.registry.catalogue import Catalogue
-from lw2g.reports.runs import OF_THE_MACHINE, Given, ReportedRun
+from lw2g.reports.runs import MACHINE_OPTIONS, Given, ReportedRun
 from lw2g.store.badges import read_badges
 from lw2g.store.layout import BADGES, RUN_FOLDER, packs_in, read_protocol, require_store
 from lw2g.store.packs import Pack, opened
@@ -24,7 +24,7 @@ from lw2g.store.packs import Pack, opened
 __all__ = ["Stored", "beside", "stored_runs"]
 
 _LONGEST = 40
-_OF_THE_DATA = [key.partition(".")[2] for key in OF_THE_MACHINE if key.startswith("benchmark.")]
+_OF_THE_DATA = [key.partition(".")[2] for key in MACHINE_OPTIONS if key.startswith("benchmark.")]
 
 
 @attrs.frozen(kw_only=True)
@@ -95,7 +95,8 @@ def _common(store: Path, packs: Sequence[Pack]) -> tuple[tuple[str, ...], list[s
 
 def _reported(pack: Pack, protocol: str, badges: tuple[str, ...]) -> ReportedRun:
     who, tuned = (str(pack.submission[key]) for key in ("who", "tuned_on"))
-    given = Given(who=who[:_LONGEST], tuned_on=tuned, protocol=protocol, badges=badges)
+    plugin = str(pack.submission.get("plugin", ""))
+    given = Given(who=who[:_LONGEST], tuned_on=tuned, protocol=protocol, badges=badges, plugin=plugin)
     return ReportedRun(
         path=pack.path, state="finished", config=pack.record["config"], record=pack.record, given=given
     )

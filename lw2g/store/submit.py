@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import shutil
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,14 +23,14 @@ from lw2g.registry.catalogue import Catalogue
 from lw2g.results.recomputed import read_columns
 from lw2g.results.verification import verify as verify_run
 from lw2g.store.claims import PREDICTED, class_name, components_of
-from lw2g.store.layout import protocol_of, run_folder
+from lw2g.store.layout import protocol_of, run_folder, take_back
 from lw2g.store.packs import (
     SUBMISSION,
     Submission,
     joined,
     method_of,
     require_hash,
-    require_untold,
+    require_no_oracle,
     split,
     verify,
 )
@@ -92,7 +91,7 @@ def submit(run: Path, catalogue: Catalogue, out: Path, told: Mapping[str, Any]) 
     for name, content in files.items():
         (folder / name).write_bytes(content)
     if broken := [verdict for verdict in verify(folder, catalogue) if verdict.holds is False]:
-        shutil.rmtree(folder)
+        take_back(folder, out)
         raise DataError(f"the pack would not hold: {broken[0].what}: {broken[0].text}")
     return Packed(path=folder, sizes={name: len(content) for name, content in files.items()})
 
@@ -106,12 +105,17 @@ def _require_fit(run: Path, record: Mapping[str, Any], catalogue: Catalogue) -> 
     done = len(record["accuracy_matrix"])
     if done != record.get("tasks"):
         raise DataError(f"the run has finished {done} of {record.get('tasks')} tasks", f"lw2g resume {run}")
+    if record["config"]["run"].get("evaluate", "every task") != "every task":
+        raise DataError(
+            "nothing was measured after some tasks (run.evaluate), and a pack holds every evaluation",
+            f"run it with --set 'run.evaluate=every task': lw2g run {run}/{CONFIG} --out NEW",
+        )
     if record.get("origin") is not None:
         raise DataError(
             "the run is a fork of another one", f"run its whole configuration: lw2g run {run}/{CONFIG}"
         )
     require_hash(record)
-    require_untold(record, catalogue)
+    require_no_oracle(record, catalogue)
     components = {}
     for kind, name in components_of(record["config"]):
         entry = catalogue.entries.get((kind, name))

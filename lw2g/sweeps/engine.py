@@ -22,7 +22,10 @@ from lw2g.sweeps.store import Status, SweepDirectory
 
 __all__ = ["require_valid", "run_sweep"]
 
-_LOOK, _SPARED = 1.0, 20
+_LOOK = 1.0
+"""The least number of seconds between two looks at the files of all cells."""
+_SPARED = 20
+"""How many times as long as a look took the engine waits: on a slow disk looking takes no more than 5 %."""
 _LONGEST_REASON = 300
 _ERROR = re.compile(r"error: |[\w.]+(Error|Exception)\b")
 
@@ -40,11 +43,14 @@ def require_valid(cells: Sequence[Cell], catalogue: Catalogue) -> None:
         except Lw2gError as error:
             problems.setdefault(str(error), []).append(cell.label)
     if problems:
-        raise ConfigError("\n".join(f"{text} (in {_cells(labels)})" for text, labels in problems.items()))
+        lines = [f"{text} (in {_cells(labels)})" for text, labels in problems.items()]
+        raise ConfigError("\n".join(lines))
 
 
 def _cells(labels: Sequence[str]) -> str:
-    return f"the cell {labels[0]!r}" if len(labels) == 1 else f"{len(labels)} cells: {listed(labels)}"
+    if len(labels) == 1:
+        return f"the cell {labels[0]!r}"
+    return f"{len(labels)} cells: {listed(labels)}"
 
 
 def run_sweep(
@@ -84,19 +90,22 @@ class _Sweep:
         executor: Executor,
         watch: Callable[[Sequence[Status]], None],
     ) -> None:
-        self._store, self._executor, self._watch = store, executor, watch
+        self._store = store
+        self._executor = executor
+        self._watch = watch
         self._statuses = {status.cell.name: status for status in store.statuses(cells)}
         self._jobs = {cell.name: store.job(cell) for cell in cells}
         self._futures: dict[str, Future] = {}
         self._withdrawn: set[str] = set()
         self._tries: Counter[str] = Counter()
-        self._asked = self._passed_on = 0
+        self._num_requests = 0
+        self._num_passed_on = 0
         self._next_look = 0.0
 
     def go(self) -> list[Status]:
         """Run until no cell is left, or until the last running cell has stopped on request."""
         with self._listening():
-            while self._futures or (not self._asked and self._is_more()):
+            while self._futures or (not self._num_requests and self._is_more()):
                 self._pass_on_request()
                 self._collect()
                 self._submit()
@@ -115,8 +124,10 @@ class _Sweep:
 
     def _submit(self) -> None:
         """Fill the free slots with the next open cells."""
-        room = 0 if self._asked else self._executor.slots - len(self._futures)
-        due = list(islice(filter(self._is_due, self._statuses), max(room, 0)))
+        room = self._executor.slots - len(self._futures)
+        if self._num_requests or room <= 0:
+            return
+        due = list(islice(filter(self._is_due, self._statuses), room))
         self._refresh(due)  # another driver may have started them since the last look
         due = list(filter(self._is_due, due))
         if due:
@@ -125,8 +136,8 @@ class _Sweep:
             self._tries.update(due)
 
     def _pass_on_request(self) -> None:
-        if self._passed_on < self._asked:
-            self._passed_on = self._asked
+        if self._num_passed_on < self._num_requests:
+            self._num_passed_on = self._num_requests
             self._cancel(self._futures)
 
     def _cancel(self, names: Iterable[str]) -> None:
@@ -137,7 +148,7 @@ class _Sweep:
         """Note how the ended jobs ended."""
         for name in [name for name, future in self._futures.items() if future.done()]:
             code = _code(self._jobs[name], self._futures.pop(name))
-            self._refresh([name])
+            self._refresh([name])  # what the run left decides what its end means
             self._note_end(name, code)
             self._refresh([name])
 
@@ -146,9 +157,12 @@ class _Sweep:
         began = time.monotonic()
         if began < self._next_look:
             return
-        self._refresh(
-            name for name, status in self._statuses.items() if status.state not in ("finished", "failed")
-        )
+        unfinished = []
+        for name, status in self._statuses.items():
+            if status.state not in ("finished", "failed"):
+                unfinished.append(name)
+        self._refresh(unfinished)
+        # each is cancelled once: a second request would stop it where it cannot be resumed
         withdrawn = {name for name in self._futures if self._statuses[name].cancelled} - self._withdrawn
         self._withdrawn |= withdrawn
         self._cancel(withdrawn)
@@ -162,25 +176,31 @@ class _Sweep:
     def _note_end(self, name: str, code: int) -> None:
         """Note a failure, unless the run was stopped, or another driver runs or has run it."""
         status = self._statuses[name]
-        if status.state in ("finished", "running") or status.cancelled or self._asked or code == BUSY:
+        if status.state in ("finished", "running") or code == BUSY:
             return
-        if code == INTERRUPTED:
+        if status.cancelled or self._num_requests:
+            return
+        if code == INTERRUPTED:  # somebody stopped this run alone, so no driver is to start it again
             self._store.cancel([status.cell])
-        elif not (code < 0 and self._tries[name] <= self._executor.retries):
-            self._store.note_failure(status.cell, f"exit code {code}: {_last_words(self._jobs[name], code)}")
+            return
+        if code < 0 and self._tries[name] <= self._executor.retries:  # a signal: it is still due
+            return
+        self._store.note_failure(status.cell, f"exit code {code}: {_last_words(self._jobs[name], code)}")
 
     @contextmanager
     def _listening(self) -> Iterator[None]:
         """Count signals as requests to stop; ignored signals (nohup) and other threads are left alone."""
 
         def count(number: int, frame: FrameType | None) -> None:
-            self._asked += 1
+            self._num_requests += 1
 
-        wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        reached = threading.current_thread() is threading.main_thread()
-        before = {number: signal.getsignal(number) for number in wanted if reached}
-        for number, handler in before.items():
-            if handler != signal.SIG_IGN:
+        if threading.current_thread() is not threading.main_thread():  # Python lets no other set handlers
+            yield
+            return
+        before = {}
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            before[number] = signal.getsignal(number)
+            if before[number] != signal.SIG_IGN:
                 signal.signal(number, count)
         try:
             yield
@@ -201,9 +221,14 @@ def _code(job: Job, future: Future) -> int:
 
 def _last_words(job: Job, code: int) -> str:
     """Return the signal that ended a process, else its last error, else its last line."""
+    if code == -signal.SIGKILL:
+        return "ended by SIGKILL (out of memory?)"
     if code < 0:
-        return f"ended by {signal.Signals(-code).name}" + (" (out of memory?)" if code == -9 else "")
+        return f"ended by {signal.Signals(-code).name}"
     lines = job.last_words()
     errors = [line for line in lines if _ERROR.match(line)]
-    reason = (errors or lines or ["it printed nothing"])[-1].removeprefix("error: ").strip()
-    return reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}..."
+    last = (errors or lines or ["it printed nothing"])[-1]
+    reason = last.removeprefix("error: ").strip()
+    if len(reason) > _LONGEST_REASON:
+        return f"{reason[:_LONGEST_REASON]}..."
+    return reason

@@ -66,16 +66,13 @@ class Cell:
 
         The hash covers only what the grid sets, so that an option added to lw2g later moves no directory.
         """
+        parts = []
+        for key in ("baseline.name", "policy.name"):
+            if key in self.settings:
+                parts.append(re.sub(r"[^\w.-]", "_", str(self.settings[key])))
         content = json.dumps(self.settings, sort_keys=True, separators=(",", ":"))
-        parts = [
-            str(self.settings[f"{part}.name"])
-            for part in ("baseline", "policy")
-            if f"{part}.name" in self.settings
-        ]
-        return "-".join(
-            [re.sub(r"[^\w.-]", "_", part) for part in parts]
-            + [hashlib.sha256(content.encode()).hexdigest()[:_DIGITS]]
-        )
+        parts.append(hashlib.sha256(content.encode()).hexdigest()[:_DIGITS])
+        return "-".join(parts)
 
     def tables(self) -> dict[str, Any]:
         """Return the settings as the nested tables of a configuration file.
@@ -83,8 +80,10 @@ class Cell:
         Raises:
             ConfigError: A key is not one of a configuration.
         """
+        settings = dict(self.settings)
+        settings.pop("constraints", None)  # their names, beside which stand the options of some
         problems: list[str] = []
-        tables = nest({key: value for key, value in self.settings.items() if key != "constraints"}, problems)
+        tables = nest(settings, problems)
         names = self.settings.get("constraints", ())
         lost = tables.get("constraints", {}).keys() - set(names)
         if lost:
@@ -95,9 +94,9 @@ class Cell:
         if problems:
             raise ConfigError("; ".join(problems))
         if "constraints" in self.settings:
-            tables["constraints"] = {
-                name: tables.get("constraints", {}).get(name, {}) for name in names
-            } or NONE
+            options = tables.get("constraints", {})
+            # an empty table would mean the policy's own constraints
+            tables["constraints"] = {name: options.get(name, {}) for name in names} or NONE
         return tables
 
 
@@ -124,10 +123,15 @@ def read_grid(
             drafts.setdefault(json.dumps(draft.settings, sort_keys=True), draft)
     if not drafts:
         raise ConfigError(f"{str(path)!r} has no cells", "an axis or the rows are empty")
-    idle = {key for draft in drafts.values() for key in draft.idle}
-    idle -= {key for draft in drafts.values() for key in draft.settings}
-    if idle:
-        raise ConfigError(f"{min(idle)}: no cell uses that constraint", "name it: constraints = [...]")
+    # an option may be idle in cells of one row, and used in those of another; idle in all it is a mistake
+    idle = set[str]()
+    used = set[str]()
+    for draft in drafts.values():
+        idle.update(draft.idle)
+        used.update(draft.settings)
+    if idle - used:
+        raise ConfigError(f"{min(idle - used)}: no cell uses that constraint", "name it: constraints = [...]")
+    # a stable sort: within a seed, cells stay in the order of the rows
     return _labelled(sorted(drafts.values(), key=lambda draft: draft.turn))
 
 
@@ -183,10 +187,13 @@ def _read(path: Path, before: tuple[Path, ...]) -> _Grid:
     rows = table.get("rows", [])
     if not isinstance(rows, list):
         raise ConfigError("rows: expected tables [[rows]]", "write two brackets")
+    parsed = []
+    for number, row in enumerate(rows, 1):
+        parsed.append(_row(_table(row, f"rows {number}"), f"rows {number}"))
     grid = _Grid(
         base=settings_of(_table(table.get("base", {}), "base"), "base"),
         axes=_axes(_table(table.get("axes", {}), "axes"), "axes"),
-        rows=[_row(_table(row, f"rows {number}"), f"rows {number}") for number, row in enumerate(rows, 1)],
+        rows=parsed,
         executor=dict(_table(table.get("executor", {}), "executor")),
         columns=str(_table(table.get("report", {}), "report").get("columns", "")),
     )
@@ -203,10 +210,11 @@ def _read(path: Path, before: tuple[Path, ...]) -> _Grid:
 
 
 def _row(row: Mapping[str, Any], where: str) -> _Row:
+    settings = dict(row)
+    settings.pop("label", None)
+    settings.pop("axes", None)
     return _Row(
-        settings=settings_of(
-            {key: value for key, value in row.items() if key not in ("label", "axes")}, where
-        ),
+        settings=settings_of(settings, where),
         axes=_axes(_table(row.get("axes", {}), f"{where}.axes"), f"{where}.axes"),
         label=str(row.get("label", "")),
     )
@@ -234,19 +242,29 @@ class _Draft:
 
     def words(self, *, whole: bool) -> str:
         """Return a label: the row's own or its names, then axis values; ``whole``: all that the row sets."""
-        own = self.own if whole else [key for key in self.own if _is_a_name(key) and not self.label]
-        keys = dict.fromkeys((*own, *self.varied))
-        ordered = sorted(keys, key=lambda key: (key == _SEED, _ORDER.get(key, len(_ORDER))))
-        return ", ".join(
-            [self.label] * bool(self.label) + [_in_words(key, self.settings[key]) for key in ordered]
-        )
+        keys: list[str] = []
+        if whole:
+            keys += self.own
+        elif not self.label:  # which stands for what the row sets
+            keys += filter(_is_a_name, self.own)
+        keys += self.varied
+        words = [_in_words(key, self.settings[key]) for key in sorted(dict.fromkeys(keys), key=_place)]
+        return ", ".join(filter(None, [self.label, *words]))
 
     def row(self) -> str:
         """Return the name of the row in reports; empty without a label."""
         if not self.label:
             return ""
-        keys = [key for key in self.varied if key not in _AVERAGED]
-        return ", ".join([self.label, *(_in_words(key, self.settings[key]) for key in keys)])
+        words = [self.label]
+        for key in self.varied:
+            if key not in _AVERAGED:
+                words.append(_in_words(key, self.settings[key]))
+        return ", ".join(words)
+
+
+def _place(key: str) -> tuple[bool, int]:
+    """Return the place of a key in a label: components first, the seed last."""
+    return key == _SEED, _ORDER.get(key, len(_ORDER))
 
 
 def _labelled(drafts: Sequence[_Draft]) -> list[Cell]:
@@ -264,21 +282,31 @@ def _cells(
 ) -> Iterator[_Draft]:
     """Yield the cells of a row."""
     axes = {key: values for key, values in grid.axes.items() if key not in row.settings} | row.axes
-    for choice in itertools.product(*(enumerate(values) for values in axes.values())):
-        varied = {key: value for _, values in choice for key, value in values.items()}
-        turns = dict(zip(axes, (place for place, _ in choice), strict=True))
-        settings = grid.base
-        for above in (row.settings, varied, last):
-            settings = over(settings, above)
+    for places in itertools.product(*(range(len(values)) for values in axes.values())):
+        varied: Settings = {}
+        turn = 0
+        for (key, values), place in zip(axes.items(), places, strict=True):
+            varied |= values[place]
+            if key == _SEED:
+                turn = place
+        settings = over(grid.base, row.settings)
+        settings = over(settings, varied)
+        settings = over(settings, last)
         settings = change(settings)
-        idle = [key for key in settings if _is_idle(key, settings.get("constraints"))]
-        kept = {key: value for key, value in settings.items() if key not in idle}
+
+        kept: Settings = {}
+        idle = []
+        for key, value in settings.items():
+            if _is_idle(key, settings.get("constraints")):
+                idle.append(key)
+            else:
+                kept[key] = value
         yield _Draft(
             settings=kept,
-            turn=turns.get(_SEED, 0),
+            turn=turn,
             label=row.label,
-            own=tuple(key for key in row.settings if key in kept),
-            varied=tuple(key for key in varied if key in kept),
+            own=tuple(filter(kept.__contains__, row.settings)),
+            varied=tuple(filter(kept.__contains__, varied)),
             idle=tuple(idle),
         )
 
@@ -291,7 +319,8 @@ def over(below: Settings, above: Settings) -> Settings:
     """
     kept = below
     for name in _NAMES:
-        if name in below and above.get(name, below[name]) != below[name]:
+        is_changed = name in below and name in above and above[name] != below[name]
+        if is_changed:
             section = name.removesuffix("name")  # with its dot
             kept = {key: value for key, value in kept.items() if not key.startswith(section)}
     return kept | above
@@ -300,7 +329,11 @@ def over(below: Settings, above: Settings) -> Settings:
 def _is_idle(key: str, used: Sequence[str] | None) -> bool:
     """Whether a key is an option of a constraint that is not among those in use."""
     section, _, rest = key.partition(".")
-    return section == "constraints" and used is not None and rest != "" and rest.partition(".")[0] not in used
+    if section != "constraints" or not rest:
+        return False
+    if used is None:  # the policy's own, which are not known here
+        return False
+    return rest.partition(".")[0] not in used
 
 
 def _is_a_name(key: str) -> bool:
@@ -312,8 +345,11 @@ def _in_words(key: str, value: Any) -> str:
     if key == "constraints":
         return "+".join(value) or "no constraints"
     text = str(value)
-    text = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
-    return text if _is_a_name(key) else f"{key.rpartition('.')[2]} {text}"
+    if len(text) > _LONGEST:
+        text = f"{text[: _LONGEST - 3]}..."
+    if _is_a_name(key):
+        return text
+    return f"{key.rpartition('.')[2]} {text}"
 
 
 def _axes(table: Mapping[str, Any], where: str) -> dict[str, list[Settings]]:
@@ -338,19 +374,30 @@ def settings_of(table: Mapping[str, Any], where: str) -> Settings:
             raise ConfigError(f"{where}: no such section {key!r}{nearest(key, (*SECTIONS, *SHORT))}")
         if key == "constraints":
             settings[key] = _names(value, where)
-        elif key == "trackers":
+            if isinstance(value, Mapping):  # beside the names, the tables have options
+                settings |= _dotted(key, value)
+            continue
+        if key == "trackers":
             value = written_out({key: value})[key]
-        if isinstance(value, Mapping):
-            settings |= _dotted(key, value) if value or key in SECTIONS else {key: value}
-        elif key != "constraints":
+        if not isinstance(value, Mapping):
             settings[SHORT.get(key, key)] = value
+        elif value or key in SECTIONS:
+            settings |= _dotted(key, value)
+        else:  # an empty table in the place of a value, which resolving the cell refuses
+            settings[key] = value
     return settings
 
 
 def _names(value: Any, where: str) -> list[str]:
     """Return the names of the constraints in use from a list, tables of options, or the word ``none``."""
-    names = [value] if isinstance(value, str) else list(value) if isinstance(value, list | Mapping) else []
-    if not all(isinstance(name, str) for name in names) or not isinstance(value, str | list | Mapping):
+    names: list[Any] = []
+    if isinstance(value, str):
+        names = [value]
+    elif isinstance(value, list | Mapping):
+        names = list(value)
+    else:
+        names = [value]  # refused below
+    if not all(isinstance(name, str) for name in names):
         raise ConfigError(f"{where}.constraints: expected names of constraints but got {shown(value)}")
     return [name for name in names if name != NONE]
 
@@ -359,7 +406,10 @@ def _dotted(prefix: str, table: Mapping[str, Any]) -> Settings:
     settings: Settings = {}
     for key, value in table.items():
         path = f"{prefix}.{key}"
-        settings |= _dotted(path, value) if isinstance(value, Mapping) and value else {path: value}
+        if isinstance(value, Mapping) and value:
+            settings |= _dotted(path, value)
+        else:  # an empty table is a value: it says that there are no options
+            settings[path] = value
     return settings
 
 
@@ -379,5 +429,7 @@ def _table(value: Any, where: str) -> Mapping[str, Any]:
 
 def listed(names: Sequence[str], longest: int = 3) -> str:
     """Return the first few names and the number of the others, in one line."""
-    more = f" and {len(names) - longest} more" if len(names) > longest else ""
-    return f"{', '.join(map(repr, names[:longest]))}{more}"
+    text = ", ".join(map(repr, names[:longest]))
+    if len(names) > longest:
+        text += f" and {len(names) - longest} more"
+    return text

@@ -24,7 +24,9 @@ BUSY = os.EX_TEMPFAIL
 """The exit code of an attempt that did nothing because another one is running."""
 
 _MARK = "$ lw2g "
+"""The beginning of the line that each attempt writes before its output."""
 _PAUSE = 0.05
+"""Seconds between two looks at a process: a signal waits no longer than that."""
 
 
 @attrs.frozen(kw_only=True)
@@ -89,8 +91,10 @@ class Job:
         """
         arguments = self.arguments()
         with self.log.open("ab") as log:
-            log.write(f"{chr(10) if log.tell() else ''}{_MARK}{' '.join(arguments)}\n".encode())
-            log.flush()
+            if log.tell():  # of an earlier attempt, whose last line may lack its end
+                log.write(b"\n")
+            log.write(f"{_MARK}{' '.join(arguments)}\n".encode())
+            log.flush()  # before the process writes to the same file
             return subprocess.Popen(
                 [sys.executable, "-m", "lw2g.sweeps.tether", str(os.getpid()), *arguments],
                 stdin=subprocess.DEVNULL,
@@ -127,9 +131,11 @@ class Attempt:
     """
 
     def __init__(self, job: Job, environment: dict[str, str]) -> None:
-        self.job, self.environment = job, environment
+        self.job = job
+        self.environment = environment
         self._process: subprocess.Popen[bytes] | None = None
-        self._asked = self._told = 0
+        self._num_requests = 0
+        self._num_signals = 0
 
     def run(self) -> int:
         """Run the process and return its exit code, negative for a signal."""
@@ -141,11 +147,11 @@ class Attempt:
 
     def ask(self) -> None:
         """Ask the process to stop where it can be resumed; a second call stops it at once."""
-        self._asked += 1
+        self._num_requests += 1
 
     def stop(self) -> None:
         """Ask the process to stop and wait for its end; a signal handler may call this during :meth:`run`."""
-        self._asked = max(self._asked, 1)
+        self._num_requests = max(self._num_requests, 1)
         if self._process is not None and self._process.returncode is None:
             with suppress(ProcessLookupError, ChildProcessError):
                 self._pass_on()
@@ -155,9 +161,9 @@ class Attempt:
     def _bring_on(self) -> int:
         try:
             # the process of a killed worker may still be saving its state
-            while writer_of(self.job.run) is not None and not self._asks():
+            while writer_of(self.job.run) is not None and not self._requests():
                 time.sleep(_PAUSE)
-            if self._asks():
+            if self._requests():
                 return INTERRUPTED
             self._clear()
             self._process = self.job.start(self.environment)
@@ -169,12 +175,14 @@ class Attempt:
             self.stop()
             return INTERRUPTED
 
-    def _asks(self) -> int:
-        return self._asked or int(self.job.cancelled.exists())
+    def _requests(self) -> int:
+        """Return how often the attempt was asked to stop; the file of another process counts once."""
+        return self._num_requests or int(self.job.cancelled.exists())
 
     def _pass_on(self) -> None:
-        if self._process is not None and self._told < self._asks():
-            self._told += 1
+        """Send the process a signal for each request: the second one makes it stop at once."""
+        if self._process is not None and self._num_signals < self._requests():
+            self._num_signals += 1
             os.kill(self._process.pid, signal.SIGTERM)
 
     def _clear(self) -> None:

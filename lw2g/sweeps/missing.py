@@ -39,8 +39,11 @@ def missing_cells(
     missing: list[tuple[Cell, float | None]] = []
     for cell in cells:
         wanted = flat(to_mapping(resolve(catalogue, file=cell.tables()).config))
-        like = known[tuple(map(wanted.get, _LIKE))]
-        if all(differing(wanted, options) for options, _ in like):
-            took = statistics.median(seconds for _, seconds in like) / 60 if like else None
-            missing.append((cell, took))
+        similar = known[tuple(map(wanted.get, _LIKE))]
+        if not all(differing(wanted, options) for options, _ in similar):
+            continue
+        minutes = None
+        if similar:
+            minutes = statistics.median(seconds for _, seconds in similar) / 60
+        missing.append((cell, minutes))
     return missing, stored.left_out

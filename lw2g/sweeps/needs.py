@@ -42,12 +42,12 @@ def needs_of(cell: Cell, catalogue: Catalogue) -> tuple[Need, ...]:
     """
     present = without_missing_files(cell)
     config = resolve(catalogue, file=present.tables()).config
-    files = [
-        Need(what=str(path), here=path.exists(), remedy=f"--set constraints.{constraint.name}.{field}=FILE")
-        for constraint in config.constraints
-        for field, path in attrs.asdict(constraint.config, recurse=False).items()
-        if isinstance(path, Path)
-    ]
+    files = []
+    for constraint in config.constraints:
+        for field, path in attrs.asdict(constraint.config, recurse=False).items():
+            if isinstance(path, Path):
+                remedy = f"--set constraints.{constraint.name}.{field}=FILE"
+                files.append(Need(what=str(path), here=path.exists(), remedy=remedy))
     for constraint in config.constraints:
         lacking = catalogue.get("constraint", constraint.name).lacks(constraint.config)
         if lacking is not None:
@@ -66,13 +66,16 @@ def without_missing_files(cell: Cell) -> Cell:
     weights = cell.settings.get(_WEIGHTS)
     if weights is None or Path(str(weights)).is_file():
         return cell
-    settings = {key: value for key, value in cell.settings.items() if key != _WEIGHTS}
+    settings = dict(cell.settings)
+    del settings[_WEIGHTS]
     return attrs.evolve(cell, settings=settings)
 
 
 def missing_needs(needs: Sequence[Sequence[Need]]) -> list[tuple[Need, int]]:
     """Return what cells need that is not known to be here, each once, with the number of its cells."""
-    counts = Counter(need for of_cell in needs for need in of_cell if not need.here)
+    counts: Counter[Need] = Counter()
+    for of_cell in needs:
+        counts.update(need for need in of_cell if not need.here)
     return list(counts.items())
 
 
@@ -80,20 +83,19 @@ def _data(benchmark: Chosen, catalogue: Catalogue) -> Need:
     component = catalogue.get("benchmark", benchmark.name)
     if component.embedded:
         return Need(what=f"{benchmark.name} (embedded)", here=True)
-    root, published = getattr(benchmark.config, "root", None), component.data
-    parts = (
-        benchmark.name,
-        str(root or ""),
-        f"({published.size})" if published is not None and published.size else "",
-    )
-    what = " ".join(part for part in parts if part)
+    root = getattr(benchmark.config, "root", None)
+    published = component.data
+    what = benchmark.name
+    if root:
+        what += f" {root}"
+    if published is not None and published.size:
+        what += f" ({published.size})"
     if published is not None and root is None:
-        here, remedy = (
-            published.lies_below(default_root()),
-            f"lw2g data get {published.name}, or set {ROOT_VARIABLE}",
-        )
+        here = published.lies_below(default_root())
+        remedy = f"lw2g data get {published.name}, or set {ROOT_VARIABLE}"
     else:
-        here, remedy = root is not None and Path(root).is_dir(), "--set benchmark.root=FOLDER"
+        here = root is not None and Path(root).is_dir()
+        remedy = "--set benchmark.root=FOLDER"
     return Need(what=what, here=here, remedy="" if here else remedy)
 
 
@@ -104,8 +106,9 @@ def _weights(choice: BackboneChoice, catalogue: Catalogue) -> Need:
     if choice.weights is not None:  # resolved, so it is a file
         return Need(what=f"{name} {choice.weights}", here=True)
     component = catalogue.get("backbone", choice.name)
-    # timm's own names have their tag after a dot; a bare architecture says nothing of weights
-    hub = component.hub or (f"timm/{name}" if "." in name else "")
+    hub = component.hub
+    if not hub and "." in name:  # timm's names have a tag after a dot; a bare architecture has no weights
+        hub = f"timm/{name}"
     if not hub:
         return Need(what=name, here=False, remedy=component.page or "--set weights=FILE")
     here = _in_cache(hub)

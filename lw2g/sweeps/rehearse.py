@@ -7,6 +7,7 @@ protocol. Cells that become equal, such as those of several seeds or data sets, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -25,8 +26,11 @@ from lw2g.sweeps.grid import Cell, Settings, read_grid
 __all__ = ["rehearsed_cells"]
 
 _FOLDER = "folder"
+_REPLACED = ("benchmark.", "backbone.", "run.", "trackers.")
 _FEW = {"growth.images": 16, "growth.draws": 2, "routing.held_back": 2}
 """Options of evidence and routing, where a cell does not set them."""
+_TASKS = 5
+"""Tasks of a folder's classes, as many as the embedded benchmark is rehearsed with."""
 
 
 def rehearsed_cells(
@@ -49,34 +53,44 @@ def rehearsed_cells(
 
 def _benchmark(place: str, catalogue: Catalogue) -> Settings:
     """Return the settings of the benchmark to rehearse on."""
-    name, root = place, None
-    if place not in catalogue.names("benchmark"):
-        name = _FOLDER
-        folders = [folder for folder in (Path(place), default_root() / place) if (folder / "train").is_dir()]
-        if not folders:
-            raise ConfigError(
-                f"--rehearse: no benchmark and no folder of train/ and test/ {place!r}",
-                f"leave the name out, which takes {DEFAULT_BENCHMARK!r}",
-            )
-        root = str(folders[0])
-    component = catalogue.get("benchmark", name)
+    if place in catalogue.names("benchmark"):
+        return _shortened(place, catalogue)
+    for folder in (Path(place), default_root() / place):
+        if (folder / "train").is_dir():
+            settings = _shortened(_FOLDER, catalogue)
+            settings["benchmark.root"] = str(folder)
+            settings["benchmark.increment"] = _increment(folder)
+            return settings
+    raise ConfigError(
+        f"--rehearse: no benchmark and no folder of train/ and test/ {place!r}",
+        f"leave the name out, which takes {DEFAULT_BENCHMARK!r}",
+    )
+
+
+def _increment(folder: Path) -> int:
+    """Return the number of classes of a task that cuts a folder into about five."""
+    classes = sum(entry.is_dir() for entry in (folder / "train").iterdir())
+    increment = max(2, math.ceil(classes / _TASKS))
+    # most methods learn nothing from a last task of one class
+    while increment < classes and classes % increment == 1:
+        increment += 1
+    return increment
+
+
+def _shortened(name: str, catalogue: Catalogue) -> Settings:
+    """Return the settings of a benchmark with the options that it declares for rehearsals."""
     settings: Settings = {"benchmark.name": name}
-    settings |= {f"benchmark.{option}": value for option, value in component.rehearsal.items()}
-    if root is not None:
-        settings["benchmark.root"] = root
+    for option, value in catalogue.get("benchmark", name).rehearsal.items():
+        settings[f"benchmark.{option}"] = value
     return settings
 
 
 def _rehearsed(catalogue: Catalogue, benchmark: Settings, settings: Settings) -> Settings:
     """Return the settings of the cell that rehearses another one."""
-    kept = {
-        key: value
-        for key, value in settings.items()
-        if not key.startswith(("benchmark.", "backbone.", "run.", "trackers."))
-    }
+    kept = {key: value for key, value in settings.items() if not key.startswith(_REPLACED)}
     stream = settings.get("benchmark.stream")
     component = catalogue.get("benchmark", benchmark["benchmark.name"])
-    if stream is not None and getattr(component, "embedded", False):
+    if stream is not None and component.embedded:
         benchmark = {**benchmark, "benchmark.stream": stream}
     # a protocol's authors never ran the embedded benchmark
     kept |= {**benchmark, "backbone.name": DEFAULT_BACKBONE, "run.protocol": LIKE_FOR_LIKE}
@@ -90,17 +104,20 @@ def _once(catalogue: Catalogue, settings: Settings) -> Settings:
     """Return one epoch for each phase of the baseline and its retrieval strategy that has epochs."""
     try:
         baseline = catalogue.get("baseline", str(settings.get("baseline.name", DEFAULT_BASELINE)))
-        own = baseline.retrieval if isinstance(baseline, BaselineComponent) else None
-        name = settings.get("retrieval.name", own)
-        retrieval = None if name is None else catalogue.get("retrieval", str(name))
+        phases: dict[str, Any] = {"baseline": baseline}
+        retrieval = settings.get("retrieval.name")
+        if retrieval is None and isinstance(baseline, BaselineComponent):
+            retrieval = baseline.retrieval
+        if retrieval is not None:
+            phases["retrieval"] = catalogue.get("retrieval", str(retrieval))
     except Lw2gError:
         return {}  # resolving the cell tells what is wrong with it
     found: Settings = {}
-    for section, component in (("baseline", baseline), ("retrieval", retrieval)):
-        for field in () if component is None else attrs.fields(component.config):
-            # some are none unless asked for (a warm-up's), others say when a rate falls
-            counts = field.name.endswith("epochs") and not field.name.startswith("decay")
-            if counts and field.default != 0:
+    for section, component in phases.items():
+        for field in attrs.fields(component.config):
+            if not field.name.endswith("epochs") or field.name.startswith("decay"):  # when a rate falls
+                continue
+            if field.default != 0:  # none unless asked for, such as those of a warm-up
                 found[f"{section}.{field.name}"] = 1
     return found
 

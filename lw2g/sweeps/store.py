@@ -23,7 +23,7 @@ from lw2g.errors import DataError, Lw2gError, shown
 from lw2g.files.lock import Writer, holder_of, writer_of
 from lw2g.files.sealed import write_atomically
 from lw2g.registry.catalogue import Catalogue
-from lw2g.reports.runs import OF_THE_MACHINE, ReportedRun, read_run
+from lw2g.reports.runs import MACHINE_OPTIONS, ReportedRun, read_run
 from lw2g.sweeps.grid import Cell, settings_of
 from lw2g.sweeps.job import Job
 
@@ -93,8 +93,10 @@ class SweepDirectory:
         """Note the cells, their configurations and the executor; cancelled cells may start again."""
         for folder in ("cells", "logs", "failed", "cancelled"):
             (self.path / folder).mkdir(parents=True, exist_ok=True)
-        for job, cell in ((self.job(cell), cell) for cell in cells):
+        for cell in cells:
+            job = self.job(cell)
             text = f"# {cell.label!r}\n\n{tomli_w.dumps(cell.tables())}".encode()
+            # a file that stays the same is not touched: other drivers may be reading it
             if not job.config.exists() or job.config.read_bytes() != text:
                 write_atomically(job.config, text)
             job.cancelled.unlink(missing_ok=True)
@@ -138,17 +140,18 @@ class SweepDirectory:
             return Status(cell=cell, state="failed", reason=str(error), damaged=True)
         if run is not None and run.state == "finished":
             return Status(cell=cell, state="finished", run=run)
-        # a new process has not written its run yet
+        # a new process has not written its run yet, and before it starts its attempt holds the cell's lock
         writer = (run and run.writer) or writer_of(job.run) or holder_of(job.lock)
-        reason = "" if writer else _text(job.failure)
         state: State = "waiting" if run is None else "interrupted"
+        reason = ""
+        if writer:  # a failure of an earlier attempt says nothing about this one
+            state = "running"
+        else:
+            reason = _text(job.failure)
+            if reason:
+                state = "failed"
         return Status(
-            cell=cell,
-            state="running" if writer else "failed" if reason else state,
-            run=run,
-            reason=reason,
-            writer=writer,
-            cancelled=job.cancelled.exists(),
+            cell=cell, state=state, run=run, reason=reason, writer=writer, cancelled=job.cancelled.exists()
         )
 
     def _listed(self) -> dict[str, Any]:
@@ -194,7 +197,14 @@ def differences_now(status: Status, catalogue: Catalogue) -> list[str]:
 
 def differing(now: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]:
     """Return the options that change a number and differ between settings and a run of an earlier time."""
-    settled = OF_THE_MACHINE | ({"run.precision"} if now["run.precision"] == "auto" else set())
-    # what is left open here, a run has filled in from its data: what its stored features are of
-    settled |= {key for key, value in now.items() if key.startswith("backbone.") and value in ("", None)}
-    return [key for key in before if key in now and key not in settled and before[key] != now[key]]
+    differing = []
+    for key, value in before.items():
+        if key not in now or key in MACHINE_OPTIONS or now[key] == value:
+            continue
+        if key == "run.precision" and now[key] == "auto":  # the run notes what auto settled on
+            continue
+        # what is left open here, a run has filled in from its data: what its stored features are of
+        if key.startswith("backbone.") and now[key] in ("", None):
+            continue
+        differing.append(key)
+    return differing

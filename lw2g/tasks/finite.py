@@ -28,7 +28,9 @@ class LossWatch:
     """
 
     def __init__(self, phase: TrainingPhase, where: str, device: torch.device) -> None:
-        self._phase, self._where, self._device = phase, where, device
+        self._phase = phase
+        self._where = where
+        self._device = device
         self._at_once = device.type == "cpu"
         self._names: tuple[str, ...] = ()
         self._first = torch.full((), -1, dtype=torch.int64, device=device)
@@ -42,6 +44,7 @@ class LossWatch:
         self._names = tuple(losses)
         values = torch.stack([loss.detach().float().to(self._device).reshape(()) for loss in losses.values()])
         bad = ~torch.isfinite(values)
+        # step and place in one number, which stays on the device until somebody asks
         code = torch.where(bad.any(), bad.int().argmax() + step * len(losses), -1)
         self._first = torch.where(self._first < 0, code, self._first)
         if self._at_once:

@@ -19,8 +19,8 @@ from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.phase import TrainingPhase
 from lw2g.models.expert import expert_of
 from lw2g.tasks.evidence.d_sub import undisturbed
+from lw2g.tasks.parts import RunParts
 from lw2g.tasks.phases import only_trainable
-from lw2g.tasks.session import Session
 
 __all__ = ["count_flops"]
 
@@ -39,7 +39,7 @@ _COUNTED: dict[Any, Any] = (
 
 
 def count_flops(
-    session: Session, context: TaskContext, phase: TrainingPhase, images: ImageSet
+    parts: RunParts, context: TaskContext, phase: TrainingPhase, images: ImageSet
 ) -> dict[str, float | None]:
     """Return ``training_per_image`` (the host phase's step, backward included) and ``inference_per_image``.
 
@@ -50,44 +50,44 @@ def count_flops(
     it. Nothing of the training state changes.
 
     Args:
-        session: The run.
+        parts: The run.
         context: The task.
         phase: The host phase, joined by retrieval and constraints.
         images: The task's training images under the test transform.
     """
     positions = list(range(min(2, len(images))))
     source = next(iter(images.batches([positions])))
-    modules = session.modules
+    modules = parts.modules
+    # the counter knows no fused attention
     with undisturbed(modules), sdpa_kernel(SDPBackend.MATH):
         with only_trainable(modules, phase.trained):
-            training = _count(session, source, lambda batch: _train(phase, batch, session.names[0]))
+            training = _count(parts, source, lambda batch: _train(phase, batch, parts.names[0]))
         with torch.no_grad():
             # a weight that updates are merged into is made once, not for each image
-            with session.engine.autocast():
-                _predict(session, context, source)
-            inference = _count(session, source, lambda batch: _ask(session, batch))
-            per_forward = _count(session, source, lambda batch: _predict(session, context, batch))
-            inference += (
-                session.passes(len(session.stream.tasks)) * per_forward
-            )  # as many as there can be sets
+            with parts.engine.autocast():
+                _predict(parts, context, source)
+            inference = _count(parts, source, lambda batch: _ask(parts, batch))
+            per_forward = _count(parts, source, lambda batch: _predict(parts, context, batch))
+            inference += parts.passes(len(parts.infos)) * per_forward  # as many as there can be sets
             counts: dict[str, float | None] = {"training_per_image": training}
-            if expert_of(session.baseline) is not None:
-                answer = partial(_answer, session, context)
-                own = _count(session, source, partial(answer, heard=True)) - _count(session, source, answer)
+            if expert_of(parts.baseline) is not None:
+                answer = partial(_answer, parts, context)
+                # 0 where the answer has asked for the query already: a batch computes it once
+                own = _count(parts, source, partial(answer, heard=True)) - _count(parts, source, answer)
                 counts["expert_per_image"] = own
                 inference += own
     return counts | {"inference_per_image": inference}
 
 
-def _count(session: Session, source: Batch, work: Callable[[Batch], object]) -> float:
+def _count(parts: RunParts, source: Batch, work: Callable[[Batch], object]) -> float:
     images = source.images
 
     def query() -> Tensor:
         with torch.no_grad():
-            return session.backbone.features(images)
+            return parts.backbone.features(images)
 
     batch = Batch(labels=source.labels, samples=source.samples, images=lambda: images, query=query)
-    with FlopCounterMode(display=False, custom_mapping=_COUNTED) as counter, session.engine.autocast():
+    with FlopCounterMode(display=False, custom_mapping=_COUNTED) as counter, parts.engine.autocast():
         work(batch)
     return float(counter.get_total_flops()) / len(source)
 
@@ -98,21 +98,19 @@ def _train(phase: TrainingPhase, batch: Batch, owner: str) -> None:
     torch.autograd.grad(loss, phase.trained, allow_unused=True)
 
 
-def _ask(session: Session, batch: Batch) -> None:
-    if session.retrieval is not None and not session.retrieval.control:
-        session.retrieval.query(batch)  # the pass counts; comparing with keys or centroids does not
+def _ask(parts: RunParts, batch: Batch) -> None:
+    if parts.retrieval is not None and not parts.retrieval.control:
+        parts.retrieval.query(batch)  # the pass counts; comparing with keys or centroids does not
 
 
-def _answer(session: Session, context: TaskContext, batch: Batch, *, heard: bool = False) -> None:
+def _answer(parts: RunParts, context: TaskContext, batch: Batch, *, heard: bool = False) -> None:
     """Predict as without an expert, and let it have its query if it is heard; a batch computes it once."""
-    _ask(session, batch)
-    _predict(session, context, batch)
+    _ask(parts, batch)
+    _predict(parts, context, batch)
     if heard:
         _ = batch.query
 
 
-def _predict(session: Session, context: TaskContext, batch: Batch) -> None:
-    features = session.baseline.features(batch, context.pool.force(context.set_id))
-    if session.baseline.scope.each:
-        features = features[:, None].expand(-1, session.passes(len(context.pool)), -1)
-    session.baseline.logits(features)
+def _predict(parts: RunParts, context: TaskContext, batch: Batch) -> None:
+    features = parts.baseline.features(batch, context.pool.force(context.set_id))
+    parts.baseline.logits(parts.baseline.scope.repeated(features, parts.passes(len(context.pool))))

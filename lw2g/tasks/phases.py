@@ -77,10 +77,11 @@ def hosted(
         retrieval: The strategy and its name for messages.
         constraints: The constraints, likewise.
     """
-    groups, kept = list(phase.groups), held(context, constraints)
-    if not (phase.host or kept):
+    groups = list(phase.groups)
+    is_held = held(context, constraints)
+    if not (phase.host or is_held):
         return phase
-    if kept:
+    if is_held:
         groups = _without(groups, context.parameters)
     if phase.host and retrieval is not None:
         groups.extend(retrieval[1].parameter_groups(context, phase.groups[0].lr))
@@ -97,6 +98,7 @@ def hosted(
         for name, constraint in constraints.items():
             parts[name] = constraint.extra_loss(batch, output, context)
         given = {name: part for name, part in parts.items() if part is not None}
+        # in this order always: another one would round otherwise
         loss = reduce(operator.add, given.values())
         return attrs.evolve(output, loss=loss, parts=given)
 
@@ -106,14 +108,12 @@ def hosted(
 def _without(groups: Sequence[ParameterGroup], module: nn.Module) -> list[ParameterGroup]:
     """Return the groups without a module's parameters."""
     spared = {id(parameter) for parameter in module.parameters()}
-    left = [
-        attrs.evolve(
-            group,
-            parameters=tuple(parameter for parameter in group.parameters if id(parameter) not in spared),
-        )
-        for group in groups
-    ]
-    return [group for group in left if group.parameters]
+    left: list[ParameterGroup] = []
+    for group in groups:
+        kept = tuple(parameter for parameter in group.parameters if id(parameter) not in spared)
+        if kept:
+            left.append(attrs.evolve(group, parameters=kept))
+    return left
 
 
 def joined_phases(
@@ -139,17 +139,24 @@ def joined_phases(
         ContractError: One of them returns something other than phases.
     """
     owner, strategy = names
-    first = () if retrieval is None else retrieval.phases(context)
-    phases = [(strategy, phase) for phase in require_phases(first, strategy)]
-    phases += [(owner, phase) for phase in require_phases(baseline.phases(context), owner)]
-    if (last := expert_phase(baseline, context)) is not None:
+    phases: list[tuple[str, Phase]] = []
+    joining: tuple[str, RetrievalStrategy] | None = None
+    if retrieval is not None:
+        joining = (strategy, retrieval)
+        for phase in require_phases(retrieval.phases(context), strategy):
+            phases.append((strategy, phase))
+    for phase in require_phases(baseline.phases(context), owner):
+        phases.append((owner, phase))
+    last = expert_phase(baseline, context)
+    if last is not None:
         phases.append(("the frozen expert", last))
-    joining = None if retrieval is None else (strategy, retrieval)
     rules = {f"constraint {name!r}": constraint for name, constraint in constraints.items()}
-    return [
-        (whose, hosted(phase, context, owner, joining, rules) if isinstance(phase, TrainingPhase) else phase)
-        for whose, phase in phases
-    ]
+    joined: list[tuple[str, Phase]] = []
+    for whose, phase in phases:
+        if isinstance(phase, TrainingPhase):
+            phase = hosted(phase, context, owner, joining, rules)
+        joined.append((whose, phase))
+    return joined
 
 
 @contextmanager
@@ -162,7 +169,10 @@ def only_trainable(modules: Sequence[nn.Module], trained: Sequence[nn.Parameter]
         modules: The modules that learn.
         trained: The parameters to train.
     """
-    parameters = [*(parameter for module in modules for parameter in module.parameters()), *trained]
+    # a phase may train parameters that lie in none of the modules
+    parameters = list(trained)
+    for module in modules:
+        parameters += module.parameters()
     for parameter in parameters:
         parameter.requires_grad_(False)
     for parameter in trained:
@@ -181,13 +191,13 @@ def only_trainable(modules: Sequence[nn.Module], trained: Sequence[nn.Parameter]
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """Return the optimizer's state as ``"<parameter>.<name>"`` tensors."""
-    state = optimizer.state_dict()["state"]
-    return {
-        f"{number}.{name}": torch.as_tensor(value).detach().clone()
-        for number, entry in state.items()
-        for name, value in entry.items()
-        if value is not None
-    }
+    tensors: dict[str, Tensor] = {}
+    for number, entry in optimizer.state_dict()["state"].items():
+        for name, value in entry.items():
+            if value is not None:
+                # a copy: the optimizer goes on while the checkpoint is written
+                tensors[f"{number}.{name}"] = torch.as_tensor(value).detach().clone()
+    return tensors
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
@@ -260,7 +270,9 @@ def train_phase(
         for group, lr in zip(optimizer.param_groups, base, strict=True):
             group["lr"] = phase.schedule(lr, epoch, phase.epochs)
         order = epoch_order(images, phase, seed)
-        began, done, total_loss = time.perf_counter(), 0, torch.zeros((), device=engine.device)
+        began = time.perf_counter()
+        done = 0
+        total_loss = torch.zeros((), device=engine.device)  # on the device: to read it would wait
         todo = order[progress.step :][:left]
         left -= len(todo)
         where = f"epoch {epoch + 1} of phase {phase.name!r} of task {context.task.index + 1}"
@@ -269,18 +281,21 @@ def train_phase(
         shares = [ranks.share(positions) for positions in todo]
         batches = images.batches([own for own, _ in shares], seed=seed)
         for whole, (_, weight), batch in zip(todo, shares, batches, strict=True):
+            # by the step, so that a run taken up within an epoch draws what it would have drawn
             engine.seed(derive_seed(seed, progress.step) + ranks.number())
             with engine.autocast(), torch.enable_grad():
                 output = require_step(phase.step(batch), owner)
             require_graph(output.loss, phase.name, owner)
             optimizer.zero_grad(set_to_none=True)
-            engine.backward(output.loss)
-            losses = {**(output.parts or {owner: output.loss}), "all together": output.loss}
+            output.loss.backward()  # type: ignore[no-untyped-call]
+            losses = dict(output.parts) or {owner: output.loss}
+            losses["all together"] = output.loss
             losses = ranks.average(phase.trained, losses, weight)
             watch.see(progress.step, losses)
             _step(phase, optimizer, protection)
             total_loss += losses["all together"].detach() * len(whole)
-            done, progress.step = done + len(whole), progress.step + 1
+            done += len(whole)
+            progress.step += 1
             if progress.step < len(order):
                 after_step(optimizer, progress)
             reporter.advance(
@@ -293,10 +308,11 @@ def train_phase(
             )
         if progress.step < len(order):
             break  # the steps are done within an epoch
-        engine.synchronize()
+        engine.synchronize()  # or the speed would be that of the queue
         watch.require_sound_parameters()
         speed = done / max(time.perf_counter() - began, 1e-9)
-        progress.epoch, progress.step = epoch + 1, 0
+        progress.epoch = epoch + 1
+        progress.step = 0
         reporter.send(
             EpochEnded(
                 task=context.task.index,
@@ -318,6 +334,7 @@ def _mean(total: Tensor, count: int) -> float:
 
 def _step(phase: TrainingPhase, optimizer: torch.optim.Optimizer, protection: Protection) -> None:
     """Take one optimizer step under the constraints."""
+    # clipping first: the norm is that of the gradient as the loss gives it
     if phase.clip_norm is not None:
         nn.utils.clip_grad_norm_(phase.trained, phase.clip_norm)
     if phase.host:

@@ -47,7 +47,8 @@ class SiteRule:
     hard: bool
 
     def __attrs_post_init__(self) -> None:
-        width, dim = self.site.parameter.shape[-1], self.restriction.subspace.dim
+        width = self.site.parameter.shape[-1]
+        dim = self.restriction.subspace.dim
         if width != dim:
             raise ContractError(
                 f"constraint at site {self.site.name!r} has a space of width {dim} for rows of {width}",
@@ -74,15 +75,18 @@ class Protection:
         Raises:
             ContractError: Two sites of one owner share a name, or parts of a parameter overlap.
         """
-        rules = [rule for rule in rules if _acts(rule.restriction)]
         groups: dict[tuple[int, tuple[int, ...]], list[SiteRule]] = {}
         for rule in rules:
-            groups.setdefault((id(rule.site.parameter), rule.site.index), []).append(rule)
-        _check_disjoint([group[0].site for group in groups.values()])
-        self._places = {_name(group[0].site): _Place(group) for group in groups.values()}
+            if _acts(rule.restriction):
+                groups.setdefault((id(rule.site.parameter), rule.site.index), []).append(rule)
+        sites = [group[0].site for group in groups.values()]
+        _check_disjoint(sites)
+        self._places: dict[str, _Place] = {}
+        for site, group in zip(sites, groups.values(), strict=True):
+            self._places[_name(site)] = _Place(group)
         if len(self._places) < len(groups):
             raise ContractError(
-                f"sites {[_name(group[0].site) for group in groups.values()]!r} repeat a name",
+                f"sites {[_name(site) for site in sites]!r} repeat a name",
                 "a baseline must name each site of a set, and each shared one, differently",
             )
 
@@ -104,14 +108,17 @@ class Protection:
                 phase moves them.
         """
         wanted = {id(parameter) for parameter in trained}
-        pairs = (
-            (site, constraint) for site in sites if id(site.parameter) in wanted for constraint in constraints
-        )
-        return cls(
-            SiteRule(site=site, restriction=restriction, on=constraint.on, hard=constraint.hard)
-            for site, constraint in pairs
-            if (restriction := constraint.restriction(site, context)) is not None
-        )
+        rules: list[SiteRule] = []
+        for site in sites:
+            if id(site.parameter) not in wanted:
+                continue
+            for constraint in constraints:
+                restriction = constraint.restriction(site, context)
+                if restriction is not None:
+                    rules.append(
+                        SiteRule(site=site, restriction=restriction, on=constraint.on, hard=constraint.hard)
+                    )
+        return cls(rules)
 
     @property
     def is_empty(self) -> bool:
@@ -142,11 +149,11 @@ class Protection:
         It holds the spaces because another machine, or parameters that have moved since, would give slightly
         different ones, and the run would not continue to the same bits.
         """
-        return {
-            f"{name}|{key}": value
-            for name, place in self._places.items()
-            for key, value in place.state().items()
-        }
+        state: dict[str, Tensor] = {}
+        for name, place in self._places.items():
+            for key, value in place.state().items():
+                state[f"{name}|{key}"] = value
+        return state
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Restore what :meth:`state_dict` returned.
@@ -154,15 +161,19 @@ class Protection:
         Raises:
             DataError: The state belongs to other rules.
         """
+        # a place without an entry has to be missed below
         parts: dict[str, dict[str, Tensor]] = {name: {} for name in self._places}
         for key, value in state.items():
             owner, part = key.split("|", 1)
             parts.setdefault(owner, {})[part] = value
-        fits = {name: place.state().keys() for name, place in self._places.items()}
-        wrong = sorted(name for name, part in parts.items() if fits.get(name) != part.keys())
+        wrong: list[str] = []
+        for name, given in parts.items():
+            place = self._places.get(name)
+            if place is None or place.state().keys() != given.keys():
+                wrong.append(name)
         if wrong:
             raise DataError(
-                f"checkpoint does not fit the constraints at {wrong!r}",
+                f"checkpoint does not fit the constraints at {sorted(wrong)!r}",
                 "resume with the constraints and options that the run began with",
             )
         for name, place in self._places.items():
@@ -178,8 +189,13 @@ class _Place:
         self._gradient = _Bend(rules, "gradient")
         self._update = _Bend(rules, "update")
         values = site.view(site.parameter.data)
-        self._start = values.clone() if self._update.hard is not None else None
-        self._before = values.clone() if self._update.soft else None
+        # a hard rule measures from the beginning of the task, a soft one from that of each step
+        self._start: Tensor | None = None
+        self._before: Tensor | None = None
+        if self._update.hard is not None:
+            self._start = values.clone()
+        if self._update.soft:
+            self._before = values.clone()
 
     def bend_gradient(self) -> None:
         gradient = self._site.parameter.grad
@@ -203,9 +219,13 @@ class _Place:
             _remove(part, self._update.hard, self._start)
 
     def state(self) -> dict[str, Tensor]:
-        state = {f"gradient.{key}": value for key, value in self._gradient.state().items()}
-        state |= {f"update.{key}": value for key, value in self._update.state().items()}
-        return state if self._start is None else {**state, "start": self._start}
+        state: dict[str, Tensor] = {}
+        for kind, bend in (("gradient", self._gradient), ("update", self._update)):
+            for key, value in bend.state().items():
+                state[f"{kind}.{key}"] = value
+        if self._start is not None:
+            state["start"] = self._start
+        return state
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         self._gradient.load(state, "gradient.")
@@ -219,20 +239,30 @@ class _Bend:
 
     def __init__(self, rules: Sequence[SiteRule], target: Target) -> None:
         like = rules[0].site.parameter
-        here = [rule for rule in rules if rule.on == target]
-        hard = [rule.restriction.subspace for rule in here if rule.hard]
-        self.soft = tuple(_cast(rule.restriction, like) for rule in here if not rule.hard)
-        self.hard = _cast(Restriction(subspace=_united(hard)), like) if hard else None
+        soft: list[Restriction] = []
+        hard: list[Subspace] = []
+        for rule in rules:
+            if rule.on != target:
+                continue
+            if rule.hard:
+                hard.append(rule.restriction.subspace)
+            else:
+                soft.append(_cast(rule.restriction, like))
+        self.soft = tuple(soft)
+        self.hard: Restriction | None = None
+        if hard:
+            # at once: one after the other would put components back, where the spaces are not orthogonal
+            self.hard = _cast(Restriction(subspace=_united(hard)), like)
 
     def state(self) -> dict[str, Tensor]:
         spaces = {f"soft{number}": item for number, item in enumerate(self.soft)}
         if self.hard is not None:
             spaces["hard"] = self.hard
-        return {
-            f"{name}.{key}": value
-            for name, item in spaces.items()
-            for key, value in item.subspace.state().items()
-        }
+        state: dict[str, Tensor] = {}
+        for name, item in spaces.items():
+            for key, value in item.subspace.state().items():
+                state[f"{name}.{key}"] = value
+        return state
 
     def load(self, state: Mapping[str, Tensor], prefix: str) -> None:
         def stored(name: str, old: Restriction) -> Restriction:
@@ -241,13 +271,16 @@ class _Bend:
             return attrs.evolve(old, subspace=space)
 
         self.soft = tuple(stored(f"soft{number}", item) for number, item in enumerate(self.soft))
-        self.hard = None if self.hard is None else stored("hard", self.hard)
+        if self.hard is not None:
+            self.hard = stored("hard", self.hard)
 
 
 def _remove(part: Tensor, restriction: Restriction, origin: Tensor | None = None) -> None:
     """Take the restricted component of ``part - origin`` (origin 0 by default) out of ``part`` in place."""
-    space, strength = restriction.subspace, restriction.strength
-    if space.is_full and strength == 1:  # nothing may be left, not even a rounding error
+    space = restriction.subspace
+    strength = restriction.strength
+    if space.is_full and strength == 1:
+        # nothing may be left, not even a rounding error
         part.copy_(torch.zeros_like(part) if origin is None else origin)
         return
     moved = part if origin is None else part - origin

@@ -11,44 +11,46 @@ from torch import Tensor
 
 from lw2g.base.progress import Reporter
 from lw2g.images.decoding import chunks
+from lw2g.images.image_set import ImageSet
 from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.models.expert import expert_of
 from lw2g.models.mixing import Mixer, owned_classes
 from lw2g.models.predictor import Predictor, joined
-from lw2g.tasks.session import Session
+from lw2g.tasks.parts import RunParts
 
 __all__ = ["learn_routing", "learn_temperature"]
 
 
 @torch.no_grad()
-def learn_routing(session: Session, context: TaskContext, reporter: Reporter) -> None:
+def learn_routing(parts: RunParts, context: TaskContext, images: ImageSet | None, reporter: Reporter) -> None:
     """Calibrate retrieval and fit the mix after a task's phases, on images that were held back.
 
     Args:
-        session: The run's parts, with a mixer.
+        parts: The run's parts, with a mixer.
         context: The task.
+        images: What the task has held back; None if nothing.
         reporter: Told about the progress.
     """
-    retrieval, mixer = cast(RetrievalStrategy, session.retrieval), cast(Mixer, session.mixer)
-    with session.engine.autocast():
+    retrieval = cast(RetrievalStrategy, parts.retrieval)
+    mixer = cast(Mixer, parts.mixer)
+    with parts.engine.autocast():
         retrieval.calibrate(context)
-    held = session.held_back[context.task.index]
-    if held is None:
+    if images is None:
         return
-    images = session.image_set([held], train=False)
-    predictor = Predictor.of(session, context.task.index)
-    batches = images.batches(chunks(range(len(images)), session.config.run.evaluation_batch))
+    predictor = Predictor.of(parts, context.task.index)
+    batches = images.batches(chunks(range(len(images)), parts.config.run.evaluation_batch))
     choice = joined([predictor.choose(batch)[0] for batch in batches])
     count, answering = choice.sets.shape
     rows = predictor.pair_features(
         images,
         np.repeat(np.arange(count), answering),
         choice.sets.flatten().cpu().numpy(),
-        session.config.run.evaluation_batch,
+        parts.config.run.evaluation_batch,
         reporter.advance,
     )
-    logits = session.baseline.logits(torch.cat([features for _, features in rows]))
+    # every image under each of its sets, a row each
+    logits = parts.baseline.logits(torch.cat([features for _, features in rows]))
     mixer.fit(
         logits[:, : context.task.seen].reshape(count, answering, -1),
         cast(Tensor, choice.log_sets),
@@ -59,22 +61,22 @@ def learn_routing(session: Session, context: TaskContext, reporter: Reporter) ->
 
 
 @torch.no_grad()
-def learn_temperature(session: Session, context: TaskContext) -> None:
+def learn_temperature(parts: RunParts, context: TaskContext, images: ImageSet) -> None:
     """Fit the temperature of the head beside a frozen expert, on a task's images that were held back.
 
     Losses add up over tasks: an old task's images speak for the head as it was when they were there.
 
     Args:
-        session: The run's parts, with an expert that has a temperature.
+        parts: The run's parts, with an expert that has a temperature.
         context: The task.
+        images: What the task has held back.
     """
-    held, expert = session.held_back[context.task.index], expert_of(session.baseline)
-    if held is None or expert is None:
+    expert = expert_of(parts.baseline)
+    if expert is None:
         return
-    images = session.image_set([held], train=False)
-    predictor = Predictor.of(session, context.task.index)
-    alone = attrs.evolve(predictor, expert=None)
-    size = session.config.run.evaluation_batch
+    predictor = Predictor.of(parts, context.task.index)
+    alone = attrs.evolve(predictor, expert=None)  # the head's answer, without the expert's in it
+    size = parts.config.run.evaluation_batch
     for part, batch in zip(
         chunks(range(len(images)), size), images.batches(chunks(range(len(images)), size)), strict=True
     ):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from lw2g.errors import DataError
 from lw2g.files.checkpoint import Checkpoint, part, under
 from lw2g.interfaces.pool import Pool
-from lw2g.models.manifest import described, note_of
+from lw2g.models.manifest import TaskNote, described
 from lw2g.models.parts import fill, tensors_of, widened
 from lw2g.tasks.phases import PhaseProgress, optimizer_tensors
 from lw2g.tasks.protection import Protection
@@ -68,14 +68,16 @@ def snapshot(
         base: The tensors at the end of the task before. Those of sets are taken from there, for learning a
             task changes no set but its own, and within a task those of the memory, which grows at its end.
     """
+    parts = session.parts
     base = {} if base is None else base
-    tensors = {
-        **tensors_of(session, _sets(session.pool, base)),
-        **under("evidence", session.stored.state_dict()),
-        **under("merging", session.merging),
-        **(_of(base, "memory") if position.within and base else under("memory", session.memory.state_dict())),
-    }
-    for name, constraint in session.constraints.items():
+    tensors = tensors_of(parts, _sets(parts.pool, base))
+    tensors |= under("evidence", parts.growth.stored.state_dict())
+    tensors |= under("merging", parts.merging)
+    if position.within and base:
+        tensors |= _of(base, "memory")
+    else:
+        tensors |= under("memory", parts.memory.state_dict())
+    for name, constraint in parts.constraints.items():
         tensors |= under(f"constraint.{name}", constraint.state_dict())
     if protection is not None:
         tensors |= under("protection", protection.state_dict())
@@ -91,18 +93,25 @@ def kept_numbers(session: Session, base: Mapping[str, Tensor] | None = None) -> 
         session: The run.
         base: As for :func:`snapshot`.
     """
-    tensors = snapshot(session, Position(), {}, base=base).tensors.values()
-    return sum(
-        tensor.numel() for tensor in tensors if tensor.is_floating_point() or tensor.dtype == torch.uint8
-    )
+    total = 0
+    for tensor in snapshot(session, Position(), {}, base=base).tensors.values():
+        # counts and places are integers of other kinds; uint8 are pixels
+        if tensor.is_floating_point() or tensor.dtype == torch.uint8:
+            total += tensor.numel()
+    return total
 
 
 def _sets(pool: Pool, base: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the tensors of all sets: as they are of the last task's set and of those new to the base."""
-    held = _of(base, "pool")
-    owners = {name: int(name[len("pool/") :].partition(".")[0]) for name in held}
-    moving = {*pool.task_to_set[-1:], *(set(pool.ids) - set(owners.values()))}
-    still = {name: value for name, value in held.items() if owners[name] not in moving}
+    newest = set(pool.task_to_set[-1:])  # learning a task changes no set but its own
+    still: dict[str, Tensor] = {}
+    in_base: set[int] = set()
+    for name, value in _of(base, "pool").items():
+        owner = int(name.removeprefix("pool/").partition(".")[0])
+        in_base.add(owner)
+        if owner not in newest:
+            still[name] = value
+    moving = newest | (set(pool.ids) - in_base)
     return still | under("pool", pool.state_dict(sorted(moving)))
 
 
@@ -121,10 +130,10 @@ def beginning(session: Session, position: Position, ledger: Mapping[str, Any]) -
             "step": position.progress.step,
         },
         "fingerprints": fingerprints(session),
-        "model": described(session),
+        "model": described(session.parts),
     }
-    begun = session.infos[: position.task + int(position.within)]
-    entries = {**ledger, "tasks": [note_of(info) for info in begun]}
+    begun = session.parts.infos[: position.task + int(position.within)]
+    entries = {**ledger, "tasks": [TaskNote.of(info).as_mapping() for info in begun]}
     return Checkpoint(tensors={}, progress=progress, ledger=entries)
 
 
@@ -135,7 +144,7 @@ def require_same(session: Session, checkpoint: Checkpoint) -> None:
         DataError: The benchmark or the weights are not those the run began with.
     """
     before = checkpoint.progress["fingerprints"]
-    beginnings = {source.fingerprint for source in session.sources[:-1]}
+    beginnings = {source.fingerprint for source in session.data.sources[:-1]}
     for what, now in fingerprints(session).items():
         if before[what] != now and not (what == "benchmark" and before[what] in beginnings):
             raise DataError(
@@ -158,28 +167,33 @@ def restore(session: Session, checkpoint: Checkpoint, begun: int = 0) -> Positio
         ConfigError: The checkpoint knows fewer sources than the session, and its state cannot grow with them.
     """
     require_same(session, checkpoint)
-    narrow = checkpoint.progress["fingerprints"]["benchmark"] != session.stream.fingerprint
+    narrow = checkpoint.progress["fingerprints"]["benchmark"] != session.data.stream.fingerprint
 
     def adapt(state: dict[str, Tensor], module: nn.Module, whose: str) -> dict[str, Tensor]:
         return widened(state, module.state_dict(), whose) if narrow else state
 
-    tensors, place = checkpoint.tensors, checkpoint.progress["position"]
+    parts = session.parts
+    tensors = checkpoint.tensors
+    place = checkpoint.progress["position"]
+    # a task within which the checkpoint was taken has begun, too
     for index in range(begun, place["task"] + int(place["within"])):
-        session.begin_task(index)
-    if tensors:
-        fill(session, tensors, checkpoint.ledger["task_to_set"], adapt)
-        session.memory.load_state_dict(part(tensors, "memory"), session.engine.device)
-        session.stored.load_state_dict(part(tensors, "evidence"), session.measures.keys())
-        before = part(tensors, "merging").items()
-        session.merging.update({name: value.to(session.engine.device) for name, value in before})
-        for name, constraint in session.constraints.items():
+        parts.begin_task(index)
+    if tensors:  # none where nothing has been learned
+        device = parts.engine.device
+        fill(parts, tensors, checkpoint.ledger["task_to_set"], adapt)
+        parts.memory.load_state_dict(part(tensors, "memory"), device)
+        parts.growth.stored.load_state_dict(part(tensors, "evidence"), parts.growth.measures.keys())
+        for name, value in part(tensors, "merging").items():
+            parts.merging[name] = value.to(device)
+        for name, constraint in parts.constraints.items():
             constraint.load_state_dict(part(tensors, f"constraint.{name}"))
     return position_of(checkpoint)
 
 
 def position_of(checkpoint: Checkpoint) -> Position:
     """Return the run's position in a checkpoint."""
-    tensors, place = checkpoint.tensors, checkpoint.progress["position"]
+    tensors = checkpoint.tensors
+    place = checkpoint.progress["position"]
     return Position(
         task=place["task"],
         within=place["within"],
@@ -193,4 +207,7 @@ def position_of(checkpoint: Checkpoint) -> Position:
 
 def fingerprints(session: Session) -> dict[str, str]:
     """Return what identifies a run's data and weights."""
-    return {"benchmark": session.stream.fingerprint, "backbone": session.backbone.fingerprint.sha256}
+    return {
+        "benchmark": session.data.stream.fingerprint,
+        "backbone": session.parts.backbone.fingerprint.sha256,
+    }

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
+from torch import nn
 
 from lw2g.base.checks import require_several_classes
 from lw2g.base.progress import Reporter
@@ -17,9 +18,9 @@ from lw2g.images.image_set import ImageSet
 from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.growth import Decision, Evidence
 from lw2g.interfaces.phase import Phase, TrainingPhase
+from lw2g.tasks.parts import RunParts
 from lw2g.tasks.phases import PhaseProgress, held, only_trainable, train_phase
 from lw2g.tasks.protection import Protection
-from lw2g.tasks.session import Session
 from lw2g.tasks.state import Position
 
 __all__ = ["Observer", "TaskTraining"]
@@ -65,7 +66,7 @@ class TaskTraining:
     """Trains on one task, from the beginning or from a position.
 
     Args:
-        session: The run.
+        parts: The run.
         context: The task, which has its set.
         images: Its training images under the training transform.
         observer: Called at every step.
@@ -78,25 +79,29 @@ class TaskTraining:
 
     def __init__(
         self,
-        session: Session,
+        parts: RunParts,
         context: TaskContext,
         images: ImageSet,
         observer: Observer,
         steps: int | None = None,
         after_hosts: Callable[[], None] = lambda: None,
     ) -> None:
-        self._session, self._context, self._images = session, context, images
-        self._observer, self._steps, self._after_hosts = observer, steps, after_hosts
+        self._parts = parts
+        self._context = context
+        self._images = images
+        self._observer = observer
+        self._steps = steps
+        self._after_hosts = after_hosts
         self.protection = Protection()
 
     def begin(self, *, resumed: bool = False) -> None:
         """Tell retrieval and constraints that the task begins; after a resume, the constraints alone."""
-        session = self._session
-        if session.retrieval is not None and not resumed:
-            torch.manual_seed(session.seed_of(self._context.task.index, "retrieval"))
-            session.retrieval.begin_task(self._context)
+        parts = self._parts
+        if parts.retrieval is not None and not resumed:
+            torch.manual_seed(parts.seed_of(self._context.task.index, "retrieval"))
+            parts.retrieval.begin_task(self._context)
         with self._observer.reporter.clock("subspace"):
-            for constraint in session.constraints.values():
+            for constraint in parts.constraints.values():
                 constraint.begin_task(self._context)
 
     def run(self, position: Position | None = None, *, to_hosts: bool = False) -> None:
@@ -106,22 +111,23 @@ class TaskTraining:
             position: Where to go on; None: at the first phase.
             to_hosts: Whether to stop after the last host phase; without a host phase, nothing runs then.
         """
-        session, context, reporter = self._session, self._context, self._observer.reporter
+        parts = self._parts
+        context = self._context
+        reporter = self._observer.reporter
         start = Position() if position is None else position
         torch.set_grad_enabled(True)  # an earlier component may have switched it off
-        phases = session.phases(context)
-        hosts = {
-            number: phase
-            for number, (_, phase) in enumerate(phases)
-            if isinstance(phase, TrainingPhase) and phase.host
-        }
+        phases = parts.phases(context)
+        hosts: dict[int, TrainingPhase] = {}
+        for number, (_, phase) in enumerate(phases):
+            if isinstance(phase, TrainingPhase) and phase.host:
+                hosts[number] = phase
         if hosts:
-            require_several_classes(context.task.index, len(context.task.classes), session.names[0])
+            require_several_classes(context.task.index, len(context.task.classes), parts.names[0])
         if to_hosts:
             phases = phases[: max(hosts, default=-1) + 1]
         protect_at = max(min(hosts, default=len(phases)), start.phase)
         self._observer.planned(context, list(hosts.values()))
-        reporter.plan({phase.name: getattr(phase, "epochs", 0) for _, phase in phases})
+        reporter.plan({phase.name: phase.epochs for _, phase in phases})
         for number, (owner, phase) in enumerate(phases):
             if number < start.phase:
                 continue
@@ -129,48 +135,55 @@ class TaskTraining:
                 # not earlier: a phase before it may design the set (InfLoRA)
                 self._protect(list(hosts.values()), start)
             begin = start.progress if number == start.phase else PhaseProgress()
-            share = begin.epoch / phase.epochs if isinstance(phase, TrainingPhase) else 0.0
-            reporter.begin(context.task.index, phase.name, share)
+            done = begin.epoch / phase.epochs if phase.epochs else 0.0
+            reporter.begin(context.task.index, phase.name, done)
             with reporter.clock("training"), self._observer.during(phase):
                 if isinstance(phase, TrainingPhase):
                     self._train(phase, number, owner, begin)
                 else:
-                    torch.manual_seed(session.seed_of(context.task.index, phase.name))
+                    # a resume repeats all of it, and has to draw the same
+                    torch.manual_seed(parts.seed_of(context.task.index, phase.name))
                     phase.run(reporter.advance)
             if number == max(hosts, default=-1):
                 self._after_hosts()
-        if not held(context, session.constraints):
-            session.pool.touch(context.set_id)
+        if not held(context, parts.constraints):
+            # its features are others now; what was cached of them is stale
+            parts.pool.touch(context.set_id)
 
     def _protect(self, hosts: Sequence[TrainingPhase], position: Position) -> None:
         """Gather the constraints' rules at the sites that the host phases train."""
-        session = self._session
+        baseline = self._parts.baseline
+        trained: list[nn.Parameter] = []
+        for phase in hosts:
+            trained += phase.trained
         with self._observer.reporter.clock("subspace"):
             self.protection = Protection.for_task(
-                list(session.constraints.values()),
-                [*session.baseline.sites(self._context.parameters), *session.baseline.shared_sites()],
+                list(self._parts.constraints.values()),
+                [*baseline.sites(self._context.parameters), *baseline.shared_sites()],
                 self._context,
-                [parameter for phase in hosts for parameter in phase.trained],
+                trained,
             )
         if position.protection:
+            # the spaces and the start of the task as they were: computed again they may differ in a bit
             self.protection.load_state_dict(position.protection)
 
     def _train(self, phase: TrainingPhase, number: int, owner: str, begin: PhaseProgress) -> None:
         """Run one training phase."""
-        index, observer = self._context.task.index, self._observer
+        index = self._context.task.index
+        observer = self._observer
 
         def at_position(see: Callable[[torch.optim.Optimizer, Position], None]) -> Callable[..., None]:
             return lambda optimizer, at: see(
                 optimizer, Position(task=index, within=True, phase=number, progress=at)
             )
 
-        with only_trainable(self._session.learning(self._context.set_id), phase.trained):
+        with only_trainable(self._parts.learning(self._context.set_id), phase.trained):
             images = train_phase(
                 phase,
                 self._context,
                 self._images,
                 owner=owner,
-                engine=self._session.engine,
+                engine=self._parts.engine,
                 protection=self.protection,
                 reporter=observer.reporter,
                 progress=begin,

@@ -13,23 +13,29 @@ from typing import Any, Protocol
 
 import attrs
 
-from lw2g.blocks.closed_form import ClosedForm
-from lw2g.errors import ConfigError, DataError, Lw2gError, shown
+from lw2g.errors import ConfigError, DataError, Lw2gError, counted, shown
 from lw2g.inputs.image_files import EXTENSIONS
 from lw2g.models.expert import expert_of
+from lw2g.models.exported import Saved, read_export
 from lw2g.models.model import TrainedModel
-from lw2g.models.saved import open_model
+from lw2g.models.saved import live_model
 from lw2g.registry.catalogue import Catalogue
 from lw2g.updates.learning import learn, unlearn
 from lw2g.updates.solved import Solved
 from lw2g.updates.step_checks import calibration_of
-from lw2g.updates.steps import names_of, read_saved
 
 __all__ = ["MOST_BYTES", "MOST_FILES", "Busy", "Classroom", "Content", "Upload"]
 
-MOST_BYTES, MOST_FILES = 100 * 2**20, 500
-"""The largest upload."""
-_LONGEST, _CHUNK, _TOP = 200, 2**20, 5
+MOST_BYTES = 100 * 2**20
+"""The most bytes of an upload."""
+MOST_FILES = 500
+"""The most files of an upload."""
+_LONGEST = 200
+"""The most bytes of a class's name; file systems take 255, and its folder may get an ending."""
+_CHUNK = 2**20
+"""Bytes that are written at once."""
+_TOP = 5
+"""Classes that are shown for an image."""
 _SESSION = re.compile(r"(?P<name>.+-taught)(-\d{1,6})?")
 """The name of a session's folder."""
 
@@ -73,10 +79,18 @@ class Upload:
             DataError: No folder can have this name.
         """
         name = self.class_name
-        plain = name.isprintable() and not name.startswith(".") and not set(name) & set("/\\")
-        if not plain or not 0 < len(name.encode(errors="replace")) <= _LONGEST:
+        if not _can_be_a_folder(name):
             raise DataError(f"no class can be called {shown(name)}", "rename its folder")
         return root / name
+
+
+def _can_be_a_folder(name: str) -> bool:
+    """Whether a name that was sent can become a folder: one, and below the folder it is meant for."""
+    if not name.isprintable() or name.startswith("."):
+        return False
+    if "/" in name or "\\" in name:
+        return False
+    return 0 < len(name.encode(errors="replace")) <= _LONGEST
 
 
 class Classroom:
@@ -96,23 +110,31 @@ class Classroom:
     """
 
     def __init__(self, directory: Path, catalogue: Catalogue, **options: Any) -> None:
-        self._directory, self._catalogue, self._options = directory, catalogue, options
-        read_saved(directory)
-        model = open_model(directory, catalogue, **options)
-        if not isinstance(model.baseline.closed_form, ClosedForm):
+        self._directory = directory
+        self._catalogue = catalogue
+        self._options = options
+        saved = read_export(directory, whole=True)
+        model = live_model(saved, catalogue, **options)
+        if model.baseline.closed_form is None:
             raise ConfigError("the model's head is trained and cannot learn", "lw2g start makes one that can")
-        self._step, self._forward, self._writing = Lock(), Lock(), Lock()
+        self._step = Lock()  # one step at a time changes the model
+        self._forward = Lock()  # one image at a time passes through it
+        self._writing = Lock()  # nothing is written while what was sent is being removed
         self._received = TemporaryDirectory(prefix="lw2g-", ignore_cleanup_errors=True)
         self._closed = False
         self._doing: tuple[str, float] | None = None
-        self._session, self._steps = _session_of(directory), 0
+        self._session = _session_of(directory)
+        self._steps = 0
         self._has_session = False
-        self._take(directory, model, None)
+        self._take(directory, saved, model, None)
 
     def state(self) -> dict[str, Any]:
         """Return all that the page shows."""
-        doing = self._doing
-        busy = None if doing is None else {"what": doing[0], "seconds": round(time.monotonic() - doing[1])}
+        busy = None
+        doing = self._doing  # read once: another thread may end it in between
+        if doing is not None:
+            what, began = doing
+            busy = {"what": what, "seconds": round(time.monotonic() - began)}
         limits = {"bytes": MOST_BYTES, "files": MOST_FILES, "extensions": sorted(EXTENSIONS)}
         return self._shown | {"busy": busy, "limits": limits}
 
@@ -132,12 +154,12 @@ class Classroom:
                 path.parent.mkdir(exist_ok=True)
                 self._save(content, path, upload.size)
                 names[str(path)] = f"{upload.class_name}/{upload.name}"
-            with self._busy(f"learning from {len(uploads)} images"), _named(names):
+            with self._busy(f"learning from {counted(len(uploads), 'image')}"), _named(names):
                 with self._next() as out:
                     model, report = learn(
                         self._directory, Path(made), self._catalogue, out=out, **self._options
                     )
-                self._take(out, model, report)
+                self._take(out, read_export(out, whole=True), model, report)
 
     def undo(self) -> None:
         """Take the last step back.
@@ -149,7 +171,7 @@ class Classroom:
         with self._busy("undoing the last step"):
             with self._next() as out:
                 model, _ = unlearn(self._directory, None, self._catalogue, out=out, **self._options)
-            self._take(out, model, None)
+            self._take(out, read_export(out, whole=True), model, None)
 
     def predict(self, upload: Upload, content: Content, reject: float) -> dict[str, Any]:
         """Return what ``lw2g predict --json`` says of an image, and why it says nothing of unknown ones.
@@ -162,11 +184,13 @@ class Classroom:
             path = Path(made) / f"image{upload.ending}"
             self._save(content, path, upload.size)
             with self._forward, _named({str(path): upload.name}):
-                model, why = self._model, ""
+                model = self._model
+                why = ""
                 try:
                     answer = model.predict(path, _TOP, reject)[0]
-                except ConfigError as error:
-                    why, answer = str(error), model.predict(path, _TOP)[0]
+                except ConfigError as error:  # it cannot tell unknown images, and so takes all as known
+                    why = str(error)
+                    answer = model.predict(path, _TOP)[0]
         return answer | {"path": upload.name, "why": why}
 
     def close(self) -> None:
@@ -212,7 +236,8 @@ class Classroom:
         """
         with path.open("wb") as file:
             while size > 0:
-                if not (part := content.read(min(size, _CHUNK))):
+                part = content.read(min(size, _CHUNK))
+                if not part:
                     raise DataError("the upload ended early", "send it again")
                 with self._writing:  # nothing is written once what was sent is being removed
                     if self._closed:
@@ -220,26 +245,39 @@ class Classroom:
                     file.write(part)
                 size -= len(part)
 
-    def _take(self, directory: Path, model: TrainedModel, report: Mapping[str, Any] | None) -> None:
-        """Go on with another model."""
-        saved = read_saved(directory)
-        manifest, names = saved.manifest, names_of(saved.manifest)
-        head: Any = model.baseline.closed_form
+    def _take(
+        self, directory: Path, saved: Saved, model: TrainedModel, report: Mapping[str, Any] | None
+    ) -> None:
+        """Go on with another model.
+
+        Args:
+            directory: Where it lies.
+            saved: What lies there.
+            model: The same, as it computes.
+            report: Of the step that made it; None where it was not learned just now.
+        """
+        manifest = saved.manifest
+        names = manifest.class_map.target_names
+        head = model.baseline.closed_form
+        assert head is not None  # as the first model's, which all others come from
         images = [0] * len(names)
-        for info in manifest.infos:
-            for position, target in zip(info.classes, info.targets, strict=True):
-                images[target] += int(head.count[position])
+        for entry in manifest.class_map:
+            images[entry.target] += int(head.count[entry.position])
         solved = Solved(head=head, expert=expert_of(model.baseline))
         wrong = calibration_of(solved, saved)[1]["wrong"]
-        steps = saved.learning.steps
-        model.batch_size = 1
-        self._directory, self._model = directory, model
+        steps = manifest.history.steps
+        check = report
+        if not report:  # no step was made just now, but the model may have been taught before
+            check = steps[-1].checks if steps else None
+        model.batch_size = 1  # images come one by one, and a padded batch would take as long as a full one
+        self._directory = directory
+        self._model = model
         self._shown = {
             "folder": str(directory.absolute()),
             "classes": [{"name": name, "images": count} for name, count in zip(names, images, strict=True)],
             "steps": len(steps),
             "undo": len(steps) > 0 and len(manifest.tasks) > 1,
-            "check": report or (steps[-1].checks if steps else None),
+            "check": check,
             "confusion": None if wrong is None else wrong.int().tolist(),
         }
 
@@ -247,14 +285,16 @@ class Classroom:
 def _session_of(model: Path) -> Path:
     """Return the folder of a session with a model; a model of an earlier session gets one beside that."""
     model = model.absolute()
-    if model.name.isdecimal() and (found := _SESSION.fullmatch(model.parent.name)):
+    found = _SESSION.fullmatch(model.parent.name)
+    if found and model.name.isdecimal():
         return model.parent.with_name(found["name"])
     return model.with_name(f"{model.name}-taught")
 
 
 def _made(folder: Path) -> Path:
     """Make a folder, or the first free one with a number after its name, and return it."""
-    made, number = folder, 1
+    made = folder
+    number = 1
     while True:
         try:
             made.mkdir()

@@ -28,7 +28,10 @@ from lw2g.teach.classroom import MOST_BYTES, MOST_FILES, Busy, Classroom, Upload
 __all__ = ["Server"]
 
 _HOST = "127.0.0.1"
-_LONGEST_HEAD, _DRAINED = 2**20, 2**16
+_LONGEST_HEAD = 2**20
+"""The most bytes of the line that announces files."""
+_DRAINED = 2**16
+"""The most bytes of a refused body that are read."""
 _POLICY = (
     "default-src 'none'; script-src 'nonce-{0}'; style-src 'nonce-{0}'; connect-src 'self'; img-src blob:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -49,7 +52,8 @@ class Server(ThreadingTCPServer):
         address: Of the page, with its token.
     """
 
-    allow_reuse_address = daemon_threads = True
+    allow_reuse_address = True
+    daemon_threads = True
 
     def __init__(self, classroom: Classroom, port: int = 0) -> None:
         try:
@@ -59,7 +63,8 @@ class Server(ThreadingTCPServer):
                 f"port {port}: {(error.strerror or str(error)).lower()}",
                 "name another; 0 is any free one",
             ) from error
-        self.classroom, self.token = classroom, secrets.token_urlsafe(24)
+        self.classroom = classroom
+        self.token = secrets.token_urlsafe(24)
         self.host = f"{_HOST}:{self.server_address[1]}"
         self.address = f"http://{self.host}/?token={self.token}"
         self.page = files("lw2g.teach").joinpath("page.html").read_text(encoding="utf-8")
@@ -69,7 +74,8 @@ class _Body:
     """The body of a request, which ends where its length says."""
 
     def __init__(self, stream: BufferedIOBase, length: int) -> None:
-        self._stream, self.left = stream, length
+        self._stream = stream
+        self.left = length
 
     def read(self, size: int) -> bytes:
         """Return at most this many bytes of the rest."""
@@ -95,7 +101,8 @@ class _Refused(Exception):
 class _Handler(BaseHTTPRequestHandler):
     server: Server
     timeout = 30
-    server_version, sys_version = "lw2g", ""
+    server_version = "lw2g"
+    sys_version = ""  # nobody need know which Python it is
 
     def do_GET(self) -> None:
         """Answer with the page, or the state of the model."""
@@ -113,16 +120,20 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             answer = known.get(self._checked(), self._unknown)()
         except _Refused as error:
-            status, answer = error.status, {"error": str(error)}
+            status = error.status
+            answer = {"error": str(error)}
         except Lw2gError as error:
-            status = HTTPStatus.CONFLICT if isinstance(error, Busy) else HTTPStatus.BAD_REQUEST
+            status = HTTPStatus.BAD_REQUEST
+            if isinstance(error, Busy):
+                status = HTTPStatus.CONFLICT
             answer = {"error": str(error)}
         except OSError as error:
             status = HTTPStatus.INTERNAL_SERVER_ERROR
             answer = {"error": error.strerror or type(error).__name__}
         except Exception as error:
             traceback.print_exc(file=sys.stderr)
-            status, answer = HTTPStatus.INTERNAL_SERVER_ERROR, {"error": f"a bug: {type(error).__name__}"}
+            status = HTTPStatus.INTERNAL_SERVER_ERROR
+            answer = {"error": f"a bug: {type(error).__name__}"}
         try:
             self._send(status, answer)
         except OSError:  # the browser has gone
@@ -137,7 +148,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.query = parse_qs(query)
         given = self.query.get("token", [""])[0].encode(errors="replace")
         own = f"http://{self.server.host}"
-        origins = self.headers.get_all("Origin") or ([own] if self.command == "GET" else [])
+        origins = self.headers.get_all("Origin") or []
+        if not origins and self.command == "GET":  # browsers name the origin of a page's POST always
+            origins = [own]
         if self.headers.get_all("Host") != [self.server.host] or origins != [own]:
             raise _Refused(HTTPStatus.FORBIDDEN, "a request from elsewhere")
         if not hmac.compare_digest(given, self.server.token.encode()):
@@ -163,9 +176,9 @@ class _Handler(BaseHTTPRequestHandler):
         return self._state()
 
     def _predict(self) -> dict[str, Any]:
-        name, rate = (self.query.get(key, [""])[0] for key in ("name", "reject"))
+        name = self.query.get("name", [""])[0]
         try:
-            reject = float(rate)
+            reject = float(self.query.get("reject", [""])[0])
         except ValueError as error:
             raise DataError("reject is no number", "give one between 0 and 1") from error
         upload = Upload(class_name="", name=name, size=self.length)
@@ -176,9 +189,13 @@ class _Handler(BaseHTTPRequestHandler):
         return self._state()
 
     def _send(self, status: HTTPStatus, answer: Any) -> None:
-        nonce = secrets.token_urlsafe(16)
-        kind = "text/html" if isinstance(answer, str) else "application/json"
-        text = answer.replace("NONCE", nonce) if isinstance(answer, str) else json.dumps(answer)
+        nonce = secrets.token_urlsafe(16)  # the page's own script and style have it, and nothing else runs
+        if isinstance(answer, str):
+            kind = "text/html"
+            text = answer.replace("NONCE", nonce)
+        else:
+            kind = "application/json"
+            text = json.dumps(answer)
         content = text.encode()
         self.send_response(status)
         for name, value in {
@@ -202,11 +219,10 @@ def _uploads(head: bytes, length: int) -> list[Upload]:
     Raises:
         DataError: The announcement is none, or does not fit the length of the whole.
     """
+    uploads = []
     try:
-        uploads = [
-            Upload(class_name=str(own), name=str(name), size=int(size))
-            for own, name, size in json.loads(head)
-        ]
+        for class_name, name, size in json.loads(head):
+            uploads.append(Upload(class_name=str(class_name), name=str(name), size=int(size)))
     except (ValueError, TypeError, RecursionError) as error:
         raise DataError("the upload has no list of files", "send it from the page") from error
     if len(head) + sum(upload.size for upload in uploads) != length:

@@ -12,13 +12,14 @@ from torch import Tensor
 from lw2g.base.boundary import BackboneChangedError
 from lw2g.config.resolve import resolve
 from lw2g.errors import ConfigError
+from lw2g.files.predictions import Predictions
 from lw2g.interfaces.component import BaselineComponent, Kind, Presets
 from lw2g.interfaces.phase import TrainingPhase
 from lw2g.models.parts import lasting
 from lw2g.registry.catalogue import Registered
 from lw2g.tasks.evidence.collecting import collect_evidence
 from lw2g.tasks.evidence.gradients import each_its_own
-from lw2g.tasks.session import Session
+from lw2g.tasks.evidence.trial import Trials
 from lw2g.testing.guards import bearing, seeded
 from lw2g.testing.kit import ContractViolation, NotApplicable, Subject, check, error_line
 from lw2g.testing.scene import Scene, begin, declares, scene
@@ -113,7 +114,7 @@ def check_prediction_belongs_to_its_sample(subject: Subject) -> None:
     require_same(f"in a shuffled batch than in one of {len(everyone)}", shuffled, alone)
     for position in everyone[::3]:
         require_same(f"alone than in a batch of {len(everyone)}", [position], alone)
-    for label in (0, now.session.infos[-1].seen - 1):
+    for label in (0, now.session.parts.infos[-1].seen - 1):
         require_same(
             "with other labels",
             everyone,
@@ -134,7 +135,7 @@ def check_sets_answer_as_chosen(subject: Subject) -> None:
             return baseline.features(batch, routing)
 
     forced = {set_id: features(pool.force(set_id)) for set_id in pool.ids}
-    if now.session.retrieval is None and not baseline.scope.each:
+    if now.session.parts.retrieval is None and not baseline.scope.each:
         free = features(pool.route(None))
         for set_id, rows in forced.items():
             if not _close(free, rows):
@@ -174,7 +175,7 @@ def check_phases_are_a_plan(subject: Subject) -> None:
     with seeded(10):
         try:
             session = opened(subject)
-            contexts = range(len(session.infos))
+            contexts = range(len(session.parts.infos))
             for index in contexts:
                 context = begin(session, index)
                 _require_a_plan(Scene(session=session), context, mine)
@@ -188,8 +189,8 @@ def _require_a_plan(now: Scene, context: Any, kind: str) -> None:
     session, task = now.session, context.task.index + 1
     modules = modules_of(session)
     before, draws = everything(modules), torch.get_rng_state()
-    first = [] if session.retrieval is None else list(session.retrieval.phases(context))
-    second = list(session.baseline.phases(context))
+    first = [] if session.parts.retrieval is None else list(session.parts.retrieval.phases(context))
+    second = list(session.parts.baseline.phases(context))
     moved = changed(before, everything(modules))
     if not torch.equal(draws, torch.get_rng_state()):
         moved.append("torch's global generator")
@@ -206,13 +207,13 @@ def _require_a_plan(now: Scene, context: Any, kind: str) -> None:
             "retrieval strategy 'retrieval...'"
         )
     trained = [(phase.name, phase.trained) for phase in own if isinstance(phase, TrainingPhase)]
-    if kind == "retrieval" and session.retrieval is not None:
-        groups = session.retrieval.parameter_groups(context, 0.1)
+    if kind == "retrieval" and session.parts.retrieval is not None:
+        groups = session.parts.retrieval.parameter_groups(context, 0.1)
         trained += [("parameter_groups", group.parameters) for group in groups]
     mine = {"retrieval"} if kind == "retrieval" else {"baseline", f"set {context.set_id}"}
     owners = {
         id(parameter): (owner, name)
-        for owner, module in (*modules.items(), ("backbone", session.backbone))
+        for owner, module in (*modules.items(), ("backbone", session.parts.backbone))
         for name, parameter in module.named_parameters()
     }
     for phase, parameters in trained:
@@ -244,7 +245,7 @@ def check_backbone_is_untouched(subject: Subject) -> None:
     if isinstance(ended, BackboneChangedError):  # which ends the run
         raise ContractViolation(str(ended)) from ended
     run = learned(subject)
-    backbone = run.session.backbone
+    backbone = run.session.parts.backbone
     for name, parameter in backbone.named_parameters():
         if parameter.requires_grad or parameter.grad is not None:
             raise ContractViolation(
@@ -263,7 +264,7 @@ def check_backbone_is_untouched(subject: Subject) -> None:
                 "backbone.features(images, injections), which takes everything out again"
             )
     images = torch.linspace(-1, 1, 2 * 3 * 16 * 16).reshape(2, 3, 16, 16).to(backbone.device)
-    plain = opened(subject).backbone
+    plain = opened(subject).parts.backbone
     if changed({"": plain.features(images)}, {"": backbone.features(images)}):
         raise ContractViolation("plain features differ after training; leave nothing of an injection behind")
 
@@ -273,7 +274,7 @@ def check_other_sets_stay(subject: Subject) -> None:
     """Learning a task changes no set but the task's own."""
     run = learned(subject)
     for task in range(1, run.tasks):
-        before, own = run.after[task - 1].state, f"set {run.session.pool.task_to_set[task]}"
+        before, own = run.after[task - 1].state, f"set {run.session.parts.pool.task_to_set[task]}"
         for name in changed(before, run.after[task].state):
             if name.startswith("set ") and name.split(".", 1)[0] != own and name in before:
                 raise ContractViolation(
@@ -289,7 +290,7 @@ def check_cached_features_hold(subject: Subject) -> None:
     last = run.tasks - 1
     _, features = evaluate(run.session, last)
     if changed({"": run.after[last].features}, {"": features}):
-        scope = run.session.baseline.scope
+        scope = run.session.parts.baseline.scope
         raise ContractViolation(
             f"features of test samples have changed though the scope {str(scope)!r} says that they cannot "
             "have; declare SET_SHARED where shared parameters take part, POOL where all sets do"
@@ -306,12 +307,12 @@ def check_evidence_changes_nothing(subject: Subject) -> None:
     run = learned(subject)
     # at the beginning of the second task, when there is a set to measure
     session = opened(subject, run.checkpoints[0])
-    session.begin_task(1)
+    session.parts.begin_task(1)
     modules = modules_of(session)
     for number, module in enumerate(modules.values()):
         module.train(number % 2 == 0)
-    task = session.stream.tasks[1]
-    d_sub = session.d_sub(task.index, session.image_set([task.train], train=False))
+    task = session.data.stream.tasks[1]
+    d_sub = session.parts.d_sub(task.index, session.data.image_set([task.train], train=False))
 
     def flags() -> dict[str, object]:
         state: dict[str, object] = {"torch's global generator": torch.get_rng_state().tolist()}
@@ -324,7 +325,7 @@ def check_evidence_changes_nothing(subject: Subject) -> None:
         return state
 
     values, others = everything(modules), flags()
-    collect_evidence(session, d_sub)
+    collect_evidence(session.parts, d_sub, trials=lambda: Trials(session, d_sub))
     moved = changed(values, everything(modules))
     moved += [name for name, value in flags().items() if others.get(name) != value]
     if moved:
@@ -372,7 +373,7 @@ def check_checkpoint_predicts_the_same(subject: Subject) -> None:
             "made by new_set(None))",
         ):
             session = opened(subject, run.checkpoints[task])
-        if not _predicts(session, task, run.after[task]):
+        if not _agree(evaluate(session, task), run.after[task]):
             raise ContractViolation(
                 f"loaded from the checkpoint of task {task + 1}, features or predictions are others than "
                 "before; register as parameter or buffer whatever a prediction depends on"
@@ -385,7 +386,7 @@ def check_answers_without_what_only_learning_reads(subject: Subject) -> None:
     run = learned(subject)
     last = run.tasks - 1
     session = opened(subject, run.checkpoints[last])
-    for module in (session.baseline, session.retrieval):
+    for module in (session.parts.baseline, session.parts.retrieval):
         if module is None:
             continue
         state = module.state_dict()
@@ -396,14 +397,14 @@ def check_answers_without_what_only_learning_reads(subject: Subject) -> None:
             )
         for value in unread:
             value.fill_(torch.nan if value.is_floating_point() else 0)
-    if not _predicts(session, last, run.after[last]):
+    if not _agree(evaluate(session, last), run.after[last]):
         raise ContractViolation(
             "predictions differ without what learning_only names; name only what nothing but learning reads"
         )
 
 
-def _predicts(session: Session, task: int, before: Learned) -> bool:
-    predictions, features = evaluate(session, task)
+def _agree(now: tuple[Predictions, Tensor], before: Learned) -> bool:
+    predictions, features = now
     return same_predictions(predictions, before.predictions) and not changed(
         {"": before.features}, {"": features}
     )

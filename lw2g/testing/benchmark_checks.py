@@ -43,7 +43,7 @@ def check_samples_belong_to_one_task_and_split(subject: Subject) -> None:
     met: dict[str, str] = {}
     stream, pairs = _stream(subject), set[tuple[str, int]]()
     for task, split, data in _parts(stream):
-        targets = dict(zip(task.classes, stream.targets_of(task), strict=True))
+        targets = {position: stream.class_map.target(position) for position in task.classes}
         if split == "test":
             again = {position for position in targets if (task.domain, targets[position]) in pairs}
             pairs |= {(task.domain, target) for target in targets.values()}

@@ -18,8 +18,8 @@ from lw2g.interfaces.memory import SubspaceMemory
 from lw2g.interfaces.phase import StepOutput
 from lw2g.interfaces.site import Restriction, Site
 from lw2g.tasks.evidence.spaces import absorb_task
+from lw2g.tasks.parts import RunParts
 from lw2g.tasks.protection import Protection, SiteRule
-from lw2g.tasks.session import Session
 from lw2g.testing.guards import available, bearing, seeded
 from lw2g.testing.kit import ContractViolation, Subject, check
 from lw2g.testing.scene import begin
@@ -57,19 +57,19 @@ class Stage:
     """A constraint within a task: the first task grows a set, the second reuses it.
 
     Attributes:
-        session: The session, whose memory notes whether it was read.
+        parts: Of the session; their memory notes whether it was read.
         constraint: The constraint.
         context: What constraints are told of the task.
     """
 
-    session: Session
+    parts: RunParts
     constraint: Constraint
     context: TaskContext
 
     @property
     def sites(self) -> tuple[Site, ...]:
         """The sites that the task trains."""
-        baseline = self.session.baseline
+        baseline = self.parts.baseline
         return (*baseline.sites(self.context.parameters), *baseline.shared_sites())
 
     def step(self) -> tuple[Batch, StepOutput]:
@@ -78,7 +78,7 @@ class Stage:
         for site in self.sites:
             site.parameter.requires_grad_(True)
         with torch.enable_grad():
-            features = self.session.baseline.features(batch, self.session.pool.force(self.context.set_id))
+            features = self.parts.baseline.features(batch, self.parts.pool.force(self.context.set_id))
         return batch, StepOutput(loss=features.square().mean(), features=features)
 
     def restrictions(self) -> list[tuple[Site, Restriction]]:
@@ -142,7 +142,7 @@ def _overrides(method: str) -> Callable[[Subject], bool]:
 
     def class_of(subject: Subject) -> Any:
         try:
-            return type(subject.component.build(subject.config, opened(subject).baseline.context))
+            return type(subject.component.build(subject.config, opened(subject).parts.baseline.context))
         # a stranger's code may raise anything, which a check reports
         except Exception:
             return None
@@ -201,7 +201,7 @@ def _require_taking_away(site: Site, restriction: Restriction, *, hard: bool) ->
 def check_asks_for_what_it_reads(subject: Subject) -> None:
     """It declares needs_memory if it reads the memory, and absorbs if it overrides absorb."""
     for stage in _tasks(subject):
-        constraint, memory = stage.constraint, cast(WatchedMemory, stage.session.memory)
+        constraint, memory = stage.constraint, cast(WatchedMemory, stage.parts.memory)
         memory.was_read = False
         stage.restrictions()
         stage.extra_loss()
@@ -226,7 +226,7 @@ def check_constraint_state_round_trips(subject: Subject) -> None:
             raise ContractViolation(
                 f"state_dict holds {wrong[0]!r}, which is no tensor; return tensors by name"
             )
-        restored = _constraint(subject, stage.session)
+        restored = _constraint(subject, stage.parts)
         restored.load_state_dict({key: value.detach().clone() for key, value in state.items()})
         restored.begin_task(stage.context)
         if attrs.evolve(stage, constraint=restored).effect() != stage.effect():
@@ -277,7 +277,7 @@ def _harmless_loss(stage: Stage) -> Tensor | None:
         torch.autograd.backward(loss)
     for parameter in parameters:
         parameter.grad = None
-    if any(part.grad is not None or part.requires_grad for part in stage.session.backbone.parameters()):
+    if any(part.grad is not None or part.requires_grad for part in stage.parts.backbone.parameters()):
         raise ContractViolation(
             "extra_loss sends a gradient into the backbone; it is frozen: use output.features, keys and "
             "batch.query, and leave requires_grad alone"
@@ -288,9 +288,9 @@ def _harmless_loss(stage: Stage) -> Tensor | None:
 # -- leading a constraint through tasks ---------------------------------------------------------------------
 
 
-def _constraint(subject: Subject, session: Session) -> Constraint:
+def _constraint(subject: Subject, parts: RunParts) -> Constraint:
     def build() -> Constraint:
-        made: Constraint = subject.component.build(subject.config, session.baseline.context)
+        made: Constraint = subject.component.build(subject.config, parts.baseline.context)
         return made
 
     return available(build)
@@ -306,22 +306,23 @@ def _tasks(subject: Subject, *, still: bool = False, bare: bool = False) -> Iter
     """
     with seeded(0):
         session = opened(subject)
-        session = attrs.evolve(session, memory=WatchedMemory(session.memory.options))
-        constraint = _constraint(subject, session)
-        session = attrs.evolve(session, constraints={"checked": constraint})
-    for index, task in enumerate(session.stream.tasks):
+        constraint = _constraint(subject, session.parts)
+        memory = WatchedMemory(session.parts.memory.options)
+        parts = attrs.evolve(session.parts, memory=memory, constraints={"checked": constraint})
+        session = attrs.evolve(session, parts=parts)
+    for index, task in enumerate(session.data.stream.tasks):
         with seeded(1):
             context = begin(session, index)
-            d_sub = session.d_sub(index, session.image_set([task.train], train=False))
+            d_sub = parts.d_sub(index, session.data.image_set([task.train], train=False))
             if bare:
                 context = attrs.evolve(context, retrieval=None)
         with seeded(1) as generators, bearing("begin_task", "it is called for every task, the first too"):
             available(lambda: constraint.begin_task(context))  # noqa: B023
             if still:
                 generators.refuse_draws("begin_task", _DRAWS)
-        yield Stage(session=session, constraint=constraint, context=context)
+        yield Stage(parts=parts, constraint=constraint, context=context)
         with seeded(1), bearing("absorb", "it is called for every site of a finished task"):
-            absorb_task(session, context, d_sub)
+            absorb_task(parts, context, d_sub)
 
 
 def _equal(first: Tensor | None, second: Tensor | None) -> bool:

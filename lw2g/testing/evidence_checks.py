@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import attrs
@@ -10,6 +11,7 @@ import attrs
 from lw2g.interfaces.evidence import NEEDS, Measure
 from lw2g.interfaces.growth import CandidateEvidence, Measurement
 from lw2g.tasks.evidence.collecting import collect_evidence
+from lw2g.tasks.evidence.trial import Trials
 from lw2g.testing.guards import available
 from lw2g.testing.kit import ContractViolation, Subject, check, error_line
 from lw2g.testing.world import SmallRun, learned, opened, resumed, whole
@@ -74,12 +76,14 @@ def check_other_candidates_do_not_matter(subject: Subject) -> None:
     """The value of a set does not depend on the other candidates."""
     run = learned(subject)
     session = opened(subject, run.checkpoints[run.tasks - 1])
-    task = session.stream.tasks[-1]  # as if it had not been learned yet
-    d_sub = session.d_sub(task.index, session.image_set([task.train], train=False))
-    together = collect_evidence(session, d_sub).candidates
-    growth = attrs.evolve(session.config.growth, screen=1)
-    config = attrs.evolve(session.config, growth=growth)
-    alone = collect_evidence(attrs.evolve(session, config=config), d_sub).candidates
+    task = session.data.stream.tasks[-1]  # as if it had not been learned yet
+    d_sub = session.parts.d_sub(task.index, session.data.image_set([task.train], train=False))
+    trials = partial(Trials, session, d_sub)
+    together = collect_evidence(session.parts, d_sub, trials=trials).candidates
+    growth = attrs.evolve(session.parts.config.growth, screen=1)
+    config = attrs.evolve(session.parts.config, growth=growth)
+    few = attrs.evolve(session.parts, config=config)
+    alone = collect_evidence(few, d_sub, trials=trials).candidates
     for beside, candidate in zip(together, alone, strict=True):
         if candidate.excluded is None and not _alike(_of(subject, beside), _of(subject, candidate)):
             raise ContractViolation(

@@ -21,12 +21,12 @@ from lw2g.testing.world import HOST_PHASE, changed, learned, opened
 def check_scores_each_seen_task(subject: Subject) -> None:
     """Each seen task gets a score, and keys are as wide as a query."""
     now = scene(subject)
-    strategy = cast(RetrievalStrategy, now.session.retrieval)
+    strategy = cast(RetrievalStrategy, now.session.parts.retrieval)
     batch, size = now.batch(range(now.images)), now.images
     with torch.no_grad():
         query = strategy.query(batch).float()
-    for tasks in range(1, len(now.session.infos) + 1):
-        table = task_of_class(now.session.infos[:tasks], query.device)
+    for tasks in range(1, len(now.session.parts.infos) + 1):
+        table = task_of_class(now.session.parts.infos[:tasks], query.device)
         with torch.no_grad():
             scores = strategy.scores(query, range(tasks), table)
         if scores.shape != (size, tasks) or not scores.is_floating_point():
@@ -36,7 +36,7 @@ def check_scores_each_seen_task(subject: Subject) -> None:
             )
     with seeded(0):
         fresh = opened(subject)
-        keys = cast(RetrievalStrategy, fresh.retrieval).keys(begin(fresh, 0))
+        keys = cast(RetrievalStrategy, fresh.parts.retrieval).keys(begin(fresh, 0))
     if keys is not None and (keys.ndim != 2 or keys.shape[1] != query.shape[1]):
         raise ContractViolation(
             f"let keys return [K, {query.shape[1]}], a row as wide as a query for each key, not "

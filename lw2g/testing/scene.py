@@ -26,17 +26,17 @@ _MOVED = 0.3
 
 def begin(session: Session, index: int) -> TaskContext:
     """Begin a task as a run does, without evidence, and return its context."""
-    session.begin_task(index)
-    if len(session.pool) and (session.fixed or index == 1):
-        session.pool.reuse(0)
+    session.parts.begin_task(index)
+    if len(session.parts.pool) and (session.parts.growth.fixed or index == 1):
+        session.parts.pool.reuse(0)
     else:
-        torch.manual_seed(session.seed_of(index, "new set"))
-        session.pool.grow(session.new_set(session.baseline.source_of(session.pool)))
-    images = session.image_set([session.stream.tasks[index].train], train=False)
+        torch.manual_seed(session.parts.seed_of(index, "new set"))
+        session.parts.pool.grow(session.parts.new_set(session.parts.baseline.source_of(session.parts.pool)))
+    images = session.data.image_set([session.data.stream.tasks[index].train], train=False)
     context = session.task_context(index, images)
-    if session.retrieval is not None:
-        torch.manual_seed(session.seed_of(index, "retrieval"))
-        session.retrieval.begin_task(context)
+    if session.parts.retrieval is not None:
+        torch.manual_seed(session.parts.seed_of(index, "retrieval"))
+        session.parts.retrieval.begin_task(context)
     return context
 
 
@@ -56,8 +56,9 @@ def _facts(subject: Subject) -> dict[str, bool]:
         try:
             session = opened(subject)
             begin(session, 0)
-            own = session.baseline if subject.component.kind == "baseline" else session.retrieval
-            sites = [*session.baseline.sites(session.pool.sets[0]), *session.baseline.shared_sites()]
+            parts = session.parts
+            own = parts.baseline if subject.component.kind == "baseline" else parts.retrieval
+            sites = [*parts.baseline.sites(parts.pool.sets[0]), *parts.baseline.shared_sites()]
             return {"sites": bool(sites), "learning_only": bool(own is not None and own.learning_only)}
         except Exception:  # a plugin's code may raise anything; a check reports it
             return {}
@@ -76,26 +77,26 @@ class Scene:
     @property
     def baseline(self) -> Baseline:
         """The baseline."""
-        return self.session.baseline
+        return self.session.parts.baseline
 
     @property
     def pool(self) -> Pool:
         """Its sets."""
-        return self.session.pool
+        return self.session.parts.pool
 
     @property
     def images(self) -> int:
         """Number of images."""
-        return len(self.session.evaluator.images)
+        return len(self.session.data.evaluator.images)
 
     def batch(self, positions: Sequence[int]) -> Batch:
         """Return some of the images; their query takes a plain forward at this batch size."""
-        return next(iter(self.session.evaluator.images.batches([list(positions)])))
+        return next(iter(self.session.data.evaluator.images.batches([list(positions)])))
 
     def of_task(self, index: int) -> Batch:
         """Return the images of one task."""
-        first = sum(len(task.test) for task in self.session.stream.tasks[:index])
-        return self.batch(range(first, first + len(self.session.stream.tasks[index].test)))
+        first = sum(len(task.test) for task in self.session.data.stream.tasks[:index])
+        return self.batch(range(first, first + len(self.session.data.stream.tasks[index].test)))
 
     @torch.no_grad()
     def predict(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
@@ -103,8 +104,8 @@ class Scene:
 
         A control, which evaluation never asks, gets arbitrary tasks.
         """
-        tasks, strategy = len(self.session.infos), self.session.retrieval
-        predictor = Predictor.of(self.session, tasks - 1)
+        tasks, strategy = len(self.session.parts.infos), self.session.parts.retrieval
+        predictor = Predictor.of(self.session.parts, tasks - 1)
         if strategy is None:
             choice = predictor.all_members(len(batch))
         elif strategy.control:
@@ -117,7 +118,7 @@ class Scene:
     def as_answers(self, features: Tensor) -> Tensor:
         """Return features ``[B, F]`` as :meth:`Baseline.logits` takes them, the same ones under every set."""
         members = len(self.pool) + len(self.baseline.beside())
-        return features[:, None].expand(-1, members, -1) if self.baseline.scope.each else features
+        return self.baseline.scope.repeated(features, members)
 
 
 def scene(subject: Subject, *, fresh: bool = False) -> Scene:
@@ -137,7 +138,7 @@ def scene(subject: Subject, *, fresh: bool = False) -> Scene:
             try:
                 if isinstance(run, Exception):
                     session = opened(subject)
-                    for index in range(len(session.infos)):
+                    for index in range(len(session.parts.infos)):
                         begin(session, index)
                 else:
                     session = opened(subject, run.checkpoints[run.tasks - 1])

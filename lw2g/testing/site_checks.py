@@ -101,7 +101,7 @@ def _tapped(now: Scene, set_id: int | None, site: Site) -> Tensor:
     batch, tap = now.batch(range(16)), site.activation.tap
     batch.query  # noqa: B018  computed first, because its forward could be read instead
     try:
-        return now.session.backbone.read((tap,), lambda: now.baseline.features(batch, routing))[tap]
+        return now.session.parts.backbone.read((tap,), lambda: now.baseline.features(batch, routing))[tap]
     except (ConfigError, ValueError, KeyError) as error:
         raise ContractViolation(
             f"tap {str(tap)!r} of {_called(set_id, site)} reads nothing in a forward ({error}); name a block "
@@ -159,18 +159,19 @@ def outside_the_tap(now: Scene, set_id: int | None, sites: Sequence[Site]) -> It
     def random_sum() -> Tensor:
         with seeded(0):
             features = forward().float()
-            logits = now.baseline.logits(now.as_answers(features))[:, : now.session.infos[-1].seen]
+            logits = now.baseline.logits(now.as_answers(features))[:, : now.session.parts.infos[-1].seen]
             return (features * torch.randn_like(features)).sum() + (logits * torch.randn_like(logits)).sum()
 
     gradients = _gradients(sites, random_sum)
-    read = now.session.backbone.read(list(dict.fromkeys(site.activation.tap for site in sites)), forward)
+    taps = list(dict.fromkeys(site.activation.tap for site in sites))
+    read = now.session.parts.backbone.read(taps, forward)
     for site in sites:
         gradient = gradients[id(site.parameter)]
         if gradient is None or not bool(site.view(gradient).any()):
             continue
         rows, tap = site.rows(gradient).double(), site.activation.tap
         tapped = read[tap].detach().double().flatten(0, -2)
-        heads = now.session.backbone.heads if tap.kind in ("query", "query_used") else 1
+        heads = now.session.parts.backbone.heads if tap.kind in ("query", "query_used") else 1
         if site.activation.map is not None:
             tapped = tapped @ site.activation.map().detach().double().T
         left, everything = 0.0, True
@@ -201,7 +202,7 @@ def _gradients(sites: Sequence[Site], loss_of: Callable[[], Tensor]) -> dict[int
 def check_probe_reaches_measured_sites(subject: Subject) -> None:
     """The gradient of the probe loss reaches every measured site of a trained set."""
     now = scene(subject)
-    task = now.session.infos[-1]
+    task = now.session.parts.infos[-1]
     measured = [(owner, site) for owner, sites in _declared(now) for site in sites if site.measured]
     reached: set[int] = set()
     for set_id in now.pool.ids:
@@ -227,7 +228,7 @@ def check_probe_reaches_measured_sites(subject: Subject) -> None:
 def check_head_is_drawn_anew(subject: Subject) -> None:
     """draw_head redraws the classifier of the new classes, which moves probe_loss, and nothing else."""
     now = scene(subject, fresh=True)
-    baseline, task = now.baseline, now.session.infos[-1]
+    baseline, task = now.baseline, now.session.parts.infos[-1]
     batch = now.of_task(task.index)
     others = [label for label in range(task.seen) if label not in task.classes]
     with torch.no_grad():

@@ -147,8 +147,9 @@ class _Scripted:
 def opened(subject: Subject, checkpoint: Checkpoint | None = None) -> Session:
     """Open a session under the scripted policy, in the state of a checkpoint if one is given."""
     session = open_session(resolved(subject).config, subject.catalogue)
-    if not session.fixed:
-        session = attrs.evolve(session, policy=_Scripted())
+    if not session.parts.growth.fixed:
+        growth = attrs.evolve(session.parts.growth, policy=_Scripted())
+        session = attrs.evolve(session, parts=attrs.evolve(session.parts, growth=growth))
     if checkpoint is not None:
         restore(session, checkpoint)
     return session
@@ -210,7 +211,7 @@ class SmallRun:
     @property
     def tasks(self) -> int:
         """Number of tasks of its stream."""
-        return len(self.session.stream.tasks)
+        return len(self.session.data.stream.tasks)
 
 
 class _Notes:
@@ -248,17 +249,17 @@ class _Notes:
         """Nothing to close."""
 
     def _learned(self, task: int) -> Learned:
-        session, memory = self._session, self._session.memory
+        session, memory = self._session, self._session.parts.memory
         predictions = self._files.read_predictions(task)
-        set_id = session.pool.task_to_set[task]
+        set_id = session.parts.pool.task_to_set[task]
         sites: list[Site] = [
-            *session.baseline.sites(session.pool[set_id]),
-            *session.baseline.shared_sites(),
+            *session.parts.baseline.sites(session.parts.pool[set_id]),
+            *session.parts.baseline.shared_sites(),
         ]
         return Learned(
             state=everything(modules_of(session)),
             predictions=predictions,
-            features=session.evaluator.features_of(len(predictions.sample)).clone(),
+            features=session.data.evaluator.features_of(len(predictions.sample)).clone(),
             sites={
                 memory.key(set_id, site): (
                     site.rows(site.parameter).detach().clone(),
@@ -318,7 +319,7 @@ def _advance(subject: Subject, directory: Path, *, resumed: bool = False) -> Sma
     run = Run(resolved(subject), session, files, store)
     if resumed:
         run.take_up(*store.newest(), standing=False)
-    wires = wiring(session.backbone)
+    wires = wiring(session.parts.backbone)
     notes = _Notes(session, files, store)
     run.go_on([notes])
     return SmallRun(
@@ -334,9 +335,9 @@ def _advance(subject: Subject, directory: Path, *, resumed: bool = False) -> Sma
 
 def evaluate(session: Session, task: int) -> tuple[Predictions, Tensor]:
     """Return predictions and features of the test samples of the first tasks, computed without caches."""
-    session.evaluator.forget()
+    session.data.evaluator.forget()
     predictions, _ = session.evaluate(task, Reporter([], [1] * (task + 1)))
-    return predictions, session.evaluator.features_of(len(predictions.sample)).clone()
+    return predictions, session.data.evaluator.features_of(len(predictions.sample)).clone()
 
 
 def same_predictions(first: Predictions, second: Predictions) -> bool:
@@ -352,9 +353,9 @@ def same_predictions(first: Predictions, second: Predictions) -> bool:
 
 def modules_of(session: Session) -> dict[str, nn.Module]:
     """Return all modules with state, by their names in messages."""
-    modules: dict[str, nn.Module] = {"baseline": session.baseline}
-    modules |= {f"set {set_id}": session.pool[set_id] for set_id in session.pool.ids}
-    return modules if session.retrieval is None else {**modules, "retrieval": session.retrieval}
+    modules: dict[str, nn.Module] = {"baseline": session.parts.baseline}
+    modules |= {f"set {set_id}": session.parts.pool[set_id] for set_id in session.parts.pool.ids}
+    return modules if session.parts.retrieval is None else {**modules, "retrieval": session.parts.retrieval}
 
 
 def everything(modules: Mapping[str, nn.Module]) -> dict[str, Tensor]:

@@ -10,8 +10,11 @@ from torch import Tensor
 
 from lw2g.blocks.closed_form import ClosedForm
 from lw2g.blocks.expert import FrozenExpert, of_targets
+from lw2g.errors import ConfigError
+from lw2g.models.expert import expert_of
+from lw2g.models.parts import ModelParts
 
-__all__ = ["Solved"]
+__all__ = ["Solved", "solved_of"]
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -36,8 +39,10 @@ class Solved:
 
     def split(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return the features of the head and those of the expert, ``[n, 0]`` without one."""
-        own = rows.shape[1] - (0 if self.expert is None else self.expert.lda.mean.shape[1])
-        return rows[:, :own], rows[:, own:]
+        width = rows.shape[1]
+        if self.expert is not None:
+            width -= self.expert.lda.mean.shape[1]
+        return rows[:, :width], rows[:, width:]
 
     def update(self, rows: Tensor, labels: Tensor) -> None:
         """Add rows of images with labels ``[n]`` to the sums."""
@@ -46,7 +51,7 @@ class Solved:
         if self.expert is not None:
             self.expert.lda.update(queries, labels)
 
-    def named(self, rows: Tensor, targets: Sequence[int]) -> Tensor:
+    def predicted_targets(self, rows: Tensor, targets: Sequence[int]) -> Tensor:
         """Return the target that each row is taken for, ``[n]``.
 
         Args:
@@ -58,3 +63,23 @@ class Solved:
         if self.expert is not None:
             logits = self.expert.product(logits, self.expert.log_posterior(queries, targets))
         return logits.argmax(dim=1)
+
+
+def solved_of(parts: ModelParts) -> Solved:
+    """Return what learns: the head, and the frozen expert beside it.
+
+    Raises:
+        ConfigError: The model has none whose sums can grow.
+    """
+    head = parts.baseline.closed_form
+    reason = ""
+    if head is None:
+        reason = f"the head of {parts.names[0]} is trained"
+    elif parts.retrieval is not None or parts.mixer is not None or parts.baseline.scope.each:
+        reason = f"{parts.names[0]} chooses among sets"
+    if head is None or reason:
+        raise ConfigError(
+            f"{reason}, so that new classes cannot be added to sums",
+            "use a baseline without sets that are chosen, with baseline.head=lda, or lw2g start",
+        )
+    return Solved(head=head, expert=expert_of(parts.baseline))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,29 +10,45 @@ from torch import Tensor
 
 from lw2g.blocks.discriminants import Discriminant
 from lw2g.blocks.expert import FrozenExpert
+from lw2g.errors import counted
 from lw2g.models.class_folders import ClassImages
+from lw2g.models.exported import Saved
 from lw2g.models.manifest import Manifest
 from lw2g.models.rejection import Gaussians, calibrated, left_out, moments_of
 from lw2g.updates.solved import Solved
-from lw2g.updates.steps import Saved, kept_of, names_of
+from lw2g.updates.steps import kept_of
 
 __all__ = ["calibration_of", "look_alikes", "recall", "warnings_of"]
 
 _TWIN = 0.1
 """Estimated rate of confusion from which two classes look alike."""
-_SHOWN, _LEAST = 5, 2
+_SHOWN = 5
+"""Classes that a list names at most."""
+_LEAST = 2
+"""Images that say something: a single one may be an accident."""
 
 
 def recall(solved: Solved, manifest: Manifest, images: Mapping[str, Tensor]) -> dict[str, dict[str, Any]]:
-    """Return of each class how many of its images are found, and what the others are taken for."""
-    names, found = names_of(manifest), {}
-    targets = [target for info in manifest.infos for target in info.targets]
+    """Return of each class how many of its images are found, and what the others are taken for.
+
+    Args:
+        solved: What of the model learns.
+        manifest: The model.
+        images: Rows of each class, as the model's ``features`` returns them.
+    """
+    classes = manifest.class_map
+    names = classes.target_names
+    found = {}
     for name, rows in images.items():
-        best = solved.named(rows.to(solved.device), targets).tolist()
-        wrong = [names[target] for target in best if names[target] != name]
-        taken = sorted(set(wrong), key=lambda other: (-wrong.count(other), other))[:_SHOWN]
-        recall = 100 * (1 - len(wrong) / len(best))
-        found[name] = {"checked": len(best), "recall": recall, "taken_for": taken}
+        predicted = solved.predicted_targets(rows.to(solved.device), classes.targets).tolist()
+        taken = [names[target] for target in predicted]
+        wrong = [other for other in taken if other != name]
+        by_count = sorted(set(wrong), key=lambda other: (-wrong.count(other), other))
+        found[name] = {
+            "checked": len(taken),
+            "recall": 100 * (1 - len(wrong) / len(taken)),
+            "taken_for": by_count[:_SHOWN],
+        }
     return found
 
 
@@ -45,32 +61,51 @@ def look_alikes(gaussians: Gaussians | None, wrong: Tensor | None, manifest: Man
             where nobody has looked.
         manifest: The model.
     """
-    names, errors = names_of(manifest), None if gaussians is None else gaussians.errors()
-    known = sorted({target for info in manifest.infos[:-1] for target in info.targets})
+    names = manifest.class_map.target_names
+    errors = None if gaussians is None else gaussians.errors()
+    known = _known_before(manifest)
     touched = manifest.infos[-1].targets
     new = [target for target in touched if target not in known]
-    rates = torch.zeros(len(names), len(names), dtype=torch.float64) if errors is None else errors.cpu()
-    if wrong is not None:
-        # two images are the least that say something
-        share = wrong / wrong.sum(1, keepdim=True).clamp(min=1)
-        rates = torch.maximum(rates, share.masked_fill(wrong < _LEAST, 0))
-    rates = rates.clone().fill_diagonal_(0)
-    twins, lost = [], rates[:, new].sum(1).clamp(max=1)
+    rates = _confusion_rates(errors, wrong, len(names))
+    twins = []
     for target in touched:
         error, other = torch.maximum(rates[target], rates[:, target]).max(0)
         if float(error) > _TWIN:
             twins.append({"class": names[target], "like": names[int(other)], "error": 100 * float(error)})
-    losing = sorted(known, key=lambda target: -float(lost[target]))[:_SHOWN]
-    estimated = None if errors is None else errors[:, new].sum(1).clamp(max=1)[known]
-    return {
-        "estimated_loss": None if estimated is None else 100 * float(estimated.sum()) / max(len(known), 1),
-        "losing": [
-            {"class": names[target], "loss": 100 * float(lost[target])}
-            for target in losing
-            if float(lost[target]) > _TWIN
-        ],
-        "twins": twins,
-    }
+    # rates of several new classes add up, and a class cannot lose more than all of its images
+    lost = rates[:, new].sum(1).clamp(max=1)
+    losing = []
+    for target in sorted(known, key=lambda target: -float(lost[target]))[:_SHOWN]:
+        if float(lost[target]) > _TWIN:
+            losing.append({"class": names[target], "loss": 100 * float(lost[target])})
+    estimated_loss = None
+    if errors is not None:
+        estimated = errors[:, new].sum(1).clamp(max=1)[known]
+        estimated_loss = 100 * float(estimated.sum()) / max(len(known), 1)
+    return {"estimated_loss": estimated_loss, "losing": losing, "twins": twins}
+
+
+def _known_before(manifest: Manifest) -> list[int]:
+    """Return the targets that the tasks before the last one have brought."""
+    known: set[int] = set()
+    for info in manifest.infos[:-1]:
+        known.update(info.targets)
+    return sorted(known)
+
+
+def _confusion_rates(errors: Tensor | None, wrong: Tensor | None, num_classes: int) -> Tensor:
+    """Return how often images of each class pass for each other one, ``[C, C]``.
+
+    Args:
+        errors: As the Gaussians have it; None without them.
+        wrong: As for :func:`look_alikes`.
+        num_classes: The number of classes.
+    """
+    rates = torch.zeros(num_classes, num_classes, dtype=torch.float64) if errors is None else errors.cpu()
+    if wrong is not None:
+        share = wrong / wrong.sum(1, keepdim=True).clamp(min=1)
+        rates = torch.maximum(rates, share.masked_fill(wrong < _LEAST, 0))
+    return rates.clone().fill_diagonal_(0)  # a copy: the estimate is read again
 
 
 def calibration_of(
@@ -86,7 +121,8 @@ def calibration_of(
         saved: The model, with the features that it keeps.
         learned: Whether its last task may have cost the others accuracy.
     """
-    infos, head = saved.manifest.infos, solved.head
+    head = solved.head
+    seen = saved.manifest.infos[-1].seen
     report: dict[str, Any] = {
         "loss": None,
         "left_out_accuracy": None,
@@ -95,59 +131,94 @@ def calibration_of(
         "left_out": 0,
         "wrong": None,
     }
-    gaussians, kept = moments_of(head, infos[-1].seen), kept_of(saved)
+    gaussians = moments_of(head, seen)
+    kept = kept_of(saved)
     if gaussians is None or not kept:
         return {}, report, gaussians
-    rows, queries = solved.split(torch.cat([one for _, one in kept]).to(solved.device).double())
-    labels = torch.cat([torch.full((len(one),), target) for target, one in kept]).to(rows.device)
-    scores, distances, which = left_out(gaussians, head.lifted(rows), labels)
+    targets: list[int] = []
+    for target, features in kept:
+        targets += [target] * len(features)
+    labels = torch.tensor(targets, device=solved.device)
+    # float64, as the Gaussians: rows are taken out of sums of many
+    rows = torch.cat([features for _, features in kept]).to(solved.device).double()
+    features, queries = solved.split(rows)
+    scores, distances, which = left_out(gaussians, head.lifted(features), labels)
     if not len(which):
         return {}, report, gaussians
     own = isinstance(head, Discriminant)
     if solved.expert is not None and own:
-        distances = distances / solved.expert.warmth + _beside(solved.expert, queries, labels, infos[-1].seen)
+        distances = distances / solved.expert.warmth + _beside(solved.expert, queries, labels, seen)
     labels = labels[which]
     found, error = calibrated(scores, distances, labels, own=own)
-    report |= {"left_out": len(which), "ece": error}
+    report["left_out"] = len(which)
+    report["ece"] = error
     if own:
+        # such a head predicts the nearest class, so that distances tell which images are found
         best = distances.argmin(1)
-        wrong = torch.zeros(distances.shape[1], distances.shape[1], dtype=torch.float64)
-        wrong.index_put_((labels.cpu(), best.cpu()), torch.ones(1, dtype=torch.float64), accumulate=True)
-        report["wrong"] = wrong
         right = best == labels
+        report["wrong"] = _counted(labels, best, distances.shape[1])
         report["left_out_accuracy"] = 100 * float(right.double().mean())
         report["temperature"] = float(found["temperature"])
-        before = sorted({target for info in infos[:-1] for target in info.targets}) if learned else []
-        old = torch.isin(labels, torch.tensor(before, device=labels.device))
-        if bool(old.any()):
-            columns = torch.tensor(before, device=labels.device)
-            then = columns[distances[old][:, columns].argmin(1)] == labels[old]
-            report["loss"] = 100 * float(then.double().mean() - right[old].double().mean())
+        if learned:
+            report["loss"] = _loss_of(_known_before(saved.manifest), distances, labels, right)
     return found, report, gaussians
+
+
+def _counted(labels: Tensor, taken: Tensor, num_classes: int) -> Tensor:
+    """Return how many images of each class are taken for each one, ``[C, C]`` float64."""
+    counts = torch.zeros(num_classes, num_classes, dtype=torch.float64)
+    one = torch.ones(1, dtype=torch.float64)
+    return counts.index_put_((labels.cpu(), taken.cpu()), one, accumulate=True)
+
+
+def _loss_of(known: Sequence[int], distances: Tensor, labels: Tensor, right: Tensor) -> float | None:
+    """Return the points of accuracy that old classes lose to new ones; None where no image tells.
+
+    Args:
+        known: The old classes.
+        distances: Of each image to each class, ``[n, C]``.
+        labels: The class of each image, ``[n]``.
+        right: Whether it is found among all classes, ``[n]``.
+    """
+    columns = torch.tensor(known, device=labels.device)
+    old = torch.isin(labels, columns)
+    if not bool(old.any()):
+        return None
+    # before the new classes came, an image had the choice among the old ones alone
+    then = columns[distances[old][:, columns].argmin(1)] == labels[old]
+    return 100 * float(then.double().mean() - right[old].double().mean())
 
 
 def _beside(expert: FrozenExpert, queries: Tensor, labels: Tensor, seen: int) -> Tensor:
     """Return the distances of the same left-out images that an expert adds to the head's."""
     gaussians = moments_of(expert.lda, seen)
     assert gaussians is not None
-    distances: Tensor = left_out(gaussians, queries, labels)[1]
+    _, distances, _ = left_out(gaussians, queries, labels)
     return distances
 
 
-def warnings_of(report: Mapping[str, Any], images: Mapping[str, ClassImages], saved: Saved) -> Iterator[str]:
-    """Yield what whoever teaches the model should know."""
-    forgotten = set(saved.learning.names) - set(names_of(saved.manifest))
+def warnings_of(
+    report: Mapping[str, Any], images: Mapping[str, ClassImages], manifest: Manifest
+) -> Iterator[str]:
+    """Yield what whoever teaches the model should know.
+
+    Args:
+        report: Of the step.
+        images: What it has learned, by class.
+        manifest: The model before it.
+    """
+    forgotten = set(manifest.history.names) - set(manifest.class_map.target_names)
     for entry in report["classes"]:
         name = entry["class"]
         if not entry["checked"]:
-            yield f"{name}: not checked, {entry['images']} images are too few to leave any out"
+            yield f"{name}: not checked, {counted(entry['images'], 'image')} cannot spare any"
         elif entry["recall"] < 50:
             others = ", ".join(entry["taken_for"])
             yield f"{name}: {entry['recall']:.0f} % of its images are found; others pass for {others}"
         if name in forgotten:
             yield f"{name}: a class of this name was forgotten; this one has a new number"
         if images[name].copies:
-            yield f"{name}: {images[name].copies} files are copies of others and count once"
+            yield f"{name}: {counted(images[name].copies, 'copy')} of other files, counted once"
     for twin in report["twins"]:
         yield (
             f"{twin['class']} looks like {twin['like']} ({twin['error']:.0f} % confused): more "

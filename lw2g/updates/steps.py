@@ -1,9 +1,17 @@
-"""The steps of a model that goes on learning: read, added to, and taken back, all of them as plain values."""
+"""The steps of a model that goes on learning: added to and taken back, all of them as plain values.
+
+``learned.safetensors`` holds, beside the features of images:
+
+- ``features/STEP/PLACE``: of the images that a step has learned, class by class in the order of the step;
+- ``kept/POSITION``: of some images of each class that was learned before the first step;
+- ``base/NAME``: the baseline's state before the first step, where steps have changed it;
+- ``new/NAME``: empty; names what the baseline had not before the first step.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import attrs
 import torch
@@ -11,123 +19,33 @@ from torch import Tensor
 
 from lw2g.errors import ConfigError, DataError, nearest
 from lw2g.files.checkpoint import part, under
-from lw2g.models.exported import is_export, read_export, read_learned
-from lw2g.models.manifest import Learning, Manifest, Step, TaskNote
-from lw2g.models.sizes import require_borne_out
+from lw2g.interfaces.context import TaskInfo
+from lw2g.models.exported import Saved
+from lw2g.models.manifest import Manifest, Step, TaskNote
 
-__all__ = [
-    "Saved",
-    "base_classes",
-    "features_of",
-    "grown",
-    "kept_of",
-    "names_of",
-    "read_saved",
-    "without_class",
-    "without_step",
-]
+T = TypeVar("T")
 
-_ROWS = ({"count", "total"}, {"count", "mean", "scatter", "length"})
-"""Sums of the heads that share nothing between classes (cosine, mahalanobis); each has a row a class."""
-
-
-@attrs.frozen(kw_only=True, eq=False)
-class Saved:
-    """A model on disk: what it is made of, its state, and what only learning reads."""
-
-    manifest: Manifest
-    tensors: Mapping[str, Tensor]
-    learned: Mapping[str, Tensor]
-
-    @property
-    def learning(self) -> Learning:
-        """Its history; that of an export that has learned nothing yet is empty."""
-        manifest, names = self.manifest, names_of(self.manifest)
-        return manifest.learning or Learning(
-            tasks=len(manifest.tasks),
-            num_tasks=manifest.num_tasks,
-            num_classes=manifest.num_classes,
-            names=names,
-            numbers=list(range(len(names))),
-        )
-
-
-def read_saved(directory: Path) -> Saved:
-    """Return an exported model.
-
-    Raises:
-        DataError: There is none, or its parts do not fit each other.
-    """
-    if not is_export(directory):
-        raise DataError(
-            f"{str(directory)!r} holds no exported model", "make one: lw2g export RUN MODEL --learnable"
-        )
-    manifest, tensors = read_export(directory)
-    learned = {} if manifest.learning is None else read_learned(directory, manifest)
-    saved = Saved(manifest=manifest, tensors=tensors, learned=learned)
-    require_borne_out(manifest, tensors, directory)
-    if not _fits(saved):
-        raise DataError(f"the history of {str(directory)!r} does not fit its tasks", "export it anew")
-    return saved
-
-
-def _fits(saved: Saved) -> bool:
-    """Whether the history of a model is one of its tasks, and all features of its steps are there."""
-    learning, names, rows = saved.learning, names_of(saved.manifest), saved.learned
-    targets = {target for info in saved.manifest.infos for target in info.targets}
-    expected = {
-        f"features/{number}/{place}": count
-        for number, step in enumerate(learning.steps)
-        for place, count in enumerate(step.images)
-    }
-    features = {key: value for key, value in rows.items() if key.startswith(("features/", "kept/"))}
-    kept = [key.removeprefix("kept/") for key in features if key.startswith("kept/")]
-    return (
-        learning.tasks >= 0
-        and [task.class_names for task in saved.manifest.tasks[learning.tasks :]]
-        == [step.classes for step in learning.steps]
-        and targets == set(range(len(names)))
-        and len(set(names)) == len(names)
-        and set(learning.numbers) <= set(range(len(learning.names)))
-        and [learning.names[one] for one in learning.numbers] == names
-        and expected == {key: len(value) for key, value in features.items() if key in expected}
-        and len(expected) + len(kept) == len(features)
-        and all(one.isdecimal() and int(one) < base_classes(saved) for one in kept)
-        and len({value.shape[1:] for value in features.values()}) <= 1
-    )
-
-
-def names_of(manifest: Manifest) -> list[str]:
-    """Return the name of each target."""
-    named = {
-        target: name
-        for info in manifest.infos
-        for target, name in zip(info.targets, info.class_names, strict=True)
-    }
-    return [named[target] for target in sorted(named)]
-
-
-def base_classes(saved: Saved) -> int:
-    """Return the number of class positions before the first step."""
-    return sum(len(task.class_names) for task in saved.manifest.tasks[: saved.learning.tasks])
+__all__ = ["features_of", "grown", "kept_of", "without_class", "without_step"]
 
 
 def features_of(learned: Mapping[str, Tensor], number: int) -> list[Tensor]:
     """Return the features that a step has added, class by class."""
     own = part(learned, f"features/{number}")
+    # by the number of the place: as text, place 10 would come before place 2
     return [own[str(place)] for place in range(len(own))]
 
 
 def kept_of(saved: Saved) -> list[tuple[int, Tensor]]:
     """Return targets and features of all images of which the model keeps features."""
-    targets = [target for info in saved.manifest.infos for target in info.targets]
+    classes = saved.manifest.class_map
     base = {int(place): rows for place, rows in part(saved.learned, "kept").items()}
-    kept = [(targets[place], rows) for place, rows in sorted(base.items(), key=lambda item: item[0])]
-    first = base_classes(saved)
-    for info in saved.manifest.infos[saved.learning.tasks :]:
-        rows = features_of(saved.learned, info.index - saved.learning.tasks)
-        kept += [(targets[first + place], one) for place, one in enumerate(rows)]
-        first += len(rows)
+    kept = [(classes.target(place), base[place]) for place in sorted(base)]
+    position = saved.manifest.num_base_classes
+    # by tasks, because a step that is being learned is in the history only once it has been checked
+    for number in range(len(saved.manifest.tasks) - saved.manifest.history.tasks):
+        for rows in features_of(saved.learned, number):
+            kept.append((classes.target(position), rows))
+            position += 1
     return kept
 
 
@@ -135,30 +53,40 @@ def kept_of(saved: Saved) -> list[tuple[int, Tensor]]:
 
 
 def grown(saved: Saved, counts: Mapping[str, int]) -> Saved:
-    """Return the model with a task for new images, whose rows are still empty."""
-    manifest, learning = saved.manifest, saved.learning
-    targets = {name: target for target, name in enumerate(names_of(manifest))}
+    """Return the model with a task for new images, whose rows are still empty.
+
+    Args:
+        saved: The model.
+        counts: The number of images of each class.
+    """
+    manifest = saved.manifest
+    history = manifest.history
+    known = manifest.class_map.by_name
+    targets = dict(known)
     for name in counts:
         targets.setdefault(name, len(targets))
-    new = list(targets)[len(names_of(manifest)) :]
-    last = len(learning.names)
+    new_names = list(targets)[len(known) :]
     note = TaskNote(
         class_names=list(counts), num_images=sum(counts.values()), targets=[targets[name] for name in counts]
     )
     tasks = [*manifest.tasks, note]
-    whole = attrs.evolve(
+    # a step learns no set: its images answer under the last one
+    last_set = manifest.task_to_set[-1] if manifest.task_to_set else 0
+    # numbers are never given twice: new ones follow those of forgotten classes, too
+    first_number = len(history.names)
+    new_numbers = range(first_number, first_number + len(new_names))
+    history = attrs.evolve(
+        history, names=[*history.names, *new_names], numbers=[*history.numbers, *new_numbers]
+    )
+    larger = attrs.evolve(
         manifest,
         tasks=tasks,
-        task_to_set=[*manifest.task_to_set, manifest.task_to_set[-1] if manifest.task_to_set else 0],
-        num_tasks=max(learning.num_tasks, len(tasks)),
-        num_classes=max(learning.num_classes, sum(len(task.class_names) for task in tasks)),
-        learning=attrs.evolve(
-            learning,
-            names=[*learning.names, *new],
-            numbers=[*learning.numbers, *range(last, last + len(new))],
-        ),
+        task_to_set=[*manifest.task_to_set, last_set],
+        num_tasks=max(history.num_tasks, len(tasks)),
+        num_classes=max(history.num_classes, _num_positions(tasks)),
+        learning=history,
     )
-    return attrs.evolve(saved, manifest=whole)
+    return attrs.evolve(saved, manifest=larger)
 
 
 def without_step(saved: Saved) -> Saved:
@@ -167,56 +95,82 @@ def without_step(saved: Saved) -> Saved:
     Raises:
         DataError: It has none.
     """
-    if not saved.learning.steps:
+    if not saved.manifest.history.steps:
         raise DataError("the model has learned nothing since it was exported", "name a class to unlearn")
     return _less(saved, set(saved.manifest.infos[-1].classes), undone=True)
 
 
-def without_class(saved: Saved, name: str) -> Saved:
+def without_class(saved: Saved, name: str, has_own_rows: Callable[[], bool]) -> Saved:
     """Return the model without a class.
+
+    Args:
+        saved: The model.
+        name: The class.
+        has_own_rows: Returns whether the head has sums of each class apart, and nothing else keeps any. It is
+            asked only if the class was learned before the first step.
 
     Raises:
         DataError: There is no such class.
         ConfigError: It was learned before the first step, and shares sums with others.
     """
-    manifest, names = saved.manifest, names_of(saved.manifest)
-    if name not in names:
-        forgotten = " any more" if name in saved.learning.names else ""
-        raise DataError(
-            f"no class is called {name!r}{forgotten}{nearest(name, names)}", "lw2g predict names classes"
-        )
-    target = names.index(name)
-    gone = {
-        position
-        for info in manifest.infos
-        for position, own in zip(info.classes, info.targets, strict=True)
-        if own == target
-    }
-    base = sorted(position for position in gone if position < base_classes(saved))
+    manifest = saved.manifest
+    gone = _positions_of(manifest, name)
+    base = gone.intersection(range(manifest.num_base_classes))
     if not base:
         return _less(saved, gone)
-    state, prefix = _base_state(saved), "baseline/closed_form."
-    sums = {key.removeprefix(prefix) for key in state if key.startswith(prefix)}
-    expert = any(key.startswith("baseline/frozen_expert.") for key in state)
-    if expert or sums not in _ROWS:
+    if not has_own_rows():
         raise ConfigError(
             f"class {name!r} was learned before the export, in sums that it shares with other classes",
             "only heads cosine and mahalanobis, without an expert, can unlearn it; lw2g start keeps what lda "
             "needs",
         )
-    rows = torch.tensor([row for row in range(saved.learning.num_classes) if row not in base])
+    state = _base_state(saved)
+    rows = torch.tensor([row for row in range(manifest.history.num_classes) if row not in base])
     for key, value in state.items():
-        if key.startswith(prefix) or key in ("baseline/head.weight", "baseline/head.bias"):
+        if key.startswith("baseline/closed_form.") or key in ("baseline/head.weight", "baseline/head.bias"):
             # scatters are there for the classes so far, the others for all of the stream
             state[key] = value[rows[rows < len(value)]]
-    learned = dict(saved.learned) | {
-        f"base/{key.removeprefix('baseline/')}": value
-        for key, value in state.items()
-        if key.startswith("baseline/")
-    }
-    history = attrs.evolve(saved.learning, num_classes=len(rows))
-    manifest = attrs.evolve(manifest, learning=history)
-    return _less(attrs.evolve(saved, manifest=manifest, tensors=state, learned=learned), gone)
+    learned = {**saved.learned, **under("base", part(state, "baseline"))}
+    history = attrs.evolve(manifest.history, num_classes=len(rows))
+    fewer = attrs.evolve(manifest, learning=history)
+    return _less(attrs.evolve(saved, manifest=fewer, tensors=state, learned=learned), gone)
+
+
+def _positions_of(manifest: Manifest, name: str) -> set[int]:
+    """Return the positions of a class: it has one in each task that brought images of it.
+
+    Raises:
+        DataError: There is no such class.
+    """
+    targets = manifest.class_map.by_name
+    if name not in targets:
+        forgotten = " any more" if name in manifest.history.names else ""
+        raise DataError(
+            f"no class is called {name!r}{forgotten}{nearest(name, targets)}", "lw2g predict names classes"
+        )
+    return set(manifest.class_map.positions_of(targets[name]))
+
+
+@attrs.frozen(kw_only=True)
+class _Rest:
+    """What is left of a task.
+
+    Attributes:
+        note: The task as it was.
+        set_id: Its set.
+        names: The classes that are left.
+        targets: Their targets as they were.
+    """
+
+    note: TaskNote
+    set_id: int
+    names: list[str]
+    targets: list[int]
+
+    def as_note(self, targets: Mapping[int, int]) -> TaskNote:
+        """Return the task as it is from now on, by the new target of each old one."""
+        new = None if self.note.targets is None else [targets[target] for target in self.targets]
+        return attrs.evolve(self.note, class_names=self.names, targets=new)
 
 
 def _less(saved: Saved, gone: set[int], *, undone: bool = False) -> Saved:
@@ -227,65 +181,82 @@ def _less(saved: Saved, gone: set[int], *, undone: bool = False) -> Saved:
         gone: The positions.
         undone: Whether the numbers of their classes are free again.
     """
-    manifest, learning = saved.manifest, saved.learning
-    notes: list[tuple[TaskNote, list[str], list[int]]] = []
+    manifest = saved.manifest
+    history = manifest.history
+    rests: list[_Rest] = []
     steps: list[Step] = []
-    sets, tasks = [], learning.tasks
+    num_base_tasks = 0
     moved = ("features/", "kept/")
-    features = {key: value for key, value in saved.learned.items() if not key.startswith(moved)}
-    left = 0
-    for index, info in enumerate(manifest.infos):
-        own = [place for place, position in enumerate(info.classes) if position not in gone]
-        number = index - learning.tasks
-        if not own:
-            tasks -= number < 0
-            continue
-        names = [info.class_names[place] for place in own]
-        if number >= 0:
-            step = learning.steps[number]
-            for new, place in enumerate(own):
-                features[f"features/{len(steps)}/{new}"] = saved.learned[f"features/{number}/{place}"]
-            images = [step.images[place] for place in own]
-            steps.append(attrs.evolve(step, classes=names, images=images))
-        for new, place in enumerate(own):
-            if (kept := saved.learned.get(f"kept/{info.classes[place]}")) is not None:
-                features[f"kept/{left + new}"] = kept
-        left += len(own)
-        note = manifest.tasks[index]
-        notes.append((note, names, [info.targets[place] for place in own]))
-        sets.append(manifest.task_to_set[index])
-    order = list(dict.fromkeys(target for _, _, targets in notes for target in targets))
-    fresh = {target: place for place, target in enumerate(order)}
-    written = [
-        attrs.evolve(
-            note,
-            class_names=names,
-            targets=None if note.targets is None else [fresh[target] for target in targets],
+    learned = {key: value for key, value in saved.learned.items() if not key.startswith(moved)}
+    position = 0
+    for info in manifest.infos:
+        places = [place for place, old in enumerate(info.classes) if old not in gone]
+        if not places:
+            continue  # the whole task goes
+        names = _at(info.class_names, places)
+        number = info.index - history.tasks
+        if number < 0:
+            num_base_tasks += 1
+        else:
+            step = history.steps[number]
+            for new, place in enumerate(places):
+                learned[f"features/{len(steps)}/{new}"] = saved.learned[f"features/{number}/{place}"]
+            steps.append(attrs.evolve(step, classes=names, images=_at(step.images, places)))
+        learned |= _kept_moved(saved, info, places, position)
+        position += len(places)
+        rest = _Rest(
+            note=manifest.tasks[info.index],
+            set_id=manifest.task_to_set[info.index],
+            names=names,
+            targets=_at(info.targets, places),
         )
-        for note, names, targets in notes
-    ]
-    numbers = [learning.numbers[target] for target in order]
-    lost = [number for number in learning.numbers if number not in numbers]
-    names = learning.names[: min(lost)] if undone and lost else learning.names
-    history = attrs.evolve(learning, tasks=tasks, names=names, numbers=numbers, steps=steps)
-    whole_manifest = attrs.evolve(
+        rests.append(rest)
+    # targets count the classes that are left, in the order in which the tasks meet them
+    targets: dict[int, int] = {}
+    for rest in rests:
+        for target in rest.targets:
+            targets.setdefault(target, len(targets))
+    tasks = [rest.as_note(targets) for rest in rests]
+    numbers = [history.numbers[target] for target in targets]
+    names = history.names
+    lost = set(history.numbers) - set(numbers)
+    if undone and lost:
+        names = names[: min(lost)]
+    fewer = attrs.evolve(
         manifest,
-        tasks=written,
-        task_to_set=sets,
-        num_tasks=max(learning.num_tasks, len(written)),
-        num_classes=max(learning.num_classes, sum(len(note.class_names) for note in written)),
-        learning=history,
+        tasks=tasks,
+        task_to_set=[rest.set_id for rest in rests],
+        num_tasks=max(history.num_tasks, len(tasks)),
+        num_classes=max(history.num_classes, _num_positions(tasks)),
+        learning=attrs.evolve(history, tasks=num_base_tasks, names=names, numbers=numbers, steps=steps),
     )
-    return Saved(manifest=whole_manifest, tensors=_base_state(saved), learned=features)
+    return Saved(manifest=fewer, tensors=_base_state(saved), learned=learned)
+
+
+def _at(values: Sequence[T], places: Sequence[int]) -> list[T]:
+    """Return the values at some places."""
+    return [values[place] for place in places]
+
+
+def _kept_moved(saved: Saved, info: TaskInfo, places: list[int], position: int) -> dict[str, Tensor]:
+    """Return the features that are kept of classes of a task, by their new positions from one on."""
+    moved = {}
+    for new, place in enumerate(places, start=position):
+        kept = saved.learned.get(f"kept/{info.classes[place]}")
+        if kept is not None:
+            moved[f"kept/{new}"] = kept
+    return moved
+
+
+def _num_positions(tasks: list[TaskNote]) -> int:
+    return sum(len(task.class_names) for task in tasks)
 
 
 def _base_state(saved: Saved) -> dict[str, Tensor]:
     """Return the state before the first step."""
-    base = part(saved.learned, "base")
     new = {f"baseline/{name}" for name in part(saved.learned, "new")}
-    state = {
-        key: value
-        for key, value in saved.tensors.items()
-        if key not in new and not key.startswith("calibration/")
-    }
-    return state | under("baseline", base)
+    state = dict(under("baseline", part(saved.learned, "base")))
+    for key, value in saved.tensors.items():
+        if key not in new and not key.startswith("calibration/"):
+            state.setdefault(key, value)
+    return state

@@ -1,1 +1,1 @@
-"""Frozen, unmodified timm ViTs: loading, reading activations out, and injecting parameters for one call."""
+"""Frozen, unmodified ViTs: loading, reading activations out, and injecting parameters for one call."""

@@ -13,11 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, Literal
 
-import timm.layers
 import torch
-from timm.models import beit, eva, vision_transformer, vision_transformer_relpos
-from timm.models.deit import VisionTransformerDistilled
-from timm.models.naflexvit import NaFlexVit
 from torch import nn
 
 from lw2g.errors import ConfigError
@@ -28,6 +24,7 @@ __all__ = [
     "block_at",
     "blocks_of",
     "has_blocks",
+    "is_plain_attention",
     "is_pre_norm",
     "linear_of",
     "linears_of",
@@ -43,33 +40,43 @@ __all__ = [
 Rung = Literal["low-rank updates", "adapters", "prefixes", "prompt tokens"]
 """Kinds of injections, by what they need of a block."""
 
+# classes by their full names: timm is slow to import, and a plain ViT does not need it
+_NAFLEX = "timm.models.naflexvit.NaFlexVit"
 _TRANSFORMERS = (
-    vision_transformer.VisionTransformer,
-    VisionTransformerDistilled,
-    eva.Eva,
-    beit.Beit,
-    vision_transformer_relpos.VisionTransformerRelPos,
-    NaFlexVit,
+    "lw2g.vit.plain.PlainViT",
+    "timm.models.vision_transformer.VisionTransformer",
+    "timm.models.deit.VisionTransformerDistilled",
+    "timm.models.eva.Eva",
+    "timm.models.beit.Beit",
+    "timm.models.vision_transformer_relpos.VisionTransformerRelPos",
+    _NAFLEX,
 )
 # norm1 and norm2 read the stream, and drop_path2 is the last module of the MLP's branch
 _PRE_NORM = (
-    vision_transformer.Block,
-    eva.EvaBlock,
-    beit.Block,
-    vision_transformer_relpos.RelPosBlock,
+    "lw2g.vit.plain.PlainBlock",
+    "timm.models.vision_transformer.Block",
+    "timm.models.eva.EvaBlock",
+    "timm.models.beit.Block",
+    "timm.models.vision_transformer_relpos.RelPosBlock",
 )
 _POST_NORM = (
-    vision_transformer.ResPostBlock,
-    eva.EvaBlockPostNorm,
-    vision_transformer_relpos.ResPostRelPosBlock,
+    "timm.models.vision_transformer.ResPostBlock",
+    "timm.models.eva.EvaBlockPostNorm",
+    "timm.models.vision_transformer_relpos.ResPostRelPosBlock",
+)
+_PLAIN_ATTENTION = (
+    "lw2g.vit.plain.PlainAttention",
+    "timm.layers.attention.Attention",
+    # where older releases of timm have it
+    "timm.models.vision_transformer.Attention",
 )
 _SOFTMAX_OVER_KEYS = (
-    vision_transformer.Attention,
-    timm.layers.AttentionRope,
-    eva.EvaAttention,
-    beit.Attention,
+    *_PLAIN_ATTENTION,
+    "timm.layers.attention.AttentionRope",
+    "timm.models.eva.EvaAttention",
+    "timm.models.beit.Attention",
 )
-_TIED_TO_POSITIONS = (vision_transformer_relpos.RelPosAttention,)
+_TIED_TO_POSITIONS = ("timm.models.vision_transformer_relpos.RelPosAttention",)
 
 _ELSE = "use a method on frozen features (simple-cil, or ranpac with baseline.adapt=none), or a ViT"
 
@@ -82,6 +89,12 @@ def model_name(model: nn.Module) -> str:
     return f"{architecture!r} ({kind})" if architecture else repr(kind)
 
 
+def _class_of(module: object) -> str:
+    """Return the full name of a module's class, under which it was defined."""
+    kind = type(module)
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
 def blocks_of(model: nn.Module) -> Any:
     """Return the blocks of a transformer."""
     return model.blocks
@@ -90,9 +103,9 @@ def blocks_of(model: nn.Module) -> Any:
 def has_blocks(model: nn.Module) -> bool:
     """Whether the model is a transformer whose blocks of attention and MLP are known here."""
     # not isinstance: a subclass may compute anything
-    if type(model) not in _TRANSFORMERS:
+    if _class_of(model) not in _TRANSFORMERS:
         return False
-    return all(type(block) in (*_PRE_NORM, *_POST_NORM) for block in blocks_of(model))
+    return all(_class_of(block) in (*_PRE_NORM, *_POST_NORM) for block in blocks_of(model))
 
 
 def block_at(model: nn.Module, index: int) -> Any:
@@ -119,7 +132,7 @@ def attention_of(block: nn.Module) -> Any:
     """
     attention = getattr(block, "attn", None)
     attention = getattr(attention, "base", attention)
-    if type(attention) not in (*_SOFTMAX_OVER_KEYS, *_TIED_TO_POSITIONS):
+    if _class_of(attention) not in (*_SOFTMAX_OVER_KEYS, *_TIED_TO_POSITIONS):
         raise ConfigError(
             f"attention {type(attention).__name__!r} is not supported",
             "use a ViT with an attention of timm's Attention, EvaAttention, AttentionRope or BEiT",
@@ -158,9 +171,14 @@ def linear_of(model: nn.Module, index: int, name: str) -> nn.Linear:
     return linears[name]
 
 
+def is_plain_attention(attention: object) -> bool:
+    """Whether an attention is a ViT's own: one ``qkv``, and neither rotation nor a bias of positions."""
+    return _class_of(attention) in _PLAIN_ATTENTION
+
+
 def is_pre_norm(block: nn.Module) -> bool:
     """Whether the block's norms read the residual stream, and not what is added to it."""
-    return type(block) in _PRE_NORM
+    return _class_of(block) in _PRE_NORM
 
 
 def rotates_or_norms(model: nn.Module, attention: Any) -> bool:
@@ -176,7 +194,7 @@ def offers_prefixes(block: nn.Module) -> bool:
     """Whether prefixes are defined for the block's attention."""
     attention = attention_of(block)
     keys = getattr(attention, "num_kv_heads", attention.num_heads)
-    return type(attention) in _SOFTMAX_OVER_KEYS and bool(keys == attention.num_heads)
+    return _class_of(attention) in _SOFTMAX_OVER_KEYS and bool(keys == attention.num_heads)
 
 
 def num_tokens(model: nn.Module) -> int:
@@ -221,7 +239,7 @@ def require_rung(model: nn.Module, rung: Rung, blocks: Iterable[int] | None = No
 
 
 def _require_free_keys(attention: Any, index: int) -> None:
-    if type(attention) not in _SOFTMAX_OVER_KEYS:
+    if _class_of(attention) not in _SOFTMAX_OVER_KEYS:
         raise ConfigError(
             f"prefixes need softmax attention over keys, and {type(attention).__name__!r} of block {index} "
             "ties them to positions",
@@ -250,7 +268,7 @@ def _require_exchangeable_rows(model: nn.Module) -> None:
     """Refuse prompt tokens where a row's place in the stream means something and it cannot be exempted."""
     for index, block in enumerate(blocks_of(model)):
         attention = attention_of(block)
-        if type(attention) in _TIED_TO_POSITIONS:
+        if _class_of(attention) in _TIED_TO_POSITIONS:
             raise ConfigError(
                 f"prompt tokens have no position, and {type(attention).__name__!r} of block {index} ties "
                 "every row to one",
@@ -258,7 +276,7 @@ def _require_exchangeable_rows(model: nn.Module) -> None:
             )
     shared = getattr(model, "rel_pos_bias", None) is not None
     rotated_whole = getattr(model, "rope", None) is not None and not _prefix_rows(model)
-    if isinstance(model, NaFlexVit) or shared or rotated_whole:
+    if _class_of(model) == _NAFLEX or shared or rotated_whole:
         raise ConfigError(
             f"prompt tokens have no place in {model_name(model)}, which ties every row to a position",
             "use prefixes, low-rank updates or adapters",

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from timm.layers import apply_rot_embed_cat
 from torch import Tensor
 
 __all__ = ["attention_bias", "heads_of", "mixed", "normed", "rotated"]
@@ -44,6 +43,8 @@ def rotated(attention: Any, x: Tensor, rope: Tensor | None, *, like: Tensor) -> 
     """
     if rope is None:
         return x
+    from timm.layers import apply_rot_embed_cat  # such a model is timm's, which is imported by now
+
     exempt = attention.num_prefix_tokens
     # releases of timm before the option know one layout only
     layout = {"half": True} if getattr(attention, "rotate_half", False) else {}

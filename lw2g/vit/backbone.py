@@ -1,4 +1,4 @@
-"""The frozen backbone: an unmodified timm model that returns features, tokens and tapped activations."""
+"""The frozen backbone: a model of timm, or a plain ViT with timm's bits, and what is read out of it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import importlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
+from importlib.metadata import version
 from typing import Any, ClassVar, Self, TypeGuard
 
-import timm
 import torch
 from torch import Tensor, nn
 
@@ -156,7 +156,7 @@ class Backbone(nn.Module):
             heads=sizes.heads,
             patch_size=sizes.patch_size,
             finetuned_on_1k=finetuned_on_1k,
-            timm_version=timm.__version__,
+            timm_version=version("timm"),
             pool=resolve_pool(model, pool),
         )
         return cls(model, name=name, fingerprint=fingerprint)

@@ -31,9 +31,9 @@ class BackboneFingerprint:
         heads: Attention heads per block; 0 without blocks.
         patch_size: Side of a patch in pixels; 0 without patches.
         finetuned_on_1k: Whether the weights have seen ImageNet-1k labels; None if unknown.
-        timm_version: Version of timm that built the model.
+        timm_version: Version of timm that is installed.
         pool: How a feature is made of the model's output: the class token, the mean of the patches, a pooling
-            by attention, or ``default``: the model's own, which is none of these.
+            by attention, or ``default``: the model's own, which is none of these, or one that nobody names.
     """
 
     timm_name: str

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-import timm
+import attrs
 import torch
+from torch import nn
 
 from lw2g.errors import ConfigError
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.fingerprint import WeightSource
 from lw2g.vit.names import plain_name
+from lw2g.vit.plain import PlainShape, PlainViT, emptied, initialised, plain_shape
 from lw2g.vit.pooling import Pool
 from lw2g.vit.weights import (
     create_model,
     described,
     file_sha256,
     load_weights,
+    require_possible,
     resolve_name,
     seen_1k,
 )
 
-__all__ = ["load_backbone"]
+__all__ = ["load_backbone", "plain_model"]
 
 _HALF = (0.5, 0.5, 0.5)
 
@@ -64,16 +69,21 @@ def load_backbone(
             f"backbone {timm_name!r} needs one source of weights", "give a file, the hub or (in tests) a seed"
         )
     source: WeightSource = "file" if weights else "timm hub tag" if pretrained else "random"
-    tagged = resolve_name(timm_name, needs_tag=source == "timm hub tag")
-    config = timm.get_pretrained_cfg(timm_name) if tagged else None
+    facts = (mean, std, finetuned_on_1k)
+    shape = _own_shape(timm_name, weights, facts) if source in ("file", "random") else None
+    config = _published(timm_name, source) if shape is None else None
     if source == "file" and config is None and (mean is None or std is None):
         raise ConfigError(
             f"bare architecture {timm_name!r} does not say how inputs are normalised",
             "state mean and std, as in backbone.mean=[0.5,0.5,0.5], or give the name with its tag",
         )
-    model = create_model(
-        timm_name, from_hub=source == "timm hub tag", image_size=image_size, seed=random_seed or 0
-    )
+    seed = random_seed or 0
+    model: nn.Module
+    if shape is None:
+        model = create_model(timm_name, from_hub=source == "timm hub tag", image_size=image_size, seed=seed)
+    else:
+        shape = attrs.evolve(shape, image_size=image_size or shape.image_size)
+        model = plain_model(timm_name, shape, seed=random_seed)
     if weights is not None:
         load_weights(model, weights)
     backbone = Backbone.wrap(
@@ -90,3 +100,42 @@ def load_backbone(
         pool=pool,
     )
     return backbone.to(device) if device is not None else backbone
+
+
+def plain_model(name: str, shape: PlainShape, *, seed: int | None = None) -> PlainViT:
+    """Return a plain ViT of our own forward, with random weights from a seed, or for weights to be loaded.
+
+    Raises:
+        ConfigError: The image size does not fit the patch, or the model not into memory.
+    """
+    require_possible(name, partial(PlainViT, shape, name), shape.image_size)
+    return emptied(shape, name) if seed is None else initialised(shape, name, seed)
+
+
+def _own_shape(timm_name: str, weights: Path | None, facts: tuple[object, ...]) -> PlainShape | None:
+    """Return the sizes of a model of our own forward; None where timm has to build it or to tell of it.
+
+    Args:
+        timm_name: Its name, with a tag or without.
+        weights: The file; None for random weights.
+        facts: What the tag would tell.
+    """
+    if weights is not None and weights.suffix == ".npz":
+        return None
+    has_tag = "." in timm_name
+    # of random weights a tag tells nothing
+    if has_tag and weights is not None and any(fact is None for fact in facts):
+        return None
+    return plain_shape(timm_name)
+
+
+def _published(timm_name: str, source: WeightSource) -> Any:
+    """Return what timm knows of a tag; None for a bare name.
+
+    Raises:
+        ConfigError: timm does not know the name.
+    """
+    import timm
+
+    tagged = resolve_name(timm_name, needs_tag=source == "timm hub tag")
+    return timm.get_pretrained_cfg(timm_name) if tagged else None

@@ -1,4 +1,4 @@
-"""Memory: how much there is, what can never fit, and which errors report its end. Imports no torch."""
+"""Memory: how much there is, and what can never fit. Imports no torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from lw2g.vit.sizes import Sizes
 
-__all__ = ["CGROUP", "bytes_per_image", "is_out_of_memory", "require_room", "usable_memory"]
+__all__ = ["CGROUP", "bytes_per_image", "require_room", "usable_memory"]
 
 CGROUP = Path("/sys/fs/cgroup")
 _GIB = 2**30
@@ -67,9 +67,3 @@ def bytes_per_image(model: nn.Module, sizes: Sizes) -> int:
     # the width of what the second layer multiplies: a gated MLP has no layer of that name before it
     hidden = blocks[0].mlp.fc2.in_features
     return int(_FLOAT * (image + sizes.num_tokens * (sizes.dim + hidden)))
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an error reports that no memory is left; torch's own is recognised by its class name."""
-    torch_error = any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__)
-    return isinstance(error, MemoryError) or torch_error or "can't allocate memory" in str(error)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import attrs
-from timm.layers import PatchEmbed
 from torch import nn
 
 from lw2g.errors import ConfigError
@@ -111,6 +110,6 @@ def _patch(model: Any, side: int) -> int:
     embed = getattr(model, "patch_embed", None)
     if embed is None:
         return int(model.embeds.patch_size[0])
-    if isinstance(embed, PatchEmbed):
-        return int(embed.patch_size[0])
-    return side // int(embed.grid_size[0])
+    if hasattr(embed, "backbone"):  # a hybrid's stem
+        return side // int(embed.grid_size[0])
+    return int(embed.patch_size[0])

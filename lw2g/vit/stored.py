@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.metadata import version
 from typing import Any, Self
 
-import timm
 import torch
 from torch import Tensor, nn
 
@@ -14,6 +14,7 @@ from lw2g.errors import ConfigError
 from lw2g.vit.anatomy import Rung
 from lw2g.vit.backbone import Backbone, BackboneFingerprint
 from lw2g.vit.injection import Injection
+from lw2g.vit.pooling import Pool
 from lw2g.vit.taps import Tap
 
 __all__ = ["StoredFeatures"]
@@ -31,11 +32,12 @@ class StoredFeatures(Backbone):
         dim: Width of a vector.
         name: The backbone that made them.
         sha256: SHA-256 of its weights, or of the vectors where nobody says.
+        pool: How its output was pooled; ``default`` where nobody says.
     """
 
     takes_vectors = True
 
-    def __init__(self, dim: int, *, name: str, sha256: str) -> None:
+    def __init__(self, dim: int, *, name: str, sha256: str, pool: Pool = "default") -> None:
         nn.Module.__init__(self)
         self.name = name
         self.fingerprint = BackboneFingerprint(
@@ -51,7 +53,8 @@ class StoredFeatures(Backbone):
             heads=0,
             patch_size=0,
             finetuned_on_1k=None,
-            timm_version=timm.__version__,
+            timm_version=version("timm"),
+            pool=pool,
         )
         self.model: Any = nn.Module()
         self.num_tokens = 0

@@ -13,18 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import timm
 import torch
-from huggingface_hub import constants as hub
 from safetensors.torch import load_file
-from timm.layers import resample_abs_pos_embed
-from timm.models import get_deprecated_models
 from torch import Tensor, nn
 
 from lw2g.errors import ConfigError, DataError, nearest
 from lw2g.vit.anatomy import has_blocks, model_name
 from lw2g.vit.layouts import filtered
-from lw2g.vit.offline import hub_fails, without_network
 from lw2g.vit.room import bytes_per_image, require_room
 from lw2g.vit.sizes import require_frozen_features, sizes_of
 from lw2g.vit.transformers_layouts import from_transformers
@@ -83,6 +78,9 @@ def resolve_name(timm_name: str, *, needs_tag: bool) -> bool:
     Raises:
         ConfigError: The architecture or the tag is unknown, deprecated by timm, or missing.
     """
+    import timm
+    from timm.models import get_deprecated_models
+
     architecture, _, tag = timm_name.partition(".")
     renamed = get_deprecated_models().get(architecture)
     if renamed:
@@ -109,6 +107,10 @@ def create_model(timm_name: str, *, from_hub: bool, image_size: int | None, seed
         ConfigError: The model takes no image size, or :func:`require_possible` refuses it.
         DataError: The hub cannot be reached.
     """
+    import timm
+
+    from lw2g.vit.offline import hub_fails, without_network
+
     try:
         # random initialisation must not move the caller's generator
         with torch.random.fork_rng(devices=[]):
@@ -136,6 +138,8 @@ def _size_argument(timm_name: str, image_size: int | None) -> dict[str, int]:
     """Return the argument for an image size; none for a network that takes images of any size (ResNet)."""
     if image_size is None:
         return {}
+    import timm
+
     try:
         with torch.device("meta"):
             timm.create_model(timm_name, num_classes=0, img_size=image_size)
@@ -154,6 +158,9 @@ def _size_argument(timm_name: str, image_size: int | None) -> dict[str, int]:
 
 def _address(timm_name: str) -> str:
     """Return where the weights of a timm name can be downloaded."""
+    import timm
+    from huggingface_hub import constants as hub
+
     published = timm.models.get_pretrained_cfg(timm_name)
     if published is not None and published.hf_hub_id:
         repository = published.hf_hub_id if "/" in published.hf_hub_id else f"timm/{timm_name}"
@@ -405,6 +412,8 @@ def _fit_positions(state: dict[str, Tensor], model: Any) -> None:
     patches = table.shape[1] - prefix
     if patches < 1 or math.isqrt(patches) ** 2 != patches:
         return  # not a square grid: refused later for its shape
+    from timm.layers import resample_abs_pos_embed
+
     state["pos_embed"] = resample_abs_pos_embed(
         table, new_size=list(model.patch_embed.grid_size), num_prefix_tokens=prefix
     )

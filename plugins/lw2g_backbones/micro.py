@@ -9,13 +9,13 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError, safe_open
-from timm.models.vision_transformer import VisionTransformer
 
 from lw2g.errors import DataError, shown
 from lw2g.vit.backbone import Backbone, WeightSource
-from lw2g.vit.weights import file_sha256, load_weights, require_possible
+from lw2g.vit.loading import plain_model
+from lw2g.vit.plain import PlainShape
+from lw2g.vit.weights import file_sha256, load_weights
 from lw2g_backbones.presets import MicroConfig
 
 __all__ = ["FILE", "build_micro", "untrained_micro"]
@@ -46,7 +46,7 @@ def untrained_micro(config: MicroConfig, image_size: int | None) -> Backbone:
     """
     with _embedded() as path:
         described = _describe(path)
-    model = _model(described, image_size, weight_init="")
+    model = plain_model("micro", _shape(described, image_size), seed=0)
     return Backbone.wrap(model, name="micro", mean=described["mean"], std=described["std"])
 
 
@@ -60,17 +60,20 @@ def _embedded() -> Iterator[Path]:
         yield path
 
 
-def _model(described: dict[str, Any], image_size: int | None, weight_init: str) -> VisionTransformer:
-    size = {} if image_size is None else {"img_size": image_size}
-    architecture = described["architecture"] | size | {"weight_init": weight_init}
-    with torch.random.fork_rng(devices=[]):  # initial values must not move the caller's generator
-        require_possible("micro", lambda: VisionTransformer(**architecture, num_classes=0))
-        return VisionTransformer(**architecture, num_classes=0)
+def _shape(described: dict[str, Any], image_size: int | None) -> PlainShape:
+    architecture = described["architecture"]
+    return PlainShape(
+        image_size=image_size or architecture["img_size"],
+        patch_size=architecture["patch_size"],
+        dim=architecture["embed_dim"],
+        depth=architecture["depth"],
+        heads=architecture["num_heads"],
+    )
 
 
 def _load(path: Path, source: WeightSource, image_size: int | None) -> Backbone:
     described = _describe(path)
-    model = _model(described, image_size, weight_init="skip")  # the file holds all of them
+    model = plain_model("micro", _shape(described, image_size))
     load_weights(model, path)
     return Backbone.wrap(
         model,

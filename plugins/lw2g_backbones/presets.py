@@ -67,6 +67,7 @@ class StoredConfig:
     model: str = option("", "the backbone that made them, with its tag; default: as their file says")
     sha256: str = option("", "SHA-256 of its weights file; default: as their file says")
     dim: int | None = option(None, "their width; default: as their file says", validator=optional(ge(1)))
+    pool: Pool | None = option(None, "how its output was pooled; default: as their file says")
 
 
 @attrs.frozen(kw_only=True)

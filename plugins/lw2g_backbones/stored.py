@@ -22,7 +22,7 @@ def fitted(config: StoredConfig, facts: VectorFacts) -> StoredConfig:
     Raises:
         ConfigError: An option and the file contradict each other.
     """
-    for name in ("model", "sha256", "dim"):
+    for name in ("model", "sha256", "dim", "pool"):
         said, written = getattr(config, name), getattr(facts, name)
         if said and written and said != written:
             raise ConfigError(
@@ -35,6 +35,7 @@ def fitted(config: StoredConfig, facts: VectorFacts) -> StoredConfig:
         # of unknown weights, the features themselves tell two backbones apart
         sha256=config.sha256 or facts.sha256 or facts.digest,
         dim=facts.dim,
+        pool=config.pool or facts.pool,
     )
 
 
@@ -49,7 +50,8 @@ def build_stored(config: StoredConfig, weights: Path | None, image_size: int | N
             raise ConfigError(f"backbone.{name}: stored features have none", "leave it out")
     if config.dim is None:
         raise ConfigError("backbone.dim: the width of the stored features is unknown", "set it")
-    return StoredFeatures(config.dim, name=config.model or _UNKNOWN, sha256=config.sha256)
+    name = config.model or _UNKNOWN
+    return StoredFeatures(config.dim, name=name, sha256=config.sha256, pool=config.pool or "default")
 
 
 def untrained_stored(config: StoredConfig, image_size: int | None) -> StoredFeatures:

@@ -8,9 +8,8 @@ from typing import Any
 import attrs
 import numpy as np
 import torch
-import torchvision.datasets
 
-from lw2g.errors import DataError
+from lw2g.errors import DataError, counted
 from lw2g.inputs.image_files import examine_image
 from lw2g.interfaces.stream import TaskStream
 from lw2g_benchmarks.image_files import FileSource, scan_split
@@ -101,7 +100,7 @@ class FiveDatasetsBenchmark:
         names = [f"{part}/{label}" for part in _FIVE for label in range(_TEN)]
         order = ordered(config, names)
         if unreadable:
-            deviations.append(f"{len(unreadable)} unreadable files of NotMNIST left out")
+            deviations.append(f"{counted(len(unreadable), 'unreadable file')} of NotMNIST left out")
         return build_stream(
             name=data.name,
             train=parts["train"],
@@ -132,7 +131,9 @@ class FiveDatasetsBenchmark:
                         f"{len(part.labels)}",
                         f"run `lw2g data get {self.config.data.name}` again",
                     )
-                deviations.append(f"{name} {split}: {len(part.labels)} images instead of {expected}")
+                deviations.append(
+                    f"{name} {split}: {counted(len(part.labels), 'image')} instead of {expected}"
+                )
             parts.append(part)
         labels = [part.labels + _TEN * number for number, part in enumerate(parts)]
         return LabelledImages(
@@ -169,6 +170,8 @@ def _container(name: str, root: Path, split: str, benchmark: str) -> Any:
     Raises:
         DataError: If torchvision finds no intact copy.
     """
+    import torchvision.datasets
+
     kind = getattr(torchvision.datasets, name)
     options = {"split": split} if name == "SVHN" else {"train": split == "train"}
     try:

@@ -179,6 +179,7 @@ def _facts(file: FeatureFile, sources: dict[Split, StoredVectors]) -> VectorFact
         model=file.said("timm_name"),
         sha256=file.said("sha256"),
         digest=hashlib.sha256(digests.encode()).hexdigest(),
+        pool=file.pool,
     )
 
 

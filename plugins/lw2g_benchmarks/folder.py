@@ -17,7 +17,7 @@ from typing import TypeAlias
 import attrs
 import numpy as np
 
-from lw2g.errors import ConfigError, DataError, nearest
+from lw2g.errors import ConfigError, DataError, counted, nearest, no_folder
 from lw2g.interfaces.stream import TaskStream
 from lw2g_benchmarks.image_files import FileSource, has_images, scan_split
 from lw2g_benchmarks.options import FolderConfig
@@ -62,15 +62,14 @@ class FolderBenchmark:
         order = ordered(config, names, some=True)
         # Raw labels stay those of the full set, so that a subset keeps the numbers of its classes.
         limits = {"train": config.train_per_class, "test": config.test_per_class}
-        deviations = [
-            f"{split} limited to the first {limit} images of each class"
-            for split, limit in limits.items()
-            if limit
-        ]
+        deviations = []
+        for split, limit in limits.items():
+            if limit:
+                deviations.append(f"{split} limited to the first {limit} images of each class")
         if draw is not None:
             deviations.append(f"test images are a share of {draw.share:g} of each class, drawn ({draw.seed})")
         if config.exclude:
-            deviations.append(f"{len(config.exclude)} images excluded, first {config.exclude[0]}")
+            deviations.append(f"{counted(len(config.exclude), 'image')} excluded, first {config.exclude[0]}")
         if len(order) < len(names):
             deviations.append(f"{len(names) - len(order)} of {len(names)} classes left out")
         return build_stream(
@@ -93,9 +92,8 @@ class FolderBenchmark:
         if self.config.root is None:
             raise ConfigError("benchmark 'folder' needs 'root'", _root_help("ROOT"))
         roots = [self.config.root, *self.config.more_roots]
-        repeated = [
-            name for name, count in Counter(root.resolve().name for root in roots).items() if count > 1
-        ]
+        counts = Counter(root.resolve().name for root in roots)
+        repeated = [name for name, count in counts.items() if count > 1]
         if repeated:
             raise ConfigError(
                 f"roots share the name {repeated[0]!r}", "give each root folder a name of its own"
@@ -121,12 +119,11 @@ class FolderBenchmark:
         if config.more_roots:
             raise ConfigError("benchmark.more_roots: domains lie below one root", "leave more_roots out")
         if not root.is_dir():
-            raise DataError(f"image folder {str(root.absolute())!r} does not exist", _domain_help(str(root)))
-        there = {
-            entry.name: entry
-            for entry in sorted(root.iterdir())
-            if entry.is_dir() and not entry.name.startswith(".")
-        }
+            raise DataError(no_folder(root), _domain_help(str(root)))
+        there = {}
+        for entry in sorted(root.iterdir()):
+            if entry.is_dir() and not entry.name.startswith("."):
+                there[entry.name] = entry
         wanted = config.domain_order or tuple(there)
         if not wanted:
             raise DataError(f"{str(root.absolute())!r} holds no domain", _domain_help(str(root)))
@@ -236,10 +233,9 @@ class _Draw:
 
         count = min(max(round(self.share * len(paths)), 1), len(paths) - 1)
         drawn = set(sorted(paths, key=place)[:count])
-        return {
-            "train": tuple(path for path in paths if path not in drawn),
-            "test": tuple(path for path in paths if path in drawn),
-        }
+        train = tuple(path for path in paths if path not in drawn)
+        test = tuple(path for path in paths if path in drawn)
+        return {"train": train, "test": test}
 
 
 def _scan_root(root: Path, draw: _Draw | None) -> dict[str, _ClassFiles]:
@@ -249,7 +245,7 @@ def _scan_root(root: Path, draw: _Draw | None) -> dict[str, _ClassFiles]:
         DataError: See FolderBenchmark.stream.
     """
     if not root.is_dir():
-        raise DataError(f"image folder {str(root.absolute())!r} does not exist", _root_help(str(root)))
+        raise DataError(no_folder(root), _root_help(str(root)))
     missing = [split for split in _SPLITS if not (root / split).is_dir()]
     if draw is not None:
         if not missing:
@@ -257,26 +253,32 @@ def _scan_root(root: Path, draw: _Draw | None) -> dict[str, _ClassFiles]:
                 f"{str(root.absolute())!r} has train/ and test/, so there is nothing to draw",
                 "leave benchmark.test_share out",
             )
-        return {name: (root, draw.split(root, name, paths)) for name, paths in scan_split(root).items()}
+        classes: dict[str, _ClassFiles] = {}
+        for name, paths in scan_split(root).items():
+            classes[name] = (root, draw.split(root, name, paths))
+        return classes
     if missing:
         raise _lacking(root, missing)
-    scans = {split: scan_split(root / split) for split in _SPLITS}
-    differing = sorted(scans["train"].keys() ^ scans["test"].keys())
+    train = scan_split(root / "train")
+    test = scan_split(root / "test")
+    differing = sorted(train.keys() ^ test.keys())
     if differing:
         raise DataError(
-            f"train and test of {str(root)!r} hold different classes: {len(scans['train'])} in train, "
-            f"{len(scans['test'])} in test, in one only {differing[:5]!r}",
+            f"train and test of {str(root)!r} hold different classes: {len(train)} in train, "
+            f"{len(test)} in test, in one only {differing[:5]!r}",
             "make the class folders match",
         )
-    return {name: (root, {split: scans[split][name] for split in _SPLITS}) for name in scans["train"]}
+    return {name: (root, {"train": train[name], "test": test[name]}) for name in train}
 
 
 def _lacking(root: Path, missing: Sequence[str]) -> DataError:
     """Return the error of a root without train/ or test/, with the command for what it holds instead."""
     entries = sorted(entry for entry in root.iterdir() if not entry.name.startswith("."))
     folders = [entry for entry in entries if entry.is_dir()]
-    what = f"{str(root.absolute())!r} lacks {' and '.join(f'{split}/' for split in missing)}"
-    if folders and all((folder / split).is_dir() for folder in folders for split in _SPLITS):
+    lacks = " and ".join(f"{split}/" for split in missing)
+    what = f"{str(root.absolute())!r} lacks {lacks}"
+    whole = [folder for folder in folders if (folder / "train").is_dir() and (folder / "test").is_dir()]
+    if folders and len(whole) == len(folders):
         return DataError(
             f"{what}, but each of its {len(folders)} folders has both ({folders[0].name!r} ...)",
             "if they are domains: --set benchmark.stream=domains; if one is the root: "
@@ -285,7 +287,7 @@ def _lacking(root: Path, missing: Sequence[str]) -> DataError:
     classes = [folder for folder in folders if has_images(folder)]
     if len(missing) == len(_SPLITS) and classes:
         return DataError(
-            f"{what}, but holds {len(classes)} folders of images ({classes[0].name!r} ...)",
+            f"{what}, but holds {counted(len(classes), 'folder')} of images ({classes[0].name!r} ...)",
             "to draw the test images from each: --set benchmark.test_share=0.2; without training: "
             f"lw2g start {root} MODEL",
         )
@@ -294,22 +296,23 @@ def _lacking(root: Path, missing: Sequence[str]) -> DataError:
 
 def _merge(roots: list[Path], draw: _Draw | None) -> dict[str, _ClassFiles]:
     """Return the classes of all roots; names found in several roots get the root's name in front."""
-    scans = [(root.resolve().name, _scan_root(root, draw)) for root in roots]
-    counts = Counter(name for _, scan in scans for name in scan)
-    return {
-        (f"{prefix}/{name}" if counts[name] > 1 else name): files
-        for prefix, scan in scans
-        for name, files in scan.items()
-    }
+    scans = {root.resolve().name: _scan_root(root, draw) for root in roots}
+    counts = Counter(name for scan in scans.values() for name in scan)
+    merged: dict[str, _ClassFiles] = {}
+    for prefix, scan in scans.items():
+        for name, files in scan.items():
+            key = f"{prefix}/{name}" if counts[name] > 1 else name
+            merged[key] = files
+    return merged
 
 
 def _by_domain(domains: Mapping[str, Path], draw: _Draw | None) -> dict[str, _ClassFiles]:
     """Return the classes of all domains as ``<domain>/<class>``."""
-    return {
-        f"{domain}/{name}": files
-        for domain, root in domains.items()
-        for name, files in _scan_root(root, draw).items()
-    }
+    classes: dict[str, _ClassFiles] = {}
+    for domain, root in domains.items():
+        for name, files in _scan_root(root, draw).items():
+            classes[f"{domain}/{name}"] = files
+    return classes
 
 
 def _class_of(key: str) -> str:

@@ -12,7 +12,6 @@ split is
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,19 +20,17 @@ from typing import Any
 
 import attrs
 import numpy as np
-from torch import Tensor
 
-from lw2g.errors import ConfigError, DataError, error_text, shown
-from lw2g.inputs.image_files import pixels_of
-from lw2g.interfaces.stream import Contents, TaskStream
-from lw2g_benchmarks.image_files import FileSource, content_of, tell_progress
+from lw2g.errors import ConfigError, DataError, counted, error_text, no_folder, shown
+from lw2g.interfaces.stream import TaskStream
+from lw2g_benchmarks.objects import ListedFiles, ObjectSource
 from lw2g_benchmarks.options import GivenConfig
 from lw2g_benchmarks.orders import ordered
 from lw2g_benchmarks.recurrence import Portion, sizes_of
 from lw2g_benchmarks.tasks import HashedSource, JoinedSource, LabelledImages, PartSource, build_stream
 from lw2g_benchmarks.transforms import TransformPair, make_transforms
 
-__all__ = ["GivenBenchmark", "ObjectSource"]
+__all__ = ["GivenBenchmark"]
 
 _FORMS = "give (images, labels), a list of (path, label), or a data set of such pairs"
 _SPLITS = ("train", "test")
@@ -41,94 +38,6 @@ _TEST_NAMES = ("test", "validation", "valid", "val")
 _IMAGE_COLUMNS, _LABEL_COLUMNS = ("image", "img"), ("label", "labels", "fine_label")
 _MOST_CLASSES = 2**20
 _WHOLE = "the data set"
-
-
-class ObjectSource:
-    """The images of one split, read from the object at every access.
-
-    Args:
-        data: Gives an item by its number.
-        key: Where the image is in an item; None if the item is the image.
-        name: The split in words; ids are the name and a number.
-    """
-
-    def __init__(self, data: Any, key: int | str | None, name: str) -> None:
-        self._data, self._key, self._name = data, key, name
-        self._length = len(data)
-        self._read: tuple[str, Contents] | None = None
-
-    def __len__(self) -> int:
-        return self._length
-
-    @property
-    def ids(self) -> tuple[str, ...]:
-        """The numbers of the images behind the split's name."""
-        return tuple(f"{self._name}/{index}" for index in range(self._length))
-
-    def image(self, index: int) -> Tensor:
-        """Return image ``index`` as RGB, uint8 [3, H, W].
-
-        Raises:
-            DataError: It is no image, or the data set has another length than before.
-        """
-        if len(self._data) != self._length:
-            raise DataError(
-                f"benchmark: {self._name} had {self._length} images and now has {len(self._data)}",
-                "do not change a data set while it is in use",
-            )
-        item = self._data[index]
-        try:
-            return pixels_of(item if self._key is None else item[self._key])
-        except DataError as error:
-            raise DataError(f"benchmark: {self._name}, image {index}: {error.what}", error.remedy) from error
-
-    def digest(self) -> str:
-        """Return a SHA-256 over the pixels of all images.
-
-        Raises:
-            DataError: An image is another one when it is read again.
-        """
-        return self._once()[0]
-
-    def contents(self) -> Contents:
-        """Return a hash of the pixels of each image, S16 ``[n]``.
-
-        Raises:
-            DataError: As :meth:`digest`.
-        """
-        return self._once()[1]
-
-    def _once(self) -> tuple[str, Contents]:
-        """Return both hashes; the images are read once for them."""
-        if self._read is None:
-            self._read = self._hashes()
-        return self._read
-
-    def _hashes(self) -> tuple[str, Contents]:
-        if not bool((self.image(0) == self.image(0)).all()):
-            raise DataError(
-                f"benchmark: {self._name}, image 0 differs each time it is read",
-                "leave random transforms out of the data set; options such as benchmark.train_transform "
-                "augment",
-            )
-        hasher, contents = hashlib.sha256(), []
-        for image in tell_progress(map(self.image, range(self._length)), self._length):
-            image = image.contiguous()
-            hasher.update(repr(tuple(image.shape)).encode())
-            hasher.update(image.numpy().data)
-            contents.append(content_of(image.numpy()))
-        return hasher.hexdigest(), np.array(contents, dtype="S16")
-
-
-class _Files(FileSource):
-    """Images in files that a list names."""
-
-    def _hashes(self) -> tuple[str, Contents]:
-        """As of every file source; the remedy is that of a list."""
-        try:
-            return super()._hashes()
-        except DataError as error:
-            raise DataError(error.what, "replace the files, or leave them out of the list") from error
 
 
 @attrs.frozen(kw_only=True)
@@ -174,41 +83,20 @@ class GivenBenchmark:
                 "give them from Python, lw2g.run(benchmark=[(train, test), ...]) or "
                 "lw2g.resume(RUN, local={'benchmark': ...}), or set benchmark.hub",
             )
-        if config.test_share is not None:
-            listed = False
-            tasks = [_drawn(given, config.test_share, config.order_seed)]
-        else:
-            listed = isinstance(given, list)
-            pairs = given if listed else [given]
-            _require_own_images(pairs)
-            root = _common_root(pairs)
-            tasks = [_task(pair, f"task-{number}/" * listed, root)
-                     for number, pair in enumerate(pairs, start=1)]  # fmt: skip
-        if not tasks:
-            raise DataError("benchmark: no task was given", "give a list of (train, test)")
+        listed = isinstance(given, list) and config.test_share is None
+        tasks = _tasks(given, config, listed=listed)
         order = list(dict.fromkeys(label for train, _ in tasks for label in train.classes))
         names = _names([split for task in tasks for split in task])
         planned = _planned(tasks, domains=listed and config.stream == "domains", listed=listed)
-        if listed == (config.increment is not None):
-            what = "the tasks are given" if config.increment else "how many classes has a task?"
-            raise ConfigError(
-                f"benchmark.increment: {what}",
-                "leave it out" if config.increment else "set it, or give a list of tasks",
-            )
-        if listed and config.stream not in ("classes", "domains"):
-            raise ConfigError(
-                f"benchmark.stream: {config.stream!r} cuts tasks, and the tasks are given",
-                "leave it out, set 'domains' where each task is a domain, or give one (train, test)",
-            )
-        if listed and config.imbalance > 1 and sum(len(part.labels) for part in planned) > len(order):
-            raise ConfigError(
-                "benchmark.imbalance: a class in several given tasks could lose all images of one",
-                "leave it out, or give fewer images",
-            )
+        num_portions = sum(len(portion.labels) for portion in planned)
+        _require_fitting(config, listed=listed, comes_again=num_portions > len(order))
         if not listed:
-            order = [order[place] for place in ordered(config, [names[label] for label in order])]
-        local = "the images are objects of the Python program that started the run"
-        deviations = [] if config.hub else [local]
+            places = ordered(config, [names[label] for label in order])
+            order = [order[place] for place in places]
+
+        deviations = []
+        if not config.hub:
+            deviations.append("the images are objects of the Python program that started the run")
         if config.test_share is not None:
             share, seed = config.test_share, config.order_seed
             deviations.append(f"test images are a share of {share:g} of each class, drawn ({seed})")
@@ -228,6 +116,55 @@ class GivenBenchmark:
     def transforms(self, image_size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> TransformPair:
         """Return the configured transforms."""
         return make_transforms(self.config, image_size=image_size, mean=mean, std=std)
+
+
+def _tasks(given: Any, config: GivenConfig, *, listed: bool) -> list[tuple[_Split, _Split]]:
+    """Return training and test images of each given task, or of the one data set.
+
+    Raises:
+        DataError: There is none, or a split cannot be read.
+    """
+    if config.test_share is not None:
+        return [_drawn(given, config.test_share, config.order_seed)]
+    pairs = given if listed else [given]
+    if not pairs:
+        raise DataError("benchmark: no task was given", "give a list of (train, test)")
+    _require_own_images(pairs)
+    root = _common_root(pairs)
+    tasks = []
+    for number, pair in enumerate(pairs, start=1):
+        prefix = f"task-{number}/" if listed else ""
+        tasks.append(_task(pair, prefix, root))
+    return tasks
+
+
+def _require_fitting(config: GivenConfig, *, listed: bool, comes_again: bool) -> None:
+    """Refuse options that cut or thin out tasks that are given.
+
+    Args:
+        config: The options.
+        listed: Whether the tasks are given.
+        comes_again: Whether a class is in several of them.
+
+    Raises:
+        ConfigError: An option does not fit, or ``increment`` is missing.
+    """
+    if listed and config.increment is not None:
+        raise ConfigError("benchmark.increment: the tasks are given", "leave it out")
+    if not listed and config.increment is None:
+        raise ConfigError(
+            "benchmark.increment: how many classes has a task?", "set it, or give a list of tasks"
+        )
+    if listed and config.stream not in ("classes", "domains"):
+        raise ConfigError(
+            f"benchmark.stream: {config.stream!r} cuts tasks, and the tasks are given",
+            "leave it out, set 'domains' where each task is a domain, or give one (train, test)",
+        )
+    if listed and config.imbalance > 1 and comes_again:
+        raise ConfigError(
+            "benchmark.imbalance: a class in several given tasks could lose all images of one",
+            "leave it out, or give fewer images",
+        )
 
 
 def _drawn(given: Any, share: float, seed: int) -> tuple[_Split, _Split]:
@@ -277,12 +214,14 @@ def _planned(tasks: Sequence[tuple[_Split, _Split]], *, domains: bool, listed: b
     met: set[int] = set()
     end = 0
     for number, (train, test) in enumerate(tasks):
-        new = set(train.classes) - (set() if domains else met)
-        where = f"task-{number + 1}" if listed else _WHOLE
-        _require_classes(where, "train", new, test.classes)
+        # within a domain every class is new; elsewhere a class is tested in its first task
+        new = set(train.classes) if domains else set(train.classes) - met
         met |= new
-        rows = np.arange(end, end := end + len(train.labels))
-        planned.append(Portion(labels=tuple(train.classes), domain=number if domains else None, rows=rows))
+        _require_classes(f"task-{number + 1}" if listed else _WHOLE, "train", new, test.classes)
+        start = end
+        end = start + len(train.labels)
+        domain = number if domains else None
+        planned.append(Portion(labels=tuple(train.classes), domain=domain, rows=np.arange(start, end)))
     return planned
 
 
@@ -313,8 +252,9 @@ def _task(pair: Any, prefix: str, root: Path | None) -> tuple[_Split, _Split]:
         DataError: It is no pair, or a class is tested and not trained.
     """
     where = prefix.rstrip("/") or _WHOLE
-    train, test = (_split(part, f"{prefix}{name}", root)
-                   for name, part in zip(_SPLITS, _parts(pair, where), strict=True))  # fmt: skip
+    first, second = _parts(pair, where)
+    train = _split(first, f"{prefix}train", root)
+    test = _split(second, f"{prefix}test", root)
     _require_classes(where, "test", test.classes, train.classes)
     return train, test
 
@@ -356,14 +296,15 @@ def _split(data: Any, name: str, root: Path | None) -> _Split:
         images, labels = data
         if len(images) != len(labels):
             raise DataError(
-                f"benchmark: {name} has {len(images)} images and {len(labels)} labels", "give one for each"
+                f"benchmark: {name} has {counted(len(images), 'image')} and {counted(len(labels), 'label')}",
+                "give one for each",
             )
         return _with_labels(ObjectSource(images, None, name), labels, name)
     if _holds_files(data):
         paths = [Path(path) for path, _ in data]
         _require_each_once(paths, name)
         ids = [f"{name}/{path.absolute().relative_to(root or Path('/')).as_posix()}" for path in paths]
-        return _with_labels(_Files(paths, ids), [label for _, label in data], name)
+        return _with_labels(ListedFiles(paths, ids), [label for _, label in data], name)
     if isinstance(getattr(data, "features", None), Mapping):
         return _of_columns(data, name)
     if isinstance(data, str | bytes) or not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
@@ -439,15 +380,20 @@ def _holds_files(data: Any) -> bool:
 
 def _common_root(pairs: Sequence[Any]) -> Path | None:
     """Return the deepest folder with all files that lists name, so that ids do not depend on its place."""
-    files = [
-        str(Path(path).absolute())
-        for pair in pairs
-        for data in (pair.values() if isinstance(pair, Mapping) else pair if isinstance(pair, tuple) else ())
-        if _holds_files(data)
-        for path, _ in data
-    ]
+    files: list[str] = []
+    for pair in pairs:
+        splits: Iterable[Any] = ()
+        if isinstance(pair, Mapping):
+            splits = pair.values()
+        elif isinstance(pair, tuple):
+            splits = pair
+        for data in splits:
+            if _holds_files(data):
+                files += [str(Path(path).absolute()) for path, _ in data]
     _require_each_once(files, "the lists of images")
-    return Path(os.path.commonpath([os.path.dirname(path) for path in files])) if files else None
+    if not files:
+        return None
+    return Path(os.path.commonpath([os.path.dirname(path) for path in files]))
 
 
 def _require_own_images(pairs: Sequence[Any]) -> None:
@@ -474,7 +420,10 @@ def _from_hub(name: str) -> Any:
     try:
         from datasets import load_dataset
     except ImportError as error:
-        raise ConfigError(f"benchmark.hub: {error}", "pip install 'lw2g[hub]'") from error
+        raise ConfigError(
+            f"benchmark.hub: {no_folder(name)}, and no data set of the hub without the package 'datasets'",
+            "pip install 'lw2g[hub]'",
+        ) from error
     try:
         return load_dataset(name)
     except Exception as error:  # a missing network, name or permission has many classes

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from lw2g.errors import DataError, printable
+from lw2g.errors import DataError, counted, printable
 from lw2g.inputs.image_files import EXTENSIONS, ImageHeader, examine_image, read_image
 from lw2g.interfaces.stream import Contents
 
@@ -136,7 +136,8 @@ def _summary(headers: Sequence[ImageHeader]) -> str:
     sizes = sorted((header.size for header in headers), key=lambda size: size[0] * size[1])
     kinds = ", ".join(f"{count} {mode}" for mode, count in modes.most_common())
     small, large = ("x".join(map(str, size)) for size in (sizes[0], sizes[-1]))
-    return f"{len(headers)} images ({kinds}), {small}{'' if small == large else f' to {large}'} pixels"
+    pixels = small if small == large else f"{small} to {large}"
+    return f"{counted(len(headers), 'image')} ({kinds}), {pixels} pixels"
 
 
 def _say(text: str) -> None:

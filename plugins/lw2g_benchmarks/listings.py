@@ -67,14 +67,12 @@ def from_folders(data: DataSet, folder: Path) -> Listing:
             f"{str(folder)!r}, in one only {differing[:_NAMED]!r}",
             "extract the archive again",
         )
-    splits = {
-        split: [
-            Item(path=path, id=path.relative_to(folder).as_posix(), label=label)
-            for label, name in enumerate(names)
-            for path in scans[split][name]
-        ]
-        for split in _SPLITS
-    }
+    splits: dict[str, list[Item]] = {}
+    for split, paths_of in scans.items():
+        splits[split] = []
+        for label, name in enumerate(names):
+            for path in paths_of[name]:
+                splits[split].append(Item(path=path, id=path.relative_to(folder).as_posix(), label=label))
     return Listing(splits=splits, class_names=names)
 
 
@@ -83,23 +81,21 @@ def from_seed(data: DataSet, folder: Path, seed: int) -> Listing:
 
     Files may lie below ``train/`` and ``test/``, where other code has moved them; that changes nothing.
     """
-    items = _pooled(data, folder)
-    names = sorted({item.parent.name for item in map(PurePosixPath, items)})
-    labels = {name: label for label, name in enumerate(names)}
-    order = torch.randperm(len(items), generator=torch.Generator().manual_seed(seed)).tolist()
-    cut = int(_TRAIN_SHARE * len(items))
-    ids = sorted(items)
-    parts = {"train": sorted(order[:cut]), "test": sorted(order[cut:])}
-    return Listing(
-        splits={
-            split: [
-                Item(path=items[ids[i]], id=ids[i], label=labels[PurePosixPath(ids[i]).parent.name])
-                for i in part
-            ]
-            for split, part in parts.items()
-        },
-        class_names=names,
-    )
+    path_of = _pooled(data, folder)
+    ids = sorted(path_of)
+    class_of = {image_id: PurePosixPath(image_id).parent.name for image_id in ids}
+    names = sorted(set(class_of.values()))
+    label_of = {name: label for label, name in enumerate(names)}
+    order = torch.randperm(len(ids), generator=torch.Generator().manual_seed(seed)).tolist()
+    cut = int(_TRAIN_SHARE * len(ids))
+    splits: dict[str, list[Item]] = {}
+    for split, drawn in (("train", order[:cut]), ("test", order[cut:])):
+        splits[split] = []
+        for place in sorted(drawn):
+            image_id = ids[place]
+            label = label_of[class_of[image_id]]
+            splits[split].append(Item(path=path_of[image_id], id=image_id, label=label))
+    return Listing(splits=splits, class_names=names)
 
 
 def _pooled(data: DataSet, folder: Path) -> dict[str, Path]:
@@ -109,11 +105,10 @@ def _pooled(data: DataSet, folder: Path) -> dict[str, Path]:
         DataError: If class folders lie beside ``train/`` or ``test/``, or an image lies in both.
     """
     split = [folder / name for name in _SPLITS if (folder / name).is_dir()]
-    beside = [
-        entry.name
-        for entry in folder.iterdir()
-        if entry.is_dir() and entry not in split and entry.name[0] != "."
-    ]
+    beside = []
+    for entry in folder.iterdir():
+        if entry.is_dir() and entry not in split and not entry.name.startswith("."):
+            beside.append(entry.name)
     if split and beside:
         raise DataError(
             f"{data.title}: {str(folder)!r} holds class folders, first {min(beside)!r}, beside "
@@ -141,12 +136,12 @@ def from_lists(data: DataSet, split: Split, root: Path) -> Listing:
         DataError: If a list or a listed file is missing, or a list is not the published one.
     """
     folder = root / data.folder
-    listed = {
-        "train": [entry for file in split.train_lists for entry in _entries(data, root, file)],
-        "test": [entry for file in split.test_lists for entry in _entries(data, root, file)],
-    }
-    splits = {name: [_item(folder, *entry) for entry in entries] for name, entries in listed.items()}
-    lost = [item.id for items in splits.values() for item in items if not item.path.is_file()]
+    splits: dict[str, list[Item]] = {"train": [], "test": []}
+    for name, files in (("train", split.train_lists), ("test", split.test_lists)):
+        for file in files:
+            for image_id, label in _entries(data, root, file):
+                splits[name].append(_item(folder, image_id, label))
+    lost = _missing(splits)
     if lost:
         raise DataError(
             f"{data.title}: {len(lost)} of {sum(map(len, splits.values()))} listed images are not in "
@@ -156,9 +151,19 @@ def from_lists(data: DataSet, split: Split, root: Path) -> Listing:
     return Listing(splits=splits, class_names=_names(data, splits))
 
 
+def _missing(splits: Mapping[str, Sequence[Item]]) -> list[str]:
+    """Return the ids of images that are not there."""
+    return [item.id for items in splits.values() for item in items if not item.path.is_file()]
+
+
 def _item(folder: Path, name: str, label: int) -> Item:
-    places = [folder / name, *(folder / split / name for split in _SPLITS)]
-    return Item(path=next((path for path in places if path.is_file()), places[0]), id=name, label=label)
+    """Return an image of a list, wherever other code has moved it."""
+    place = folder / name
+    for split in _SPLITS:
+        moved = folder / split / name
+        if not place.is_file() and moved.is_file():
+            place = moved
+    return Item(path=place, id=name, label=label)
 
 
 def _entries(data: DataSet, root: Path, file: RemoteFile) -> Iterator[tuple[str, int]]:
@@ -214,15 +219,12 @@ def _names(data: DataSet, splits: Mapping[str, Sequence[Item]]) -> list[str]:
             f"{len(folders)} from {min(folders, default=0)} to {max(folders, default=0)}",
             "fetch them again",
         )
-    last = [{PurePosixPath(folder).name for folder in folders[label]} for label in range(data.num_classes)]
-    if all(len(names) == 1 for names in last):
-        short = [min(names) for names in last]
-        if len(set(short)) == len(short):
-            return short
-    if all(len(names) == 1 for names in folders.values()):
-        whole = [min(folders[label]) for label in range(data.num_classes)]
-        if len(set(whole)) == len(whole):
-            return whole
+    whole: list[set[str]] = [folders[label] for label in range(data.num_classes)]
+    last = [{PurePosixPath(folder).name for folder in paths} for paths in whole]
+    for candidates in (last, whole):
+        names = [min(names_of_class) for names_of_class in candidates]
+        if len(set(names)) == len(names) and max(map(len, candidates)) == 1:
+            return names
     return [str(label) for label in range(data.num_classes)]
 
 
@@ -232,10 +234,9 @@ def from_index(data: DataSet, folder: Path) -> Listing:
     Raises:
         DataError: If a table or an image is missing, or the tables do not fit each other.
     """
-    paths, labels, training = (
-        _table(data, folder / name)
-        for name in ("images.txt", "image_class_labels.txt", "train_test_split.txt")
-    )
+    paths = _table(data, folder / "images.txt")
+    labels = _table(data, folder / "image_class_labels.txt")
+    training = _table(data, folder / "train_test_split.txt")
     if not paths.keys() == labels.keys() == training.keys():
         raise DataError(
             f"{data.title}: the tables in {str(folder)!r} number other images", "extract it again"
@@ -244,7 +245,7 @@ def from_index(data: DataSet, folder: Path) -> Listing:
     for number, name in paths.items():
         item = Item(path=folder / "images" / name, id=name, label=int(labels[number]) - 1)
         splits["train" if training[number] == "1" else "test"].append(item)
-    lost = [item.id for items in splits.values() for item in items if not item.path.is_file()]
+    lost = _missing(splits)
     if lost:
         raise DataError(
             f"{data.title}: {len(lost)} of {len(paths)} images are not in {str(folder / 'images')!r}, first "
@@ -262,5 +263,9 @@ def _table(data: DataSet, path: Path) -> dict[str, str]:
             f"{data.title}: cannot read {str(path)!r}",
             f"expected {data.layout}, see `lw2g data get {data.name}`",
         ) from error
-    entries = (line.split(maxsplit=1) for line in lines)
-    return {entry[0]: entry[1].strip() for entry in entries if len(entry) == 2}
+    table = {}
+    for line in lines:
+        number, _, value = line.strip().partition(" ")
+        if value:
+            table[number] = value.strip()
+    return table

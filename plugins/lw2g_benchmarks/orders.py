@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import attrs
 import numpy as np
 
-from lw2g.errors import ConfigError, nearest
+from lw2g.errors import ConfigError, counted, nearest
 from lw2g_benchmarks.options import ORDERS, Order, OrderOptions
 
 __all__ = ["SplitName", "class_order", "ordered", "parse_split_name", "task_sizes"]
@@ -96,16 +96,17 @@ def ordered(options: OrderOptions, names: Sequence[str], *, some: bool = False) 
     wanted = [str(name) for name in options.class_order]
     if not wanted:
         return class_order(options.order, len(names), options.order_seed)
-    place = {str(label): label for label in range(len(names))}
-    place |= {name: label for label, name in enumerate(names)}
-    unknown = [name for name in wanted if name not in place]
+    label_of = {str(label): label for label in range(len(names))}
+    for label, name in enumerate(names):  # a name that is a number is a name
+        label_of[name] = label
+    unknown = [name for name in wanted if name not in label_of]
     if unknown:
         raise ConfigError(
             f"class_order names {len(unknown)} unknown classes, first "
             f"{unknown[0]!r}{nearest(unknown[0], names)}",
             f"use names, such as {names[0]!r}, or numbers from 0 to {len(names) - 1}",
         )
-    order = tuple(place[name] for name in wanted)
+    order = tuple(label_of[name] for name in wanted)
     repeated = [label for label, count in Counter(order).items() if count > 1]
     if repeated:
         raise ConfigError(f"class_order repeats {names[repeated[0]]!r}", "name each class once")
@@ -132,13 +133,16 @@ def task_sizes(num_classes: int, increment: int, uneven: bool = False, base: int
     """
     if base:
         if base >= num_classes:
-            raise ConfigError(f"base {base} leaves none of {num_classes} classes for other tasks", "lower it")
+            raise ConfigError(
+                f"base {base} leaves none of {counted(num_classes, 'class')} for other tasks", "lower it"
+            )
         return (base, *task_sizes(num_classes - base, increment, uneven))
     full, rest = divmod(num_classes, increment)
     if full == 0 or (rest and not uneven):
         divisors: Sequence[int] = [n for n in range(1, num_classes + 1) if num_classes % n == 0]
-        raise ConfigError(
-            f"increment {increment} does not split {num_classes} classes evenly",
-            f"choose one of {', '.join(map(str, divisors))}" + (" or set uneven = true" if full else ""),
-        )
-    return (increment,) * full + ((rest,) if rest else ())
+        remedy = f"choose one of {', '.join(map(str, divisors))}"
+        if full:
+            remedy += " or set uneven = true"
+        raise ConfigError(f"increment {increment} does not split {num_classes} classes evenly", remedy)
+    sizes = (increment,) * full
+    return (*sizes, rest) if rest else sizes

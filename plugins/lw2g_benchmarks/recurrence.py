@@ -15,7 +15,7 @@ from itertools import accumulate, product
 import attrs
 import numpy as np
 
-from lw2g.errors import ConfigError
+from lw2g.errors import ConfigError, counted
 from lw2g.interfaces.stream import IndexArray
 from lw2g_benchmarks.options import OrderOptions
 from lw2g_benchmarks.orders import task_sizes
@@ -142,7 +142,8 @@ def _slots(labels: IndexArray, order: Sequence[int], tasks: int, slots: int, see
     """
     if tasks * slots < len(order):
         raise ConfigError(
-            f"benchmark.stream: {tasks} tasks of {slots} classes cannot hold {len(order)} classes",
+            f"benchmark.stream: {counted(tasks, 'task')} of {counted(slots, 'class')} cannot hold "
+            f"{len(order)} classes",
             "raise benchmark.tasks or benchmark.increment",
         )
     draw = np.random.default_rng(seed)
@@ -155,7 +156,8 @@ def _slots(labels: IndexArray, order: Sequence[int], tasks: int, slots: int, see
         own = np.flatnonzero(labels == label)
         if len(own) < count:
             raise ConfigError(
-                f"benchmark.stream: a class of {len(own)} training images cannot come {count} times",
+                f"benchmark.stream: a class of {counted(len(own), 'training image')} cannot come {count} "
+                "times",
                 "lower benchmark.tasks or benchmark.increment",
             )
         parts[label] = np.array_split(draw.permutation(own), count)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from itertools import accumulate
 from typing import Protocol
 
@@ -176,74 +176,114 @@ def build_stream(
         ConfigError: If the images cannot be cut so.
         ValueError: If the sizes do not add up or a sample has a label that is not in ``order``.
     """
-    options = OrderOptions() if options is None else options
+    if options is None:
+        options = OrderOptions()
     if not planned and options.stream != "repetition" and sum(sizes) != len(order):
         raise ValueError(f"expected task sizes that add up to {len(order)} but got {sum(sizes)}")
-    splits = {"train": train, "test": test}
-    positions = {split: np.full(len(data.labels), -1, dtype=np.int64) for split, data in splits.items()}
-    for data in splits.values():
-        if len(unknown := data.labels[~np.isin(data.labels, order)]):
+    for data in (train, test):
+        unknown = data.labels[~np.isin(data.labels, order)]
+        if len(unknown):
             raise ValueError(f"expected labels in the class order but got {int(unknown[0])}")
-    kept = np.isin(np.arange(len(train.labels)), in_tail(options, train.labels, order))
-    planned = planned or portions(options, np.where(kept, train.labels, -1), train.domain, order, sizes)
+
+    is_kept = np.isin(np.arange(len(train.labels)), in_tail(options, train.labels, order))
+    if not planned:
+        # a label that no class has stands for an image that the tail has lost
+        planned = portions(options, np.where(is_kept, train.labels, -1), train.domain, order, sizes)
     labels = [label for portion in planned for label in portion.labels]
-    numbers = {label: number for number, label in enumerate(dict.fromkeys(labels))}
-    names, tasks = tuple(class_names[label] for label in labels), list[Task]()
-    ends = accumulate(len(portion.labels) for portion in planned)
-    contents = {split: data.source.contents() for split, data in splits.items()}
+    names = tuple(class_names[label] for label in labels)
+
+    # of each image the position of its class in the stream, or -1: it is in no task
+    positions = {
+        "train": np.full(len(train.labels), -1, dtype=np.int64),
+        "test": np.full(len(test.labels), -1, dtype=np.int64),
+    }
+    train_contents = train.source.contents()
+    test_contents = test.source.contents()
+    tasks: list[Task] = []
     met: set[tuple[int | None, int]] = set()
-    for index, (portion, end) in enumerate(zip(planned, ends, strict=True)):
-        start = end - len(portion.labels)
+    end = 0
+    for index, portion in enumerate(planned):
+        start = end
+        end = start + len(portion.labels)
+        own = _positions_in(train, portion, set(portion.labels), start)
+        if portion.rows is not None:
+            own[np.isin(np.arange(len(own)), portion.rows, invert=True)] = -1
+        own = drawn(options, index, np.where(is_kept, own, -1))
+        positions["train"] = np.where(own >= 0, own, positions["train"])
+
+        # a test image stays with the first task that brings its class in its domain
         new = {label for label in portion.labels if (portion.domain, label) not in met}
-        met |= {(portion.domain, label) for label in new}
-        for split, data in splits.items():
-            place = np.full(1 + max(max(order), int(data.labels.max(initial=0))), -1, dtype=np.int64)
-            for position, label in enumerate(portion.labels, start):
-                place[label] = position if split == "train" or label in new else -1
-            own = place[data.labels]
-            if portion.domain is not None and data.domain is not None:
-                own[data.domain != portion.domain] = -1
-            if split == "train":
-                if portion.rows is not None:
-                    own[np.isin(np.arange(len(own)), portion.rows, invert=True)] = -1
-                own = drawn(options, index, np.where(kept, own, -1))
-            positions[split] = np.where(own >= 0, own, positions[split])
+        met.update((portion.domain, label) for label in new)
+        own = _positions_in(test, portion, new, start)
+        positions["test"] = np.where(own >= 0, own, positions["test"])
         tasks.append(
             Task(
                 index=index,
                 classes=tuple(range(start, end)),
                 class_names=names[start:end],
-                train=_task_data(train.source, positions["train"], contents["train"], start, end),
-                test=_task_data(test.source, positions["test"], contents["test"], start, end),
+                train=_task_data(train.source, positions["train"], train_contents, start, end),
+                test=_task_data(test.source, positions["test"], test_contents, start, end),
                 domain="" if portion.domain is None else domains[portion.domain],
             )
         )
-    again, kinds = len(numbers) < len(labels), [task.domain for task in tasks]
+
+    domain_of_task = [task.domain for task in tasks]
     header: dict[str, object] = {"benchmark": name, "classes": list(names), "order": labels}
     header["sizes"] = [len(task.classes) for task in tasks]
-    if any(kinds):
-        header["domains"] = kinds
-    groups = planted_groups if options.stream == "classes" else None
-    if any(kinds):
-        groups = tuple(map([*dict.fromkeys(kinds)].index, kinds))
-    posed = () if options.stream == "classes" else (f"tasks are {options.stream}, not disjoint classes",)
-    sized = []
-    if options.shots is not None:
-        sized.append(
-            f"{options.shots} drawn training images of each class from task {options.shots_from + 1} on"
-        )
-    if options.imbalance > 1:
-        sized.append(f"long-tailed training images, {options.imbalance:g} times fewer of the last class")
+    if any(domain_of_task):
+        header["domains"] = domain_of_task
+        distinct = list(dict.fromkeys(domain_of_task))
+        planted_groups = tuple(distinct.index(domain) for domain in domain_of_task)
+    elif options.stream != "classes":
+        planted_groups = None
+
+    targets = None
+    numbers = {label: number for number, label in enumerate(dict.fromkeys(labels))}
+    if len(numbers) < len(labels):  # a class comes again: it has several positions and one target
+        targets = tuple(numbers[label] for label in labels)
     return TaskStream(
         name=name,
         tasks=tuple(tasks),
         class_order=tuple(labels),
         class_names=names,
-        targets=tuple(numbers[label] for label in labels) if again else None,
-        fingerprint=_fingerprint(header, splits, positions),
-        planted_groups=groups,
-        deviations=(*deviations, *posed, *sized),
+        targets=targets,
+        fingerprint=_fingerprint(header, {"train": train, "test": test}, positions),
+        planted_groups=planted_groups,
+        deviations=(*deviations, *_deviations(options)),
     )
+
+
+def _positions_in(data: LabelledImages, portion: Portion, labels: Set[int], start: int) -> IndexArray:
+    """Return the position in the stream of each image's class, int64 ``[n]``; -1 outside a portion.
+
+    Args:
+        data: The images of a split.
+        portion: What a task gets.
+        labels: Those of its raw labels whose images are wanted.
+        start: The position of its first class.
+    """
+    largest = max(max(portion.labels), int(data.labels.max(initial=0)))
+    position_of = np.full(1 + largest, -1, dtype=np.int64)
+    for position, label in enumerate(portion.labels, start):
+        if label in labels:
+            position_of[label] = position
+    own: IndexArray = position_of[data.labels]
+    if portion.domain is not None and data.domain is not None:
+        own[data.domain != portion.domain] = -1
+    return own
+
+
+def _deviations(options: OrderOptions) -> list[str]:
+    """Return in words what a stream does otherwise than the usual one of disjoint classes with all images."""
+    told = []
+    if options.stream != "classes":
+        told.append(f"tasks are {options.stream}, not disjoint classes")
+    if options.shots is not None:
+        first = options.shots_from + 1
+        told.append(f"{options.shots} drawn training images of each class from task {first} on")
+    if options.imbalance > 1:
+        told.append(f"long-tailed training images, {options.imbalance:g} times fewer of the last class")
+    return told
 
 
 def _task_data(

@@ -1,4 +1,6 @@
-"""Image transforms of the benchmarks, on torchvision's v2 transforms (they draw from torch's CPU generator).
+"""Image transforms of the benchmarks.
+
+Those of the training by the image are torchvision's v2 transforms, which draw from torch's CPU generator.
 
 No official baseline feeds the statistics its checkpoint was trained with, so what normalises is an option,
 as are crop, filter and jitter: no two families of methods share them all.
@@ -6,15 +8,16 @@ as are crop, filter and jitter: no two families of methods share them all.
 
 from __future__ import annotations
 
+from functools import cached_property, partial
 from typing import Any
 
 import attrs
 import torch
 from torch import Tensor
-from torchvision.transforms import v2
 
 from lw2g.inputs.augmentation import CROP_DRAWS, brightened, crop_boxes, resampled, shifted
-from lw2g.inputs.preprocessing import Preprocessing, channels_last, resampled_to
+from lw2g.inputs.preprocessing import Preprocessing
+from lw2g.inputs.resampling import channels_last, resize
 from lw2g.interfaces.stream import ImageTransform, RandomTransform, StagedTransform
 from lw2g_benchmarks.options import Normalisation, TransformOptions
 
@@ -57,7 +60,7 @@ def make_transforms(
     )
     if options.train_transform == "none":
         return TransformPair(train=test, test=test, train_is_deterministic=True)
-    one = StagedTransform(pixels=v2.Compose(_augmentation(options, test)), finish=test.finish)
+    one = StagedTransform(pixels=_ByImage(options, test), finish=test.finish)
     train = RandomTransform(image=one, batch=_Batches(options, test))
     return TransformPair(train=train, test=test, train_is_deterministic=False)
 
@@ -74,6 +77,22 @@ def _statistics(
             return _STATISTICS[normalise]
 
 
+class _ByImage:
+    """The training transforms by the image, put together when the first image comes."""
+
+    def __init__(self, options: TransformOptions, test: Preprocessing) -> None:
+        self._options, self._test = options, test
+
+    def __call__(self, image: Tensor) -> Tensor:
+        """Map uint8 [3, H, W] to uint8 [3, S, S]."""
+        transformed: Tensor = self._composed(image)
+        return transformed
+
+    @cached_property
+    def _composed(self) -> Any:
+        return _augmentation(self._options, self._test)
+
+
 class _Batches:
     """The training transforms by the batch; a sample draws its crop, mirroring and brightness."""
 
@@ -87,13 +106,9 @@ class _Batches:
         if self._options.train_transform == "light":
             return self._test.pixels(image).permute(1, 2, 0)
         most = self._test.before_crop
-        size = [min(side, most) for side in image.shape[1:]]
-        image = channels_last(image)
-        if size != list(image.shape[1:]):
-            image = v2.functional.resize(
-                image, size, v2.InterpolationMode(self._options.train_interpolation), antialias=True
-            )
-        return image.permute(1, 2, 0)
+        height, width = (min(side, most) for side in image.shape[1:])
+        kept = resize(channels_last(image), (height, width), self._options.train_interpolation)
+        return kept.permute(1, 2, 0)
 
     def __call__(self, images: Tensor, shapes: Tensor, draws: Tensor) -> Tensor:
         """Map uint8 [B, h, w, 3] to float32 [B, 3, S, S]."""
@@ -126,13 +141,16 @@ def _largest_shift(size: int) -> int:
     return max(1, size // 8)
 
 
-def _augmentation(options: TransformOptions, test: Preprocessing) -> list[Any]:
+def _augmentation(options: TransformOptions, test: Preprocessing) -> Any:
+    """Return the steps of the training transforms as one, of torchvision."""
+    from torchvision.transforms import v2  # slow to import, and batches need it not
+
     size = test.size
     flip = [v2.RandomHorizontalFlip()] if options.flip else []
     jitter = [v2.ColorJitter(brightness=options.jitter)] if options.jitter else []
     if options.train_transform == "light":
         shift = v2.RandomCrop(size, padding=_largest_shift(size), padding_mode="reflect")
-        return [test.pixels, shift, *flip, *jitter]
+        return v2.Compose([test.pixels, shift, *flip, *jitter])
     crop = v2.RandomResizedCrop(
         size,
         scale=(options.train_scale, 1.0),
@@ -140,6 +158,6 @@ def _augmentation(options: TransformOptions, test: Preprocessing) -> list[Any]:
         antialias=True,
     )
     if options.jitter_first:
-        before = resampled_to(test.before_crop, options.train_interpolation)
-        return [channels_last, before, *jitter, crop, *flip]
-    return [channels_last, crop, *flip, *jitter]
+        before = partial(resize, size=test.before_crop, interpolation=options.train_interpolation)
+        return v2.Compose([channels_last, before, *jitter, crop, *flip])
+    return v2.Compose([channels_last, crop, *flip, *jitter])

@@ -1,16 +1,20 @@
-"""Write the text vectors that the constraint ``lgcl`` reads (``--set constraints.lgcl.file=OUT``).
+"""Write the text vectors that the constraint ``lgcl`` and the head ``text`` read.
 
 With a CLIP model, from a folder or from the local cache of transformers (nothing is downloaded), the
 sentences of all classes, and of all tasks where the increment is given:
 
     python -m lw2g_constraints.export cifar100.json OUT.safetensors --model FOLDER --increment 10
 
-From vectors that exist already, one row per class in the order of the names (run it with
-``--set constraints.lgcl.task_text=mean`` then: nobody has encoded the tasks' sentences):
+From vectors that exist already, one row per class in the order of the names (lgcl takes them with
+``--set constraints.lgcl.task_text=mean``: nobody has encoded the tasks' sentences):
 
     python -m lw2g_constraints.export cifar100.json OUT.safetensors --rows FEATURES.safetensors
 
 NAMES is a JSON list of class names in the order of the tasks, or a JSON table that has it as "classes".
+
+The head ``text`` reads two things more. With ``--classes FILE``, a JSON list of as many class names, NAMES
+are sentences as they stand, several for a class. ``--projection FILE`` takes the map of images into the space
+of text, and the logit scale, from the safetensors file of a whole CLIP model (Hugging Face or open_clip).
 """
 
 from __future__ import annotations
@@ -20,9 +24,10 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from lw2g.errors import Lw2gError
 from lw2g.inputs.text_vectors import class_sentence, task_sentence, words, write_vectors
 from lw2g_constraints.text import ClipEncoder
 
@@ -47,32 +52,89 @@ def read_rows(path: Path, count: int) -> Tensor:
     return fitting[0]
 
 
+def read_projection(path: Path) -> tuple[Tensor, float | None]:
+    """Return the map ``[d, P]`` of a CLIP model from features of images to text, and its logit scale."""
+    with safe_open(path, framework="pt") as file:
+        names = file.keys()
+        if "visual_projection.weight" in names:
+            projection = file.get_tensor("visual_projection.weight").mT  # a linear layer's is [P, d]
+        elif "visual.proj" in names:
+            projection = file.get_tensor("visual.proj")
+        else:
+            raise SystemExit(
+                f"expected 'visual_projection.weight' or 'visual.proj' in {str(path)!r} but got neither"
+            )
+        # models learn its logarithm
+        scale = float(file.get_tensor("logit_scale").exp()) if "logit_scale" in names else None
+    return projection, scale
+
+
+def encoded(model: str, sentences: Sequence[str]) -> tuple[Tensor, list[str]]:
+    """Return the vectors of the sentences that a model can read, and these sentences."""
+    encoder = ClipEncoder(model)
+    kept = [sentence for sentence in sentences if encoder.fits(sentence)]
+    for sentence in sentences:
+        if sentence not in kept:
+            print(f"left out, longer than the model reads: {sentence}")
+    return encoder.encode(kept), kept
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Write the file that the arguments ask for; by default those of the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("names", type=Path, help="JSON file of class names")
+    parser.add_argument("names", type=Path, help="JSON file of class names, or of sentences with --classes")
     parser.add_argument("out", type=Path, help="file to write, .safetensors")
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--model", help="folder or cached name of a CLIP model")
-    source.add_argument("--rows", type=Path, help="safetensors file with a row per class")
+    source.add_argument("--rows", type=Path, help="safetensors file with a row per name")
     parser.add_argument("--increment", type=int, help="classes per task; left out: no sentences of tasks")
+    parser.add_argument("--classes", type=Path, help="JSON file: the class that each name speaks of")
+    parser.add_argument("--projection", type=Path, help="safetensors file of a whole CLIP model")
     parsed = parser.parse_args(arguments)
+    try:
+        _export(parsed)
+    except (OSError, ValueError, KeyError, SafetensorError, Lw2gError) as error:
+        raise SystemExit(f"error: {error}") from error
+
+
+def _export(parsed: argparse.Namespace) -> None:
     names = read_class_names(parsed.names)
+    classes = [] if parsed.classes is None else read_class_names(parsed.classes)
+    if classes and len(classes) != len(names):
+        raise SystemExit(f"expected {len(names)} classes in {str(parsed.classes)!r} but got {len(classes)}")
+    if classes and parsed.increment:
+        raise SystemExit("--increment makes sentences of tasks, and --classes takes sentences as they stand")
+    projection: Tensor | None = None
+    scale: float | None = None
+    if parsed.projection is not None:
+        projection, scale = read_projection(parsed.projection)
     if parsed.rows is not None:
-        rows, sentences = read_rows(parsed.rows, len(names)), [words(name) for name in names]
-        write_vectors(parsed.out, rows, sentences, encoder=parsed.rows.name)
-        return
-    step = parsed.increment or len(names)
-    tasks = [names[start : start + step] for start in range(0, len(names), step)] if parsed.increment else []
-    sentences = list(dict.fromkeys([*map(class_sentence, names), *map(task_sentence, tasks)]))
-    encoder = ClipEncoder(parsed.model)
-    kept = [sentence for sentence in sentences if encoder.fits(sentence)]
-    for sentence in sentences:
-        if sentence not in kept:
-            print(f"left out, longer than the model reads: {sentence}")
-    write_vectors(parsed.out, encoder.encode(kept), kept, encoder=parsed.model)
+        sentences = names if classes else [words(name) for name in names]
+        rows = read_rows(parsed.rows, len(names))
+        encoder = parsed.rows.name
+    else:
+        wanted = names if classes else _sentences(names, parsed.increment)
+        rows, sentences = encoded(parsed.model, wanted)
+        if classes:
+            classes = [of for of, sentence in zip(classes, names, strict=True) if sentence in sentences]
+        encoder = parsed.model
+    if projection is not None and projection.shape[1] != rows.shape[1]:
+        raise SystemExit(
+            f"expected a projection to text of width {rows.shape[1]} in {str(parsed.projection)!r} but got "
+            f"{list(projection.shape)}"
+        )
+    write_vectors(parsed.out, rows, sentences, encoder, classes, projection=projection, logit_scale=scale)
+
+
+def _sentences(names: Sequence[str], increment: int | None) -> list[str]:
+    """Return the sentences of all classes, and of all tasks where there is an increment."""
+    found = [class_sentence(name) for name in names]
+    if increment:
+        for start in range(0, len(names), increment):
+            found.append(task_sentence(names[start : start + increment]))
+    return list(dict.fromkeys(found))
 
 
 if __name__ == "__main__":

@@ -38,10 +38,11 @@ class Agreement(Measure):
         """Add the task's mean gradient, by half of its images: ``[2, rows, dim]`` per site."""
         (candidate,) = sample.candidates
         held = sample.stored.get(candidate.set, {})
-        return {
-            name: _halves(gradient).cpu() / len(sample) + held.get(name, torch.zeros(()))
-            for name, gradient in candidate.fitted.items()
-        }
+        gradients = {}
+        for name, gradient in candidate.fitted.items():
+            mean = _halves(gradient).cpu() / len(sample)
+            gradients[name] = mean + held[name] if name in held else mean
+        return gradients
 
     def measure(self, sample: Sample) -> Mapping[int, Measurement]:
         """Return the agreement of every candidate with stored gradients."""
@@ -49,11 +50,10 @@ class Agreement(Measure):
         agreements = {}
         for candidate in sample.candidates:
             old = sample.stored.get(candidate.set, {})
-            sites = {
-                name: (candidate.fitted[name], old[name], candidate.spaces[name])
-                for name in candidate.spaces
-                if name in old
-            }
+            sites: dict[str, _Site] = {}
+            for name, space in candidate.spaces.items():
+                if name in old:
+                    sites[name] = (candidate.fitted[name], old[name], space)
             if not sites:
                 continue
             everything = torch.arange(sample.num_groups)
@@ -68,17 +68,17 @@ class Agreement(Measure):
                 )
                 continue
             spread = spread_over_halves(agreement, halves, sample.left_out)
+            ceilings = [_ceiling(*site) for site in sites.values()]
+            inside = [_inside(new, space) for new, _, space in sites.values()]
             agreements[candidate.set] = Measurement(
                 value=value,
                 error=spread.error,
                 replicates=spread.replicates,
                 null=0.0,
-                own=mean_of_known([_ceiling(*site) for site in sites.values()]),
+                own=mean_of_known(ceilings),
                 n=len(sample),
                 unit="cosine",
-                parts={
-                    "projection": mean_of_known([_inside(new, space) for new, _, space in sites.values()])
-                },
+                parts={"projection": mean_of_known(inside)},
                 sites={name: {"value": _agreement(site, everything)} for name, site in sites.items()},
             )
         return agreements

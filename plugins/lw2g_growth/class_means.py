@@ -72,18 +72,24 @@ class Centroid(_ClassMeans):
                 halves,
                 sample.left_out,
             )
-            classes = float(each.var()) / len(each) if len(each) > 1 else 0.0
-            images = (spread.error or 0.0) ** 2
-            error = math.sqrt(images + classes)
-            among = old @ old.T - 2 * torch.eye(len(old))
+            # two sources of error: which images stand for a class, and which classes stand for the task
+            of_classes = float(each.var()) / len(each) if len(each) > 1 else 0.0
+            of_images = (spread.error or 0.0) ** 2
+            error = math.sqrt(of_images + of_classes)
+            replicates: tuple[float, ...] = ()
+            if of_images > 0:
+                wider = math.sqrt((of_images + of_classes) / of_images)
+                replicates = tuple(replicate * wider for replicate in spread.replicates)
+            own = None
+            if len(old) > 1:
+                among = old @ old.T - 2 * torch.eye(len(old))  # below every cosine where a class meets itself
+                own = float(among.amax(dim=1).mean())
             similarities[candidate.set] = Measurement(
                 value=float(each.mean()),
                 error=error if spread.error is not None else None,
-                replicates=tuple(r * math.sqrt((images + classes) / images) for r in spread.replicates)
-                if images > 0
-                else (),
+                replicates=replicates,
                 null=expected_largest_cosine(len(old), old.shape[1]),
-                own=float(among.amax(dim=1).mean()) if len(old) > 1 else None,
+                own=own,
                 n=len(sample),
                 unit="cosine",
                 parts={"classes": float(len(old))},

@@ -48,10 +48,12 @@ class _Residuals(Measure):
         held = sample.stored.get(candidate.set, {})
         state: dict[str, Tensor] = {}
         for tap in _taps(candidate):
-            groups, old = sample.moments([tap])[tap], _part(held, tap)
+            groups = sample.moments([tap])[tap]
+            old = _part(held, tap)
             folds = torch.arange(len(groups)) % _FOLDS
+            num_folds = _FOLDS if len(groups) >= _FOLDS else 0  # too few images to hold some out
             own = [torch.zeros(3, 0, dtype=torch.float64)]
-            for fold in range(_FOLDS) if len(groups) >= _FOLDS else ():
+            for fold in range(num_folds):
                 unseen = folds == fold
                 space, mean = self.extended(old, _total(groups, ~unseen), sample.space_options)
                 kept = [group for group, is_unseen in zip(groups, unseen, strict=True) if is_unseen]
@@ -61,7 +63,9 @@ class _Residuals(Measure):
             space, mean = self.extended(old, whole, sample.space_options)
             rows = old.get("rows", torch.zeros(())) + whole.count
             values = space.state() | {"mean": mean, "rows": rows}
-            values["own"] = torch.cat([*([old["own"]] if old else []), *own], dim=1)
+            if old:
+                own.insert(0, old["own"])
+            values["own"] = torch.cat(own, dim=1)
             state |= {f"{tap}|{name}": value for name, value in values.items()}
         return state
 
@@ -70,7 +74,9 @@ class _Residuals(Measure):
     ) -> tuple[Subspace, Tensor]:
         """Return the space and the mean of old activations and some new ones."""
         count = float(old["rows"]) if old else 0.0
-        sums = new.row_sum + (old["mean"].to(new.row_sum) * count if old else 0.0)
+        sums = new.row_sum
+        if old:
+            sums = sums + old["mean"].to(sums) * count
         mean = sums / max(count + new.count, 1)
         about = self.centre(mean, [new])
         shifted = new if about is None else _about(new, about)
@@ -146,9 +152,13 @@ class Novelty(_Residuals):
         halves = half_samples(torch.arange(sample.num_groups), sample.generator("half-samples"))
         for candidate in sample.candidates:
             tables = self.tables(sample, candidate)
-            scales = {tap: scale for tap, (_, own, _) in tables.items() if (scale := _scale(own)) is not None}
             if not tables:
                 continue
+            scales = {}
+            for tap, (_, own, _) in tables.items():
+                scale = _scale(own)
+                if scale is not None:
+                    scales[tap] = scale
             if not scales:
                 scores[candidate.set] = Measurement(alike=-1, why="too few images of its own to compare with")
                 continue

@@ -54,14 +54,17 @@ class Hindrance(Measure):
                 ranks[candidate.set, name] = [part.rank for part in pre.parts(len(comparisons.subsets))]
         if not angles:
             return {}
-        table = torch.stack(list(angles.values()), dim=1).cpu()  # one transfer for all
-        numbers = {key: number for number, key in enumerate(angles)}
+        # one transfer from the device for all
+        table = torch.stack(list(angles.values()), dim=1).cpu()
+        column = {key: number for number, key in enumerate(angles)}
         by_set: dict[int, Measurement] = {}
         for candidate in sample.candidates:
-            if candidate.spaces:
-                own = table[:, [numbers[candidate.set, name] for name in candidate.spaces]]
-                pre_ranks = [ranks[candidate.set, name] for name in candidate.spaces]
-                by_set[candidate.set] = _summary(candidate, own, pre_ranks, comparisons, sample)
+            if not candidate.spaces:
+                continue
+            sites = [(candidate.set, name) for name in candidate.spaces]
+            own = table[:, [column[site] for site in sites]]
+            pre_ranks = [ranks[site] for site in sites]
+            by_set[candidate.set] = _summary(candidate, own, pre_ranks, comparisons, sample)
         return by_set
 
 
@@ -93,17 +96,36 @@ def _summary(
     """Return Z of a candidate from its angles ``[2, sites, draws, width, subsets]``."""
     old, pre = angles
     spaces = candidate.spaces
-    together = [over_sites(angle, reduce=sample.reduce).rad2deg() for angle in (old, pre)]
-    hfc, hfc_pre = (comparisons.value(angle) for angle in together)  # [draws]
+    old_together = over_sites(old, reduce=sample.reduce).rad2deg()
+    pre_together = over_sites(pre, reduce=sample.reduce).rad2deg()
+    hfc = comparisons.value(old_together)  # [draws]
+    hfc_pre = comparisons.value(pre_together)
     if bool(hfc.isnan().all()):
         return Measurement(n=len(sample), unit="degrees", why="gradient is zero at every site")
-    spread = comparisons.spread(together[0] - together[1], sample.left_out)
-    degrees, degrees_pre = float(hfc.nanmean()), float(hfc_pre.nanmean())
-    per_site = [comparisons.value(angle.rad2deg()).nanmean(dim=1).tolist() for angle in (old, pre)]
-    dims = [space.dim for space in spaces.values()]
+    degrees = float(hfc.nanmean())
+    degrees_pre = float(hfc_pre.nanmean())
+    spread = comparisons.spread(old_together - pre_together, sample.left_out)
+
+    # what angles a gradient without any direction of its own would have, by the ranks alone
     null = null_hfc([(space.rank, space.dim) for space in spaces.values()])
-    used = comparisons.whole.sum(dim=0).nonzero()[:, 0].tolist()
-    null_pre = [null_hfc([(own[i], dim) for own, dim in zip(pre_ranks, dims, strict=True)]) for i in used]
+    dims = [space.dim for space in spaces.values()]
+    null_pre = []
+    for subset in comparisons.whole.sum(dim=0).nonzero()[:, 0].tolist():
+        ranks = [of_subsets[subset] for of_subsets in pre_ranks]
+        null_pre.append(null_hfc(list(zip(ranks, dims, strict=True))))
+
+    old_by_site = comparisons.value(old.rad2deg()).nanmean(dim=1).tolist()
+    pre_by_site = comparisons.value(pre.rad2deg()).nanmean(dim=1).tolist()
+    sites: dict[str, dict[str, float | None]] = {}
+    for number, (name, space) in enumerate(spaces.items()):
+        sites[name] = {"value": None, "hfc": None, "hfc_pre": None, "rank": space.rank, "dim": space.dim}
+        own = old_by_site[number]
+        own_pre = pre_by_site[number]
+        if not math.isnan(own):  # else the gradient is zero here
+            sites[name]["value"] = own - own_pre
+            sites[name]["hfc"] = own
+        if not math.isnan(own_pre):
+            sites[name]["hfc_pre"] = own_pre
     return Measurement(
         value=degrees - degrees_pre,
         error=spread.error,
@@ -117,16 +139,7 @@ def _summary(
             "null_hfc": null,
             "energy_null_hfc": energy_null_hfc(list(candidate.captured.values())),
         },
-        sites={
-            name: {
-                "value": None if math.isnan(own) else own - own_pre,
-                "hfc": None if math.isnan(own) else own,
-                "hfc_pre": None if math.isnan(own_pre) else own_pre,
-                "rank": space.rank,
-                "dim": space.dim,
-            }
-            for (name, space), own, own_pre in zip(spaces.items(), *per_site, strict=True)
-        },
+        sites=sites,
     )
 
 
@@ -141,18 +154,17 @@ class _Pretrained:
 
     def spaces(self, activations: Sequence[Activation]) -> list[Subspace]:
         """Return the spaces of each activation, one per subset, side by side; each is built once."""
-        own = [number for number, activation in enumerate(activations) if activation.cut == "map"]
         spaces: dict[int, Subspace] = {}
+        own = [number for number, activation in enumerate(activations) if activation.cut == "map"]
         if own:
-            together = self._build(side_by_side([activations[i].moment(self._moments) for i in own]))
-            spaces = dict(zip(own, together.parts(len(own)), strict=True))
+            moments = [activations[number].moment(self._moments) for number in own]
+            together = self._build(side_by_side(moments))
+            spaces.update(zip(own, together.parts(len(own)), strict=True))
         if len(own) < len(activations):
-            tapped = self._build(self._moments)
-            spaces |= {
-                number: self._image(activation, tapped)
-                for number, activation in enumerate(activations)
-                if number not in spaces
-            }
+            tapped = self._build(self._moments)  # one for all activations that are images of the tap
+            for number, activation in enumerate(activations):
+                if number not in spaces:
+                    spaces[number] = self._image(activation, tapped)
         return [spaces[number] for number in range(len(activations))]
 
     def _image(self, activation: Activation, tapped: Subspace) -> Subspace:

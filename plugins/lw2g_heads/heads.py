@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import attrs
 
-from lw2g.blocks.anacp import AnaCP
 from lw2g.blocks.closed_form import ClosedForm, Cosine
 from lw2g.blocks.discriminants import Discriminant, KernelDiscriminant, Mahalanobis
 from lw2g.blocks.ridge import Ridge
 from lw2g.blocks.text_head import TextHead
 from lw2g.errors import ConfigError
 from lw2g.interfaces.head import HeadContext
+from lw2g_heads.anacp import AnaCP
 from lw2g_heads.options import (
     AnaCPConfig,
     CosineConfig,

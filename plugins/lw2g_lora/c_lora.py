@@ -15,13 +15,16 @@ import attrs
 import torch
 from torch import Tensor, nn
 
-from lw2g.blocks.lora import LowRankBaseline, LowRankSet, factor_sites, trained_factors
+from lw2g.blocks.heads import HeadedBaseline
+from lw2g.blocks.lora import LowRankSet, LowRankSets, factor_sites, trained_factors
 from lw2g.blocks.schedules import coda_cosine, stepped
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.phase import ComputePhase, Phase, StepOutput, TrainingPhase
+from lw2g.interfaces.pool import Routing
 from lw2g.interfaces.scope import POOL
 from lw2g.interfaces.site import Site
+from lw2g.vit.lora import LowRankInjection
 from lw2g_lora.options import CLoraConfig
 
 __all__ = ["CLora", "overlap"]
@@ -40,7 +43,7 @@ def overlap(past: Tensor, increment: Tensor) -> Tensor:
     return (past * increment).square().sum()
 
 
-class CLora(LowRankBaseline):
+class CLora(HeadedBaseline):
     """Every forward sums the updates of all sets; there is no choice of a set, in training or at test time.
 
     A reused set is penalised by its increment over what it was when the task began, which counts as past.
@@ -56,14 +59,27 @@ class CLora(LowRankBaseline):
     def __init__(self, config: CLoraConfig, context: BuildContext) -> None:
         super().__init__(config, context)
         self.config = config
+        self.updates = LowRankSets(config, context)
         like = self.new_set(None)
         # a reused set as its task found it: a run that is resumed within the task needs it
         self.register_buffer("start_down", torch.zeros_like(like.down))
         self.register_buffer("start_up", torch.zeros_like(like.up))
 
+    def new_set(self, source: nn.Module | None) -> LowRankSet:
+        """Return a new set: a copy of ``source``, or one that changes nothing yet."""
+        return self.updates.new_set(source)
+
+    def injection(self, routing: Routing) -> LowRankInjection:
+        """Return the updates of all sets."""
+        return self.updates.summed(routing)
+
+    def features(self, batch: Batch, routing: Routing) -> Tensor:
+        """Return features of the updated network, ``[B, dim]``."""
+        return self.context.backbone.features(batch.images, (self.injection(routing),))
+
     def sites(self, parameters: nn.Module) -> Sequence[Site]:
         """Return the down factors, measured, and the up factors behind them."""
-        return factor_sites(parameters, self.blocks, self.targets, self.config.up_on_reuse)
+        return factor_sites(parameters, self.updates.blocks, self.updates.targets, self.config.up_on_reuse)
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return two phases: remember the set as it is, then train it together with the head."""
@@ -85,7 +101,7 @@ class CLora(LowRankBaseline):
         trained = trained_factors(context, config.up_on_reuse)
         phase = TrainingPhase(
             name="lora",
-            groups=self.trained_groups(trained, config.lr),
+            groups=self.updates.groups(trained, self.head, config.lr),
             step=step,
             epochs=config.epochs,
             batch_size=config.batch_size,

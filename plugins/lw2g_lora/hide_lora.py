@@ -15,20 +15,22 @@ import torch
 from torch import Tensor, nn
 
 from lw2g.blocks.contrastive import self_identification_loss
-from lw2g.blocks.lora import LowRankBaseline, LowRankSet, factor_sites, trained_factors
+from lw2g.blocks.heads import HeadedBaseline
+from lw2g.blocks.lora import LowRankSet, LowRankSets, factor_sites, trained_factors
 from lw2g.blocks.replay import head_replay, replay_statistics
 from lw2g.blocks.schedules import chosen_schedule
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.phase import ComputePhase, Phase, StepOutput, TrainingPhase
-from lw2g.interfaces.pool import Pool
+from lw2g.interfaces.pool import Pool, Routing
 from lw2g.interfaces.site import Site
+from lw2g.vit.lora import LowRankInjection
 from lw2g_lora.options import HideLoraConfig
 
 __all__ = ["HideLora"]
 
 
-class HideLora(LowRankBaseline):
+class HideLora(HeadedBaseline):
     """A set is trained on its task, averaged with the others if new, and the head is corrected by replay.
 
     The averaging is of factors, not of their products, so it makes sense only along a chain of copies.
@@ -36,21 +38,26 @@ class HideLora(LowRankBaseline):
 
     learning_only = ("statistics",)
     replays = True
+    takes_copies = True
 
     def __init__(self, config: HideLoraConfig, context: BuildContext) -> None:
         super().__init__(config, context)
         self.config = config
+        # alpha is 1; the bound is as released: torch takes the rank of its transposed factor for the fan-in
+        self.updates = LowRankSets(config, context, scale=1 / config.rank, bound=float(config.rank**-0.5))
         self.statistics = replay_statistics(config, context)
 
-    @property
-    def scale(self) -> float:
-        """One over the rank (alpha = 1)."""
-        return 1 / self.config.rank
+    def new_set(self, source: nn.Module | None) -> LowRankSet:
+        """Return a new set: a copy of ``source``, or one that changes nothing yet."""
+        return self.updates.new_set(source)
 
-    @property
-    def bound(self) -> float:
-        """``1 / sqrt(rank)``, as released: torch takes the rank of its transposed factor for the fan-in."""
-        return float(self.config.rank**-0.5)
+    def injection(self, routing: Routing) -> LowRankInjection:
+        """Return the updates of each sample's set."""
+        return self.updates.chosen(routing)
+
+    def features(self, batch: Batch, routing: Routing) -> Tensor:
+        """Return features of the updated network, ``[B, dim]``."""
+        return self.context.backbone.features(batch.images, (self.injection(routing),))
 
     def source_of(self, pool: Pool) -> nn.Module | None:
         """Return the most recently trained set where the options say so."""
@@ -58,7 +65,7 @@ class HideLora(LowRankBaseline):
 
     def sites(self, parameters: nn.Module) -> Sequence[Site]:
         """Return the down factors, measured, and the up factors behind them."""
-        return factor_sites(parameters, self.blocks, self.targets, self.config.up_on_reuse)
+        return factor_sites(parameters, self.updates.blocks, self.updates.targets, self.config.up_on_reuse)
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return training, averaging, statistics and replay."""
@@ -67,7 +74,7 @@ class HideLora(LowRankBaseline):
         lr = config.effective_lr
         train = TrainingPhase(
             name="lora",
-            groups=self.trained_groups(trained, lr),
+            groups=self.updates.groups(trained, self.head, lr),
             step=lambda batch: self.contrastive_step(batch, context),
             epochs=config.epochs,
             batch_size=config.batch_size,

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
 
-from lw2g.blocks.lora import LowRankBaseline, LowRankSet, inject_factors, summed_factors
+from lw2g.blocks.heads import HeadedBaseline
+from lw2g.blocks.lora import LowRankSet, LowRankSets, inject_factors, summed_factors
 from lw2g.blocks.schedules import coda_cosine, stepped
 from lw2g.errors import ConfigError
 from lw2g.geometry.moments import SecondMoment
 from lw2g.geometry.subspace import Subspace, build, complement, extend
+from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.phase import ComputePhase, Phase, TrainingPhase
 from lw2g.interfaces.pool import Routing
@@ -86,7 +88,7 @@ class DesignedSet(LowRankSet):
         self.register_buffer("designs", torch.zeros((), dtype=torch.long))
 
 
-class InfLora(LowRankBaseline):
+class InfLora(HeadedBaseline):
     """All sets are summed in every forward; a global memory of old inputs grows with every task.
 
     Keys and values of a block share the designed down factor. A reused set keeps it and trains up on, in the
@@ -99,8 +101,6 @@ class InfLora(LowRankBaseline):
 
     scope = POOL
     learning_only = ("basis", "ranks")
-    set_class: ClassVar[type[LowRankSet]] = DesignedSet
-    shared_down = True
 
     basis: Tensor
     ranks: Tensor
@@ -109,24 +109,31 @@ class InfLora(LowRankBaseline):
     def __init__(self, config: InfLoraConfig, context: BuildContext) -> None:
         super().__init__(config, context)
         self.config = config
+        # a down factor is zero until it is designed
+        self.updates = LowRankSets(config, context, bound=0.0, set_class=DesignedSet, shared_down=True)
         if config.rank > context.backbone.dim:
             raise ConfigError(
                 f"baseline.rank: {config.rank!r} exceeds the backbone's width {context.backbone.dim}",
                 "use a smaller one",
             )
-        count, dim = len(self.blocks), context.backbone.dim
+        count, dim = len(self.updates.blocks), context.backbone.dim
         # at full size, so that the state dict keeps its shapes: the memory's columns up to rank dim / 2,
         # those of its complement beyond
         self.register_buffer("basis", torch.zeros(count, dim, dim // 2, dtype=torch.float64))
         self.register_buffer("ranks", torch.zeros(count, dtype=torch.long))
-        increments = torch.zeros(count, len(self.targets), dim, dim) if config.reuse == "redesign" else None
+        increments = (
+            torch.zeros(count, len(self.updates.targets), dim, dim) if config.reuse == "redesign" else None
+        )
         self.register_buffer("folded", increments)
         self.to(context.device)
 
-    @property
-    def bound(self) -> float:
-        """Zero: a down factor is zero until it is designed."""
-        return 0.0
+    def new_set(self, source: nn.Module | None) -> LowRankSet:
+        """Return a new set: a copy of ``source``, or one that changes nothing yet."""
+        return self.updates.new_set(source)
+
+    def features(self, batch: Batch, routing: Routing) -> Tensor:
+        """Return features of the updated network, ``[B, dim]``."""
+        return self.context.backbone.features(batch.images, (self.injection(routing),))
 
     def new_head(self) -> nn.Linear:
         """Return the classifier as torch starts it; masked logits make it one head per task."""
@@ -146,7 +153,8 @@ class InfLora(LowRankBaseline):
 
     def injection(self, routing: Routing) -> LowRankInjection:
         """Return the updates of all sets and what has been folded."""
-        return inject_factors(self.blocks, self.targets, summed_factors(routing.sets), dense=self.folded)
+        factors = summed_factors(routing.sets)
+        return inject_factors(self.updates.blocks, self.updates.targets, factors, dense=self.folded)
 
     def sites(self, parameters: nn.Module) -> Sequence[Site]:
         """Return the up factors of each block, the only trained ones; they multiply ``z = down x``.
@@ -167,14 +175,14 @@ class InfLora(LowRankBaseline):
                 ),
             )
 
-        return tuple(site(position, block) for position, block in enumerate(self.blocks))
+        return tuple(site(position, block) for position, block in enumerate(self.updates.blocks))
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return design (of a new set, or of every one), training, and the update of the memory."""
         own, config = cast(LowRankSet, context.parameters), self.config
         train = TrainingPhase(
             name="lora",
-            groups=self.trained_groups((own.up,), config.lr),
+            groups=self.updates.groups((own.up,), self.head, config.lr),
             step=lambda batch: self.step(batch, context),
             epochs=config.epochs,
             batch_size=config.batch_size,
@@ -239,7 +247,7 @@ class InfLora(LowRankBaseline):
             purpose: Seeds the augmentation, if there is one.
         """
         backbone = self.context.backbone
-        taps = [Tap(block=block, kind="attn_in") for block in self.blocks]
+        taps = [Tap(block=block, kind="attn_in") for block in self.updates.blocks]
         injection = self.injection(context.pool.route(None))
 
         moments, done = [SecondMoment(backbone.dim, device=context.device) for _ in taps], 0

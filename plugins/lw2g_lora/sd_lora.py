@@ -9,20 +9,22 @@ whose update the old ones nearly span.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
+from lw2g.blocks.heads import HeadedBaseline
 from lw2g.blocks.lora import (
-    LowRankBaseline,
     LowRankSet,
+    LowRankSets,
     factor_sites,
     inject_factors,
     summed_factors,
     trained_factors,
 )
 from lw2g.blocks.schedules import milestones
+from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, TrainingPhase
 from lw2g.interfaces.pool import Pool, Routing
@@ -69,7 +71,7 @@ def inner_products(one: LowRankSet, other: LowRankSet) -> Tensor:
     return (up * down).sum(dim=(-2, -1))
 
 
-class SdLora(LowRankBaseline):
+class SdLora(HeadedBaseline):
     """Every forward sums the updates of all sets, each times its magnitude.
 
     The magnitudes are shared: they move with every task, and old features with them, whatever is protected. A
@@ -82,7 +84,6 @@ class SdLora(LowRankBaseline):
     """
 
     scope = POOL
-    set_class: ClassVar[type[LowRankSet]] = RankedSet
 
     finished: Tensor
     offsets: Tensor
@@ -90,9 +91,10 @@ class SdLora(LowRankBaseline):
     def __init__(self, config: SdLoraConfig, context: BuildContext) -> None:
         super().__init__(config, context)
         self.config = config
+        self.updates = LowRankSets(config, context, set_class=RankedSet)
         self.magnitudes = nn.Parameter(torch.full((context.num_tasks,), self.start))
         self.register_buffer("finished", torch.zeros(context.num_tasks, dtype=torch.bool))
-        places = (context.num_tasks, len(self.blocks), len(self.targets))
+        places = (context.num_tasks, len(self.updates.blocks), len(self.updates.targets))
         self.register_buffer("offsets", torch.zeros(places))
         self.to(context.device)
 
@@ -117,15 +119,9 @@ class SdLora(LowRankBaseline):
         config, live = self.config, 0 if source is None else len(cast(nn.ModuleList, source))
         steps = zip(config.reduce_after, config.reduced_ranks, strict=False)
         rank = [config.rank, *(rank for after, rank in steps if live >= after)][-1]
-        new = self.set_class(
-            num_blocks=len(self.blocks),
-            num_targets=len(self.targets),
-            rank=rank,
-            dim=self.context.backbone.dim,
-            bound=self.bound,
-        )
+        new = self.updates.of_rank(rank)
         if config.new_direction == "normalised":  # a zero product has no direction
-            nn.init.uniform_(new.up, -self.bound, self.bound)
+            nn.init.uniform_(new.up, -self.updates.bound, self.updates.bound)
         return new.to(self.context.device)
 
     def weights(self, sets: Sequence[nn.Module]) -> Tensor:
@@ -148,20 +144,25 @@ class SdLora(LowRankBaseline):
     def injection(self, routing: Routing) -> LowRankInjection:
         """Return the weighted updates of all sets."""
         factors = summed_factors(routing.sets, self.weights(routing.sets))
-        return inject_factors(self.blocks, self.targets, factors)
+        return inject_factors(self.updates.blocks, self.updates.targets, factors)
+
+    def features(self, batch: Batch, routing: Routing) -> Tensor:
+        """Return features of the updated network, ``[B, dim]``."""
+        return self.context.backbone.features(batch.images, (self.injection(routing),))
 
     def sites(self, parameters: nn.Module) -> Sequence[Site]:
         """Return the down factors, measured, and the up factors behind them; none of an empty set."""
         if cast(RankedSet, parameters).is_empty:
             return ()
-        return factor_sites(parameters, self.blocks, self.targets, self.config.up_on_reuse)
+        return factor_sites(parameters, self.updates.blocks, self.updates.targets, self.config.up_on_reuse)
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return the boundary between tasks, the training, and the absorption of a set that adds little."""
         config, later = self.config, context.task.index > 0
         lr = config.later_lr if later and config.later_lr is not None else config.lr
         still = config.directions == "first" and later
-        factors, head = self.trained_groups(trained_factors(context, config.up_on_reuse), lr)
+        trained = trained_factors(context, config.up_on_reuse)
+        factors, head = self.updates.groups(trained, self.head, lr)
         magnitudes = ParameterGroup(parameters=(self.magnitudes,), lr=lr)
         train = TrainingPhase(
             name="lora",

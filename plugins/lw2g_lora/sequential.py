@@ -9,18 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle, islice
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import attrs
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lw2g.blocks.lora import LowRankBaseline, LowRankSet, factor_sites, inject_factors
+from lw2g.blocks.heads import HeadedBaseline
+from lw2g.blocks.lora import LowRankSet, LowRankSets, factor_sites, inject_factors
 from lw2g.blocks.schedules import cosine
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
-from lw2g.interfaces.phase import ComputePhase, Phase, StepOutput, TrainingPhase
+from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Routing
 from lw2g.interfaces.scope import POOL
 from lw2g.interfaces.site import Site
@@ -30,7 +31,36 @@ from lw2g_lora.options import EwcConfig, FinetuneConfig, LwfConfig, ReplayConfig
 __all__ = ["DenseSet", "Ewc", "Finetune", "Lwf", "Replay", "Sequential", "from_bytes", "to_bytes"]
 
 
-class Sequential(LowRankBaseline):
+def trained_together(
+    updates: LowRankSets, head: nn.Module, config: SequentialConfig, context: TaskContext
+) -> tuple[ParameterGroup, ...]:
+    """Return the groups of the LoRA and of the head, with the weight decay of the options."""
+    own = cast(LowRankSet, context.parameters)
+    groups = updates.groups((own.down, own.up), head, config.lr)
+    return tuple(attrs.evolve(group, weight_decay=config.weight_decay) for group in groups)
+
+
+def training(
+    groups: Sequence[ParameterGroup], config: SequentialConfig, step: Callable[[Batch], StepOutput]
+) -> TrainingPhase:
+    """Return the phase in which all of these methods train LoRA and head."""
+    return TrainingPhase(
+        name="lora",
+        groups=tuple(groups),
+        step=step,
+        epochs=config.epochs,
+        batch_size=config.batch_size,
+        schedule=cosine(),
+        host=True,
+    )
+
+
+def seen_loss(logits: Tensor, batch: Batch, task: TaskInfo) -> Tensor:
+    """Return the cross-entropy over all classes seen, given logits of all classes of the stream."""
+    return functional.cross_entropy(logits[:, : task.seen], batch.labels)
+
+
+class Sequential(HeadedBaseline):
     """One LoRA that every task trains on, by cross-entropy over the task's own classes.
 
     Rows of the head for old classes get no gradient; the features below them drift.
@@ -40,51 +70,72 @@ class Sequential(LowRankBaseline):
 
     def __init__(self, config: SequentialConfig, context: BuildContext) -> None:
         super().__init__(config, context)
-        self.recipe = config
+        self.config = config
+        self.updates = LowRankSets(config, context)
+
+    def new_set(self, source: nn.Module | None) -> LowRankSet:
+        """Return the LoRA, which changes nothing yet."""
+        return self.updates.new_set(source)
+
+    def injection(self, routing: Routing) -> LowRankInjection:
+        """Return the LoRA's updates."""
+        return self.updates.summed(routing)
+
+    def features(self, batch: Batch, routing: Routing) -> Tensor:
+        """Return features of the updated network, ``[B, dim]``."""
+        return self.context.backbone.features(batch.images, (self.injection(routing),))
 
     def sites(self, parameters: nn.Module) -> Sequence[Site]:
         """Return the down factors, measured, and the up factors behind them."""
-        return factor_sites(parameters, self.blocks, self.targets, "project")
-
-    def opening(self, context: TaskContext) -> Sequence[Phase]:
-        """Return the phases before training; none by default."""
-        return ()
-
-    def closing(self, context: TaskContext) -> Sequence[Phase]:
-        """Return the phases after training; none by default."""
-        return ()
+        return factor_sites(parameters, self.updates.blocks, self.updates.targets, "project")
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
-        """Return the training of LoRA and head, between what a subclass does before and after it."""
-        config, own = self.recipe, cast(LowRankSet, context.parameters)
-        groups = self.trained_groups((own.down, own.up), config.lr)
-        train = TrainingPhase(
-            name="lora",
-            groups=tuple(attrs.evolve(group, weight_decay=config.weight_decay) for group in groups),
-            step=lambda batch: self.step(batch, context),
-            epochs=config.epochs,
-            batch_size=config.batch_size,
-            schedule=cosine(),
-            host=True,
-        )
-        return self.with_head(context, *self.opening(context), train, *self.closing(context))
+        """Return the training of LoRA and head."""
+        groups = trained_together(self.updates, self.head, self.config, context)
+        train = training(groups, self.config, lambda batch: self.step(batch, context))
+        return self.with_head(context, train)
 
 
-class Finetune(Sequential):
+class Finetune(HeadedBaseline):
     """One LoRA that every task trains on, by cross-entropy over the task's own classes or all seen ones."""
+
+    scope = POOL
 
     def __init__(self, config: FinetuneConfig, context: BuildContext) -> None:
         super().__init__(config, context)
-        self.loss = config.loss
+        self.config = config
+        self.updates = LowRankSets(config, context)
+
+    def new_set(self, source: nn.Module | None) -> LowRankSet:
+        """Return the LoRA, which changes nothing yet."""
+        return self.updates.new_set(source)
+
+    def injection(self, routing: Routing) -> LowRankInjection:
+        """Return the LoRA's updates."""
+        return self.updates.summed(routing)
+
+    def features(self, batch: Batch, routing: Routing) -> Tensor:
+        """Return features of the updated network, ``[B, dim]``."""
+        return self.context.backbone.features(batch.images, (self.injection(routing),))
+
+    def sites(self, parameters: nn.Module) -> Sequence[Site]:
+        """Return the down factors, measured, and the up factors behind them."""
+        return factor_sites(parameters, self.updates.blocks, self.updates.targets, "project")
 
     def class_loss(self, features: Tensor, batch: Batch, task: TaskInfo) -> Tensor:
         """Return the cross-entropy over the classes that the option names."""
-        if self.loss == "task":
+        if self.config.loss == "task":
             return super().class_loss(features, batch, task)
-        return functional.cross_entropy(self.head(features)[:, : task.seen], batch.labels)
+        return seen_loss(self.head(features), batch, task)
+
+    def phases(self, context: TaskContext) -> Sequence[Phase]:
+        """Return the training of LoRA and head."""
+        groups = trained_together(self.updates, self.head, self.config, context)
+        train = training(groups, self.config, lambda batch: self.step(batch, context))
+        return self.with_head(context, train)
 
 
-class Lwf(Finetune):
+class Lwf(HeadedBaseline):
     """Distils the old classes' logits on new images from the model that the task began with.
 
     Li & Hoiem, "Learning without Forgetting", ECCV 2016. One softmax over all old classes, where the paper
@@ -95,16 +146,40 @@ class Lwf(Finetune):
         old_head: The head that it began with.
     """
 
+    scope = POOL
     learning_only = ("teacher", "old_head")
 
     def __init__(self, config: LwfConfig, context: BuildContext) -> None:
         super().__init__(config, context)
         self.config = config
+        self.updates = LowRankSets(config, context)
         self.teacher = self.new_set(None)
         self.old_head = self.new_head().to(context.device)
 
-    def opening(self, context: TaskContext) -> Sequence[Phase]:
-        """Return the phase that copies LoRA and head, and the warm-up of a later task's head."""
+    def new_set(self, source: nn.Module | None) -> LowRankSet:
+        """Return the LoRA, which changes nothing yet."""
+        return self.updates.new_set(source)
+
+    def injection(self, routing: Routing) -> LowRankInjection:
+        """Return the LoRA's updates."""
+        return self.updates.summed(routing)
+
+    def features(self, batch: Batch, routing: Routing) -> Tensor:
+        """Return features of the updated network, ``[B, dim]``."""
+        return self.context.backbone.features(batch.images, (self.injection(routing),))
+
+    def sites(self, parameters: nn.Module) -> Sequence[Site]:
+        """Return the down factors, measured, and the up factors behind them."""
+        return factor_sites(parameters, self.updates.blocks, self.updates.targets, "project")
+
+    def class_loss(self, features: Tensor, batch: Batch, task: TaskInfo) -> Tensor:
+        """Return the cross-entropy over the classes that the option names."""
+        if self.config.loss == "task":
+            return super().class_loss(features, batch, task)
+        return seen_loss(self.head(features), batch, task)
+
+    def phases(self, context: TaskContext) -> Sequence[Phase]:
+        """Return the copy of LoRA and head, the warm-up of a later task's head, and the training."""
         config = self.config
 
         def copy(progress: object) -> None:
@@ -112,18 +187,19 @@ class Lwf(Finetune):
             self.old_head.load_state_dict(self.head.state_dict())
 
         teacher = ComputePhase(name="teacher", run=copy)
+        groups = trained_together(self.updates, self.head, config, context)
+        train = training(groups, config, lambda batch: self.step(batch, context))
         # the first task has nothing that a fresh head could spoil
         if not config.warmup_epochs or context.grew:
-            return (teacher,)
-        head = self.trained_groups((), config.lr)[-1]
+            return self.with_head(context, teacher, train)
         warmup = TrainingPhase(
             name="warm-up",
-            groups=(attrs.evolve(head, weight_decay=config.weight_decay),),
+            groups=groups[1:],  # the head alone
             step=lambda batch: super(Lwf, self).step(batch, context),
             epochs=config.warmup_epochs,
             batch_size=config.batch_size,
         )
-        return (teacher, warmup)
+        return self.with_head(context, teacher, warmup, train)
 
     def step(self, batch: Batch, context: TaskContext) -> StepOutput:
         """Return the loss of the task's classes, and the distillation of old ones."""
@@ -141,9 +217,8 @@ class Lwf(Finetune):
 
         Up to a constant the paper's equation 2.
         """
-        now, then = (
-            functional.log_softmax(each.float() / self.config.temperature, 1) for each in (logits, known)
-        )
+        now = functional.log_softmax(logits.float() / self.config.temperature, 1)
+        then = functional.log_softmax(known.float() / self.config.temperature, 1)
         return functional.kl_div(now, then, reduction="batchmean", log_target=True)
 
 
@@ -165,7 +240,7 @@ class DenseSet(LowRankSet):
         return 0.0
 
 
-class Ewc(Finetune):
+class Ewc(HeadedBaseline):
     """EWC-LoRA: each task's new LoRA is kept off weight entries to which old tasks' losses are sensitive.
 
     Zheng et al., "Revisiting Weight Regularization for Low-Rank Continual Learning", ICLR 2026. Every task
@@ -180,7 +255,7 @@ class Ewc(Finetune):
         up_sum: That of all earlier up factors.
     """
 
-    set_class: ClassVar[type[LowRankSet]] = DenseSet
+    scope = POOL
     learning_only = ("importance", "down_sum", "up_sum")
 
     importance: Tensor
@@ -190,31 +265,43 @@ class Ewc(Finetune):
     def __init__(self, config: EwcConfig, context: BuildContext) -> None:
         super().__init__(config, context)
         self.config = config
+        self.updates = LowRankSets(config, context, set_class=DenseSet)
         like = cast(DenseSet, self.new_set(None))
         released = config.boundary == "release"
         self.register_buffer("importance", torch.zeros_like(like.dense))
         self.register_buffer("down_sum", torch.zeros_like(like.down.detach()) if released else None)
         self.register_buffer("up_sum", torch.zeros_like(like.up.detach()) if released else None)
 
+    def new_set(self, source: nn.Module | None) -> LowRankSet:
+        """Return a LoRA on top of no sum."""
+        return self.updates.new_set(source)
+
     def injection(self, routing: Routing) -> LowRankInjection:
         """Return the task's LoRA and the sum of the earlier ones."""
         own = cast(DenseSet, routing.sets[0])
-        return inject_factors(self.blocks, self.targets, ((own.down, own.up),), dense=own.dense)
+        factors = ((own.down, own.up),)
+        return inject_factors(self.updates.blocks, self.updates.targets, factors, dense=own.dense)
 
-    def sites(self, parameters: nn.Module) -> Sequence[Site]:
-        """Return none: factors are drawn anew in every task, and the penalty is what protects."""
-        return ()
+    def features(self, batch: Batch, routing: Routing) -> Tensor:
+        """Return features of the updated network, ``[B, dim]``."""
+        return self.context.backbone.features(batch.images, (self.injection(routing),))
 
-    def opening(self, context: TaskContext) -> Sequence[Phase]:
-        """Return the boundary between tasks; none before the first."""
-        run = ComputePhase(
-            name="boundary", run=lambda progress: self.fold(cast(DenseSet, context.parameters))
-        )
-        return () if context.grew else (run,)
+    def class_loss(self, features: Tensor, batch: Batch, task: TaskInfo) -> Tensor:
+        """Return the cross-entropy over the classes that the option names."""
+        if self.config.loss == "task":
+            return super().class_loss(features, batch, task)
+        return seen_loss(self.head(features), batch, task)
 
-    def closing(self, context: TaskContext) -> Sequence[Phase]:
-        """Return the measurement of the task's importance."""
-        return (ComputePhase(name="fisher", run=lambda progress: self.measure(context, progress)),)
+    def phases(self, context: TaskContext) -> Sequence[Phase]:
+        """Return the boundary after an earlier task, the training, and the measurement of importance."""
+        own = cast(DenseSet, context.parameters)
+        boundary = ComputePhase(name="boundary", run=lambda progress: self.fold(own))
+        groups = trained_together(self.updates, self.head, self.config, context)
+        train = training(groups, self.config, lambda batch: self.step(batch, context))
+        fisher = ComputePhase(name="fisher", run=lambda progress: self.measure(context, progress))
+        if context.grew:
+            return self.with_head(context, train, fisher)
+        return self.with_head(context, boundary, train, fisher)
 
     @torch.no_grad()
     def fold(self, own: DenseSet) -> None:
@@ -225,7 +312,7 @@ class Ewc(Finetune):
             self.down_sum += own.down
             self.up_sum += own.up
             own.dense.copy_(self.up_sum @ self.down_sum)
-        own.down.uniform_(-self.bound, self.bound)
+        own.down.uniform_(-self.updates.bound, self.updates.bound)
         own.up.zero_()
 
     def measure(self, context: TaskContext, progress: Callable[[int, int], None]) -> None:
@@ -235,7 +322,7 @@ class Ewc(Finetune):
         added, done = torch.zeros_like(self.importance), 0
         for batch in context.training_images(self.config.batch_size, "fisher", shuffled=True):
             with torch.enable_grad():
-                injection = inject_factors(self.blocks, self.targets, (), dense=now)
+                injection = inject_factors(self.updates.blocks, self.updates.targets, (), dense=now)
                 features = self.context.backbone.features(batch.images, (injection,))
                 loss = self.class_loss(features, batch, context.task)
             (gradient,) = torch.autograd.grad(loss, now)
@@ -272,7 +359,7 @@ def from_bytes(pixels: Tensor, scales: Tensor) -> Tensor:
     return least + step * pixels
 
 
-class Replay(Sequential):
+class Replay(HeadedBaseline):
     """Experience replay: each step sees as many kept images of old classes as new ones. Not exemplar-free.
 
     Chaudhry et al., "On Tiny Episodic Memories in Continual Learning", 2019. The loss is over all classes
@@ -284,6 +371,7 @@ class Replay(Sequential):
         owners: Their classes, ``[classes * exemplars]`` int64.
     """
 
+    scope = POOL
     learning_only = ("pixels", "scales", "owners")
 
     pixels: Tensor
@@ -293,6 +381,7 @@ class Replay(Sequential):
     def __init__(self, config: ReplayConfig, context: BuildContext) -> None:
         super().__init__(config, context)
         self.config = config
+        self.updates = LowRankSets(config, context)
         for name, value in self.room(0).items():
             self.register_buffer(name, value)
 
@@ -310,9 +399,28 @@ class Replay(Sequential):
         for name, value in self.room(self.config.exemplars * len(task.classes)).items():
             setattr(self, name, torch.cat([getattr(self, name), value]))
 
-    def closing(self, context: TaskContext) -> Sequence[Phase]:
-        """Return the phase that keeps images."""
-        return (ComputePhase(name="exemplars", run=lambda progress: self.keep(context)),)
+    def new_set(self, source: nn.Module | None) -> LowRankSet:
+        """Return the LoRA, which changes nothing yet."""
+        return self.updates.new_set(source)
+
+    def injection(self, routing: Routing) -> LowRankInjection:
+        """Return the LoRA's updates."""
+        return self.updates.summed(routing)
+
+    def features(self, batch: Batch, routing: Routing) -> Tensor:
+        """Return features of the updated network, ``[B, dim]``."""
+        return self.context.backbone.features(batch.images, (self.injection(routing),))
+
+    def sites(self, parameters: nn.Module) -> Sequence[Site]:
+        """Return the down factors, measured, and the up factors behind them."""
+        return factor_sites(parameters, self.updates.blocks, self.updates.targets, "project")
+
+    def phases(self, context: TaskContext) -> Sequence[Phase]:
+        """Return the training of LoRA and head, and the phase that keeps images."""
+        groups = trained_together(self.updates, self.head, self.config, context)
+        train = training(groups, self.config, lambda batch: self.step(batch, context))
+        keep = ComputePhase(name="exemplars", run=lambda progress: self.keep(context))
+        return self.with_head(context, train, keep)
 
     def old(self, task: TaskInfo) -> int:
         """Return how many of the images are of tasks before the newest one."""

@@ -141,7 +141,8 @@ class CPrompt(Baseline):
 
     def step(self, batch: Batch, context: TaskContext) -> StepOutput:
         """Return auxiliary cross-entropy, classifier consistency and prompt consistency."""
-        index, labels = context.task.index, batch.labels - context.task.classes[0]
+        index = context.task.index
+        labels = batch.labels - context.task.classes[0]
         own = self.features(batch, context.pool.force(context.set_id))
         drawn = self.embed(batch.images, self.random_rows(context, batch))
         loss = functional.cross_entropy(self.auxiliary(own), labels)

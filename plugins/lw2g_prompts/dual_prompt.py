@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torch import nn
+from torch import Tensor, nn
 
-from lw2g.blocks.prefixes import PrefixBaseline, PrefixSet, check_blocks, inject_prefixes, prefix_sites
+from lw2g.blocks.heads import HeadedBaseline
+from lw2g.blocks.prefixes import PrefixSet, PrefixSets, check_blocks, inject_prefixes, prefix_sites
 from lw2g.errors import ConfigError
+from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.phase import Phase
-from lw2g.interfaces.pool import Routing
+from lw2g.interfaces.phase import ParameterGroup, Phase
+from lw2g.interfaces.pool import Pool, Routing
 from lw2g.interfaces.scope import SET_SHARED
 from lw2g.interfaces.site import Site
 from lw2g.vit.prefix import PrefixInjection
@@ -22,18 +24,20 @@ from lw2g_prompts.options import DualPromptConfig
 __all__ = ["DualPrompt"]
 
 
-class DualPrompt(PrefixBaseline):
+class DualPrompt(HeadedBaseline):
     """A set is the E-prompt; the G-prompt and the head are shared and trained in every task."""
 
     scope = SET_SHARED
 
     def __init__(self, config: DualPromptConfig, context: BuildContext) -> None:
         super().__init__(config, context)
+        self.config = config
+        self.prefixes = PrefixSets(config, context)
         self.shared_blocks = check_blocks(
             config.shared_blocks, context.backbone.depth, "baseline.shared_blocks"
         )
         context.backbone.require("prefixes", self.shared_blocks)
-        both = sorted(set(self.blocks) & set(self.shared_blocks))
+        both = sorted(set(self.prefixes.blocks) & set(self.shared_blocks))
         if both:
             raise ConfigError(
                 f"baseline.shared_blocks: block {both[0]!r} is in baseline.blocks too",
@@ -43,18 +47,40 @@ class DualPrompt(PrefixBaseline):
             len(self.shared_blocks), config.shared_length, context.backbone.dim
         ).to(context.device)
 
+    @property
+    def takes_copies(self) -> bool:
+        """Whether each sample gets its own E-prompt."""
+        return self.prefixes.takes_copies
+
+    def new_set(self, source: nn.Module | None) -> PrefixSet:
+        """Return a new E-prompt: a copy of ``source``, or U(-1, 1)."""
+        return self.prefixes.new_set(source)
+
+    def source_of(self, pool: Pool) -> nn.Module | None:
+        """Return the most recently trained E-prompt if the options start new ones from it."""
+        return self.prefixes.source_of(pool)
+
     def injections(self, routing: Routing, size: int) -> Sequence[PrefixInjection]:
-        """Return the E-prompts of the chosen sets and the G-prompt."""
+        """Return the E-prompts of the chosen sets, for a batch of ``size`` samples, and the G-prompt."""
         shared = inject_prefixes(self.shared_blocks, self.shared_prompt.key, self.shared_prompt.value)
-        return (*super().injections(routing, size), shared)
+        return (self.prefixes.chosen(routing, size), shared)
+
+    def features(self, batch: Batch, routing: Routing) -> Tensor:
+        """Return features under both prompts, ``[B, dim]``."""
+        return self.context.backbone.features(batch.images, self.injections(routing, len(batch)))
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return the one phase: E-prompt, G-prompt and head together."""
-        return self.with_head(context, self.prompt_phase(context))
+        own = context.parameters
+        shared = self.shared_prompt
+        trained = (*own.parameters(), *shared.parameters(), *self.head.parameters())
+        group = ParameterGroup(parameters=trained, lr=self.config.effective_lr)
+        phase = self.prefixes.phase(context, lambda batch: self.step(batch, context), (group,))
+        return self.with_head(context, phase)
 
-    def shared_prompts(self) -> Sequence[nn.Parameter]:
-        """Return the G-prompt."""
-        return tuple(self.shared_prompt.parameters())
+    def sites(self, parameters: nn.Module) -> Sequence[Site]:
+        """Return the key half of the E-prompt at every block."""
+        return self.prefixes.sites(parameters)
 
     def shared_sites(self) -> Sequence[Site]:
         """Return the key half of the G-prompt."""

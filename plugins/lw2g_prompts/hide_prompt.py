@@ -10,20 +10,23 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lw2g.blocks.contrastive import self_identification_loss
-from lw2g.blocks.prefixes import PrefixBaseline, PrefixSet
+from lw2g.blocks.heads import HeadedBaseline
+from lw2g.blocks.prefixes import PrefixSet, PrefixSets
 from lw2g.blocks.replay import head_replay, replay_statistics
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, StepOutput
+from lw2g.interfaces.pool import Pool, Routing
+from lw2g.interfaces.site import Site
 from lw2g_prompts.options import HidePromptConfig
 
 __all__ = ["HidePrompt"]
 
 
-class HidePrompt(PrefixBaseline):
+class HidePrompt(HeadedBaseline):
     """A set is a prefix; per task it is trained, merged with the others if new, and the head is corrected.
 
     Statistics of old classes are those of their set at the time they were learned: no old image exists to
@@ -36,27 +39,48 @@ class HidePrompt(PrefixBaseline):
     def __init__(self, config: HidePromptConfig, context: BuildContext) -> None:
         super().__init__(config, context)
         self.config = config
+        self.prefixes = PrefixSets(config, context)
         self.statistics = replay_statistics(config, context)
+
+    @property
+    def takes_copies(self) -> bool:
+        """Whether each sample gets its own prefix."""
+        return self.prefixes.takes_copies
+
+    def new_set(self, source: nn.Module | None) -> PrefixSet:
+        """Return a new prefix set: a copy of ``source``, or U(-1, 1)."""
+        return self.prefixes.new_set(source)
+
+    def source_of(self, pool: Pool) -> nn.Module | None:
+        """Return the most recently trained set if the options start new sets from it."""
+        return self.prefixes.source_of(pool)
+
+    def features(self, batch: Batch, routing: Routing) -> Tensor:
+        """Return features under the prefix of the chosen set, ``[B, dim]``."""
+        prefix = self.prefixes.chosen(routing, len(batch))
+        return self.context.backbone.features(batch.images, (prefix,))
+
+    def sites(self, parameters: nn.Module) -> Sequence[Site]:
+        """Return the key half of every block's prefix."""
+        return self.prefixes.sites(parameters)
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return training, merge, statistics and replay (the paper's WTP, then TAP)."""
-        merge = ComputePhase(name="prompt-ensemble", run=lambda progress: self.merge(context))
-        replay = head_replay(self, self.statistics, self.config, context)
-        return self.with_head(
-            context, self.prompt_phase(context), merge, replay=replay, gaussians=self.statistics
-        )
-
-    def trained_groups(self, context: TaskContext) -> Sequence[ParameterGroup]:
-        """Return the set at the full learning rate and the head at a fraction of it."""
+        # the set is trained at the full learning rate, the head at a fraction of it
         lr = self.config.effective_lr
-        return (
+        groups = (
             ParameterGroup(parameters=tuple(context.parameters.parameters()), lr=lr),
             ParameterGroup(parameters=tuple(self.head.parameters()), lr=lr * self.config.head_factor),
         )
+        train = self.prefixes.phase(context, lambda batch: self.step(batch, context), groups)
+        merge = ComputePhase(name="prompt-ensemble", run=lambda progress: self.merge(context))
+        replay = head_replay(self, self.statistics, self.config, context)
+        return self.with_head(context, train, merge, replay=replay, gaussians=self.statistics)
 
     def step(self, batch: Batch, context: TaskContext) -> StepOutput:
         """Return cross-entropy over the task's classes and the contrastive term, with the ensemble active."""
-        injection = self.inject(*self.ensemble(context), len(batch))
+        key, value = self.ensemble(context)
+        injection = self.prefixes.inject(key, value, len(batch))
         features = self.context.backbone.features(batch.images, (injection,))
         loss = self.class_loss(features, batch, context.task)
         if self.config.contrastive:

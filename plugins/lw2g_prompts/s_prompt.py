@@ -8,16 +8,53 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lw2g.blocks.prefixes import PrefixBaseline
-from lw2g.interfaces.context import TaskContext
-from lw2g.interfaces.phase import Phase
+from torch import Tensor, nn
+
+from lw2g.blocks.heads import HeadedBaseline
+from lw2g.blocks.prefixes import PrefixSet, PrefixSets
+from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.context import BuildContext, TaskContext
+from lw2g.interfaces.phase import ParameterGroup, Phase
+from lw2g.interfaces.pool import Pool, Routing
+from lw2g.interfaces.site import Site
+from lw2g_prompts.options import SPromptPlusPlusConfig
 
 __all__ = ["SPromptPlusPlus"]
 
 
-class SPromptPlusPlus(PrefixBaseline):
+class SPromptPlusPlus(HeadedBaseline):
     """A set is the prefix of all its blocks; the retrieval strategy does the rest."""
+
+    def __init__(self, config: SPromptPlusPlusConfig, context: BuildContext) -> None:
+        super().__init__(config, context)
+        self.config = config
+        self.prefixes = PrefixSets(config, context)
+
+    @property
+    def takes_copies(self) -> bool:
+        """Whether each sample gets its own prefix."""
+        return self.prefixes.takes_copies
+
+    def new_set(self, source: nn.Module | None) -> PrefixSet:
+        """Return a new prefix set: a copy of ``source``, or U(-1, 1)."""
+        return self.prefixes.new_set(source)
+
+    def source_of(self, pool: Pool) -> nn.Module | None:
+        """Return the most recently trained set if the options start new sets from it."""
+        return self.prefixes.source_of(pool)
+
+    def features(self, batch: Batch, routing: Routing) -> Tensor:
+        """Return features under the prefix of the chosen set, ``[B, dim]``."""
+        prefix = self.prefixes.chosen(routing, len(batch))
+        return self.context.backbone.features(batch.images, (prefix,))
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return the one phase: prefix and head together."""
-        return self.with_head(context, self.prompt_phase(context))
+        trained = (*context.parameters.parameters(), *self.head.parameters())
+        group = ParameterGroup(parameters=trained, lr=self.config.effective_lr)
+        phase = self.prefixes.phase(context, lambda batch: self.step(batch, context), (group,))
+        return self.with_head(context, phase)
+
+    def sites(self, parameters: nn.Module) -> Sequence[Site]:
+        """Return the key half of every block's prefix."""
+        return self.prefixes.sites(parameters)

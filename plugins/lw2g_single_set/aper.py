@@ -2,47 +2,74 @@
 
 Zhou et al., "Revisiting Class-Incremental Learning with Pre-Trained Models: Generalizability and Adaptivity
 are All You Need", IJCV 2024. The feature of an image is ``[frozen ; adapted]``; nothing is trained after the
-first task.
+first task. ``aper-adapter`` adapts by bottlenecks, ``aper-vpt-deep`` by prompt tokens in every block.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lw2g.blocks.closed_form import Cosine
+from lw2g.blocks.heads import CosineClassifier, fitting_phase
+from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext, TaskContext
+from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
 from lw2g.interfaces.phase import Phase
 from lw2g.interfaces.pool import Routing
-from lw2g_single_set.first_task import AdapterSets, FirstTask, TokenSets
+from lw2g_single_set.first_task import adaptation, first_classifier
 from lw2g_single_set.options import FirstTaskOptions
-from lw2g_single_set.solved import SolvedBaseline
 
-__all__ = ["Aper", "AperAdapter", "AperVptDeep"]
+__all__ = ["Aper"]
 
 
-class Aper(FirstTask, SolvedBaseline):
-    """Its one set is learned in the first task; later tasks only add class means."""
+class Aper(Baseline):
+    """Its one set is learned in the first task; later tasks only add class means.
 
-    def __init__(self, config: FirstTaskOptions, context: BuildContext) -> None:
-        super().__init__(config, context)
+    Attributes:
+        adaptation: How the set adapts the backbone.
+        classifier: What the set is learned with; None after the first task.
+        closed_form: The class means, ``[num_classes, 2 dim]``.
+    """
+
+    classifier: CosineClassifier | None
+    closed_form: Cosine
+
+    def __init__(
+        self, config: FirstTaskOptions, context: BuildContext, *, adapt: Literal["adapter", "vpt-deep"]
+    ) -> None:
+        super().__init__(context)
+        self.config = config
+        self.adaptation = adaptation(adapt, config, context)
+        self.register_module("classifier", None)
         self.closed_form = Cosine(2 * context.backbone.dim, context.num_classes).to(context.device)
+
+    def new_set(self, source: nn.Module | None) -> nn.Module:
+        """Return the set, before the first task is learned."""
+        return self.adaptation.new_set()
 
     def features(self, batch: Batch, routing: Routing) -> Tensor:
         """Return ``[frozen ; adapted]``, ``[B, 2 dim]``; the frozen half is computed once a run."""
-        return torch.cat([batch.query, self.adapted(batch.images, routing.sets[0])], dim=1)
+        adapted = self.adaptation.features(batch.images, routing.sets[0])
+        return torch.cat([batch.query, adapted], dim=1)
+
+    def logits(self, features: Tensor) -> Tensor:
+        """Return cosines with the class means, ``[B, num_classes]``; 0 for classes to come."""
+        return self.closed_form.logits(features)
+
+    def begin_task(self, task: TaskInfo) -> None:
+        """Make the classifier of the first task, and drop it afterwards."""
+        self.classifier = first_classifier(task, self.context.backbone.dim)
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return the adaptation in the first task, and the class means in every task."""
-        return (*self.adaptation(context), self.fitting("class-means", context))
-
-
-class AperVptDeep(TokenSets, Aper):
-    """Adapts by prompt tokens in every block."""
-
-
-class AperAdapter(AdapterSets, Aper):
-    """Adapts by bottlenecks in every block."""
+        routing = context.pool.force(context.set_id)
+        means = fitting_phase(
+            "class-means", context, self.closed_form, lambda batch: self.features(batch, routing)
+        )
+        if self.classifier is None:
+            return (means,)
+        return (self.adaptation.phase(self.config, context, self.classifier), means)

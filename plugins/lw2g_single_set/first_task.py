@@ -1,14 +1,13 @@
 """Adaptation on the first task alone: what Aper and RanPAC share before they classify.
 
-The set is learned in the first task with a classifier of its own. Afterwards nothing is trained, so the
+The one set is learned in the first task with a classifier of its own. Afterwards nothing is trained, so the
 result depends on which classes come first.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Sequence
-from typing import ClassVar, cast
+from abc import ABC, abstractmethod
+from typing import ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +16,6 @@ from torch.nn import functional
 from lw2g.blocks.adapters import DROPOUT, AdapterSet, bottlenecks
 from lw2g.blocks.heads import CosineClassifier
 from lw2g.blocks.schedules import cosine
-from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
 from lw2g.interfaces.phase import ParameterGroup, StepOutput, TrainingPhase
@@ -28,53 +26,47 @@ from lw2g.vit.injection import Injection
 from lw2g.vit.tokens import TokenInjection
 from lw2g_single_set.options import AdapterOptions, FirstTaskOptions, TokenOptions
 
-__all__ = ["AdapterSets", "DeepTokens", "FirstTask", "TokenSets"]
+__all__ = ["Adaptation", "DeepTokens", "adaptation", "first_classifier"]
 
 
-class FirstTask(Baseline):
-    """Its one set is learned in the first task; subclasses say how it adapts the backbone.
+class Adaptation(ABC):
+    """How the set of the first task adapts the backbone, and how it is learned.
 
     Attributes:
-        rung: The kind of injection, of which the backbone is asked.
-        classifier: Only while the first task is learned and evaluated, else None.
+        rung: The kind of injection, which the backbone has to offer.
     """
 
     rung: ClassVar[Rung]
-    classifier: CosineClassifier | None
-    options: FirstTaskOptions
 
-    def __init__(self, config: FirstTaskOptions, context: BuildContext) -> None:
-        super().__init__(context)
+    def __init__(self, context: BuildContext) -> None:
         context.backbone.require(self.rung)
-        self.options = config
-        self.register_module("classifier", None)
+        self.backbone = context.backbone
+        self.device = context.device
+
+    @abstractmethod
+    def new_set(self) -> nn.Module:
+        """Return the set, before it is learned."""
 
     @abstractmethod
     def injection(self, parameters: nn.Module, *, training: bool) -> Injection:
         """Return what adapts the backbone, given the set."""
 
-    def adapted(self, images: Tensor, parameters: nn.Module, *, training: bool = False) -> Tensor:
+    def features(self, images: Tensor, parameters: nn.Module, *, training: bool = False) -> Tensor:
         """Return adapted features ``[B, dim]``."""
-        return self.context.backbone.features(images, (self.injection(parameters, training=training),))
+        return self.backbone.features(images, (self.injection(parameters, training=training),))
 
-    def begin_task(self, task: TaskInfo) -> None:
-        """Make the classifier of the first task, and drop it afterwards."""
-        first = task.index == 0
-        self.classifier = CosineClassifier(len(task.classes), self.context.backbone.dim) if first else None
-
-    def adaptation(self, context: TaskContext) -> Sequence[TrainingPhase]:
-        """Return the phase that learns the set in the first task; none afterwards."""
-        config, classifier = self.options, self.classifier
-        if classifier is None:
-            return ()
+    def phase(
+        self, config: FirstTaskOptions, context: TaskContext, classifier: CosineClassifier
+    ) -> TrainingPhase:
+        """Return the phase that learns the set together with the classifier of the first task."""
 
         def step(batch: Batch) -> StepOutput:
-            features = self.adapted(batch.images, context.parameters, training=True)
+            features = self.features(batch.images, context.parameters, training=True)
             loss = functional.cross_entropy(classifier(features), batch.labels)
             return StepOutput(loss=loss, features=features)
 
         trained = (*context.parameters.parameters(), *classifier.parameters())
-        phase = TrainingPhase(
+        return TrainingPhase(
             name="adaptation",
             groups=(ParameterGroup(parameters=trained, lr=config.lr, weight_decay=config.weight_decay),),
             step=step,
@@ -85,7 +77,6 @@ class FirstTask(Baseline):
             schedule=cosine(),
             host=True,
         )
-        return (phase,)
 
 
 class DeepTokens(nn.Module):
@@ -103,36 +94,63 @@ class DeepTokens(nn.Module):
         self.token = nn.Parameter(torch.zeros(depth, length, dim))
 
 
-class TokenSets(FirstTask):
-    """Adapts by prompt tokens that join the stream for one block each."""
+class _ByTokens(Adaptation):
+    """Adapts by prompt tokens that join the stream for one block each (VPT-deep)."""
 
     rung = "prompt tokens"
-    options: TokenOptions
 
-    def new_set(self, source: nn.Module | None) -> nn.Module:
+    def __init__(self, config: TokenOptions, context: BuildContext) -> None:
+        super().__init__(context)
+        self.length = config.length
+
+    def new_set(self) -> DeepTokens:
         """Return zero tokens for every block."""
-        backbone = self.context.backbone
-        return DeepTokens(backbone.depth, self.options.length, backbone.dim).to(self.context.device)
+        return DeepTokens(self.backbone.depth, self.length, self.backbone.dim).to(self.device)
 
-    def injection(self, parameters: nn.Module, *, training: bool) -> Injection:
+    def injection(self, parameters: nn.Module, *, training: bool) -> TokenInjection:
         """Return the tokens, in and out at every block."""
         return TokenInjection(dict(enumerate(cast(DeepTokens, parameters).token)), keep=False)
 
 
-class AdapterSets(FirstTask):
+class _ByAdapters(Adaptation):
     """Adapts by bottlenecks parallel to the MLP of every block (AdaptFormer)."""
 
     rung = "adapters"
-    options: AdapterOptions
 
-    def new_set(self, source: nn.Module | None) -> nn.Module:
+    def __init__(self, config: AdapterOptions, context: BuildContext) -> None:
+        super().__init__(context)
+        self.bottleneck = config.bottleneck
+
+    def new_set(self) -> AdapterSet:
         """Return an adapter for every block."""
-        backbone = self.context.backbone
-        return AdapterSet(backbone.depth, backbone.dim, self.options.bottleneck).to(self.context.device)
+        return AdapterSet(self.backbone.depth, self.backbone.dim, self.bottleneck).to(self.device)
 
-    def injection(self, parameters: nn.Module, *, training: bool) -> Injection:
+    def injection(self, parameters: nn.Module, *, training: bool) -> AdapterInjection:
         """Return the branches of all blocks; dropout is for training alone."""
         routing = Routing(sets=(parameters,), chosen=0)
         dropout = DROPOUT if training else 0.0
-        branches = bottlenecks(routing, self.context.backbone.depth, dropout=dropout)
+        branches = bottlenecks(routing, self.backbone.depth, dropout=dropout)
         return AdapterInjection(dict(enumerate(branches)))
+
+
+def adaptation(
+    by: Literal["adapter", "vpt-deep"], config: FirstTaskOptions, context: BuildContext
+) -> Adaptation:
+    """Return the adaptation of that name.
+
+    Args:
+        by: ``adapter`` needs :class:`AdapterOptions`, ``vpt-deep`` :class:`TokenOptions`.
+        config: The options of the baseline.
+        context: What is known before the first task.
+
+    Raises:
+        ConfigError: The backbone does not offer the injection.
+    """
+    if by == "adapter":
+        return _ByAdapters(cast(AdapterOptions, config), context)
+    return _ByTokens(cast(TokenOptions, config), context)
+
+
+def first_classifier(task: TaskInfo, dim: int) -> CosineClassifier | None:
+    """Return the classifier that the first task is learned with; None for later tasks, which drop it."""
+    return CosineClassifier(len(task.classes), dim) if task.index == 0 else None

@@ -2,7 +2,8 @@
 
 Huang et al., "OVOR: OnePrompt with Virtual Outlier Regularization for Rehearsal-Free Class-Incremental
 Learning", ICLR 2024. OnePrompt is DualPrompt without pool, keys and query; OVOR is OnePrompt with
-``outliers = "paper"``, where the last epochs of a task train the head alone against virtual outliers.
+``outliers = "paper"``, where the last epochs of a task train the head alone against virtual outliers (section
+3.2), made as in non-parametric outlier synthesis (Tao et al., ICLR 2023).
 """
 
 from __future__ import annotations
@@ -28,9 +29,30 @@ from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, TrainingP
 from lw2g.interfaces.pool import Routing
 from lw2g.interfaces.site import Site
 from lw2g_single_set.options import OnePromptConfig
-from lw2g_single_set.outliers import PER_CLASS, around_origin, near_boundary, outlier_loss
 
-__all__ = ["OnePrompt", "TwoLengths"]
+__all__ = [
+    "OnePrompt",
+    "TwoLengths",
+    "around_origin",
+    "energy",
+    "near_boundary",
+    "neighbour_distance",
+    "outlier_loss",
+]
+
+_PER_CLASS = 40
+"""Outliers per class of the task."""
+
+_NEIGHBOURS = 50
+"""How lonely a point is: its distance to the neighbour of this number."""
+_BOUNDARY = 50
+"""Loneliest features that get noisy copies."""
+_DRAWS = 600
+"""Copies of each."""
+_NOISE = 0.1
+"""Deviation of the noise."""
+_ROWS_AT_ONCE = 4096
+"""Rows whose distances are computed at once, so that a task of any size fits in memory."""
 
 
 class TwoLengths(nn.Module):
@@ -45,7 +67,8 @@ class TwoLengths(nn.Module):
 
     def __init__(self, shallow: PrefixSet, deep: PrefixSet) -> None:
         super().__init__()
-        self.shallow, self.deep = shallow, deep
+        self.shallow = shallow
+        self.deep = deep
         for parameter in self.parameters():
             nn.init.uniform_(parameter)
 
@@ -87,7 +110,8 @@ class OnePrompt(Baseline):
 
     def new_set(self, source: nn.Module | None) -> nn.Module:
         """Return the prefixes."""
-        config, dim = self.config, self.context.backbone.dim
+        config = self.config
+        dim = self.context.backbone.dim
         shallow = PrefixSet(len(self.shallow_blocks), config.shallow_length, dim)
         deep = PrefixSet(len(self.deep_blocks), config.deep_length, dim)
         return TwoLengths(shallow, deep).to(self.context.device)
@@ -107,7 +131,8 @@ class OnePrompt(Baseline):
 
     def sites(self, parameters: nn.Module) -> Sequence[Site]:
         """Return the key half of every block's prefix."""
-        prefixes, tap = cast(TwoLengths, parameters), self.context.backbone.key_tap
+        prefixes = cast(TwoLengths, parameters)
+        tap = self.context.backbone.key_tap
         return (
             *prefix_sites(prefixes.shallow, self.shallow_blocks, tap=tap),
             *prefix_sites(prefixes.deep, self.deep_blocks, tap=tap),
@@ -153,7 +178,8 @@ class OnePrompt(Baseline):
             before: The optimizer of the phase before, if there was one.
             progress: Called with the number of epochs done and their total.
         """
-        config, classes = self.config, context.task.classes
+        config = self.config
+        classes = context.task.classes
         generator = context.generator("outliers")
         synthesise = near_boundary if config.outliers == "paper" else around_origin
         head = copy.deepcopy(self.head).requires_grad_(True)
@@ -165,7 +191,7 @@ class OnePrompt(Baseline):
             optimizer.param_groups[0]["lr"] = self.schedule(config.lr, epoch, config.head_epochs)
             if done == 0 or context.augmented is not None:
                 features, labels = self._stored(context, epoch)
-            outliers = synthesise(features, PER_CLASS * len(classes), generator)
+            outliers = synthesise(features, _PER_CLASS * len(classes), generator)
             for rows, others in self._pairs(len(features), len(outliers), generator):
                 known = head(features[rows])[:, list(classes)]
                 unknown = head(outliers[others])[:, list(classes)]
@@ -208,3 +234,88 @@ def _carry_on(
     for source, target in zip(trained.parameters(), copied.parameters(), strict=True):
         if source in old.state:
             new.state[target] = copy.deepcopy(old.state[source])
+
+
+# -- virtual outliers: points in feature space that no class should claim, and the loss that says so ---------
+
+
+def neighbour_distance(points: Tensor, index: Tensor, neighbours: int) -> Tensor:
+    """Return the squared distance of each point to its ``neighbours``-th nearest row, ``[n]``.
+
+    A point that is a row itself counts as its own first neighbour.
+
+    Args:
+        points: ``[n, d]``.
+        index: ``[m, d]``.
+        neighbours: From 1 to m.
+
+    >>> neighbour_distance(torch.tensor([[0.0]]), torch.tensor([[0.0], [2.0], [3.0]]), 2)
+    tensor([4.])
+    """
+    parts = [
+        # not kthvalue, which is not deterministic on CUDA
+        torch.cdist(part, index).topk(neighbours, dim=1, largest=False).values[:, -1]
+        for part in torch.split(points, _ROWS_AT_ONCE)
+    ]
+    return torch.cat(parts).square()
+
+
+def near_boundary(features: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """Draw outliers around the features that lie farthest from the others (the paper's rule).
+
+    The 50 features with the most distant 50th neighbour get 600 noisy copies each; the copies farthest from
+    all features are kept. Distances are between directions, outliers keep their length.
+
+    Args:
+        features: All features of the task, ``[n, d]``.
+        count: Number of outliers; at most 600 per boundary feature.
+        generator: On the CPU.
+
+    Returns:
+        ``[count, d]``.
+    """
+    index = functional.normalize(features, dim=1)
+    neighbours = min(_NEIGHBOURS, len(index))
+    isolation = neighbour_distance(index, index, neighbours)
+    boundary = features[isolation.topk(min(_BOUNDARY, len(index))).indices]
+    noise = torch.randn(len(boundary), _DRAWS, features.shape[1], generator=generator).to(features)
+    candidates = (boundary[:, None] + _NOISE * noise).flatten(0, 1)
+    isolation = neighbour_distance(functional.normalize(candidates, dim=1), index, neighbours)
+    return candidates[isolation.topk(min(count, len(candidates))).indices]
+
+
+def around_origin(features: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """Draw outliers as the released code does: noise around the origin, the farthest of 600 many times over.
+
+    The release selects boundary features too, but uses them only to repeat its draws; so at most one in 50
+    outliers is distinct. Arguments and result as for :func:`near_boundary`.
+    """
+    index = functional.normalize(features, dim=1)
+    draws = _NOISE * torch.randn(_DRAWS, features.shape[1], generator=generator).to(features)
+    isolation = neighbour_distance(draws, index, min(_NEIGHBOURS, len(index)))
+    copies = min(_BOUNDARY, len(index))
+    return draws[isolation.argsort(descending=True)].repeat_interleave(copies, dim=0)[:count]
+
+
+def energy(logits: Tensor) -> Tensor:
+    """Return ``-logsumexp`` of each row, in float32 at least: low where some class is sure.
+
+    >>> energy(torch.zeros(1, 10))
+    tensor([-2.3026])
+    """
+    return -torch.logsumexp(logits.float(), dim=1)
+
+
+def outlier_loss(known: Tensor, outliers: Tensor, *, known_energy: float, outlier_energy: float) -> Tensor:
+    """Return how far energies are on the wrong side of their bounds, by Huber's loss (delta 1).
+
+    Args:
+        known: Logits of real features over the task's classes, ``[n, c]``.
+        outliers: Logits of outliers over the same classes, ``[m, c]``.
+        known_energy: Real features should have at most this energy.
+        outlier_energy: Outliers should have at least this energy.
+    """
+    above = functional.relu(energy(known) - known_energy)
+    below = functional.relu(outlier_energy - energy(outliers))
+    zero = torch.zeros_like
+    return functional.huber_loss(above, zero(above)) + functional.huber_loss(below, zero(below))

@@ -117,7 +117,8 @@ class Ssiat(HeadedBaseline):
 
     def _alignment(self, context: TaskContext, gaussians: ClassStatistics) -> Sequence[Phase]:
         routing = context.pool.force(context.set_id)
-        ages, newest = context.task_of_class(), context.task.index
+        ages = context.task_of_class()
+        newest = context.task.index
 
         def shrink(features: Tensor, labels: Tensor, generator: torch.Generator) -> Tensor:
             share = _YOUNGEST + (1 - _YOUNGEST) * (ages[labels] + 1) / (newest + 1)

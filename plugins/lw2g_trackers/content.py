@@ -105,9 +105,14 @@ def _decided(event: TaskDecided) -> Content:
 
 
 def _evaluated(event: TaskEvaluated, directory: Path) -> Content:
-    scalars = {f"metrics/{name}": float(value) for name, value in event.metrics.items() if _is_number(value)}
+    scalars = {}
+    for name, value in event.metrics.items():
+        if _is_number(value):
+            scalars[f"metrics/{name}"] = float(value)
     for kind, values in (("accuracy", event.accuracy), ("retrieval", event.retrieval or ())):
-        scalars |= {f"{kind}/task-{task}": value for task, value in enumerate(values, 1) if value is not None}
+        for task, share in enumerate(values, start=1):
+            if share is not None:
+                scalars[f"{kind}/task-{task}"] = share
     return Content(step=event.task + 1, scalars=scalars, pictures=tuple(_pictures(event.task, directory)))
 
 
@@ -119,22 +124,33 @@ def _pictures(task: int, directory: Path) -> Iterator[Picture]:
     from safetensors.numpy import load_file
 
     rows = load_file(file)
-    true, predicted, own = (rows[name].tolist() for name in ("true", "predicted", "task"))
+    true = rows["true"].tolist()
+    predicted = rows["predicted"].tolist()
+    own = rows["task"].tolist()
     brought = set(zip(own, true, strict=True))
-    tasks = {cls: first for first, cls in sorted(brought, reverse=True)}  # the first task with each class
-    place = {cls: i for i, cls in enumerate(sorted(tasks, key=lambda cls: (tasks[cls], cls)))}
-    owners = [tasks[cls] for cls in place]
-    borders = tuple(i for i in range(1, len(owners)) if owners[i] != owners[i - 1])
+    first_task: dict[int, int] = {}
+    for task_of_image, cls in sorted(brought):
+        first_task.setdefault(cls, task_of_image)
+
+    # classes in the order in which the stream brought them; lines where a task ends
+    classes = sorted(first_task, key=lambda cls: (first_task[cls], cls))
+    place = {cls: number for number, cls in enumerate(classes)}
+    borders = []
+    for number in range(1, len(classes)):
+        if first_task[classes[number]] != first_task[classes[number - 1]]:
+            borders.append(number)
     yield heat_map(
         "confusion/classes",
         ((place[a], place[b]) for a, b in zip(true, predicted, strict=True)),
         size=len(place),
-        borders=borders,
+        borders=tuple(borders),
         axes=("class", "predicted class"),
     )
-    answered = [
-        first if (first, cls) in brought else tasks[cls] for first, cls in zip(own, predicted, strict=True)
-    ]
+    answered = []
+    for task_of_image, cls in zip(own, predicted, strict=True):
+        # a class of several tasks is no confusion of tasks where the image's own one has it
+        is_own = (task_of_image, cls) in brought
+        answered.append(task_of_image if is_own else first_task[cls])
     others = [("confusion/tasks", "task of the predicted class", answered)]
     if (rows["retrieved"] >= 0).all():
         others.append(("retrieval", "retrieved task", rows["retrieved"].tolist()))

@@ -66,10 +66,10 @@ def _figures(lab: Lab, device: str, precision: str, baseline: str) -> Figures:
     session, losses = open_session(resolved.config, lab.catalogue), _Losses()
     with tempfile.TemporaryDirectory() as folder:
         record = run_through(session, resolved, [losses], Path(folder))
-        last = len(session.stream.tasks) - 1
+        last = len(session.data.stream.tasks) - 1
         predicted = torch.as_tensor(RunDirectory(Path(folder)).read_predictions(last).predicted)
-    with torch.no_grad(), session.engine.autocast():
-        logits = session.baseline.logits(session.evaluator.features_of(len(predicted)))
+    with torch.no_grad(), session.parts.engine.autocast():
+        logits = session.parts.baseline.logits(session.data.evaluator.features_of(len(predicted)))
     candidates = [
         one["measures"]["hindrance"]["value"] if one["measures"] else None
         for entry in record["decisions"]
@@ -91,12 +91,12 @@ def _gradients(lab: Lab, baseline: str, options: Mapping[str, Any]) -> tuple[Ten
         stage = staged(lab, resolved)
     except Skipped:
         return ()
-    task = stage.session.stream.tasks[stage.context.task.index]
-    images = stage.session.image_set([task.train], train=False)
+    task = stage.session.data.stream.tasks[stage.context.task.index]
+    images = stage.session.data.image_set([task.train], train=False)
     for parameter in stage.phase.trained:
         parameter.requires_grad_(True)
     torch.manual_seed(0)
-    with stage.session.engine.autocast():
+    with stage.session.parts.engine.autocast():
         loss = stage.phase.step(next(images.batches([range(8)]))).loss
     found = torch.autograd.grad(loss, stage.phase.trained, allow_unused=True)
     return tuple(_double([] if one is None else one) for one in found)

@@ -39,6 +39,7 @@ class _Grows:
     """The policy of these runs: evidence is collected, and every task gets a set."""
 
     margin = 0.0
+    burden = None
 
     def decide(self, evidence: Evidence, rng: np.random.Generator) -> Decision:
         return Grow()
@@ -89,8 +90,10 @@ def _costs(lab: Lab, model: str, baseline: str) -> dict[str, Any]:
     options |= {"benchmark.test": images, "growth.images": sample, "backbone.model": model}
     options |= {"run.precision": "bf16-mixed"}
     resolved = lab.resolve(baseline, "min", options, benchmark="noise", backbone="random")
-    session = attrs.evolve(open_session(resolved.config, lab.catalogue), policy=_Grows())
-    if not session.collects_evidence:
+    session = open_session(resolved.config, lab.catalogue)
+    growth = attrs.evolve(session.parts.growth, policy=_Grows())
+    session = attrs.evolve(session, parts=attrs.evolve(session.parts, growth=growth))
+    if not session.parts.growth.collects_evidence:
         raise Skipped("measures no evidence")
     clock = _Clock(lab.device, time.monotonic() + min(LIMIT, lab.seconds_left()))
     with tempfile.TemporaryDirectory() as folder, suppress(_EnoughError):

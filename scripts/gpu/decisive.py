@@ -89,9 +89,9 @@ def _images(lab: Lab, model: str, baseline: str) -> dict[str, Any]:
         "fast": ("fast", 0),
     }
     for name, (speed, number) in ways.items():
-        run = attrs.evolve(session.config.run, workers=number, speed=speed)
-        opened = attrs.evolve(session, config=attrs.evolve(session.config, run=run))
-        images = opened.image_set([session.stream.tasks[task.index].train], train=True)
+        run = attrs.evolve(session.parts.config.run, workers=number, speed=speed)
+        opened = attrs.evolve(session.data, options=run)
+        images = opened.image_set([session.data.stream.tasks[task.index].train], train=True)
         if speed == "fast":  # the first epoch fills the device with images
             stage.seconds(images, batch, WARM)
         found[f"images/s, {name}"] = batch / float(stage.seconds(images, batch, WARM).mean())
@@ -100,7 +100,7 @@ def _images(lab: Lab, model: str, baseline: str) -> dict[str, Any]:
 
 def _replay(lab: Lab, model: str) -> dict[str, Any]:
     """Time a step of a head's replay on the device and on the CPU: few products, many launches."""
-    width = open_stage(lab, model, "bf16", lab.baselines[0]).session.backbone.dim
+    width = open_stage(lab, model, "bf16", lab.baselines[0]).session.parts.backbone.dim
     rows, classes = REPLAYED
     found: dict[str, Any] = {}
     for device in dict.fromkeys((lab.device, torch.device("cpu"))):

@@ -30,9 +30,9 @@ def _pipeline(lab: Lab, model: str, baseline: str) -> dict[str, Any]:
     found: dict[str, Any] = {"batch": batch, "step_ms": 1e3 * alone, "workers": {}}
     cores = os.cpu_count() or 1
     for workers in (0, 1) if lab.toy else (0, cores // 2, cores - 1):
-        run = attrs.evolve(session.config.run, workers=workers)
-        opened = attrs.evolve(session, config=attrs.evolve(session.config, run=run))
-        images = opened.image_set([session.stream.tasks[task.index].train], train=True)
+        run = attrs.evolve(session.parts.config.run, workers=workers)
+        opened = attrs.evolve(session.data, options=run)
+        images = opened.image_set([session.data.stream.tasks[task.index].train], train=True)
         whole = float(stage.seconds(images, batch, WARM).mean())
         found["workers"][str(workers)] = {
             "whole_step_ms": 1e3 * whole,

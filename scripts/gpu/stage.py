@@ -45,10 +45,10 @@ class Resident:
 
     def __init__(self, session: Session, classes: Sequence[int], count: int, distinct: int) -> None:
         self._session, self._count = session, count
-        size, device = session.backbone.image_size, session.engine.device
+        size, device = session.parts.backbone.image_size, session.parts.engine.device
         self._images = torch.randn(distinct, 3, size, size, device=device)
         self._labels = torch.tensor(classes, device=device).repeat(distinct)[:distinct]
-        self._norm = session.retrieval is None or session.retrieval.query_norm
+        self._norm = session.parts.retrieval is None or session.parts.retrieval.query_norm
 
     def __len__(self) -> int:
         return self._count
@@ -66,8 +66,8 @@ class Resident:
 
     @torch.no_grad()
     def _query(self, images: Tensor) -> Tensor:
-        with self._session.engine.autocast():
-            return self._session.backbone.features(images, norm=self._norm).float()
+        with self._session.parts.engine.autocast():
+            return self._session.parts.backbone.features(images, norm=self._norm).float()
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -89,15 +89,15 @@ class Stage:
     def train(self, images: ImageSet | Resident, batch: int, step: Callable[..., None]) -> None:
         """Run one epoch of the host phase through lw2g's own loop; ``step`` is called after every step."""
         session = self.session
-        with only_trainable(session.modules, self.phase.trained):
+        with only_trainable(session.parts.modules, self.phase.trained):
             train_phase(
                 attrs.evolve(self.phase, batch_size=batch, epochs=1, drop_last=True),
                 self.context,
                 images,  # type: ignore[arg-type]
                 owner="baseline",
-                engine=session.engine,
+                engine=session.parts.engine,
                 protection=self.protection,
-                reporter=Reporter([], [1] * len(session.stream.tasks)),
+                reporter=Reporter([], [1] * len(session.data.stream.tasks)),
                 progress=PhaseProgress(),
                 after_step=step,
                 after_epoch=step,
@@ -105,7 +105,7 @@ class Stage:
 
     def seconds(self, images: ImageSet | Resident, batch: int, warm: int) -> Tensor:
         """Return the seconds of every step of an epoch but the first ones."""
-        marks = Marks(self.session.engine.device)
+        marks = Marks(self.session.parts.engine.device)
         self.train(images, batch, marks.mark)
         return marks.intervals(warm)
 
@@ -142,7 +142,7 @@ def staged(lab: Lab, resolved: Resolved) -> Stage:
     """
     for first in (False, True):
         session = open_session(resolved.config, lab.catalogue)
-        task = 0 if first else len(session.stream.tasks) - 1
+        task = 0 if first else len(session.data.stream.tasks) - 1
         if task:
             with tempfile.TemporaryDirectory() as folder, suppress(_UntilError):
                 run_through(session, resolved, [_Until(task - 1)], Path(folder))
@@ -154,22 +154,25 @@ def staged(lab: Lab, resolved: Resolved) -> Stage:
 
 def _begun(session: Session, task: int) -> Stage | None:
     """Begin a task, with the first set if there is one, up to its host phase; None without such a phase."""
-    still = session.image_set([session.stream.tasks[task].train], train=False)
-    session.begin_task(task)
-    if len(session.pool):
-        session.pool.reuse(0)
+    still = session.data.image_set([session.data.stream.tasks[task].train], train=False)
+    session.parts.begin_task(task)
+    if len(session.parts.pool):
+        session.parts.pool.reuse(0)
     else:
-        session.pool.grow(session.new_set(session.baseline.source_of(session.pool)))
+        session.parts.pool.grow(session.parts.new_set(session.parts.baseline.source_of(session.parts.pool)))
     context = session.task_context(task, still)
-    if session.retrieval is not None:
-        session.retrieval.begin_task(context)
-    for constraint in session.constraints.values():
+    if session.parts.retrieval is not None:
+        session.parts.retrieval.begin_task(context)
+    for constraint in session.parts.constraints.values():
         constraint.begin_task(context)
-    for _, phase in session.phases(context):
+    for _, phase in session.parts.phases(context):
         if isinstance(phase, TrainingPhase) and phase.host:
-            sites = [*session.baseline.sites(context.parameters), *session.baseline.shared_sites()]
+            sites = [
+                *session.parts.baseline.sites(context.parameters),
+                *session.parts.baseline.shared_sites(),
+            ]
             protection = Protection.for_task(
-                list(session.constraints.values()), sites, context, phase.trained
+                list(session.parts.constraints.values()), sites, context, phase.trained
             )
             return Stage(session=session, context=context, phase=phase, protection=protection)
         if not isinstance(phase, TrainingPhase):

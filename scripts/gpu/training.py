@@ -61,12 +61,12 @@ def of_baseline(
     stage = open_stage(lab, model, mode, baseline)
     session, classes = stage.session, stage.context.task.classes
     if mode == "compile":
-        session.backbone.compile_blocks(batch_sizes(lab, mode))
+        session.parts.backbone.compile_blocks(batch_sizes(lab, mode))
     if mode == "graph" and lab.device.type in graphs.DEVICES:
-        session.backbone.graphs = graphs.Graphs(frozenset(batch_sizes(lab, mode)))
+        session.parts.backbone.graphs = graphs.Graphs(frozenset(batch_sizes(lab, mode)))
     warm = WARM + (graphs.CALLS if mode == "graph" else 0)
     few = Resident(session, classes, 2, 2)
-    flops = count_flops(session, stage.context, stage.phase, few)["training_per_image"]  # type: ignore[arg-type]
+    flops = count_flops(session.parts, stage.context, stage.phase, few)["training_per_image"]  # type: ignore[arg-type]
     counters.clear()
 
     def step(batch: int) -> float:
@@ -77,7 +77,7 @@ def of_baseline(
     if mode == "compile":
         found["graphs"] = counters["stats"]["unique_graphs"]
     if mode == "graph":
-        found["replayed"] = str(session.backbone.graphs)
+        found["replayed"] = str(session.parts.backbone.graphs)
     return found
 
 

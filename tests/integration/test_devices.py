@@ -107,7 +107,7 @@ def test_the_contract_kit_makes_its_runs_on_a_device():
         cases = contract_cases("s-prompt-plus-plus", catalogue=CATALOGUE, device="cuda")
         looked_at = {case.check.name: case for case in cases if case.check.name in RUNS_LOOKED_AT}
         found = {name: case.result() for name, case in looked_at.items()}
-        assert learned(cases[0].subject).session.engine.device.type == "cuda"
+        assert learned(cases[0].subject).session.parts.engine.device.type == "cuda"
     assert {name: (one.status, one.message) for name, one in found.items()} == dict.fromkeys(
         RUNS_LOOKED_AT, ("passed", "")
     )

@@ -20,10 +20,13 @@ from lw2g.config.resolve import Resolved, resolve
 from lw2g.data import features as writing
 from lw2g.data.features import write_features
 from lw2g.errors import ConfigError, DataError
+from lw2g.inputs.text_vectors import write_vectors
 from lw2g.lifecycle.runner import resume, start
 from lw2g.models.saved import export_run, open_model
 from lw2g.registry.catalogue import Catalogue, load_catalogue
-from lw2g.updates.learning import export_learnable
+from lw2g.reports.runs import read_run
+from lw2g.reports.table import tables_of
+from lw2g.updates.exporting import export_learnable
 from runs import different, shortest, tensors, untimed
 from vectors import CLASSES, DIM, vector_file
 
@@ -117,6 +120,45 @@ def test_the_record_says_what_made_the_features(tmp_path: Path) -> None:
     # by no module's name: the protocol's hash must outlive a move of code
     assert record["protocol_facts"]["test_transform"] == {"size": 0}
     assert any("made by a_vit" in entry["note"] for entry in record["deviations"])
+
+
+@pytest.mark.parametrize(
+    ("said", "pool"),
+    [
+        ({"backbone": {"sha256": "cafe", "pool": "avg"}}, "avg"),
+        ({"backbone": {"sha256": "cafe"}, "token": "cls"}, "token"),
+        ({"backbone": {"sha256": "cafe"}}, "default"),
+        ({"backbone": {"sha256": "cafe", "pool": "by magic"}}, "default"),
+    ],
+)
+def test_the_record_says_how_features_were_pooled(tmp_path: Path, said: dict[str, Any], pool: str) -> None:
+    """As the file says; one that says nothing is not taken for class tokens."""
+    catalogue = load_catalogue()
+    file = vector_file(tmp_path / "f.npz", metadata=np.array(json.dumps(said)))
+    assert start(of_file(file, catalogue), catalogue, tmp_path / "run")["backbone"]["pool"] == pool
+    assert len(open_model(tmp_path / "run", catalogue).predict(file)) == 4 * CLASSES
+    said["backbone"]["pool"] = "map"
+    other = vector_file(tmp_path / "other.npz", metadata=np.array(json.dumps(said)))
+    with pytest.raises(DataError, match=f"pooling map\\), and the model knows those of .*pooling {pool}\\)"):
+        open_model(tmp_path / "run", catalogue).predict(other)
+    # a run goes on where it was cut: what the file said lies in its configuration
+    start(of_file(file, catalogue), catalogue, tmp_path / "cut", tasks=1)
+    (tmp_path / "cut" / "goal.json").unlink()
+    assert resume(tmp_path / "cut", catalogue)["backbone"]["pool"] == pool
+
+
+def test_a_run_from_before_files_said_their_pooling_is_of_the_same_row(tmp_path: Path) -> None:
+    """Its configuration lacks the option, and what was pooled is told by the fingerprint."""
+    catalogue = load_catalogue()
+    said = np.array(json.dumps({"backbone": {"sha256": "cafe", "pool": "token"}}))
+    start(of_file(vector_file(tmp_path / "f.npz", metadata=said), catalogue), catalogue, tmp_path / "run")
+    run = read_run(tmp_path / "run")
+    assert run is not None
+    backbone = {key: value for key, value in run.config["backbone"].items() if key != "pool"}
+    config = {**run.config, "backbone": backbone}
+    older = attrs.evolve(run, config=config, record={**run.record, "config": config, "seed": 1})
+    (table,) = tables_of([run, older], catalogue)
+    assert [len(row.runs) for row in table.rows] == [2]
 
 
 def test_an_export_answers_for_vectors(file: Path, tmp_path: Path) -> None:
@@ -350,3 +392,48 @@ def test_features_of_features_are_refused(file: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="holds stored features already"):
         write_features(of_file(file, catalogue).config, catalogue, tmp_path / "g.npz")
     assert not list(tmp_path.glob("g*"))
+
+
+def test_a_head_without_its_text_file_leaves_nothing_behind(file: Path, tmp_path: Path) -> None:
+    """The same `--out` serves again once the file is there; a class that the file lacks is told likewise."""
+    catalogue = load_catalogue()
+    text, out = tmp_path / "text.safetensors", tmp_path / "run"
+    options = {"baseline.head": "text", "head.text.file": str(text), "head.text.width": DIM}
+    resolved = of_file(file, catalogue, **options)
+    with pytest.raises(ConfigError, match=r"head\.text\.file: no file"):
+        start(resolved, catalogue, out)
+    assert not out.exists()
+    write_vectors(text, torch.eye(1, DIM), ["of no class"], "test")
+    with pytest.raises(DataError, match="has no vector for class"):
+        start(resolved, catalogue, out)
+    assert not out.exists()
+    with np.load(file) as arrays:
+        names = arrays["class_names"].tolist()
+    write_vectors(text, torch.eye(CLASSES, DIM), names, "test")
+    assert len(start(resolved, catalogue, out)["accuracy_matrix"]) == CLASSES // 2
+
+
+def test_an_export_of_a_head_of_text_needs_no_text_file(file: Path, tmp_path: Path) -> None:
+    """Several sentences a class and a projection lie in the state: scores are the run's, bit for bit."""
+    catalogue = load_catalogue()
+    with np.load(file) as arrays:
+        names = arrays["class_names"].tolist()
+    text, width = tmp_path / "text.npz", 4
+    generator = np.random.default_rng(0)
+    sentences = [f"{how} {name}" for name in names for how in ("a photo of", "art of")]
+    np.savez(
+        text,
+        vectors=generator.normal(size=(2 * CLASSES, width)).astype(np.float32),
+        sentences=sentences,
+        classes=np.repeat(names, 2),
+        projection=generator.normal(size=(DIM, width)).astype(np.float32),
+        logit_scale=np.float32(20),
+    )
+    options = {"head.text.file": str(text), "head.text.width": width, "head.text.mix": "lda"}
+    resolved = of_file(file, catalogue, **{"baseline.head": "text", **options})
+    start(resolved, catalogue, tmp_path / "run")
+    rows = np.load(file)["test_x"]
+    expected = open_model(tmp_path / "run", catalogue)(rows)
+    text.unlink()
+    export_run(tmp_path / "run", catalogue, tmp_path / "model")
+    assert torch.equal(open_model(tmp_path / "model", catalogue)(rows), expected)

@@ -40,7 +40,7 @@ def test_answers_are_the_product_of_the_head_and_of_lda_on_frozen_features(
     """LDA over all training images, none held back; the record tells the price, and one forward an image."""
     record = start(shortest(catalogue, "slca-plus-plus", GATED), catalogue, tmp_path / "run")
     model = open_model(tmp_path / "run", catalogue)
-    stream = reopen(tmp_path / "run", catalogue).stream
+    stream = reopen(tmp_path / "run", catalogue).data.stream
     lda = Discriminant(model.backbone.dim, len(model.classes))
     for task in stream.tasks:
         images = [task.train.source.image(int(row)) for row in task.train.indices]
@@ -66,11 +66,11 @@ def test_a_trained_head_gets_a_temperature_by_images_that_nothing_was_trained_on
     """A fifth of each class at most; of all scores of held-back images the temperature has the least loss."""
     record = start(shortest(catalogue, "dual-prompt", TRAINED, policy="one"), catalogue, tmp_path / "run")
     session = reopen(tmp_path / "run", catalogue)
-    expert = expert_of(session.baseline)
+    expert = expert_of(session.parts.baseline)
     assert expert is not None
     assert expert.temperature is not None
     seen = expert.lda.count.tolist()
-    held = [data for data in session.held_back if data is not None]
+    held = [data for data in session.data.held_back if data is not None]
     assert len(held) == 3
     sizes = np.bincount(np.concatenate([data.labels for data in held])).tolist()
     assert all(size == (kept + size) // 5 for size, kept in zip(sizes, seen, strict=True))
@@ -111,9 +111,9 @@ def test_an_image_takes_at_most_one_bare_forward_in_the_whole_run(
         start(resolved, catalogue, tmp_path / kind)
         session = reopen(tmp_path / kind, catalogue)
         totals.append(sum(made))
-        held = sum(len(data) for data in session.held_back if data is not None)
+        held = sum(len(data) for data in session.data.held_back if data is not None)
         if kind == "frozen":
-            images = sum(len(task.train) + len(task.test) for task in session.stream.tasks) + held
+            images = sum(len(task.train) + len(task.test) for task in session.data.stream.tasks) + held
     batch = 12
     if more:
         assert totals[1] == 0

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
+from PIL import Image
 
 from lw2g.cli.main import main
 from lw2g.config.resolve import resolve
@@ -50,3 +53,24 @@ def test_a_rehearsal_ends_with_table_and_needs(tmp_path):
     assert done.exit_code == 0, done.output
     for text in ("| dual-prompt x min |", "missing for 1 cell: imagenet-r", "the real run: lw2g sweep"):
         assert text in done.output
+
+
+@pytest.mark.slow
+def test_a_rehearsal_on_a_folder_of_images(tmp_path):
+    """Images of one's own stand in for the benchmark: the cell runs on them, and the table says so."""
+    draw = np.random.default_rng(0)
+    for split, count in (("train", 4), ("test", 2)):
+        for label in range(4):
+            (place := tmp_path / "photos" / split / f"class{label}").mkdir(parents=True)
+            for number in range(count):
+                pixels = draw.integers(60 * label, 60 * label + 60, (40, 30, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(place / f"{number}.png")
+    words = ["sweep", str(EXPERIMENTS / "paper" / "table7.toml")]
+    words += ["--rehearse", str(tmp_path / "photos"), "--out", str(tmp_path / "out")]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 0, done.output
+    assert "| dual-prompt x min |" in done.output
+    (path,) = (tmp_path / "out").glob("*/record.json")
+    record = json.loads(path.read_text())
+    assert record["config"]["benchmark"]["root"] == str(tmp_path / "photos")
+    assert len(record["accuracy_matrix"]) == 2

@@ -113,10 +113,10 @@ def test_one_shares_a_set_and_keeps_its_old_directions(catalogue, quick, tmp_pat
         assert checkpoint is not None
         session = open_session(load_resolved(directory / "config.toml", catalogue).config, catalogue)
         restore(session, checkpoint)
-        sites = session.baseline.sites(session.pool[0])
+        sites = session.parts.baseline.sites(session.parts.pool[0])
         values.append([site.rows(site.parameter.detach()).double() for site in sites])
         if task == 0:
-            spaces = {site.name: session.memory.space(0, site) for site in sites}
+            spaces = {site.name: session.parts.memory.space(0, site) for site in sites}
     for (old, new), (name, space) in zip(zip(*values, strict=True), spaces.items(), strict=True):
         assert space is not None, name
         assert 0 < space.rank < space.dim
@@ -129,7 +129,7 @@ def test_the_backbone_is_bit_identical_after_a_run(finished, catalogue):
     """Training touches no weight of the backbone, and no checkpoint holds any."""
     directory, record = finished
     session = open_session(load_resolved(directory / "config.toml", catalogue).config, catalogue)
-    assert record["fingerprints"]["backbone"] == session.backbone.fingerprint.sha256
+    assert record["fingerprints"]["backbone"] == session.parts.backbone.fingerprint.sha256
     checkpoint, _ = CheckpointStore(directory / "checkpoints").newest()
     assert checkpoint is not None
     assert not any("blocks" in name and "attn" in name for name in checkpoint.tensors)

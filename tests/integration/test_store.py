@@ -393,7 +393,7 @@ FRAUDS = {
         _set("accuracy_matrix", to=[["<b>"]]),
         "json: 'record.json': expected float but got '<b>' at",
     ),
-    "a path": (_set("findings", to={"a": "/home/me/x"}), "machine: 'record.json' tells a path"),
+    "a path": (_set("findings", to={"a": "/home/me/x"}), "machine: 'record.json' contains a local path"),
     "nested configuration": (_file("config.toml", b"a = " + b"[" * 9_999), "seal: "),
     "long header": (
         _file("predictions.safetensors", _LONG),
@@ -750,6 +750,13 @@ def test_a_store_of_ones_own_takes_its_first_protocol_with_a_run(
     refused = invoke("submit", hurt, *words[2:-1], tmp_path / "other", "--who", "me", "--new-protocol")
     assert refused.exit_code == 2
     assert [path.name for path in (tmp_path / "other" / "protocols").iterdir()] == [".gitkeep"]
+    # refused after its protocol was written
+    edited = Path(shutil.copytree(honest[0], tmp_path / "edited"))
+    predictions = next(edited.glob("predictions/*"))
+    predictions.write_bytes(predictions.read_bytes()[:-1] + b"x")
+    refused = invoke("submit", edited, *words[2:-1], tmp_path / "other", "--who", "me", "--new-protocol")
+    assert refused.exit_code == 2
+    assert [path.name for path in (tmp_path / "other" / "protocols").iterdir()] == [".gitkeep"]
 
 
 def test_the_command_asks_for_what_is_missing_and_tells_what_it_packed(
@@ -847,6 +854,33 @@ def test_a_report_has_others_rows_of_the_same_protocol(
     assert "given by" not in invoke("report", run, "--with", store).output
 
 
+def test_a_report_shows_a_method_whose_plugin_is_not_installed(
+    honest: tuple[Path, Path, Path], store: Path, known: Catalogue, tmp_path: Path
+) -> None:
+    """A row of its own, which says where the plugin lies; the store's check and its list read it, too."""
+    address = "https://example.org/me/method@" + "0a" * 20
+
+    def stranger(forged: Forged) -> None:
+        told = {"who": "me", "original": "0" * 64, "plugin": address, "method": "theirs_always"}
+        forged.submission |= told
+        components = forged.submission["components"]
+        components["baseline theirs"] = components.pop("baseline ranpac").replace("lw2g", "their-package")
+        forged.record["config"]["baseline"] = {"name": "theirs", "strength": 3}
+
+    pack = forge(only(store), stranger)
+    pack.parent.rename(pack.parents[1] / "theirs_always")
+    result = invoke("report", honest[0], "--with", store, "--columns", "faa")
+    assert result.exit_code == 0, result.output
+    (row,) = [line for line in result.output.splitlines() if "theirs" in line]
+    assert f"given by me: recomputed; glyphs/like-for-like@1; plugin {address}" in row.replace("\\:", ":")
+    assert "left out" not in result.stderr
+    assert not failed(store, known)
+    if find_spec("vl_convert") is not None:  # of the extra `report`
+        page = tmp_path / "page.html"
+        assert invoke("report", honest[0], "--with", store, "--html", page).exit_code == 0
+        assert address in page.read_text(encoding="utf-8")
+
+
 def _nested_keys(path: Path) -> None:
     (path / "config.toml").write_text("a" + ".a" * 50_000 + " = 1\n")
 
@@ -917,7 +951,7 @@ def test_what_is_broken_hides_nothing_else(
         "[[rows]]\nbaseline = {name = 'ranpac', features = 200}\n"
     )
     missing = invoke("store", "missing", store, "--grid", grid)
-    assert missing.stdout == "0 of 1 cells are missing\n"
+    assert missing.stdout == "missing: 0 of 1 cell\n"
     for told in (reported.stderr, missing.stderr):
         assert told.startswith("note: left out of the store: ")
         assert len(told.splitlines()) == 1
@@ -958,4 +992,4 @@ def test_cells_that_nobody_has_run_have_the_minutes_of_like_ones(store: Path, tm
     assert re.search(r"seed 4.*: \d+\.\d min$", lines[1])
     assert "simple-cil" in lines[0]
     assert lines[0].endswith(": ? min")
-    assert lines[2] == "2 of 3 cells are missing"
+    assert lines[2] == "missing: 2 of 3 cells"

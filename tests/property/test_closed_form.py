@@ -12,13 +12,13 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import Ridge as SklearnRidge
 from torch.nn import functional
 
-from lw2g.blocks.anacp import AnaCP
 from lw2g.blocks.carrying import Motion
 from lw2g.blocks.closed_form import ClosedForm, Cosine
 from lw2g.blocks.discriminants import Discriminant, KernelDiscriminant, Mahalanobis
 from lw2g.blocks.ridge import PENALTIES, Ridge, held_out_errors
 from lw2g.interfaces.calibration import Temperature, best_of_task
 from lw2g.interfaces.context import TaskInfo
+from lw2g_heads.anacp import AnaCP
 
 DIM, CLASSES = 5, 4
 

@@ -20,6 +20,7 @@ from lw2g.metrics import (
     adjusted_rand_index,
     bwt,
     caa,
+    caa_samples,
     chance_pra,
     faa,
     faa_samples,
@@ -102,6 +103,18 @@ def test_lower_last_column_forgets_exactly_as_much_more(matrix: Matrix, drop: fl
     assert ffm(lower) - ffm(halved) == pytest.approx(drop, abs=1e-9)
     assert bwt(halved) - bwt(lower) == pytest.approx(drop, abs=1e-9)
     assert faa(halved) - faa(lower) == pytest.approx(drop, abs=1e-9)
+
+
+@given(matrix=SEVERAL, data=st.data())
+def test_what_was_not_measured_leaves_the_course_undefined(matrix: Matrix, data: st.DataObject) -> None:
+    """Without some columns the last one says the same, and no mean or maximum passes for one over all."""
+    tasks = len(matrix)
+    missing = data.draw(st.sets(st.integers(0, tasks - 2), min_size=1))
+    sparse = [[None if after in missing else value for after, value in enumerate(row)] for row in matrix]
+    assert faa(sparse) == faa(matrix)
+    assert faa_samples(sparse, [2] * tasks) == faa_samples(matrix, [2] * tasks)
+    assert [metric(sparse) for metric in (caa, ffm, ffm_code, bwt)] == [None] * 4
+    assert caa_samples(sparse, [2] * tasks) is None
 
 
 def _chance(task_to_set: dict[int, int]) -> float | None:

@@ -85,14 +85,14 @@ def different(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> list[st
 
 def learned_one(session: Session) -> DSub:
     """Give the session one absorbed task with a random set, and return the next task's D_sub."""
-    session.begin_task(0)
+    session.parts.begin_task(0)
     torch.manual_seed(5)
-    session.pool.grow(session.new_set(None))
-    images = session.image_set([session.stream.tasks[0].train], train=False)
+    session.parts.pool.grow(session.parts.new_set(None))
+    images = session.data.image_set([session.data.stream.tasks[0].train], train=False)
     context = session.task_context(0, images)
-    d_sub = session.d_sub(0, images)
-    store_statistics(session, context, d_sub, "begin")
-    absorb_task(session, context, d_sub)
-    store_statistics(session, context, d_sub, "end")
-    session.begin_task(1)
-    return session.d_sub(1, session.image_set([session.stream.tasks[1].train], train=False))
+    d_sub = session.parts.d_sub(0, images)
+    store_statistics(session.parts, context, d_sub, "begin")
+    absorb_task(session.parts, context, d_sub)
+    store_statistics(session.parts, context, d_sub, "end")
+    session.parts.begin_task(1)
+    return session.parts.d_sub(1, session.data.image_set([session.data.stream.tasks[1].train], train=False))

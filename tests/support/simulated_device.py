@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import SimpleNamespace
 from typing import Any, Literal
 from unittest import mock
@@ -381,15 +381,14 @@ _CUDA: dict[str, Callable[..., Any]] = {
 class _SimulatedEngine(Engine):
     """The engine of a run on the simulated device."""
 
-    @property
-    def device(self) -> torch.device:
-        """The claimed device."""
-        return DEVICE
+    def autocast(self) -> AbstractContextManager[Any]:
+        """Return the context of the processor, which does the arithmetic."""
+        return Engine(device=torch.device("cpu"), precision=self.precision).autocast()
 
 
 def _open_engine(device: str, precision: str, *, deterministic: bool = False) -> Engine:
-    opened = open_engine("cpu", precision, deterministic=deterministic)
-    return _SimulatedEngine(fabric=opened.fabric, precision=precision, deterministic=deterministic)
+    open_engine("cpu", precision, deterministic=deterministic)
+    return _SimulatedEngine(device=DEVICE, precision=precision, deterministic=deterministic)
 
 
 def _group_by_claim(group: Callable[..., Any]) -> Callable[..., Any]:

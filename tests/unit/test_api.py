@@ -22,8 +22,8 @@ from lw2g.interfaces.growth import Grow, Reuse
 from lw2g.interfaces.options import option
 from lw2g_benchmarks.given import GivenBenchmark
 from lw2g_benchmarks.options import GivenConfig
-from lw2g_single_set.controls import SimpleCIL
 from lw2g_single_set.options import SimpleCILConfig
+from lw2g_single_set.simple_cil import SimpleCIL
 from runs import untimed
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "python.md"
@@ -219,6 +219,26 @@ def test_a_run_reads_as_people_write_it(tmp_path, monkeypatch):
     given = lw2g.run(**QUICK, benchmark=(images, labels), test_share=0.2, increment=2, out="given")
     assert given["config"]["benchmark"]["name"] == "given"
     assert len(given["accuracy_matrix"]) == 2
+
+
+def test_a_misspelt_folder_is_told_as_one(tmp_path, monkeypatch):
+    """A path, or a name below a folder that is here: which folder is missing, and which one is like it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos" / "dogs").mkdir(parents=True)
+    told = {
+        "photos/dgs": r"benchmark: no folder 'photos/dgs' \(did you mean 'photos/dogs'\?\); give a folder of",
+        "./phots/dogs": r"no folder './phots/dogs' \(did you mean 'photos'\?\)",
+        "phots": r"no benchmark is called 'phots'; .*no folder 'phots' \(did you mean 'photos'\?\)",
+        "somebody/photos": r"benchmark.hub: .*somebody/photos",
+        "digit": r"no benchmark is called 'digit' \(did you mean 'digits'\?\); run `lw2g plugins`",
+        "x" * 300: "no benchmark is called",
+        "a/" + "x" * 300: "no folder|benchmark.hub",
+    }
+    for name, message in told.items():
+        monkeypatch.setitem(sys.modules, "datasets", None)
+        with pytest.raises(ConfigError, match=message):
+            lw2g.run(benchmark=name, baseline="simple-cil", out=tmp_path / "run")
+        assert not (tmp_path / "run").exists()
 
 
 def test_a_model_shows_itself_in_a_notebook(tmp_path):

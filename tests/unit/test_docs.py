@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from lw2g.config.describe import describe_options
-from lw2g.interfaces.options import published_differences
 from lw2g.registry.catalogue import load_catalogue
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -104,20 +103,3 @@ def test_no_link_of_a_page_is_broken(page: Path, components: dict[str, str]) -> 
             assert written.removesuffix(".md") in components, target
         elif "://" not in target:
             assert (page.parent / target).exists(), target
-
-
-def test_the_page_of_differences_covers_every_method() -> None:
-    """Each method has a row with what its record and the defaults of its options differ in, and no more."""
-    catalogue = load_catalogue()
-    lines = (DOCS / "differences.md").read_text(encoding="utf-8").splitlines()
-    rows = dict(line.strip("| ").split(" | ", 1) for line in lines if line.startswith("| `"))
-    assert sorted(rows) == sorted(f"`{name}`" for name in catalogue.names("baseline"))
-    for name in catalogue.names("baseline"):
-        component = catalogue.get("baseline", name)
-        expected = [f"{entry.value} (published: {entry.published})" for entry in component.deviations]
-        for entry in published_differences(component.config(), "baseline"):
-            text = f"`{entry['option']}={entry['value']}` by default (published: {entry['published']})"
-            expected.append(text)
-        told = rows[f"`{name}`"]
-        assert [text for text in expected if text not in told] == [], name
-        assert told.count("(published: ") == len(expected), name

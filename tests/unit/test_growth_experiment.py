@@ -326,13 +326,19 @@ def test_the_value_half_meets_the_attention_paid_to_it(script, finished, catalog
     """Keys meet what the block's queries are, values shares of attention; every block has both rows."""
     monkeypatch.setattr("lw2g.registry.catalogue.load_catalogue", lambda: catalogue)
     values, session = script("values"), reopen(finished[0], catalogue)
-    (batch, *_), first, block = values.batches(session, 0, 8), session.pool.ids[0], session.baseline.blocks[0]
-    keys, shares = values.met(session, batch, session.pool[first], block, 0)
+    (batch, *_), first, block = (
+        values.batches(session, 0, 8),
+        session.parts.pool.ids[0],
+        session.parts.baseline.prefixes.blocks[0],
+    )
+    keys, shares = values.met(session, batch, session.parts.pool[first], block, 0)
     tap = Tap(block=block, kind="query")
-    routing = Routing(sets=(session.pool[first],), chosen=0)
+    routing = Routing(sets=(session.parts.pool[first],), chosen=0)
     with torch.no_grad():
-        queries = session.backbone.read([tap], lambda: session.baseline.features(batch, routing))[tap]
-    heads, length = session.backbone.heads, session.pool[first].key.shape[1]
+        queries = session.parts.backbone.read([tap], lambda: session.parts.baseline.features(batch, routing))[
+            tap
+        ]
+    heads, length = session.parts.backbone.heads, session.parts.pool[first].key.shape[1]
     torch.testing.assert_close(keys.transpose(0, 1).flatten(1), queries.flatten(0, 1))
     assert shares.shape == (heads, keys.shape[1], length)
     assert (shares > 0).all()
@@ -340,7 +346,7 @@ def test_the_value_half_meets_the_attention_paid_to_it(script, finished, catalog
     monkeypatch.setattr(sys, "argv", ["values.py", str(finished[0]), "--images", "8"])
     values.main()
     rows = [line.split("|") for line in capsys.readouterr().out.splitlines()[2:]]
-    blocks = [str(one) for one in session.baseline.blocks]
+    blocks = [str(one) for one in session.parts.baseline.prefixes.blocks]
     assert [(row[1].strip(), row[2].strip()) for row in rows] == [
         (one, half) for one in blocks for half in ("keys", "values")
     ]

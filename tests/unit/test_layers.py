@@ -52,6 +52,10 @@ MOST_LINES = 4500
 """Of a room."""
 
 
+FOR_COMMANDS = ("errors", "console", "api", "cli")
+"""Rooms that a command may import."""
+
+
 def modules(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*.py") if "__pycache__" not in path.parts]
 
@@ -93,6 +97,17 @@ def test_a_module_imports_only_lower_layers(path: Path) -> None:
     for name in imported(path) | mentioned(path):
         if name.startswith("lw2g."):
             assert LEVEL[name.split(".")[1]] <= own, f"{path.name} imports {name}"
+
+
+def test_commands_call_the_functions_of_the_api_alone() -> None:
+    """A command parses, calls and prints: it imports nothing of what makes up the functions of ``lw2g.api``.
+
+    For type checkers it may name the types of what they return.
+    """
+    for path in modules(ROOT / "lw2g" / "cli"):
+        for name in imported(path):
+            if name.startswith("lw2g."):
+                assert name.split(".")[1] in FOR_COMMANDS, f"{path.name} imports {name}"
 
 
 def test_no_modules_import_each_other() -> None:

@@ -8,6 +8,7 @@ import re
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import attrs
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 
 from lw2g.errors import DataError
 from lw2g.registry.catalogue import load_catalogue
+from lw2g.reports.runs import Given
 from lw2g.store.stored import Stored, stored_runs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -223,3 +225,15 @@ def test_development_streams_stand_apart_and_differences_are_paired(script):
     ]
     (development,) = tables.lines_of(ours[2:], "development", 224)
     assert development.stream == "caltech"
+
+
+def test_the_leaderboard_says_where_a_plugin_lies(script) -> None:
+    """Beside the badges, with nothing that Markdown would make a link of; rows of lw2g's own have none."""
+    told = script("write_leaderboard").told
+    plain = Given(who="me", tuned_on="nothing", protocol="glyphs@1", badges=("recomputed",))
+    rows = [
+        SimpleNamespace(runs=[SimpleNamespace(given=given)])
+        for given in (plain, attrs.evolve(plain, plugin="https://example.org/x@0a"))
+    ]
+    assert told(rows[0]) == ("recomputed", "nothing")
+    assert told(rows[1]) == ("recomputed; plugin https\\://example.org/x@0a", "nothing")

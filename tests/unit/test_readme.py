@@ -21,11 +21,17 @@ def test_a_setup_command_is_one_line(mark: str) -> None:
     assert len([line for line in block.splitlines() if line.strip()]) == 1
 
 
-def test_the_number_of_methods_is_right() -> None:
-    """The first sentence counts the baselines of lw2g itself."""
-    entries = load_catalogue(disabled=()).components()
-    own = [entry for entry in entries if entry.component.kind == "baseline" and entry.origin.first_party]
-    assert f"{len(own)} methods" in README
+def listed_methods() -> str:
+    """Return the folded list of methods."""
+    (listed,) = re.findall("<details>(.*?)</details>", README, flags=re.DOTALL)
+    return str(listed)
+
+
+def test_the_number_of_methods_is_that_of_the_list() -> None:
+    """The first sentence counts the methods that the folded list names."""
+    named = re.findall(r"`([\w-]+)`", listed_methods())
+    assert len(named) == len(set(named))
+    assert f"{len(named)} methods" in README
 
 
 def test_the_readme_is_short() -> None:
@@ -35,17 +41,19 @@ def test_the_readme_is_short() -> None:
     assert len(words) < 750
 
 
-def test_every_method_is_listed() -> None:
-    """The folded list names each baseline of lw2g once, with the year of its paper."""
-    (listed,) = re.findall("<details>(.*?)</details>", README, flags=re.DOTALL)
-    for entry in load_catalogue(disabled=()).components():
-        component = entry.component
-        if component.kind == "baseline" and entry.origin.first_party:
-            assert listed.count(f"`{component.name}`") == 1, component.name
-            if component.citation:
-                year = component.citation[-4:]
-                _, _, after = listed.partition(f"`{component.name}`")
-                assert year in after.partition(")")[0], component.name
+def test_listed_methods_are_there() -> None:
+    """Each is a baseline of lw2g, with the year of its paper; a new one joins the list with its release."""
+    listed = listed_methods()
+    own = {
+        entry.component.name: entry.component
+        for entry in load_catalogue(disabled=()).components()
+        if entry.component.kind == "baseline" and entry.origin.first_party
+    }
+    for name in re.findall(r"`([\w-]+)`", listed):
+        citation = own[name].citation
+        if citation:
+            _, _, after = listed.partition(f"`{name}`")
+            assert citation[-4:] in after.partition(")")[0], name
 
 
 def test_no_named_file_is_missing() -> None:

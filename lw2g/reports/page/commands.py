@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 
 from lw2g.config.resolve import resolve
+from lw2g.config.sources import named_options
 from lw2g.config.structure import NONE
 from lw2g.config.toml import flat, to_mapping
 from lw2g.errors import ConfigError, Lw2gError
@@ -34,7 +35,7 @@ def command_of(run: ReportedRun, catalogue: Catalogue) -> str:
         return _line("lw2g fork", origin["run"], "--at-task", str(origin["task"] + 1), *_settings(changed))
     try:
         first = _line("lw2g run", *_words(run.config, catalogue))
-    except Lw2gError:
+    except Lw2gError:  # a component is missing, or an option is new, gone or of another meaning
         first = _line("lw2g run", str(run.path / "config.toml"), "--out", "NEW")
     return " && ".join([first, *_continued(run)])
 
@@ -44,7 +45,7 @@ def _line(command: str, *words: str) -> str:
 
 
 def _words(config: Mapping[str, Any], catalogue: Catalogue) -> Iterator[str]:
-    """Return the words after ``lw2g run``.
+    """Yield the words after ``lw2g run``.
 
     Raises:
         Lw2gError: The configuration no longer resolves to itself.
@@ -52,23 +53,31 @@ def _words(config: Mapping[str, Any], catalogue: Catalogue) -> Iterator[str]:
     names = {section: config[section]["name"] for section in _NAMED}
     retrieval = (config.get("retrieval") or {}).get("name")
     constraints = list(config["constraints"]) or [NONE]
-    wanted = flat({key: value for key, value in config.items() if key != "trackers"})
+    # where a run is shown while it trains changes nothing in it
+    trained = dict(config)
+    trained.pop("trackers", None)
+    wanted = flat(trained)
 
     def resolved(overrides: Mapping[str, Any]) -> dict[str, Any]:
-        written = {key: NONE if value is None else value for key, value in overrides.items()}
+        written = dict(overrides)
+        for key, value in overrides.items():
+            if value is None:
+                written[key] = NONE
         resolution = resolve(
             catalogue, overrides=written, retrieval=retrieval, constraints=constraints, **names
         )
         return flat(to_mapping(resolution.config))
 
-    needed = {"run.protocol": wanted["run.protocol"]} | {
-        f"{section}.{field.name}": wanted[f"{section}.{field.name}"]
-        for section, name in names.items()
-        for field in attrs.fields(catalogue.get(section, name).config)
-        if field.default is attrs.NOTHING
-    }
+    # without these nothing resolves: the protocol, which chooses defaults, and options that have none
+    needed = {"run.protocol": wanted["run.protocol"]}
+    for section, name in names.items():
+        for field in attrs.fields(catalogue.get(section, name).config):
+            if field.default is attrs.NOTHING:
+                key = f"{section}.{field.name}"
+                needed[key] = wanted[key]
     defaults = resolved(needed)
     changed = {key: value for key, value in wanted.items() if defaults.get(key) != value}
+    # a second time: a changed option may change the defaults of others
     again = resolved(needed | changed)
     if any(again.get(key) != value for key, value in wanted.items()):
         raise ConfigError(f"{names['baseline']!r}: these options mean something else today")
@@ -90,11 +99,13 @@ def _written(value: Any) -> str:
     """Return a value as ``--set`` reads it: TOML, or a bare word."""
     if value is None:
         return NONE
-    return value if isinstance(value, str) else json.dumps(value)
+    if isinstance(value, str):
+        return value
+    return json.dumps(value)
 
 
 def _continued(run: ReportedRun) -> Iterator[str]:
+    """Yield a command for each benchmark that came after the first."""
     for source in run.record.get("sources", ())[1:]:
-        benchmark = {f"benchmark.{key}": value for key, value in source["benchmark"].items() if key != "name"}
-        name = source["benchmark"]["name"]
-        yield _line("lw2g continue", "NEW", "--benchmark", name, *_settings(benchmark))
+        name, options = named_options(source["benchmark"])
+        yield _line("lw2g continue", "NEW", "--benchmark", name, *_settings(options))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+
+import attrs
 
 from lw2g.reports.columns import COLUMNS
 from lw2g.reports.page.numbers import Numbers, Value, mean
@@ -25,45 +27,50 @@ def curves(rows: Sequence[Row]) -> Numbers:
     numbers: list[Sequence[Value]] = []
     for row in rows:
         lines = [_curve(run) for run in row.runs]
-        level = row.runs[0].tasks == 1
-        for after in range(last if level else len(lines[0])):
-            over = summary([curve[0 if level else after] for curve in lines])
+        if row.runs[0].tasks == 1:
+            lines = [line * last for line in lines]
+        for after, values in enumerate(zip(*lines, strict=True)):
+            over = summary(values)
+            if over.mean is None:  # nothing was measured after this task
+                continue
             half = over.std or 0.0
-            middle = over.mean or 0.0
+            middle = over.mean
             numbers.append((row.label, after + 1, middle, middle - half, middle + half, over.n, row.control))
     return Numbers(rows=numbers)
 
 
-def _curve(run: ReportedRun) -> list[float]:
+def _curve(run: ReportedRun) -> list[float | None]:
+    """Return the mean accuracy after each task over the seen ones that have test images; None without any."""
     matrix = run.record["accuracy_matrix"]
-    columns = ([row[after] for row in matrix[: after + 1]] for after in range(len(matrix)))
-    return [mean(value for value in column if value is not None) for column in columns]
+    curve = []
+    for after in range(len(matrix)):
+        known = [row[after] for row in matrix[: after + 1] if row[after] is not None]
+        curve.append(mean(known) if known else None)
+    return curve
 
 
 # -- prices ----------------------------------------------------------------------------------------------
 
 
-def _vectors(run: ReportedRun) -> float | None:
-    prompts, bases = (COLUMNS[f"{name}_vectors"].of(run.record) for name in ("prompt", "basis"))
-    return None if prompts is None or bases is None else prompts + bases
+def _sum(run: ReportedRun, names: Sequence[str]) -> float | None:
+    """Return the sum of columns of a run; None where one of them has no value."""
+    total = 0.0
+    for name in names:
+        value = COLUMNS[name].of(run.record)
+        if value is None:
+            return None
+        total += value
+    return total
 
 
-def _numbers(run: ReportedRun) -> float | None:
-    added, beside = (COLUMNS[name].of(run.record) for name in ("parameters", "statistics"))
-    return None if added is None or beside is None else added + beside
-
-
-def _column(name: str) -> Callable[[ReportedRun], float | None]:
-    return lambda run: COLUMNS[name].of(run.record)
-
-
-_PRICES: Mapping[str, Callable[[ReportedRun], float | None]] = {
-    "sets": _column("ssp"),
-    "vectors kept (prompts and bases)": _vectors,
-    "numbers kept (parameters and statistics)": _numbers,
-    "seconds of the whole run": _column("total_s"),
-    "milliseconds a test image": _column("test_ms"),
+_PRICES: Mapping[str, Sequence[str]] = {
+    "sets": ("ssp",),
+    "vectors kept (prompts and bases)": ("prompt_vectors", "basis_vectors"),
+    "numbers kept (parameters and statistics)": ("parameters", "statistics"),
+    "seconds of the whole run": ("total_s",),
+    "milliseconds a test image": ("test_ms",),
 }
+"""The columns whose sum is a price."""
 
 
 def pareto(rows: Sequence[Row]) -> Numbers:
@@ -71,30 +78,67 @@ def pareto(rows: Sequence[Row]) -> Numbers:
 
     A row is among the best if no other row dominates it in FAA and price; controls never are.
     """
-    points: list[Sequence[Value]] = []
+    numbers: list[Sequence[Value]] = []
     steps = []
-    for price, of in _PRICES.items():
-        priced = [
-            (row, summary([of(run) for run in row.runs]), row.summary(COLUMNS["faa"]))
-            for row in rows
-            if any(map(of, row.runs))
-        ]
-        complete = [
-            (row, cost, faa) for row, cost, faa in priced if cost.mean is not None and faa.mean is not None
-        ]
-        rivals = [(cost.mean or 0.0, faa.mean or 0.0) for row, cost, faa in complete if not row.control]
-        for row, cost, faa in complete:
-            point = (cost.mean or 0.0, faa.mean or 0.0)
-            best = not row.control and not any(_dominates(other, point) for other in rivals)
-            points.append((row.label, price, *point, cost.std, faa.std, len(row.runs), best, row.control))
+    for price, names in _PRICES.items():
+        priced = []
+        rivals = []
+        for row in rows:
+            point = _point(row, names)
+            if point is None:
+                continue
+            priced.append(point)
+            if not row.control:
+                rivals.append(point)
+        for point in priced:
+            best = not point.row.control and not any(_dominates(rival, point) for rival in rivals)
+            numbers.append(
+                (
+                    point.row.label,
+                    price,
+                    point.cost,
+                    point.faa,
+                    point.cost_std,
+                    point.faa_std,
+                    len(point.row.runs),
+                    best,
+                    point.row.control,
+                )
+            )
             if best:
-                steps.append({"price": price, "cost": point[0], "faa": point[1]})
-    why = "" if len({row[0] for row in points}) > 1 else "there are no two finished rows to compare"
-    return Numbers(rows=points, extra={"best": steps}, why=why)
+                steps.append({"price": price, "cost": point.cost, "faa": point.faa})
+    why = ""
+    if len({label for label, *_ in numbers}) < 2:
+        why = "there are no two finished rows to compare"
+    return Numbers(rows=numbers, extra={"best": steps}, why=why)
 
 
-def _dominates(point: tuple[float, float], other: tuple[float, float]) -> bool:
-    return point != other and point[0] <= other[0] and point[1] >= other[1]
+@attrs.frozen(kw_only=True)
+class _Point:
+    """A row at its mean price and FAA, with their deviations."""
+
+    row: Row
+    cost: float
+    faa: float
+    cost_std: float | None
+    faa_std: float | None
+
+
+def _point(row: Row, names: Sequence[str]) -> _Point | None:
+    """Return where a row stands; None if a run has no price or FAA, or if it costs nothing in all runs."""
+    costs = [_sum(run, names) for run in row.runs]
+    cost = summary(costs)
+    faa = row.summary(COLUMNS["faa"])
+    if not any(costs) or cost.mean is None or faa.mean is None:
+        return None
+    return _Point(row=row, cost=cost.mean, faa=faa.mean, cost_std=cost.std, faa_std=faa.std)
+
+
+def _dominates(point: _Point, other: _Point) -> bool:
+    """Whether a point is no worse in price and FAA, and better in one of them."""
+    if (point.cost, point.faa) == (other.cost, other.faa):
+        return False
+    return point.cost <= other.cost and point.faa >= other.faa
 
 
 _COSTS = (
@@ -109,27 +153,45 @@ _COSTS = (
 
 def costs(rows: Sequence[Row]) -> Numbers:
     """Return storage and operations: row, kind, part, mean over runs."""
-    values = [
-        (row.label, kind, part, value)
-        for row in rows
-        for kind, part, name in _COSTS
-        if (value := row.summary(COLUMNS[name]).mean) is not None
-    ]
-    return Numbers(rows=values, why="" if values else "the records have neither storage nor operations")
+    values: list[Sequence[Value]] = []
+    for row in rows:
+        for kind, part, name in _COSTS:
+            value = row.summary(COLUMNS[name]).mean
+            if value is not None:
+                values.append((row.label, kind, part, value))
+    if not values:
+        return Numbers(why="the records have neither storage nor operations")
+    return Numbers(rows=values)
 
 
 def times(rows: Sequence[Row]) -> Numbers:
     """Return mean seconds of a run by part: row, part, seconds."""
-    parts = ("evidence", "training", "subspace", "evaluation")
     values: list[Sequence[Value]] = []
     for row in rows:
-        clocks = [run.record.get("seconds", {}) for run in row.runs]
-        if not all("total" in clock for clock in clocks):
+        total = _mean_seconds(row, "total", None)
+        if total is None:
             continue
-        seconds = {part: mean(clock.get(part, 0.0) for clock in clocks) for part in parts}
-        rest = mean(clock["total"] for clock in clocks) - sum(seconds.values())
-        values += [(row.label, part, value) for part, value in {**seconds, "other": max(rest, 0.0)}.items()]
-    return Numbers(rows=values, why="" if values else "the records have no times")
+        named = 0.0
+        for part in ("evidence", "training", "subspace", "evaluation"):
+            seconds = _mean_seconds(row, part, 0.0) or 0.0
+            named += seconds
+            values.append((row.label, part, seconds))
+        # clocks of parts that overlap may add up to more than the whole
+        values.append((row.label, "other", max(total - named, 0.0)))
+    if not values:
+        return Numbers(why="the records have no times")
+    return Numbers(rows=values)
+
+
+def _mean_seconds(row: Row, part: str, without: float | None) -> float | None:
+    """Return the mean over runs of a clock; ``without`` stands for one that a record does not have."""
+    clocks = []
+    for run in row.runs:
+        seconds = run.record.get("seconds", {}).get(part, without)
+        if seconds is None:
+            return None
+        clocks.append(seconds)
+    return mean(clocks)
 
 
 # -- comparisons -----------------------------------------------------------------------------------------
@@ -141,17 +203,32 @@ def paper(rows: Sequence[Row]) -> Numbers:
     for row in rows:
         for name, printed in row.paper.items():
             ours = row.summary(COLUMNS[name])
-            if ours.mean is not None:
-                theirs = (printed.value, printed.std, ours.mean, ours.std, ours.n, printed.told)
-                values.append((row.label, _title(name), *theirs, "; ".join(printed.differs)))
-    return Numbers(rows=values, why="" if values else "no paper reports these configurations")
+            if ours.mean is None:
+                continue
+            values.append(
+                (
+                    row.label,
+                    _title(name),
+                    printed.value,
+                    printed.std,
+                    ours.mean,
+                    ours.std,
+                    ours.n,
+                    printed.citation,
+                    "; ".join(printed.differs),
+                )
+            )
+    if not values:
+        return Numbers(why="no paper reports these configurations")
+    return Numbers(rows=values)
 
 
 def differences(rows: Sequence[Row]) -> Numbers:
     """Return paired differences of all rows: against, row, metric, mean, low, high, pairs."""
     values = list(_differences(rows))
-    why = "" if values else "no two finished rows have runs of the same seed and class order"
-    return Numbers(rows=values, why=why)
+    if not values:
+        return Numbers(why="no two finished rows have runs of the same seed and class order")
+    return Numbers(rows=values)
 
 
 def _differences(rows: Sequence[Row]) -> Iterator[Sequence[Value]]:
@@ -161,10 +238,16 @@ def _differences(rows: Sequence[Row]) -> Iterator[Sequence[Value]]:
                 continue
             for name in _COMPARED:
                 gap = row.difference(other, COLUMNS[name])
-                if gap is not None:
-                    ends = (None, None) if gap.half is None else (gap.mean - gap.half, gap.mean + gap.half)
-                    yield (other.label, row.label, _title(name), gap.mean, *ends, gap.n)
+                if gap is None:
+                    continue
+                low = high = None
+                if gap.half is not None:
+                    low = gap.mean - gap.half
+                    high = gap.mean + gap.half
+                yield (other.label, row.label, _title(name), gap.mean, low, high, gap.n)
 
 
 def _title(name: str) -> str:
-    return {"total_s": "seconds"}.get(name, name.replace("_", " ").upper())
+    if name == "total_s":
+        return "seconds"
+    return name.replace("_", " ").upper()

@@ -54,18 +54,22 @@ def drawing_of(short: Mapping[str, Any], layout: str) -> Spec:
             further keys as they are.
         layout: The figure's layout; with ``rows`` the names of rows are added.
     """
-    titles = {axis: short.get(axis) for axis in ("x", "y")}
-    spec = {key: value for key, value in short.items() if key not in ("x", "y", "encoding", "layers")}
+    titles = {"x": short.get("x"), "y": short.get("y")}
     shared = {name: _channel(name, value, titles) for name, value in short.get("encoding", {}).items()}
     layers = [_layer(layer, titles) for layer in short["layers"]]
-    return {**spec, "encoding": shared, "layer": [*layers, _LABEL] if layout == "rows" else layers}
+    if layout == "rows":
+        layers.append(_LABEL)
+    spec = {key: value for key, value in short.items() if key not in ("x", "y", "encoding", "layers")}
+    return {**spec, "encoding": shared, "layer": layers}
 
 
 def _layer(short: Mapping[str, Any], titles: Spec) -> Spec:
     """Return a layer: ``f`` or ``field:letter`` makes a key a channel, others belong to the mark."""
     layer: Spec = {"mark": {"type": short["mark"]}, "encoding": {}}
     if "data" in short:
-        layer["data"] = {"name": short["data"]} if isinstance(short["data"], str) else short["data"]
+        layer["data"] = short["data"]
+        if isinstance(short["data"], str):  # the name of a figure's extra
+            layer["data"] = {"name": short["data"]}
     if "transform" in short:
         layer["transform"] = short["transform"]
     for name, value in {**_MARKS.get(short["mark"], {}), **short}.items():
@@ -77,8 +81,10 @@ def _layer(short: Mapping[str, Any], titles: Spec) -> Spec:
             layer["encoding"]["tooltip"] = "@tip"
         elif _is_channel(value):
             layer["encoding"][name] = _channel(name, value, titles)
+        elif name in _COLOURS and value:
+            layer["mark"][name] = f"var(--{value})"
         else:
-            layer["mark"][name] = f"var(--{value})" if name in _COLOURS and value else value
+            layer["mark"][name] = value
     return layer
 
 
@@ -90,10 +96,13 @@ def _is_channel(value: Any) -> bool:
 
 def _channel(name: str, value: Any, titles: Spec) -> Spec:
     """Return the encoding of a channel; all along an axis have its title, or Vega-Lite leaves it out."""
-    more = dict(value) if isinstance(value, dict) else {"f": value}
-    more = {key: None if part == "none" else part for key, part in more.items()}
-    field, _, letter = more.pop("f", "").partition(":")
-    channel = {"field": field, **_TYPES.get(letter, {}), **more} if field else more
+    parts = value if isinstance(value, dict) else {"f": value}
+    channel: Spec = {}
+    for key, part in parts.items():
+        channel[key] = None if part == "none" else part  # TOML has no null
+    field, _, letter = channel.pop("f", "").partition(":")
+    if field:
+        channel = {"field": field, **_TYPES.get(letter, {}), **channel}
     if name in _SCALES.get(letter, {}):
         channel["scale"] = _SCALES[letter][name]
     if name in titles and "value" not in channel:

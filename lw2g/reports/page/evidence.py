@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -48,12 +48,12 @@ class MeasureRow:
 def measured(record: Mapping[str, Any]) -> Iterator[MeasureRow]:
     """Yield every measure of every candidate of every decision, in order."""
     entries = record.get("decisions", ())
-    names = [name for entry in entries for candidate in entry["candidates"] for name in _names(candidate)]
+    # a candidate without a measure has a row as well, among those of the first measure: the page says why
+    unmeasured = MeasureRow(name=_first_name(entries), value=None)
     for entry in entries:
         differences = apart(entry)
         for candidate in entry["candidates"]:
-            measures = _measures(candidate, entry, differences)
-            for measure in measures or [MeasureRow(name=names[0] if names else "nothing", value=None)]:
+            for measure in _measures(candidate, entry, differences) or [unmeasured]:
                 yield attrs.evolve(
                     measure,
                     task=entry["task"],
@@ -64,20 +64,29 @@ def measured(record: Mapping[str, Any]) -> Iterator[MeasureRow]:
                 )
 
 
-def _names(candidate: Entry) -> Iterator[str]:
-    """Yield the names of a candidate's measures, with their units."""
-    for name, measure in candidate.get("measures", {}).items():
-        yield f"{name} ({measure['unit']})" if measure["unit"] else name
+def _first_name(entries: Sequence[Entry]) -> str:
+    """Return the name of the first measure in a run's decisions."""
+    for entry in entries:
+        for candidate in entry["candidates"]:
+            for name, measure in candidate.get("measures", {}).items():
+                return _with_unit(name, measure)
+    return "nothing"
+
+
+def _with_unit(name: str, measure: Entry) -> str:
+    if not measure["unit"]:
+        return name
+    return f"{name} ({measure['unit']})"
 
 
 def _measures(candidate: Entry, entry: Entry, differences: _Differences) -> list[MeasureRow]:
     """Return the measures of a candidate."""
     results = []
-    for title, (name, measure) in zip(_names(candidate), candidate.get("measures", {}).items(), strict=True):
+    for name, measure in candidate.get("measures", {}).items():
         nulls = {"null": measure["null"], "own tasks": measure["own"], "permuted labels": measure["shuffled"]}
         results.append(
             MeasureRow(
-                name=title,
+                name=_with_unit(name, measure),
                 value=measure["value"],
                 error=measure["error"],
                 apart=differences.get((candidate["set"], name)),
@@ -108,12 +117,17 @@ def apart(entry: Entry) -> _Differences:
                 by_name.setdefault(name, {})[candidate["set"]] = measure
     differences = {}
     for name, sets in by_name.items():
-        other = entry["set"] if entry["set"] in sets else min(sets, key=lambda set_id: sets[set_id]["value"])
+        reference = entry["set"]
+        if reference not in sets:
+            reference = min(sets, key=lambda set_id: sets[set_id]["value"])
+        of_reference = sets[reference]
         for number, measure in sets.items():
-            if number != other:
-                difference = measure["value"] - sets[other]["value"]
-                pair = (of_set.get("replicates", ()) for of_set in (measure, sets[other]))
-                differences[number, name] = other, difference, error_of_difference(*pair)
+            if number == reference:
+                continue
+            difference = measure["value"] - of_reference["value"]
+            # of pairs: both were measured on the same samples
+            error = error_of_difference(measure.get("replicates", ()), of_reference.get("replicates", ()))
+            differences[number, name] = (reference, difference, error)
     return differences
 
 

@@ -59,8 +59,11 @@ def _figures() -> tuple[Figure, ...]:
     text = (files("lw2g.reports.page") / "figures.toml").read_text(encoding="utf-8")
     figures = []
     for table in tomllib.loads(text)["figures"]:
-        fields = [dict(zip(("name", "title", "digits"), field, strict=False)) for field in table["fields"]]
-        table["fields"] = tuple(Field(**field) for field in fields)
+        # a field is a list of its name, its title and, for a fraction, its digits
+        table["fields"] = tuple(
+            Field(name=name, title=title, digits=digits[0] if digits else None)
+            for name, title, *digits in table["fields"]
+        )
         table["drawing"] = drawing_of(table["drawing"], table.get("layout", ""))
         numbers = compare if table["scope"] == "rows" else inside
         figures.append(Figure(of=getattr(numbers, table["name"]), **table))

@@ -5,14 +5,16 @@ from __future__ import annotations
 import base64
 import io
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 
-from lw2g.config.sources import resolve_source
+from lw2g.config.sources import named_options, resolve_source
 from lw2g.config.toml import read_json
 from lw2g.errors import DataError, Lw2gError
 from lw2g.registry.catalogue import Catalogue
@@ -24,13 +26,18 @@ __all__ = ["ConfusedPair", "Gallery", "GalleryImage", "confused_most", "gallery_
 
 _SIDE = 96
 """Pixels of a thumbnail's longer side."""
-_PICTURES, _EACH = 400, 5
-"""The largest number of thumbnails, in all and per task and kind of mistake."""
+_PICTURES = 400
+"""The largest number of thumbnails in all: they make most of a page's size."""
+_EACH = 5
+"""The largest number of thumbnails per task and kind of mistake."""
 
-_PAIRS, _OF_A_PAIR = 6, 4
-"""The largest number of confused pairs of classes that are shown, and of thumbnails of each."""
+_PAIRS = 6
+"""The largest number of confused pairs of classes that are shown."""
+_OF_A_PAIR = 4
+"""The largest number of thumbnails of each pair."""
 
-RETRIEVED, CLASSIFIED = "wrong set retrieved", "right set, wrong class"
+RETRIEVED = "wrong set retrieved"
+CLASSIFIED = "right set, wrong class"
 
 
 @attrs.frozen(kw_only=True)
@@ -93,21 +100,21 @@ def confused_most(inside: Inside, catalogue: Catalogue) -> Sequence[ConfusedPair
     columns = inside.predicted
     if columns is None or inside.run.given is not None:
         return ()
-    wrong = np.flatnonzero(columns["predicted"] != columns["true"])
     rows_of: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for row in wrong:
-        rows_of[int(columns["true"][row]), int(columns["predicted"][row])].append(int(row))
+    for row in np.flatnonzero(columns["predicted"] != columns["true"]).tolist():
+        rows_of[int(columns["true"][row]), int(columns["predicted"][row])].append(row)
     if not rows_of:
         return ()
+    # of equally frequent pairs the first by number, so that a page is the same each time
+    most = sorted(rows_of.items(), key=lambda item: (-len(item[1]), item[0]))[:_PAIRS]
+    samples_of = [[int(columns["sample"][row]) for row in rows[:_OF_A_PAIR]] for _, rows in most]
     try:
-        images = _TestImages(inside.run, catalogue)
+        images = _images_of(inside.run, catalogue, chain.from_iterable(samples_of))
     except (Lw2gError, OSError):
         return ()
     names = inside.record["class_names"]
-    most = sorted(rows_of.items(), key=lambda item: (-len(item[1]), item[0]))
     pairs = []
-    for (true, predicted), rows in most[:_PAIRS]:
-        samples = [int(columns["sample"][row]) for row in rows[:_OF_A_PAIR]]
+    for ((true, predicted), rows), samples in zip(most, samples_of, strict=True):
         pairs.append(
             ConfusedPair(
                 true=names[true],
@@ -132,32 +139,37 @@ def mistakes(predicted: Columns, record: Mapping[str, Any]) -> list[tuple[int, s
     chosen = []
     for task in range(tasks):
         here = predicted["task"] == task
-        for mistake, rows in ((RETRIEVED, here & elsewhere), (CLASSIFIED, here & wrong & ~elsewhere)):
-            chosen += [(row, mistake) for row in _spread(np.flatnonzero(rows), most)]
+        for row in _spread(np.flatnonzero(here & elsewhere), most):
+            chosen.append((row, RETRIEVED))
+        for row in _spread(np.flatnonzero(here & wrong & ~elsewhere), most):
+            chosen.append((row, CLASSIFIED))
     return chosen
 
 
 def _spread(rows: npt.NDArray[Any], most: int) -> list[int]:
+    """Return at most as many rows, at even distances."""
     places = np.linspace(0, len(rows) - 1, min(most, len(rows))).round().astype(int)
-    return [int(rows[place]) for place in places]
+    spread: list[int] = rows[places].tolist()
+    return spread
 
 
 def gallery_of(inside: Inside, catalogue: Catalogue) -> Gallery:
     """Return thumbnails of a run's mistakes, if its data set is present."""
     if inside.predicted is None:
         return Gallery(why=inside.why)
-    columns, record = inside.predicted, inside.record
-    shown = mistakes(columns, record)
+    columns = inside.predicted
+    shown = mistakes(columns, inside.record)
     if not shown:
         return Gallery(why="nothing was retrieved or classified wrongly")
     try:
-        images = _TestImages(inside.run, catalogue)
+        images = _images_of(inside.run, catalogue, [int(columns["sample"][row]) for row, _ in shown])
     except (Lw2gError, OSError) as error:
         return Gallery(why=f"the data set cannot be read: {error}")
-    names = record["class_names"]
+    names = inside.record["class_names"]
     pictures = []
     for row, mistake in shown:
-        sample, retrieved = int(columns["sample"][row]), int(columns["retrieved"][row])
+        sample = int(columns["sample"][row])
+        retrieved = int(columns["retrieved"][row])
         pictures.append(
             GalleryImage(
                 task=int(columns["task"][row]) + 1,
@@ -173,6 +185,73 @@ def gallery_of(inside: Inside, catalogue: Catalogue) -> Gallery:
     return Gallery(pictures=pictures)
 
 
+def _images_of(run: ReportedRun, catalogue: Catalogue, samples: Iterable[int]) -> _TestFiles | _TestImages:
+    """Return the test images of a run: its files where those of ``samples`` lie as they did, else its stream.
+
+    Raises:
+        DataError: The run was tested on other images.
+    """
+    files = _TestFiles(run)
+    return files if all(map(files.has, samples)) else _TestImages(run, catalogue)
+
+
+def _tested_ids(run: ReportedRun) -> list[str]:
+    """Return the ids of a run's test images by position."""
+    tested: list[str] = []
+    files = [name for name in run.record["files"] if name.startswith("samples")]
+    for file in sorted(files, key=len):  # samples.json comes before those of further sources
+        tested += read_json(run.path / file)
+    return tested
+
+
+def _data_url(picture: Any) -> str:
+    """Return a small version of a PIL image as a data URL."""
+    picture.thumbnail((_SIDE, _SIDE))
+    content = io.BytesIO()
+    picture.save(content, "WEBP", quality=80)
+    return "data:image/webp;base64," + base64.b64encode(content.getvalue()).decode()
+
+
+class _TestFiles:
+    """The test images of a run whose ids are paths that begin with the name of a root folder.
+
+    A stream examines all its images and needs torch, and a page shows a few of them.
+    """
+
+    def __init__(self, run: ReportedRun) -> None:
+        options = run.config["benchmark"]
+        roots = [Path(root) for root in (options.get("root"), *options.get("more_roots", ())) if root]
+        self._roots = {root.resolve().name: root for root in roots}
+        self.ids = _tested_ids(run) if roots else []
+
+    def has(self, sample: int) -> bool:
+        """Return whether an image is there and in a mode that every reader decodes alike."""
+        from PIL import Image
+
+        path = self._path(sample)
+        if path is None or not path.is_file():
+            return False
+        with Image.open(path) as picture:
+            return picture.mode in ("L", "RGB") and "transparency" not in picture.info
+
+    def thumbnail(self, sample: int) -> str:
+        """Return a small version of an image as a data URL."""
+        from PIL import Image
+
+        path = self._path(sample)
+        assert path is not None
+        with Image.open(path) as picture:
+            return _data_url(picture.convert("RGB"))
+
+    def _path(self, sample: int) -> Path | None:
+        """Return where an image would lie; None where its id does not begin with a root's name."""
+        if not self.ids:
+            return None
+        name, _, below = self.ids[sample].partition("/")
+        root = self._roots.get(name)
+        return None if root is None else root / below
+
+
 class _TestImages:
     """The test images of a run's stream by position.
 
@@ -183,25 +262,21 @@ class _TestImages:
     def __init__(self, run: ReportedRun, catalogue: Catalogue) -> None:
         from lw2g.images.streams import joined
 
-        whole = [{"benchmark": run.config["benchmark"]}]
-        chosen = []
-        for source in run.record.get("sources") or whole:
-            options = {key: value for key, value in source["benchmark"].items() if key != "name"}
-            chosen.append(
-                resolve_source(
-                    catalogue,
-                    source["benchmark"]["name"],
-                    {f"benchmark.{key}": value for key, value in options.items()},
-                )
-            )
-        streams = [catalogue.get("benchmark", own.name).build(own.config).stream() for own in chosen]
-        _, stream = joined(chosen, streams)
+        only_source = [{"benchmark": run.config["benchmark"]}]
+        sources = []
+        streams = []
+        for recorded in run.record.get("sources") or only_source:
+            source = resolve_source(catalogue, *named_options(recorded["benchmark"]))
+            sources.append(source)
+            streams.append(catalogue.get("benchmark", source.name).build(source.config).stream())
+        _, stream = joined(sources, streams)
         self._parts = [task.test for task in stream.tasks]
         self._starts = np.cumsum([0, *map(len, self._parts)])
-        self.ids = [name for part in self._parts for name in part.ids]
-        files = [name for name in run.record["files"] if name.startswith("samples")]
-        tested = [name for file in sorted(files, key=len) for name in read_json(run.path / file)]
-        if tested != self.ids:
+        self.ids: list[str] = []
+        for part in self._parts:
+            self.ids += part.ids
+
+        if _tested_ids(run) != self.ids:
             raise DataError("the run was tested on other images")
 
     def thumbnail(self, sample: int) -> str:
@@ -211,8 +286,4 @@ class _TestImages:
         part = int(np.searchsorted(self._starts, sample, side="right")) - 1
         data = self._parts[part]
         pixels = data.source.image(int(data.indices[sample - self._starts[part]]))
-        picture = Image.fromarray(pixels.permute(1, 2, 0).numpy())
-        picture.thumbnail((_SIDE, _SIDE))
-        content = io.BytesIO()
-        picture.save(content, "WEBP", quality=80)
-        return "data:image/webp;base64," + base64.b64encode(content.getvalue()).decode()
+        return _data_url(Image.fromarray(pixels.permute(1, 2, 0).numpy()))

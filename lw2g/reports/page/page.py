@@ -27,7 +27,7 @@ from lw2g.reports.page.inside import Inside, look_inside
 from lw2g.reports.page.numbers import Numbers
 from lw2g.reports.render import Cell, mean_cells, remarks_on, shown_columns
 from lw2g.reports.runs import ReportedRun
-from lw2g.reports.table import Table
+from lw2g.reports.table import Row, Table
 
 __all__ = ["MARK", "page_of"]
 
@@ -35,7 +35,10 @@ MARK = "<!doctype html>\n<!-- lw2g report -->"
 """The first lines of every report."""
 _UNITS = ("s", "ms", "mflop")
 """Units at the end of columns' titles."""
-_TILES = ("faa", "ffm", "pra", "ssp", "total_s")
+_MACHINE = ("python", "torch", "torchvision", "timm", "platform", "device_name", "threads", "cores")
+_UNKNOWN = "not noted"
+_TILES = {"faa": "FAA", "ffm": "FFM", "pra": "PRA", "ssp": "sets", "total_s": "seconds"}
+"""The columns above the page of a single run, and their titles there."""
 
 
 @attrs.frozen(kw_only=True)
@@ -94,7 +97,10 @@ def page_of(
         ConfigError: A library for drawing is not installed, or the row ``against`` does not exist.
     """
     script = _script()
-    single = sum(len(row.runs) for table in tables for row in table.rows) == 1
+    num_runs = 0
+    for table in tables:
+        num_runs += sum(len(row.runs) for row in table.rows)
+    single = num_runs == 1
     sections = [_section(table, catalogue, columns, against, single=single) for table in tables]
     figures = [attrs.asdict(figure, filter=lambda field, _: field.name != "of") for figure in FIGURES]
     template = _environment().get_template("page.html.jinja")
@@ -156,89 +162,118 @@ def _section(
     table: Table, catalogue: Catalogue, columns: Sequence[Column], against: str | None, *, single: bool
 ) -> _Section:
     shown = shown_columns(table, columns)
-    head, *cells = (_with_published(line, cells[0]) for cells in [mean_cells(table, shown)] for line in cells)
-    finished = [row for row in table.rows if row.finished]
-    compared = {
-        figure.name: _plain(figure.of(finished if figure.finished else table.rows))
-        for figure in FIGURES
-        if figure.scope == "rows"
-    }
-    content = {
-        "rows": [{"label": row.label, "control": row.control} for row in table.rows],
-        "numbers": compared,
-        "picked": {} if against is None else {"against": table.row(against).label},
-    }
-    opened = [look_inside(run, label) for label, run in _named(table)]
-    controls = {run.path for row in table.rows if row.control for run in row.runs}
-
-    def rank(inside: Inside) -> tuple[bool, bool, float]:
-        run = inside.run
-        return run.state == "finished", run.path not in controls, run.metric("faa") or 0.0
-
-    best = max(opened, key=rank, default=None)
+    cells = mean_cells(table, shown)
+    head, *lines = (_with_published(line, cells[0]) for line in cells)
+    opened = []
+    best = None
+    rank_of_best = (False, False, 0.0)
+    for label, row, run in _runs(table):
+        inside = look_inside(run, label)
+        opened.append(inside)
+        # a finished run before an unfinished one, a method before a bound, then by accuracy
+        rank = (run.state == "finished", not row.control, run.metric("faa") or 0.0)
+        if best is None or rank > rank_of_best:
+            best = inside
+            rank_of_best = rank
+    tiles: Sequence[tuple[str, str, str]] = ()
+    gallery = None
+    if single and opened:  # the page of one run has what tables of several have no room for
+        tiles = _tiles(opened[0].run)
+        gallery = gallery_of(opened[0], catalogue)
     return _Section(
         benchmark=table.benchmark,
         title=table.title,
         conditions=table.conditions,
         head=[_with_its_unit(title) for title, _, _ in head],
         published=any(row.paper for row in table.rows),
-        lines=[(row.label, row.control, line) for row, line in zip(table.rows, cells, strict=True)],
+        lines=[(row.label, row.control, line) for row, line in zip(table.rows, lines, strict=True)],
         remarks=remarks_on(table, shown, None),
-        packed=_packed(content),
+        packed=_packed(_compared(table, against)),
         runs=[_run(inside, catalogue, best=inside is best) for inside in opened],
-        tiles=_tiles(opened[0].run) if single and opened else (),
-        gallery=gallery_of(opened[0], catalogue) if single and opened else None,
+        tiles=tiles,
+        gallery=gallery,
         confused=() if best is None else confused_most(best, catalogue),
         examined="" if best is None else best.label,
     )
 
 
+def _compared(table: Table, against: str | None) -> dict[str, Any]:
+    """Return the rows of a table and the numbers that compare them, for the script."""
+    finished = [row for row in table.rows if row.finished]
+    numbers = {}
+    for figure in FIGURES:
+        if figure.scope == "rows":
+            numbers[figure.name] = _for_script(figure.of(finished if figure.finished else table.rows))
+    picked = {}
+    if against is not None:
+        picked["against"] = table.row(against).label
+    rows = [{"label": row.label, "control": row.control} for row in table.rows]
+    return {"rows": rows, "numbers": numbers, "picked": picked}
+
+
 def _with_its_unit(title: str) -> str:
     """Return the title of a column whose unit, its last word, stays on the line of the word before."""
     name, _, unit = title.rpartition(" ")
-    return f"{name}\N{NO-BREAK SPACE}{unit}" if name and unit in _UNITS else title
+    if not name or unit not in _UNITS:
+        return title
+    return f"{name}\N{NO-BREAK SPACE}{unit}"
 
 
 def _with_published(
     line: Sequence[Cell | str], head: Sequence[Cell | str]
 ) -> list[tuple[str, Cell | str, str]]:
     """Return the cells of a line after its label, each with its title and the published value beside it."""
+    titles = list(map(str, head))
+    published = {}
+    for title, cell in zip(titles, line, strict=True):
+        if title.startswith("paper ") and str(cell) != "-":
+            published[title.removeprefix("paper ")] = str(cell)
     cells = []
-    for title, cell, beside, other in zip(head[1:], line[1:], [*head[2:], ""], [*line[2:], ""], strict=True):
-        if not str(title).startswith(("paper ", "minus paper")):
-            known = isinstance(other, Cell) and beside == f"paper {title}" and other.value != "-"
-            cells.append((str(title), cell, str(other) if known else ""))
+    for title, cell in zip(titles[1:], line[1:], strict=True):
+        if not title.startswith(("paper ", "minus paper")):
+            cells.append((title, cell, published.get(title, "")))
     return cells
 
 
-def _named(table: Table) -> Iterator[tuple[str, ReportedRun]]:
-    """Yield all runs of a table under unique names."""
+def _runs(table: Table) -> Iterator[tuple[str, Row, ReportedRun]]:
+    """Yield all runs of a table with their rows, under unique names."""
     for row in table.rows:
         seeds = Counter(run.record["seed"] for run in row.runs)
         for run in row.runs:
-            order = f", {run.path.name}" if seeds[run.record["seed"]] > 1 else ""
-            yield f"{row.label}, seed {run.record['seed']}{order}", run
+            seed = run.record["seed"]
+            name = f"{row.label}, seed {seed}"
+            if seeds[seed] > 1:  # they differ in the class order
+                name += f", {run.path.name}"
+            yield name, row, run
 
 
-def _plain(numbers: Numbers) -> dict[str, Any]:
+def _for_script(numbers: Numbers) -> dict[str, Any]:
     """Return numbers for the script, rounded to four decimals."""
 
     def short(value: Any) -> Any:
-        return round(value, 4) if isinstance(value, float) else value
+        if isinstance(value, float):
+            return round(value, 4)
+        return value
 
+    extra: dict[str, list[dict[str, Any]]] = {}
+    for name, mappings in numbers.extra.items():
+        extra[name] = []
+        for mapping in mappings:
+            extra[name].append({key: short(value) for key, value in mapping.items()})
     return {
-        "rows": [[short(value) for value in row] for row in numbers.rows],
+        "rows": [list(map(short, row)) for row in numbers.rows],
         "facts": list(numbers.facts),
         "why": numbers.why,
-        "extra": {
-            name: [{key: short(value) for key, value in mapping.items()} for mapping in mappings]
-            for name, mappings in numbers.extra.items()
-        },
+        "extra": extra,
     }
 
 
 def _run(inside: Inside, catalogue: Catalogue, *, best: bool) -> dict[str, Any]:
-    numbers = {figure.name: _plain(figure.of(inside)) for figure in FIGURES if figure.scope == "run"}
+    """Return what the script shows of a run."""
+    numbers = {}
+    for figure in FIGURES:
+        if figure.scope == "run":
+            numbers[figure.name] = _for_script(figure.of(inside))
     return {
         "label": inside.label,
         "best": best,
@@ -253,32 +288,39 @@ def _run(inside: Inside, catalogue: Catalogue, *, best: bool) -> dict[str, Any]:
 def _origin(run: ReportedRun, catalogue: Catalogue) -> dict[str, str]:
     """Return the origin of a run: its directory, settings, machine and checksums."""
     record = run.record
-    environment = record.get("environment", {})
-    machine = ("python", "torch", "torchvision", "timm", "platform", "device_name", "threads", "cores")
-    reason = record.get("precision", {}).get("reason")
-    asked = "asked for auto" if run.asked_precision == "auto" else None
-    return {
+    precision = [run.precision, record.get("precision", {}).get("reason")]
+    if run.asked_precision == "auto":
+        precision.insert(1, "asked for auto")
+    origin = {
         "directory": str(run.path),
         "state": run.state,
-        "lw2g": str(record.get("lw2g_version", "not noted")),
+        "lw2g": str(record.get("lw2g_version", _UNKNOWN)),
         "protocol": str(record["protocol"]),
         "seed": str(record["seed"]),
-        "precision": ", ".join(filter(None, (run.precision, asked, reason))) or "not noted",
-        **{name: str(environment[name]) for name in machine if name in environment},
-        "checkpoint": f"{weights_name(record, catalogue)}, SHA-256 {record['backbone']['sha256']}",
-        **{f"{name} fingerprint": value for name, value in record["fingerprints"].items()},
-        "record SHA-256": sha256_of(run.path / RECORD) or "not noted",
-        "record hash, all but the clocks": record.get("record_hash") or "not noted",
+        "precision": ", ".join(filter(None, precision)) or _UNKNOWN,
     }
+    environment = record.get("environment", {})
+    for name in _MACHINE:
+        if name in environment:
+            origin[name] = str(environment[name])
+    origin["checkpoint"] = f"{weights_name(record, catalogue)}, SHA-256 {record['backbone']['sha256']}"
+    for name, fingerprint in record["fingerprints"].items():
+        origin[f"{name} fingerprint"] = fingerprint
+    origin["record SHA-256"] = sha256_of(run.path / RECORD) or _UNKNOWN
+    origin["record hash, all but the clocks"] = record.get("record_hash") or _UNKNOWN
+    return origin
 
 
 def _tiles(run: ReportedRun) -> list[tuple[str, str, str]]:
+    """Return the results of a run: title, value, meaning."""
     tiles = []
-    for name in _TILES:
+    for name, title in _TILES.items():
         column = COLUMNS[name]
         value = column.of(run.record)
-        if value is not None:
-            title = {"total_s": "seconds", "ssp": "sets"}.get(name, name.upper())
-            digits = 0 if value.is_integer() else column.digits
-            tiles.append((title, f"{value:z,.{digits}f}", column.meaning))
+        if value is None:
+            continue
+        digits = column.digits
+        if value.is_integer():
+            digits = 0
+        tiles.append((title, f"{value:z,.{digits}f}", column.meaning))
     return tiles

@@ -93,10 +93,17 @@ def merged_settings(
         given: ``executor``, ``jobs``, ``threads`` and ``gpus_per_job``; None for those that stay.
         special: Further options of the executor.
     """
-    own = before.get("name", next(iter(EXECUTORS)))
-    name = given["executor"] or own
-    shared = {key: given[key] for key in ("jobs", "threads", "gpus_per_job") if given[key] is not None}
-    return {**(before if name == own else {}), "name": name, **shared, **special}
+    name_before = before.get("name", next(iter(EXECUTORS)))
+    name = given["executor"] or name_before
+    settings: dict[str, Any] = {}
+    if name == name_before:  # another executor has other options
+        settings |= before
+    settings["name"] = name
+    for key in ("jobs", "threads", "gpus_per_job"):
+        if given[key] is not None:
+            settings[key] = given[key]
+    settings.update(special)
+    return settings
 
 
 def load_executor(settings: Mapping[str, Any], directory: Path) -> Executor:
@@ -122,10 +129,12 @@ def load_executor(settings: Mapping[str, Any], directory: Path) -> Executor:
         raise ConfigError(
             f"executor {name!r}: {error}", f"pip install 'lw2g[{EXECUTORS[name]}]' on every machine"
         ) from error
-    table = {key: value for key, value in settings.items() if key != "name"}
+    table = dict(settings)
+    table.pop("name", None)
     options, problems = structure(module.OPTIONS, table)
     if options is None:
-        raise ConfigError("; ".join(f"executor.{key}: {text}" for key, text in problems))
+        texts = [f"executor.{key}: {text}" for key, text in problems]
+        raise ConfigError("; ".join(texts))
     executor: Executor = module.EXECUTOR(options, directory)
     executor.settings = dict(settings)
     return executor

@@ -40,10 +40,12 @@ class LocalExecutor(Executor):
         self.slots = options.jobs or len(places) or 1
         if places:
             self.slots = min(self.slots, len(places))
-        self.retries, self._gpus_per_job = options.retries, options.gpus_per_job
+        self.retries = options.retries
+        self._gpus_per_job = options.gpus_per_job
         self._free: SimpleQueue[dict[str, str]] = SimpleQueue()
         for slot in range(self.slots):
             self._free.put({_VISIBLE: places[slot]} if places else {})
+        # more threads than cores, in all jobs together, make each of them slower than one thread would be
         share = os.environ.get("OMP_NUM_THREADS", str(max(1, _cores() // self.slots)))
         self._threads = str(options.threads or share)
         self._pool = ThreadPoolExecutor(self.slots)
@@ -52,22 +54,31 @@ class LocalExecutor(Executor):
     def require_room(self, cells: Sequence[Cell]) -> None:
         """Refuse cells that together need more processes than there are GPUs or, without GPUs, cores."""
         for cell in cells:
+            num_gpus = 0
+            if cell.settings.get("run.device") != "cpu":
+                num_gpus = len(_visible_gpus())
+            if num_gpus and self._gpus_per_job:
+                most = int(self._gpus_per_job)
+            else:
+                most = (num_gpus or _cores()) // self.slots
+            most = max(most, 1)  # a share of a GPU or core is enough for one process
             devices = cell.settings.get("run.devices", 1)
-            gpus = [] if cell.settings.get("run.device") == "cpu" else _visible_gpus()
-            there, what = (len(gpus), "GPUs") if gpus else (_cores(), "cores")
-            most = int(self._gpus_per_job) if gpus and self._gpus_per_job else there // self.slots
-            if devices > max(most, 1):
+            if devices > most:
+                present = f"{num_gpus} GPUs" if num_gpus else f"{_cores()} cores"
                 raise ConfigError(
-                    f"run.devices: {devices} is too many for {self.slots} cells at a time on {there} {what} "
+                    f"run.devices: {devices} is too many for {self.slots} cells at a time on {present} "
                     f"(in the cell {cell.label!r})",
-                    f"use at most {max(most, 1)}, or change --jobs or --gpus-per-job",
+                    f"use at most {most}, or change --jobs or --gpus-per-job",
                 )
 
     def submit(self, jobs: Sequence[Job]) -> list[Future[int]]:
         """Start a process for each job, on the GPUs that have been free for longest."""
-        attempts = {job.name: Attempt(job, {"OMP_NUM_THREADS": self._threads}) for job in jobs}
-        self._attempts |= attempts
-        return [self._pool.submit(self._run, attempt) for attempt in attempts.values()]
+        futures = []
+        for job in jobs:
+            attempt = Attempt(job, {"OMP_NUM_THREADS": self._threads})
+            self._attempts[job.name] = attempt
+            futures.append(self._pool.submit(self._run, attempt))
+        return futures
 
     def cancel(self, job: Job, future: Future[int]) -> None:
         """Send the signal on which a run saves its state and stops."""
@@ -98,10 +109,13 @@ def _places(share: float) -> list[str]:
         return []
     gpus = _visible_gpus()
     if share <= 1:
-        places = [gpu for _ in range(int(1 / share + 1e-9)) for gpu in gpus]
+        # all GPUs once, then again; 1 / (1 / 3) may be a little less than 3
+        places = gpus * int(1 / share + 1e-9)
     else:
         size = int(share)
-        places = [",".join(gpus[begin : begin + size]) for begin in range(0, len(gpus) - size + 1, size)]
+        places = []
+        for begin in range(0, len(gpus) - size + 1, size):
+            places.append(",".join(gpus[begin : begin + size]))
     if not places:
         raise ConfigError(
             f"executor.gpus_per_job: {share:g} of {len(gpus)} GPUs cannot be given", "leave it out"
@@ -118,7 +132,10 @@ def _visible_gpus() -> list[str]:
 
 def _cores() -> int:
     """Return the number of cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):  # Linux alone: a container may have fewer than the machine
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
-OPTIONS, EXECUTOR = Options, LocalExecutor
+OPTIONS = Options
+EXECUTOR = LocalExecutor

@@ -23,6 +23,7 @@ from lw2g.sweeps.job import Attempt, Job
 __all__ = ["EXECUTOR", "OPTIONS", "RayExecutor", "RayOptions"]
 
 _ALL = 10_000
+"""More than any sweep has: Ray's own queue decides how many tasks run."""
 
 
 @attrs.frozen(kw_only=True)
@@ -51,7 +52,8 @@ class RayExecutor(Executor):
     """
 
     def __init__(self, options: RayOptions, directory: Path) -> None:
-        self.slots, self.retries = options.jobs or _ALL, options.retries
+        self.slots = options.jobs or _ALL
+        self.retries = options.retries
         try:
             ray.init(address=options.address, logging_level=logging.ERROR, log_to_driver=False)
         except Exception as error:  # Ray raises bare ones when its node does not start in time
@@ -68,9 +70,12 @@ class RayExecutor(Executor):
 
     def submit(self, jobs: Sequence[Job]) -> list[Future[int]]:
         """Submit a task for each job."""
-        tasks = [self._task.options(name=f"lw2g {job.name}").remote(job, self._environment) for job in jobs]
-        futures = [task.future() for task in tasks]
-        self._tasks |= zip(futures, tasks, strict=True)
+        futures = []
+        for job in jobs:
+            task = self._task.options(name=f"lw2g {job.name}").remote(job, self._environment)
+            future = task.future()
+            self._tasks[future] = task  # to cancel, Ray takes the task, not its future
+            futures.append(future)
         return futures
 
     def cancel(self, job: Job, future: Future[int]) -> None:
@@ -83,4 +88,5 @@ class RayExecutor(Executor):
         ray.shutdown()
 
 
-OPTIONS, EXECUTOR = RayOptions, RayExecutor
+OPTIONS = RayOptions
+EXECUTOR = RayExecutor

@@ -50,9 +50,12 @@ class SlurmOptions(Options):
                 f"executor.gpus_per_job: Slurm gives whole GPUs but {self.gpus_per_job} was asked for",
                 "name a whole number",
             )
-        pairs = [text.partition("=") for text in self.sbatch]
-        if not all(key and value for key, _, value in pairs):
-            raise ConfigError(f"executor.sbatch: expected texts KEY=VALUE but got {list(self.sbatch)}")
+        further: dict[str, Any] = {"requeue": True}
+        for text in self.sbatch:
+            key, _, value = text.partition("=")
+            if not key or not value:
+                raise ConfigError(f"executor.sbatch: expected texts KEY=VALUE but got {list(self.sbatch)}")
+            further[key] = value
         parameters: dict[str, Any] = {
             "name": "lw2g",
             "timeout_min": self.minutes,
@@ -61,7 +64,7 @@ class SlurmOptions(Options):
             "mem_gb": self.memory_gb,
             "slurm_partition": self.partition,
             "slurm_array_parallelism": self.jobs or _LARGEST_ARRAY,
-            "slurm_additional_parameters": {"requeue": True} | {key: value for key, _, value in pairs},
+            "slurm_additional_parameters": further,
         }
         return {key: value for key, value in parameters.items() if value is not None}
 
@@ -94,9 +97,12 @@ class SlurmExecutor(Executor):
 
     def __init__(self, options: SlurmOptions, directory: Path) -> None:
         parameters = options.parameters()
-        local = options.cluster == "local"
-        self.slots = (options.jobs or _LARGEST_ARRAY) if local else _LARGEST_ARRAY
-        self.pause, self.retries = 0.4 if local else 5.0, options.retries
+        self.retries = options.retries
+        self.slots = _LARGEST_ARRAY
+        self.pause = 5.0  # each look asks Slurm's controller, which all users share
+        if options.cluster == "local":  # no array keeps to its number of jobs here
+            self.slots = options.jobs or _LARGEST_ARRAY
+            self.pause = 0.4
         folder = (directory / ".submitit").absolute()
         try:
             self._executor = submitit.AutoExecutor(
@@ -122,4 +128,5 @@ class SlurmExecutor(Executor):
             future.cancel(check=False)
 
 
-OPTIONS, EXECUTOR = SlurmOptions, SlurmExecutor
+OPTIONS = SlurmOptions
+EXECUTOR = SlurmExecutor

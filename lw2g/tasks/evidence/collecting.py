@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence, Set
-from typing import Literal
+from typing import Any, Literal
 
 import attrs
 import torch
@@ -18,20 +18,21 @@ from lw2g.base.checks import require_measurements
 from lw2g.base.progress import Steps
 from lw2g.geometry.moments import SecondMoment
 from lw2g.geometry.subspace import Subspace, captured_shares
-from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.component import Screen
-from lw2g.interfaces.context import TaskContext
+from lw2g.interfaces.context import TaskContext, task_of_class
 from lw2g.interfaces.evidence import Candidate, Need, Sample, unread, untried
 from lw2g.interfaces.growth import CandidateEvidence, Evidence, Measurement
 from lw2g.interfaces.site import Site
 from lw2g.tasks.evidence.d_sub import DSub, merged, undisturbed
 from lw2g.tasks.evidence.fitted import FittedHead
 from lw2g.tasks.evidence.gradients import GroupGradients, group_gradients, set_features
-from lw2g.tasks.evidence.trial import Trials
-from lw2g.tasks.session import Session
+from lw2g.tasks.parts import RunParts
 from lw2g.vit.taps import Tap
 
 __all__ = ["collect_evidence", "screened", "store_statistics", "unmeasured"]
+
+Trial = Callable[[int | None, int, int], Tensor]
+"""``trial(set_id, steps, draw)`` of :class:`lw2g.interfaces.evidence.Sample`."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -42,12 +43,18 @@ class _Places:
     spaces: dict[str, Subspace]
 
     @classmethod
-    def of(cls, session: Session, set_id: int) -> _Places:
-        baseline, memory = session.baseline, session.memory
-        every = (*baseline.sites(session.pool[set_id]), *baseline.shared_sites())
-        sites = {site.name: site for site in every if site.measured}
-        spaces = {name: memory.space(set_id, site) for name, site in sites.items()}
-        return cls(sites=sites, spaces={name: space for name, space in spaces.items() if space is not None})
+    def of(cls, parts: RunParts, set_id: int) -> _Places:
+        sites: dict[str, Site] = {}
+        spaces: dict[str, Subspace] = {}
+        own = parts.baseline.sites(parts.pool[set_id])
+        for site in (*own, *parts.baseline.shared_sites()):
+            if not site.measured:
+                continue
+            sites[site.name] = site
+            space = parts.memory.space(set_id, site)
+            if space is not None:
+                spaces[site.name] = space
+        return cls(sites=sites, spaces=spaces)
 
     @property
     def rank(self) -> int:
@@ -58,102 +65,123 @@ class _Places:
         """Return why the set cannot be reused; None if it can. With ``wanted`` it must have spaces."""
         if wanted and not self.spaces:
             return "no measured site with a space"
+        # a full shared space closes no set: it would close all of them
         owned = [space for name, space in self.spaces.items() if self.sites[name].owner == "set"]
-        return "space is full" if owned and all(space.is_full for space in owned) else None
+        if owned and all(space.is_full for space in owned):
+            return "space is full"
+        return None
 
 
-def unmeasured(session: Session, task: int) -> Evidence:
+def unmeasured(parts: RunParts, task: int) -> Evidence:
     """Return evidence without measures: the live sets and their ranks."""
-    ids = session.pool.ids
     # without spaces, skip the sites, of which there may be many
-    kept = session.memory.basis_vectors > 0
-    ranks = [_Places.of(session, set_id).rank if kept else 0 for set_id in ids]
-    candidates = (CandidateEvidence(set=set_id, rank=rank) for set_id, rank in zip(ids, ranks, strict=True))
+    has_spaces = parts.memory.basis_vectors > 0
+    candidates = []
+    for set_id in parts.pool.ids:
+        rank = _Places.of(parts, set_id).rank if has_spaces else 0
+        candidates.append(CandidateEvidence(set=set_id, rank=rank))
     return Evidence(task=task, candidates=tuple(candidates))
 
 
 def collect_evidence(
-    session: Session,
+    parts: RunParts,
     d_sub: DSub,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    trials: Callable[[], Trial] = lambda: untried,
 ) -> Evidence:
     """Measure every live set, or as many as ``growth.screen``, as a candidate for the new task.
 
     Nothing of the training state changes by looking.
 
     Args:
-        session: The run.
+        parts: The run.
         d_sub: The task's D_sub.
         progress: Called with the number of finished passes and measures, and their total.
+        trials: Returns what trains copies for some steps; called if a measure needs it.
     """
-    measures, pool = session.measures, session.pool
+    measures = parts.growth.measures
     needs = frozenset[Need]().union(*(measure.needs for measure in measures.values()))
-    places = {set_id: _Places.of(session, set_id) for set_id in pool.ids}
-    everywhere = all("spaces" in measure.needs for measure in measures.values())
-    reasons = {set_id: at.closed(wanted=everywhere) for set_id, at in places.items()}
-    closed = {set_id: why for set_id, why in reasons.items() if why is not None}
-    opened = {set_id: at for set_id, at in places.items() if set_id not in closed}
+    # a measure that needs no spaces has something to say of a set without any
+    wanted = all("spaces" in measure.needs for measure in measures.values())
+    places: dict[int, _Places] = {}
+    excluded: dict[int, str] = {}
+    opened: dict[int, _Places] = {}
+    for set_id in parts.pool.ids:
+        at = _Places.of(parts, set_id)
+        places[set_id] = at
+        reason = at.closed(wanted=wanted)
+        if reason is None:
+            opened[set_id] = at
+        else:
+            excluded[set_id] = reason
+    shares: dict[int, float | None] = {}
     measured: dict[str, Mapping[int, Measurement]] = {}
-    captured: Mapping[int, Mapping[str, float | None]] = {}
     if opened:
-        with undisturbed(session.modules):
-            if {"spaces", "moments"} <= needs or session.config.growth.screen:
+        with undisturbed(parts.modules):
+            captured: Mapping[int, Mapping[str, float | None]] = {}
+            if {"spaces", "moments"} <= needs or parts.config.growth.screen:
                 captured = _captured(d_sub, opened)
-            kept = screened(
-                {set_id: _mean(captured.get(set_id, {})) for set_id in opened},
-                session.config.growth.screen,
-                session.policy_component.screen,
-            )
-            shares = {set_id: _mean(captured.get(set_id, {})) or 0.0 for set_id in opened.keys() - kept}
-            closed |= {set_id: f"screened out: captures {share:.1%}" for set_id, share in shares.items()}
+            shares = {set_id: _mean(captured.get(set_id, {})) for set_id in opened}
+            kept = screened(shares, parts.config.growth.screen, parts.growth.screen)
+            for set_id in opened.keys() - kept:
+                excluded[set_id] = f"screened out: captures {shares[set_id] or 0.0:.1%}"
             chosen = {set_id: at for set_id, at in opened.items() if set_id in kept}
-            step = Steps(_passes(session, d_sub, chosen, needs) + len(measures), progress)
-            sample = _sample(session, d_sub, chosen, needs, captured, step)
+            step = Steps(_passes(parts, d_sub, chosen, needs) + len(measures), progress)
+            sample = _sample(parts, d_sub, chosen, needs, captured, trials, step)
             for name, measure in measures.items():
                 shown = _shown(sample, measure.needs)
                 with torch.no_grad():
-                    values = measure.measure(attrs.evolve(shown, stored=session.stored.of(name)))
+                    values = measure.measure(attrs.evolve(shown, stored=parts.growth.stored.of(name)))
                 measured[name] = require_measurements(name, values, chosen.keys())
                 step()
-    entries = tuple(
-        CandidateEvidence(
-            set=set_id,
-            measures={name: values[set_id] for name, values in measured.items() if set_id in values},
-            rank=places[set_id].rank,
-            captured=_mean(captured.get(set_id, {})),
-            excluded=closed.get(set_id),
+    candidates = []
+    for set_id, at in places.items():
+        candidates.append(
+            CandidateEvidence(
+                set=set_id,
+                measures={name: values[set_id] for name, values in measured.items() if set_id in values},
+                rank=at.rank,
+                captured=shares.get(set_id),
+                excluded=excluded.get(set_id),
+            )
         )
-        for set_id in pool.ids
-    )
-    return Evidence(task=d_sub.task.index, candidates=entries)
+    return Evidence(task=d_sub.task.index, candidates=tuple(candidates))
 
 
 def store_statistics(
-    session: Session, context: TaskContext, d_sub: DSub, moment: Literal["begin", "end"]
+    parts: RunParts,
+    context: TaskContext,
+    d_sub: DSub,
+    moment: Literal["begin", "end"],
+    trials: Callable[[], Trial] = lambda: untried,
 ) -> None:
     """Let measures store statistics of a task that has its set, for later comparisons.
 
     Args:
-        session: The run.
+        parts: The run.
         context: The task.
         d_sub: Its D_sub.
         moment: Whether the task begins, or is learned.
+        trials: As for :func:`collect_evidence`.
     """
-    measures = {name: measure for name, measure in session.measures.items() if measure.stores == moment}
+    measures = {name: measure for name, measure in parts.growth.measures.items() if measure.stores == moment}
     if not measures:
         return
     needs = frozenset[Need]().union(*(measure.store_needs for measure in measures.values()))
     own = context.set_id
-    with undisturbed(session.modules):
-        places = {own: _Places.of(session, own)}
-        captured = _captured(d_sub, places) if {"spaces", "moments"} <= needs else {}
-        sample = _sample(session, d_sub, places, needs, captured)
+    with undisturbed(parts.modules):
+        places = {own: _Places.of(parts, own)}
+        captured: Mapping[int, Mapping[str, float | None]] = {}
+        if {"spaces", "moments"} <= needs:
+            captured = _captured(d_sub, places)
+        sample = _sample(parts, d_sub, places, needs, captured, trials)
         for name, measure in measures.items():
-            shown = _shown(sample, measure.store_needs)
-            stored = session.stored.of(name)
-            stored = {own: stored[own]} if own in stored else {}
+            # what it has stored of this set; of others it has nothing to add to
+            stored = parts.growth.stored.of(name)
+            before = {own: stored[own]} if own in stored else {}
+            shown = attrs.evolve(_shown(sample, measure.store_needs), stored=before)
             with torch.no_grad():
-                session.stored.put(name, own, measure.store(attrs.evolve(shown, stored=stored)))
+                parts.growth.stored.put(name, own, measure.store(shown))
 
 
 def screened(captured: Mapping[int, float | None], count: int, screen: Screen) -> set[int]:
@@ -167,8 +195,13 @@ def screened(captured: Mapping[int, float | None], count: int, screen: Screen) -
     """
     if not 0 < count < len(captured):
         return set(captured)
-    known = {set_id: share for set_id, share in captured.items() if share is not None}
-    unknown = [set_id for set_id in captured if set_id not in known]
+    known: dict[int, float] = {}
+    unknown: list[int] = []
+    for set_id, share in captured.items():
+        if share is None:
+            unknown.append(set_id)
+        else:
+            known[set_id] = share
     least = sorted(known, key=lambda set_id: (known[set_id], set_id))
     most = sorted(known, key=lambda set_id: (-known[set_id], set_id))
     turns = itertools.chain.from_iterable(zip(least, most, strict=True))
@@ -176,105 +209,129 @@ def screened(captured: Mapping[int, float | None], count: int, screen: Screen) -
     return set([*unknown, *ordered][:count])
 
 
-def _passes(session: Session, d_sub: DSub, chosen: Mapping[int, _Places], needs: Set[Need]) -> int:
+def _passes(parts: RunParts, d_sub: DSub, chosen: Mapping[int, _Places], needs: Set[Need]) -> int:
     """Return how many batches go through the backbone."""
+    # a head is fitted to features first, and its gradients take a forward of their own
     forwards = bool(needs & {"gradients", "features", "fitted"}) + ("fitted" in needs)
-    return forwards * d_sub.num_batches * len(session.baseline.scope.passes(list(chosen)))
+    return forwards * d_sub.num_batches * len(parts.baseline.scope.passes(list(chosen)))
 
 
 def _sample(
-    session: Session,
+    parts: RunParts,
     d_sub: DSub,
     places: Mapping[int, _Places],
     needs: Set[Need],
     captured: Mapping[int, Mapping[str, float | None]],
+    trials: Callable[[], Trial],
     step: Callable[[], None] = lambda: None,
 ) -> Sample:
     """Return D_sub with what the measures need, of each set in question."""
-    gradients, features = _through_sets(session, d_sub, places, needs, step)
-    fitted = _fitted(session, d_sub, places, features, step) if "fitted" in needs else {}
+    gradients, features = _through_sets(parts, d_sub, places, needs, step)
+    fitted: Mapping[int, GroupGradients] = {}
+    if "fitted" in needs:
+        fitted = _fitted(parts, d_sub, places, features, step)
+    candidates = []
+    for set_id, at in places.items():
+        of_fitted = {}
+        if set_id in fitted:
+            for name, draws in zip(at.sites, fitted[set_id], strict=True):
+                of_fitted[name] = draws[0]  # a fitted head is one draw
+        candidates.append(
+            Candidate(
+                set=set_id,
+                tasks=parts.pool.tasks_of(set_id),
+                sites=at.sites,
+                spaces=at.spaces,
+                captured=captured.get(set_id, {}),
+                gradients=dict(zip(at.spaces, gradients.get(set_id, ()), strict=False)),
+                fitted=of_fitted,
+                features=features.get(set_id),
+            )
+        )
     options = d_sub.options
-    pool = session.pool
     return Sample(
         task=d_sub.task,
         labels=d_sub.labels,
-        groups=torch.tensor([number for number, group in enumerate(d_sub.groups) for _ in group]),
+        groups=d_sub.group_numbers,
         left_out=d_sub.left_out,
         seed=d_sub.seed,
         space_options=d_sub.pretrained_options,
         reduce=options.reduce,
         literal=options.evidence == "literal",
         centre=options.centre,
-        candidates=tuple(
-            Candidate(
-                set=set_id,
-                tasks=pool.tasks_of(set_id),
-                sites=at.sites,
-                spaces=at.spaces,
-                captured=captured.get(set_id, {}),
-                gradients=dict(zip(at.spaces, gradients.get(set_id, ()), strict=False)),
-                fitted=dict(zip(at.sites, (rows[0] for rows in fitted.get(set_id, ())), strict=False)),
-                features=features.get(set_id),
-            )
-            for set_id, at in places.items()
-        ),
-        task_to_set=tuple(pool.task_to_set),
+        candidates=tuple(candidates),
+        task_to_set=tuple(parts.pool.task_to_set),
         moments=d_sub.moments,
         queries=d_sub.queries if needs & {"queries", "retrieved"} else None,
-        trial=Trials(session, d_sub) if "trial" in needs else untried,
-        retrieved=_retrieved(session, d_sub) if "retrieved" in needs else None,
+        trial=trials() if "trial" in needs else untried,
+        retrieved=_retrieved(parts, d_sub) if "retrieved" in needs else None,
         generator=d_sub.generator,
     )
 
 
 def _through_sets(
-    session: Session,
+    parts: RunParts,
     d_sub: DSub,
     places: Mapping[int, _Places],
     needs: Set[Need],
     step: Callable[[], None],
 ) -> tuple[dict[int, GroupGradients], dict[int, Tensor]]:
     """Return gradients and features of each set, from one forward where both are needed."""
-    baseline, pool = session.baseline, session.pool
-    seen: dict[int, list[Tensor]] = {set_id: [] for set_id in places}
+    seen: dict[int, list[Tensor]] = {}
     gradients: dict[int, GroupGradients] = {}
     if "gradients" in needs:
-        sites = {set_id: [at.sites[name] for name in at.spaces] for set_id, at in places.items() if at.spaces}
+        sites: dict[int, list[Site]] = {}
+        for set_id, at in places.items():
+            if at.spaces:  # an angle to a space takes one
+                sites[set_id] = [at.sites[name] for name in at.spaces]
         gradients = group_gradients(
-            d_sub, baseline, pool, sites, step, lambda set_id, features: seen[set_id].append(features)
+            d_sub,
+            parts.baseline,
+            parts.pool,
+            sites,
+            step,
+            lambda set_id, features: seen.setdefault(set_id, []).append(features),
         )
     if needs & {"features", "fitted"}:
-        unseen = [set_id for set_id, parts in seen.items() if not parts]
-        seen |= set_features(d_sub, baseline, pool, unseen, step)
-    return gradients, {set_id: torch.cat(parts).float().cpu() for set_id, parts in seen.items() if parts}
+        unseen = [set_id for set_id in places if set_id not in seen]
+        seen |= set_features(d_sub, parts.baseline, parts.pool, unseen, step)
+    features: dict[int, Tensor] = {}
+    for set_id, rows in seen.items():
+        features[set_id] = torch.cat(rows).float().cpu()
+    return gradients, features
 
 
 def _fitted(
-    session: Session,
+    parts: RunParts,
     d_sub: DSub,
     places: Mapping[int, _Places],
     features: Mapping[int, Tensor],
     step: Callable[[], None],
 ) -> dict[int, GroupGradients]:
     """Return the gradients of heads fitted to the features of each set, at all its sites."""
-    sites = {set_id: list(at.sites.values()) for set_id, at in places.items() if at.sites}
-    heads = {set_id: FittedHead(d_sub, features[set_id]) for set_id in sites}
-    return group_gradients(d_sub, session.baseline, session.pool, sites, step, fitted=heads.__getitem__)
+    sites: dict[int, list[Site]] = {}
+    heads: dict[int, FittedHead] = {}
+    for set_id, at in places.items():
+        if at.sites:
+            sites[set_id] = list(at.sites.values())
+            heads[set_id] = FittedHead(d_sub, features[set_id])
+    return group_gradients(d_sub, parts.baseline, parts.pool, sites, step, fitted=heads.__getitem__)
 
 
-def _retrieved(session: Session, d_sub: DSub) -> Tensor | None:
+def _retrieved(parts: RunParts, d_sub: DSub) -> Tensor | None:
     """Return the old task that retrieval gives each image of D_sub; None if it chooses none."""
-    strategy, task = session.retrieval, d_sub.task.index
+    strategy = parts.retrieval
+    task = d_sub.task.index
     if strategy is None or strategy.control or not task:  # an oracle retrieves nothing
         return None
-    tasks = torch.tensor([info.index for info in session.infos[:task] for _ in info.classes])
+    tasks = task_of_class(parts.infos[:task], parts.engine.device)
 
-    def retrieve(batch: Batch) -> Tensor:
-        query = strategy.query(batch).float()
-        return strategy.scores(query, range(task), tasks.to(query.device)).argmax(dim=1).cpu()
-
+    retrieved = []
     with torch.no_grad():
-        return torch.cat([retrieve(batch) for batch, _ in d_sub.batches()])
+        for batch, _ in d_sub.batches():
+            scores = strategy.scores(strategy.query(batch).float(), range(task), tasks)
+            retrieved.append(scores.argmax(dim=1).cpu())
+    return torch.cat(retrieved)
 
 
 def _shown(sample: Sample, needs: Set[Need]) -> Sample:
@@ -282,49 +339,48 @@ def _shown(sample: Sample, needs: Set[Need]) -> Sample:
 
     Otherwise its value could depend on the other measures of the run.
     """
-    candidates = tuple(
-        attrs.evolve(
-            candidate,
-            spaces=candidate.spaces if "spaces" in needs else {},
-            captured=candidate.captured if {"spaces", "moments"} <= needs else {},
-            gradients=candidate.gradients if "gradients" in needs else {},
-            fitted=candidate.fitted if "fitted" in needs else {},
-            features=candidate.features if "features" in needs else None,
-        )
-        for candidate in sample.candidates
-    )
-    return attrs.evolve(
-        sample,
-        candidates=candidates,
-        moments=sample.moments if "moments" in needs else unread,
-        trial=sample.trial if "trial" in needs else untried,
-        queries=sample.queries if "queries" in needs else None,
-        retrieved=sample.retrieved if "retrieved" in needs else None,
-    )
+    of_candidate: dict[Need, Any] = {"spaces": {}, "gradients": {}, "fitted": {}, "features": None}
+    of_sample: dict[Need, Any] = {"moments": unread, "trial": untried, "queries": None, "retrieved": None}
+    hidden: dict[str, Any] = {need: empty for need, empty in of_candidate.items() if need not in needs}
+    if not {"spaces", "moments"} <= needs:
+        hidden["captured"] = {}
+    candidates = tuple(attrs.evolve(candidate, **hidden) for candidate in sample.candidates)
+    unread_parts: dict[str, Any] = {need: empty for need, empty in of_sample.items() if need not in needs}
+    return attrs.evolve(sample, candidates=candidates, **unread_parts)
 
 
 def _captured(d_sub: DSub, places: Mapping[int, _Places]) -> Mapping[int, Mapping[str, float | None]]:
     """Return the shares of the task's energy in the old spaces, of the sites whose energy is cut there."""
-    listed = [
-        (set_id, name, space, at.sites[name].activation)
-        for set_id, at in places.items()
-        for name, space in at.spaces.items()
-        if not at.sites[name].activation.is_image
-    ]
-    moments = _totals(d_sub, [activation.tap for *_, activation in listed])
-    pairs = [(space, activation.moment(moments[activation.tap])) for _, _, space, activation in listed]
-    shares: dict[int, dict[str, float | None]] = {set_id: {} for set_id in places}
-    for (set_id, name, _, _), share in zip(listed, captured_shares(pairs), strict=True):
-        shares[set_id][name] = share
+    listed: list[tuple[int, str]] = []
+    taps: list[Tap] = []
+    for set_id, at in places.items():
+        for name in at.spaces:
+            activation = at.sites[name].activation
+            if not activation.is_image:
+                listed.append((set_id, name))
+                taps.append(activation.tap)
+    moments = _totals(d_sub, taps)  # of all sets at once: the images are read in one pass
+    pairs = []
+    for (set_id, name), tap in zip(listed, taps, strict=True):
+        at = places[set_id]
+        pairs.append((at.spaces[name], at.sites[name].activation.moment(moments[tap])))
+    shares: dict[int, dict[str, float | None]] = {}
+    for (set_id, name), share in zip(listed, captured_shares(pairs), strict=True):
+        shares.setdefault(set_id, {})[name] = share
     return shares
 
 
 def _totals(d_sub: DSub, taps: Sequence[Tap]) -> dict[Tap, SecondMoment]:
     """Return the moments of the whole of D_sub at some taps, read in one pass over the images."""
-    totals = {tap: merged(groups) for tap, groups in d_sub.moments(list(dict.fromkeys(taps))).items()}
-    return {tap: moment.centred() for tap, moment in totals.items()} if d_sub.options.centre else totals
+    totals: dict[Tap, SecondMoment] = {}
+    for tap, groups in d_sub.moments(list(dict.fromkeys(taps))).items():
+        moment = merged(groups)
+        totals[tap] = moment.centred() if d_sub.options.centre else moment
+    return totals
 
 
 def _mean(shares: Mapping[str, float | None]) -> float | None:
     known = [share for share in shares.values() if share is not None]
-    return sum(known) / len(known) if known else None
+    if not known:
+        return None
+    return sum(known) / len(known)

@@ -5,6 +5,7 @@ Reading it changes nothing of the training state: no parameter, buffer, gradient
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar, cast
@@ -16,7 +17,6 @@ from lw2g.config.model import GrowthConfig
 from lw2g.devices.engine import Engine
 from lw2g.geometry.moments import SecondMoment
 from lw2g.geometry.subspace import Subspace
-from lw2g.images.decoding import chunks
 from lw2g.images.image_set import ImageSet
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import TaskInfo, derive_seed
@@ -40,9 +40,16 @@ _BYTES = 2**31
 @contextmanager
 def undisturbed(modules: Sequence[nn.Module]) -> Iterator[None]:
     """Keep generators, train modes and requires_grad flags as they are on leaving the block."""
-    training = [(module, module.training) for root in modules for module in root.modules()]
-    flags = [(parameter, parameter.requires_grad) for root in modules for parameter in root.parameters()]
-    cuda = list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
+    training: list[tuple[nn.Module, bool]] = []
+    flags: list[tuple[nn.Parameter, bool]] = []
+    for root in modules:
+        for module in root.modules():
+            training.append((module, module.training))
+        for parameter in root.parameters():
+            flags.append((parameter, parameter.requires_grad))
+    cuda: list[int] = []
+    if torch.cuda.is_available():
+        cuda = list(range(torch.cuda.device_count()))
     with torch.random.fork_rng(devices=cuda):
         for root in modules:
             root.eval()
@@ -57,7 +64,9 @@ def undisturbed(modules: Sequence[nn.Module]) -> Iterator[None]:
 
 def tap_heads(tap: Tap, backbone: Backbone, options: GrowthConfig) -> int:
     """Return the number of heads whose spaces a tap's space is the direct sum of."""
-    return backbone.heads if tap.kind in ("query", "query_used") and options.heads == "per-head" else 1
+    if tap.kind in ("query", "query_used") and options.heads == "per-head":
+        return backbone.heads
+    return 1
 
 
 def moments_of(
@@ -124,8 +133,12 @@ class DSub:
         seed: int,
         taps: Callable[[], Iterable[Tap]] = tuple,
     ) -> None:
-        self.task, self._images, self._backbone = task, images, backbone
-        self.engine, self.options, self.seed = engine, options, seed
+        self.task = task
+        self.engine = engine
+        self.options = options
+        self.seed = seed
+        self._images = images
+        self._backbone = backbone
         chosen = balanced(images.labels, options.images, self.generator("probe"))
         groups = min(GROUPS, len(chosen))
         self.groups = [chosen[start::groups] for start in range(groups)]
@@ -139,7 +152,13 @@ class DSub:
     @property
     def sample(self) -> list[int]:
         """Positions of all images of D_sub, group by group."""
-        return [position for group in self.groups for position in group]
+        return list(itertools.chain.from_iterable(self.groups))
+
+    @property
+    def group_numbers(self) -> Tensor:
+        """The group of each image of D_sub, ``[n]`` int64."""
+        sizes = torch.tensor([len(group) for group in self.groups])
+        return torch.arange(len(self.groups)).repeat_interleave(sizes)
 
     @property
     def labels(self) -> Tensor:
@@ -166,10 +185,12 @@ class DSub:
     @property
     def _chunks(self) -> list[list[list[int]]]:
         """Groups that share a batch."""
+        # as many as a forward can keep for its backward
         kept = self._backbone.depth * self._backbone.bytes_per_image
         images = min(_BATCH, _BYTES // kept)
-        numbers = chunks(range(len(self.groups)), max(1, images // len(self.groups[0])))
-        return [[self.groups[number] for number in some] for some in numbers]
+        # a group is never cut: its gradient is one sum
+        size = max(1, images // len(self.groups[0]))
+        return [self.groups[start : start + size] for start in range(0, len(self.groups), size)]
 
     @property
     def num_batches(self) -> int:
@@ -179,14 +200,16 @@ class DSub:
     def batches(self) -> Iterator[tuple[Batch, list[int]]]:
         """Yield D_sub in batches of whole groups, each with the sizes of its groups."""
         together = self._chunks
-        joined = [[position for group in groups for position in group] for groups in together]
+        joined = [list(itertools.chain.from_iterable(groups)) for groups in together]
         for batch, groups in zip(self._images.batches(joined), together, strict=True):
             yield batch, [len(group) for group in groups]
 
     def moments(self, taps: Sequence[Tap]) -> dict[Tap, list[SecondMoment]]:
         """Return the un-prompted activations' second moments, one per group, all read in one pass."""
         if not self._moments.keys() >= set(taps):
-            missing = [tap for tap in dict.fromkeys((*taps, *self._taps())) if tap not in self._moments]
+            # those that will be asked for later, too: the images are then read once
+            every = dict.fromkeys((*taps, *self._taps()))
+            missing = [tap for tap in every if tap not in self._moments]
             forward = self._backbone.features
             parts = moments_of(
                 missing,
@@ -196,9 +219,11 @@ class DSub:
                 self.engine,
                 self.options,
             )
-            listed = list(parts)
-            for tap in missing:
-                self._moments[tap] = [moment for part in listed for moment in part[tap]]
+            read: dict[Tap, list[SecondMoment]] = {tap: [] for tap in missing}
+            for part in parts:
+                for tap in missing:
+                    read[tap] += part[tap]
+            self._moments |= read
         return {tap: self._moments[tap] for tap in taps}
 
     def pretrained_space(self, site: Site) -> Subspace:

@@ -41,10 +41,13 @@ def head_draws(
             _put(before)
             torch.manual_seed(derive_seed(seed, "task", task.index, "head", number))
             baseline.draw_head(task)
-            drawn = [parameter for parameter, old in before.items() if not parameter.equal(old)]
-            draws.append({parameter: parameter.detach().clone() for parameter in drawn})
+            # only what a draw touches is written later: the rest may be part of a forward's graph
+            drawn: dict[nn.Parameter, Tensor] = {}
+            for parameter, old in before.items():
+                if not parameter.equal(old):
+                    drawn[parameter] = parameter.detach().clone()
+            draws.append(drawn)
         _put(before)
-        # Only what a draw touches is written: the rest may be part of a forward's graph.
         yield [partial(_put, draw) for draw in draws]
     finally:
         _put(before)

@@ -31,34 +31,34 @@ class FittedHead:
     def __init__(self, d_sub: DSub, features: Tensor) -> None:
         sample = d_sub.sample
         self._classes = torch.tensor(d_sub.task.classes)
-        groups = torch.tensor([number for number, group in enumerate(d_sub.groups) for _ in group])
-        side = groups % 2  # neighbouring groups go to different halves
+        side = d_sub.group_numbers % 2  # neighbouring groups go to different halves
         places = torch.zeros(max(sample) + 1, dtype=torch.long)
         places[torch.tensor(sample)] = side
         self._side = places
-        self._heads = [self._fit(features[side != half], d_sub.labels[side != half]) for half in (0, 1)]
-        logits = [self._cosines(features[side == half], half) for half in (0, 1)]
-        wanted = [self._targets(d_sub.labels[side == half]) for half in (0, 1)]
-        losses = [
-            sum(float(functional.cross_entropy(scale * a, b)) for a, b in zip(logits, wanted, strict=True))
-            for scale in _SCALES
-        ]
+        labels = d_sub.labels
+        # each half is asked by the head of the other
+        self._heads = [self._fit(features[side != half], labels[side != half]) for half in (0, 1)]
+        losses = [0.0] * len(_SCALES)
+        for half in (0, 1):
+            cosines = self._cosines(features[side == half], half)
+            wanted = self._targets(labels[side == half])
+            for number, scale in enumerate(_SCALES):
+                losses[number] += float(functional.cross_entropy(scale * cosines, wanted))
         self._scale = float(_SCALES[int(torch.tensor(losses).argmin())])
 
     def _fit(self, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Return the common mean and the directions of the class means; of a class without images, none."""
         common = features.mean(dim=0)
-        means = [
-            features[labels == label].mean(dim=0) - common
-            if (labels == label).any()
-            else torch.zeros_like(common)
-            for label in self._classes
-        ]
+        means = []
+        for label in self._classes:
+            own = features[labels == label]
+            means.append(own.mean(dim=0) - common if len(own) else torch.zeros_like(common))
         return common, functional.normalize(torch.stack(means), dim=1)
 
     def _cosines(self, features: Tensor, side: int) -> Tensor:
-        common, directions = (part.to(features) for part in self._heads[side])
-        return functional.normalize(features - common, dim=1) @ directions.T
+        common, directions = self._heads[side]
+        centred = functional.normalize(features - common.to(features), dim=1)
+        return centred @ directions.to(features).T
 
     def _targets(self, labels: Tensor) -> Tensor:
         return (labels.cpu()[:, None] == self._classes).int().argmax(dim=1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import accumulate
+from itertools import accumulate, chain, islice
 
 import attrs
 import torch
@@ -22,7 +22,7 @@ from lw2g.interfaces.site import Site
 from lw2g.tasks.evidence.d_sub import DSub
 from lw2g.tasks.evidence.draws import head_draws
 
-__all__ = ["GroupGradients", "Way", "each_its_own", "group_gradients", "set_features"]
+__all__ = ["GroupGradients", "GroupedForward", "each_its_own", "group_gradients", "set_features"]
 
 Loss = Callable[[Tensor, Batch], Tensor]
 """The mean loss of features of some images."""
@@ -35,7 +35,7 @@ _Seen = tuple[list[Tensor], list[list[Tensor]]]
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class Way:
+class GroupedForward:
     """How some groups of images go through a baseline in one forward.
 
     Attributes:
@@ -60,12 +60,14 @@ class Way:
     @contextmanager
     def _a_row_each(self) -> Iterator[None]:
         """Let each image meet its group's row of the shared parameters within the block."""
-        places = [
-            (module._parameters, name, value)
-            for module in (self.baseline.modules() if self.shared else ())
-            for name, value in module._parameters.items()
-            if id(value) in self.shared
-        ]
+        if not self.shared:
+            yield
+            return
+        places = []
+        for module in self.baseline.modules():
+            for name, value in module._parameters.items():
+                if id(value) in self.shared:
+                    places.append((module._parameters, name, value))
         try:
             for owned, name, value in places:
                 owned[name] = self.shared[id(value)][self.chosen]  # type: ignore[assignment]
@@ -77,7 +79,7 @@ class Way:
 
 def each_its_own(
     baseline: Baseline, parameters: nn.Module, sites: Sequence[Site], sizes: Sequence[int]
-) -> Way:
+) -> GroupedForward:
     """Return the way on which each group of images has a copy of a set.
 
     Args:
@@ -86,27 +88,30 @@ def each_its_own(
         sites: Of the set, and shared ones that say ``per_sample``.
         sizes: Images of each group, in the order of the batch.
     """
+    # a set each: autograd then keeps the groups' gradients apart
     copies = tuple(copy.deepcopy(parameters) for _ in sizes)
     groups = torch.arange(len(sizes)).repeat_interleave(torch.tensor(list(sizes)))
     chosen = groups.to(baseline.context.device)
-    shared = {
-        id(site.parameter): nn.Parameter(
-            torch.stack([site.parameter.detach()] * len(sizes)), requires_grad=False
-        )
-        for site in sites
-        if site.owner == "shared"
-    }
-    own = [{site.name: site for site in baseline.sites(parameters)} for parameters in copies]
-
-    def of_group(group: int, site: Site) -> Site:
-        if site.owner == "set":
-            return own[group][site.name]
-        return attrs.evolve(site, parameter=shared[id(site.parameter)], index=(group, *site.index))
-
-    return Way(
+    shared: dict[int, nn.Parameter] = {}
+    for site in sites:
+        if site.owner == "shared":
+            rows = torch.stack([site.parameter.detach()] * len(sizes))
+            shared[id(site.parameter)] = nn.Parameter(rows, requires_grad=False)
+    by_group: list[list[Site]] = []
+    for group, own in enumerate(copies):
+        named = {site.name: site for site in baseline.sites(own)}
+        of_group = []
+        for site in sites:
+            if site.owner == "set":
+                of_group.append(named[site.name])
+            else:
+                parameter = shared[id(site.parameter)]
+                of_group.append(attrs.evolve(site, parameter=parameter, index=(group, *site.index)))
+        by_group.append(of_group)
+    return GroupedForward(
         baseline=baseline,
         routing=Routing(sets=copies, chosen=chosen),
-        sites=[[of_group(group, site) for site in sites] for group in range(len(sizes))],
+        sites=by_group,
         shared=shared,
         chosen=chosen,
     )
@@ -138,17 +143,21 @@ def group_gradients(
     """
     scope = baseline.scope
     passes = scope.passes(list(sites))
-    collected: dict[int, list[list[Tensor]]] = {candidate: [] for candidate in sites}
+    collected: dict[int, list[list[Tensor]]] = {}
 
     def read(batch: Batch, sizes: Sequence[int], together: Sequence[int]) -> _Seen:
-        wanted = [site for candidate in together for site in sites[candidate]]
+        wanted: list[Site] = []
+        for candidate in together:
+            wanted += sites[candidate]
         parts: list[Tensor] = []
         groups: list[list[Tensor]] = []
         for part, own in _parts(batch, sizes, joint=_separable(baseline, wanted)):
             if len(own) > 1:
                 way = each_its_own(baseline, pool[together[0]], wanted, own)
             else:
-                way = Way(baseline=baseline, routing=scope.force(pool, together[0]), sites=[wanted])
+                way = GroupedForward(
+                    baseline=baseline, routing=scope.force(pool, together[0]), sites=[wanted]
+                )
             features, gradients = _gradients(d_sub, way, part, losses(together[0]))
             parts.append(features)
             groups += gradients
@@ -161,16 +170,19 @@ def group_gradients(
                 for features in parts:
                     for candidate in together:
                         seen(candidate, features)
+                # the candidates' sites stand side by side
                 at = 0
                 for candidate in together:
                     last = at + len(sites[candidate])
-                    collected[candidate] += [rows[at:last] for rows in groups]
+                    of_candidate = collected.setdefault(candidate, [])
+                    of_candidate += [rows[at:last] for rows in groups]
                     at = last
                 step()
-    return {
-        candidate: [torch.stack(parts, dim=1) for parts in zip(*groups, strict=True)]
-        for candidate, groups in collected.items()
-    }
+    gradients: dict[int, GroupGradients] = {}
+    for candidate, groups in collected.items():
+        by_site = zip(*groups, strict=True)
+        gradients[candidate] = [torch.stack(rows, dim=1) for rows in by_site]
+    return gradients
 
 
 @torch.no_grad()
@@ -182,7 +194,7 @@ def set_features(
     step: Callable[[], None] = lambda: None,
 ) -> dict[int, list[Tensor]]:
     """Return each candidate's features of D_sub, by batch; computed once where they are the same for all."""
-    collected: dict[int, list[Tensor]] = {candidate: [] for candidate in candidates}
+    collected: dict[int, list[Tensor]] = {}
     passes = baseline.scope.passes(candidates)
 
     def read(batch: Batch, together: Sequence[int]) -> Tensor:
@@ -193,7 +205,7 @@ def set_features(
         for together in passes:
             features = read(batch, together)
             for candidate in together:
-                collected[candidate].append(features)
+                collected.setdefault(candidate, []).append(features)
             step()
     return collected
 
@@ -215,15 +227,16 @@ def _losses(
 
             return loss
 
-        draws = [under(put) for put in heads]
+        draws = list(map(under, heads))
         yield lambda candidate: draws
 
 
 def _gradients(
-    d_sub: DSub, way: Way, batch: Batch, losses: Sequence[Loss]
+    d_sub: DSub, way: GroupedForward, batch: Batch, losses: Sequence[Loss]
 ) -> tuple[Tensor, list[list[Tensor]]]:
     """Return features, and the sums over each group of the gradients at its sites, ``[draws, rows, dim]``."""
-    every = [site for own in way.sites for site in own]
+    every = list(chain.from_iterable(way.sites))
+    # several sites may lie in one parameter
     parameters = list({id(site.parameter): site.parameter for site in every}.values())
     for parameter in parameters:
         parameter.requires_grad_(True)
@@ -231,19 +244,20 @@ def _gradients(
         features = way.features(batch)
     by_draw: list[list[Tensor]] = []
     for number, of in enumerate(losses):
+        # the forward's graph stays until the last draw has gone back through it
         with torch.enable_grad(), d_sub.engine.autocast():
             loss = of(features, batch)
         raw = torch.autograd.grad(loss, parameters, allow_unused=True, retain_graph=number + 1 < len(losses))
-        by_id = {
-            id(parameter): torch.zeros_like(parameter) if gradient is None else gradient
-            for parameter, gradient in zip(parameters, raw, strict=True)
-        }
-        # The loss is a mean over the batch; groups may differ by one image.
+        by_id: dict[int, Tensor] = {}
+        for parameter, gradient in zip(parameters, raw, strict=True):
+            by_id[id(parameter)] = torch.zeros_like(parameter) if gradient is None else gradient
+        # the loss is a mean over the batch; groups may differ by one image
         by_draw.append([site.rows(by_id[id(site.parameter)]).detach() * len(batch) for site in every])
     for parameter in parameters:
         parameter.requires_grad_(False)
     stacked = iter([torch.stack(draws) for draws in zip(*by_draw, strict=True)])
-    return features.detach(), [[next(stacked) for _ in own] for own in way.sites]
+    by_group = [list(islice(stacked, len(own))) for own in way.sites]
+    return features.detach(), by_group
 
 
 def _separable(baseline: Baseline, sites: Sequence[Site]) -> bool:

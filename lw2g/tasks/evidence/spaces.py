@@ -14,14 +14,14 @@ from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.site import Site
 from lw2g.tasks.evidence.d_sub import DSub, merged, moments_of, undisturbed
-from lw2g.tasks.session import Session
+from lw2g.tasks.parts import RunParts
 from lw2g.vit.taps import Tap
 
 __all__ = ["absorb_task"]
 
 
 def absorb_task(
-    session: Session,
+    parts: RunParts,
     context: TaskContext,
     d_sub: DSub,
     progress: Callable[[int, int], None] = lambda done, total: None,
@@ -32,32 +32,37 @@ def absorb_task(
     are summed, or each of them answers, it passes through all of them.
 
     Args:
-        session: The run.
+        parts: The run.
         context: The finished task.
         d_sub: Its sample of images.
         progress: Called with the number of finished batches and spaces, and their total.
     """
-    baseline = session.baseline
+    baseline = parts.baseline
     trained = (*baseline.sites(context.parameters), *baseline.shared_sites())
-    kept = _kept_sites(session, context) if session.keeps_memory else []
+    kept: list[tuple[int | None, Site]] = []
+    if parts.keeps_memory:
+        kept = _kept_sites(parts, context)
     # the sites to read under each set: where each set answers, those of others under their own
     under: dict[int, list[Site]] = {context.set_id: [*trained]}
     for owner, site in kept:
-        reader = context.set_id if owner is None else baseline.scope.reader(owner, context.set_id)
+        reader = context.set_id
+        if owner is not None:
+            reader = baseline.scope.reader(owner, context.set_id)
         under.setdefault(reader, []).append(site)
     if not any(under.values()):
         return
-    absorbing = [constraint for constraint in session.constraints.values() if constraint.absorbs]
+    absorbing = [constraint for constraint in parts.constraints.values() if constraint.absorbs]
     step = Steps(len(under) * d_sub.num_batches + len(kept) + len(absorbing) * len(trained), progress)
-    moments = {
-        set_id: _moments(session, d_sub, set_id, [site.activation.tap for site in sites], step)
-        for set_id, sites in under.items()
-    }
+    moments: dict[int, dict[Tap, SecondMoment]] = {}
+    for set_id, sites in under.items():
+        taps = [site.activation.tap for site in sites]
+        moments[set_id] = _moments(parts, d_sub, set_id, taps, step)
     own = moments[context.set_id]
     # tapped activations first: the space of a mapped one is the image of theirs
     for owner, site in sorted(kept, key=lambda pair: pair[1].activation.is_image):
-        read = own if owner is None or owner not in moments else moments[owner]
-        session.memory.absorb(owner, site, read[site.activation.tap])
+        # shared sites, and sets that do not answer alone, are read under the task's set
+        seen = own if owner is None else moments.get(owner, own)
+        parts.memory.absorb(owner, site, seen[site.activation.tap])
         step()
     for constraint in absorbing:
         for site in trained:
@@ -66,25 +71,32 @@ def absorb_task(
 
 
 def _moments(
-    session: Session, d_sub: DSub, set_id: int, taps: Sequence[Tap], step: Callable[[], None]
+    parts: RunParts, d_sub: DSub, set_id: int, taps: Sequence[Tap], step: Callable[[], None]
 ) -> dict[Tap, SecondMoment]:
     """Return the second moments of a task's sample at some taps under a set."""
-    routing, wanted = session.pool.force(set_id), list(dict.fromkeys(taps))
+    routing = parts.pool.force(set_id)
+    wanted = list(dict.fromkeys(taps))
 
     def forward(batch: Batch) -> object:
-        return session.baseline.features(batch, routing)
+        return parts.baseline.features(batch, routing)
 
-    parts, whole = [], ((batch, [len(batch)]) for batch, _ in d_sub.batches())
-    with undisturbed(session.modules):
-        for part in moments_of(wanted, whole, forward, session.backbone, session.engine, d_sub.options):
-            parts.append(part)
+    whole = ((batch, [len(batch)]) for batch, _ in d_sub.batches())  # each batch as one part
+    read: dict[Tap, list[SecondMoment]] = {tap: [] for tap in wanted}
+    with undisturbed(parts.modules):
+        for part in moments_of(wanted, whole, forward, parts.backbone, parts.engine, d_sub.options):
+            for tap in wanted:
+                read[tap] += part[tap]
             step()
-    return {tap: merged([moment for part in parts for moment in part[tap]]) for tap in wanted}
+    return {tap: merged(moments) for tap, moments in read.items()}
 
 
-def _kept_sites(session: Session, context: TaskContext) -> list[tuple[int | None, Site]]:
+def _kept_sites(parts: RunParts, context: TaskContext) -> list[tuple[int | None, Site]]:
     """Return the sites that the memory extends, with the set that owns them (None: shared)."""
-    pool, baseline = session.pool, session.baseline
-    owners = pool.ids if session.config.growth.protect == "visible" else (context.set_id,)
-    own = [(owner, site) for owner in owners for site in baseline.sites(pool[owner])]
-    return [*own, *((None, site) for site in baseline.shared_sites())]
+    owners = parts.pool.ids if parts.config.growth.protect == "visible" else (context.set_id,)
+    kept: list[tuple[int | None, Site]] = []
+    for owner in owners:
+        for site in parts.baseline.sites(parts.pool[owner]):
+            kept.append((owner, site))
+    for site in parts.baseline.shared_sites():
+        kept.append((None, site))
+    return kept

@@ -17,9 +17,9 @@ class StoredStatistics:
 
     def put(self, measure: str, set_id: int, values: Mapping[str, Tensor]) -> None:
         """Store in place of what was there."""
-        self._values[measure, set_id] = {
-            name: value.detach().cpu().contiguous() for name, value in values.items()
-        }
+        # on the CPU: there are as many as sets, and they are read once a task
+        kept = {name: value.detach().cpu().contiguous() for name, value in values.items()}
+        self._values[measure, set_id] = kept
 
     def of(self, measure: str) -> dict[int, Mapping[str, Tensor]]:
         """Return what a measure has stored, by set."""
@@ -27,11 +27,11 @@ class StoredStatistics:
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return everything as ``"<measure>/<set>/<name>"``."""
-        return {
-            f"{measure}/{set_id}/{name}": value
-            for (measure, set_id), values in self._values.items()
-            for name, value in values.items()
-        }
+        state: dict[str, Tensor] = {}
+        for (measure, set_id), values in self._values.items():
+            for name, value in values.items():
+                state[f"{measure}/{set_id}/{name}"] = value
+        return state
 
     def load_state_dict(self, state: Mapping[str, Tensor], names: Set[str]) -> None:
         """Restore what :meth:`state_dict` returned, of the named measures."""

@@ -36,11 +36,14 @@ class Trials:
     """
 
     def __init__(self, session: Session, d_sub: DSub) -> None:
-        self._session, self._d_sub, self._index = session, d_sub, d_sub.task.index
-        data = session.stream.tasks[self._index].train
+        self._session = session
+        self._d_sub = d_sub
+        self._index = d_sub.task.index
+        data = session.data.stream.tasks[self._index].train
         labels = torch.tensor(np.asarray(data.labels))
         free = torch.ones(len(data), dtype=torch.bool)
         free[d_sub.sample] = False
+        # not of D_sub: the other measures have seen these
         count = min(_HELD, len(data) // _SHARE)
         if int(free.sum()) < count:
             free[:] = True
@@ -48,10 +51,11 @@ class Trials:
         chosen = places[balanced(labels[places], count, d_sub.generator("trial"))]
         kept = torch.ones(len(data), dtype=torch.bool)
         kept[chosen] = False
-        self._held, self._training = _part(data, chosen), _part(data, kept.nonzero()[:, 0])
-        self._still = self._moving = session.image_set([self._training], train=False)
-        if not session.transforms.train_is_deterministic:
-            self._moving = session.image_set(self._still.originals, train=True)
+        self._held = _part(data, chosen)
+        self._training = _part(data, kept.nonzero()[:, 0])
+        self._still = self._moving = session.data.image_set([self._training], train=False)
+        if not session.data.transforms.train_is_deterministic:
+            self._moving = session.data.image_set(self._still.originals, train=True)
 
     def __call__(self, set_id: int | None, steps: int, draw: int) -> Tensor:
         """Return the loss of each held-out image after some steps, ``[n]`` float32.
@@ -62,19 +66,22 @@ class Trials:
                 beginning.
             draw: Number of the draw of the new classes' head; the same for all sets.
         """
-        session, index = self._copy(), self._index
-        torch.manual_seed(session.seed_of(index, "new set"))
+        session = self._copy()
+        parts = session.parts
+        index = self._index
+        # as the run would draw the set; and of the head the same for all sets, so that they are paired
+        torch.manual_seed(parts.seed_of(index, "new set"))
         if set_id is None:
-            session.pool.grow(session.new_set(session.baseline.source_of(session.pool)))
+            parts.pool.grow(parts.new_set(parts.baseline.source_of(parts.pool)))
         else:
-            session.pool.reuse(set_id)
-        torch.manual_seed(session.seed_of(index, f"trial {draw}"))
+            parts.pool.reuse(set_id)
+        torch.manual_seed(parts.seed_of(index, f"trial {draw}"))
         with torch.no_grad():
-            session.baseline.draw_head(self._d_sub.task)
+            parts.baseline.draw_head(self._d_sub.task)
         context = session.task_context(index, self._still, self._d_sub)
         if steps:
-            observer = Observer(Reporter([], [info.num_images for info in session.infos]))
-            training = TaskTraining(session, context, self._moving, observer, steps)
+            observer = Observer(Reporter([], [info.num_images for info in parts.infos]))
+            training = TaskTraining(parts, context, self._moving, observer, steps)
             with torch.enable_grad():
                 training.begin()
                 training.run(to_hosts=True)
@@ -82,28 +89,29 @@ class Trials:
 
     def _copy(self) -> Session:
         """Return the session with copies of all that learns, and the same backbone."""
-        session = self._session
-        backbone = session.backbone
-        parts = (session.baseline, session.retrieval, session.pool, session.memory, session.constraints)
-        baseline, retrieval, pool, memory, constraints = copy.deepcopy(parts, {id(backbone): backbone})
-        return attrs.evolve(
-            session, baseline=baseline, retrieval=retrieval, pool=pool, memory=memory, constraints=constraints
+        parts = self._session.parts
+        learns = (parts.baseline, parts.retrieval, parts.pool, parts.memory, parts.constraints)
+        # all at once, for they hold references to each other
+        copies = copy.deepcopy(learns, {id(parts.backbone): parts.backbone})
+        baseline, retrieval, pool, memory, constraints = copies
+        made = attrs.evolve(
+            parts, baseline=baseline, retrieval=retrieval, pool=pool, memory=memory, constraints=constraints
         )
+        return attrs.evolve(self._session, parts=made)
 
     @torch.no_grad()
     def _losses(self, session: Session, context: TaskContext) -> Tensor:
         """Return the probe loss of each held-out image."""
-        baseline = session.baseline
-        routing = baseline.scope.force(session.pool, context.set_id)
-        images = session.image_set([self._held], train=False)
+        baseline = session.parts.baseline
+        routing = baseline.scope.force(session.parts.pool, context.set_id)
+        images = session.data.image_set([self._held], train=False)
         losses = []
-        for batch in images.batches(chunks(range(len(images)), session.config.run.evaluation_batch)):
-            with session.engine.autocast():
+        for batch in images.batches(chunks(range(len(images)), session.parts.config.run.evaluation_batch)):
+            with session.parts.engine.autocast():
                 features = baseline.features(batch, routing)
-                losses += [
-                    baseline.probe_loss(features[i : i + 1], batch.part(slice(i, i + 1)), context.task)
-                    for i in range(len(batch))
-                ]
+                for place in range(len(batch)):
+                    one = slice(place, place + 1)
+                    losses.append(baseline.probe_loss(features[one], batch.part(one), context.task))
         return torch.stack(losses).float().cpu()
 
 

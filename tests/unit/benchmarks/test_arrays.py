@@ -133,7 +133,7 @@ def test_five_data_sets_follow_each_other(five):
         assert {image.shape[0] for image in images} == {3}
         assert [int(image[0, 0, 0]) for image in images] == [int(label) % 10 for label in data.labels]
         assert [int(label) // 10 for label in data.labels] == [task.index] * 10
-    assert made.deviations == ("1 unreadable files of NotMNIST left out",)
+    assert made.deviations == ("1 unreadable file of NotMNIST left out",)
 
 
 def test_five_data_sets_are_counted(five, monkeypatch):

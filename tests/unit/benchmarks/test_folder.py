@@ -117,7 +117,7 @@ def test_bad_class_orders_are_refused(tree):
 
 def test_missing_root_names_path_and_layout(tmp_path):
     """A root that does not exist is an error with the path tried and the layout expected."""
-    with pytest.raises(DataError, match=r"nowhere' does not exist; expected .*nowhere/train/<class>/<image>"):
+    with pytest.raises(DataError, match=r"no folder '.*nowhere'; expected .*nowhere/train/<class>/<image>"):
         stream(tmp_path / "nowhere")
     with pytest.raises(ConfigError, match="needs 'root'; expected ROOT/train"):
         stream(None)

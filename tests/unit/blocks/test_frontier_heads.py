@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from lw2g.blocks.anacp import AnaCP, spread_means
 from lw2g.blocks.discriminants import Discriminant, Mahalanobis
 from lw2g.blocks.random_maps import RandomMap
 from lw2g.blocks.ridge import Ridge
 from lw2g.blocks.spectrum import Spectrum
 from lw2g.interfaces.context import TaskInfo
+from lw2g_heads.anacp import AnaCP, spread_means
 
 DIM, CLASSES = 6, 4
 EYE = torch.eye(CLASSES, dtype=torch.float64)

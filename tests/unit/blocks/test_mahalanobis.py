@@ -175,5 +175,5 @@ def test_the_memory_is_said_before_the_run(catalogue, tmp_path, monkeypatch) -> 
     line = "statistics of 5 classes will take 5,242,880 MiB of memory at the end"
     assert [line in notes for notes in told] == [False, True]
     cost = estimate(resolved.config, catalogue)
-    seen = [task.classes[-1] + 1 for task in open_session(resolved.config, catalogue).stream.tasks]
+    seen = [task.classes[-1] + 1 for task in open_session(resolved.config, catalogue).data.stream.tasks]
     assert (seen[-1] - seen[1]) * 2**40 < cost.memory < (seen[-1] - seen[1] + 1) * 2**40

@@ -96,6 +96,9 @@ def decided(tmp_path: Path) -> Callable[..., Path]:
 
     def run(name: str, *decisions: Decision) -> Path:
         class Told:
+            margin = 0.0
+            burden = None
+
             def decide(self, evidence: Evidence, rng: Any) -> Decision:
                 return decisions[evidence.task]
 

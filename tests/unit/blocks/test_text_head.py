@@ -192,5 +192,5 @@ def test_files_that_do_not_fit_are_refused_in_one_line(world, tmp_path):
     with pytest.raises(DataError, match="zero or not finite"):
         read_text_vectors(file, OPTION)
     save_file({"vectors": vectors[:2]}, file, metadata={**note, "classes": json.dumps(["apple"])})
-    with pytest.raises(DataError, match="names 1 classes for 2 rows"):
+    with pytest.raises(DataError, match="names 1 class for 2 rows"):
         read_text_vectors(file, OPTION)

@@ -113,13 +113,19 @@ def test_a_component_that_keeps_all_promises_ends_with_0() -> None:
     assert lines[-1].startswith("4 passed, 0 failed, 0 skipped: 1 component in ")
 
 
-@pytest.mark.parametrize("device", ["tpu", "cuda:99"])
-def test_a_device_that_is_not_there_is_no_fault_of_components(device: str) -> None:
+@pytest.mark.parametrize(
+    ("device", "says", "remedy"),
+    [
+        ("tpu", "is no device", "use auto, cpu, cuda, cuda:N or mps"),
+        ("cuda:99", "cannot be used", "try --device cpu"),
+    ],
+)
+def test_a_device_that_is_not_there_is_no_fault_of_components(device: str, says: str, remedy: str) -> None:
     """It is one line with the way out, and nothing is checked."""
     result = invoke("grows", "--device", device)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert f"run.device: {device!r} cannot be used" in result.stderr
-    assert "try --device cpu" in result.stderr
+    assert f"run.device: {device!r} {says}" in result.stderr
+    assert remedy in result.stderr
 
 
 def test_a_broken_promise_ends_with_1_and_what_to_do() -> None:

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 import lw2g
 from fake_components import CATALOGUE
 from lw2g.cli.main import main
-from lw2g.errors import DataError
+from lw2g.errors import DataError, Interrupted
 from lw2g.interfaces.deviations import Deviation
 from lw2g.interfaces.options import option
 from lw2g.registry.catalogue import load_catalogue
@@ -47,10 +47,6 @@ def fake_catalogue(monkeypatch, tmp_path):
     monkeypatch.setattr("lw2g.registry.catalogue.load_catalogue", lambda: loaded)
     monkeypatch.chdir(tmp_path)
     return loaded
-
-
-class Interrupted(Exception):
-    """Stands in for the runner's own."""
 
 
 @pytest.fixture
@@ -84,13 +80,12 @@ def runner_calls(monkeypatch):
     def resume(directory, catalogue, listeners, *, devices):
         return go_on({"resume": directory}, directory)
 
-    runner, progress = ModuleType("lw2g.lifecycle.runner"), ModuleType("lw2g.base.progress")
-    runner.start, runner.resume, progress.Interrupted = start, resume, Interrupted
+    runner = ModuleType("lw2g.lifecycle.runner")
+    runner.start, runner.resume = start, resume
     continuing = ModuleType("lw2g.lifecycle.continuing")
     continuing.proceed = proceed
     monkeypatch.setitem(sys.modules, "lw2g.lifecycle.continuing", continuing)
     monkeypatch.setitem(sys.modules, "lw2g.lifecycle.runner", runner)
-    monkeypatch.setitem(sys.modules, "lw2g.base.progress", progress)
     calls_and_outcome = ModuleType("calls")
     calls_and_outcome.made, calls_and_outcome.outcome = calls, outcome
     return calls_and_outcome
@@ -234,7 +229,7 @@ def test_a_refused_run_leaves_nothing_behind(fake_catalogue, runner_calls, tmp_p
 @pytest.mark.parametrize(
     ("stop", "said"),
     [
-        (Interrupted(), "; resume with: lw2g resume here"),
+        (Interrupted(Path("here")), "; resume with: lw2g resume here"),
         (KeyboardInterrupt(), " before anything was learned"),
     ],
 )
@@ -280,7 +275,7 @@ def test_seeds_run_one_after_the_other_and_are_summarised(fake_catalogue, runner
 
 def test_interrupted_seeds_go_on_where_they_stopped(fake_catalogue, runner_calls, tmp_path):
     """Resuming a directory of seeds resumes those that began and starts those that did not."""
-    runner_calls.outcome["raises"] = Interrupted()
+    runner_calls.outcome["raises"] = Interrupted(Path("many/seed-3"))
     stopped = invoke("run", "--seeds", "3,4", "--out", "many")
     assert stopped.stderr.splitlines()[-1] == "interrupted; resume with: lw2g resume many"
     (tmp_path / "many" / "seed-3").mkdir()
@@ -420,8 +415,9 @@ def test_python_names_and_options_do_what_the_command_line_does(fake_catalogue, 
     assert record["metrics"]["faa"] == 83.0
 
 
-def test_imports_are_out_of_the_collector_s_sight(fake_catalogue, runner_calls):
+def test_imports_are_out_of_the_collector_s_sight(fake_catalogue, runner_calls, monkeypatch):
     """What imports made is never looked at again; the collector itself goes on."""
+    monkeypatch.delitem(sys.modules, "torch", raising=False)  # as in a process that has only begun
     gc.unfreeze()
     assert invoke("run", "--out", "here").exit_code == 0
     assert gc.get_freeze_count() > 0

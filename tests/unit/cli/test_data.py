@@ -88,7 +88,7 @@ def test_get_and_check_an_archive_fetched_by_hand(run, tmp_path, monkeypatch):
     got = run("get", "vtab", "--root", tmp_path / "data", "--from", tmp_path / "vtab.zip")
     assert got.exit_code == 2
     assert "which nobody has confirmed" in got.stderr
-    assert "150 files were found" in got.stderr
+    assert "found 150 files" in got.stderr
     with zipfile.ZipFile(tmp_path / "vtab.zip") as file:
         file.extractall(tmp_path / "unpacked")
     got = run("get", "vtab", "--root", tmp_path / "data", "--from", tmp_path / "unpacked" / "any")

@@ -11,7 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from lw2g.cli.main import main
-from lw2g.doctor.examination import isolated
+from lw2g.doctor import steps
+from lw2g.doctor.examination import examine, isolated
 from lw2g.doctor.finding import Finding, note, ok, problem
 
 # -- findings ------------------------------------------------------------------------------------------------
@@ -153,3 +154,29 @@ def test_a_broken_torchvision_is_told_and_ends_the_examination(tmp_path):
     assert broken.remedy.startswith("pip install --force-reinstall torch torchvision")
     assert "torch, timm" not in imported.text
     assert (rest.status, rest.remedy) == ("note", "repair the libraries first")
+
+
+def test_the_quick_examination_is_one_process_that_imports_torch_alone(monkeypatch):
+    """Neither the slow libraries nor the code of plugins, and no run: what is there is told all the same."""
+    code = (
+        "import sys\nfrom lw2g.doctor.examination import main\nmain()\n"
+        "loaded = {'timm', 'torchvision', 'sklearn', 'torch._dynamo', 'lw2g.lifecycle'} & set(sys.modules)\n"
+        "sys.exit(str(loaded) if loaded else 0)"
+    )
+    asked = []
+
+    def alone(step):
+        asked.append(step)
+        return isolated(step, command=(sys.executable, "-P", "-c", code))
+
+    monkeypatch.setattr("lw2g.doctor.examination.isolated", alone)
+    found = list(examine(quick=True))
+    assert asked == ["at a glance"]
+    assert {finding.area for finding in found} >= {"machine", "packages", "libraries", "devices", "plugins"}
+    assert [finding for finding in found if finding.area == "at a glance"] == []
+
+
+def test_a_glance_ends_where_torch_cannot_be_imported(monkeypatch):
+    """Devices and plugins are not looked at: the one problem is told, with its remedy."""
+    monkeypatch.setattr(steps, "libraries", lambda names: iter([problem("libraries", "broken", "mend")]))
+    assert [finding.text for finding in steps.at_a_glance()] == ["broken"]

@@ -88,7 +88,7 @@ def test_show_tells_a_run_in_a_few_lines(tmp_path):
     assert lines[1] == "final accuracy 85.62 % (FAA); 1 set for 2 tasks; after each task: 91.50 █▇ 85.62"
     assert lines[2] == "6 s; 1,000 numbers kept beside the backbone"
     assert lines[3] == "tasks that moved features unusually far: 2"
-    assert lines[4] == f"1 deviations from the published method; all numbers: lw2g show {tmp_path} --all"
+    assert lines[4] == f"1 deviation from the published method; all numbers: lw2g show {tmp_path} --all"
 
 
 def test_show_prints_decisions_matrices_and_metrics(tmp_path):
@@ -120,13 +120,13 @@ def test_show_prints_decisions_matrices_and_metrics(tmp_path):
 def test_show_tells_that_a_run_is_unfinished(finished, tmp_path):
     """Whatever ended its process: how far it is, and how it goes on; a finished run says nothing of it."""
     (tmp_path / "record.json").write_bytes(seal_json({**RECORD, "tasks": 5}))
-    assert "unfinished: 2 of 5 tasks are learned\n" in invoke("show", tmp_path).stdout
+    assert "unfinished: 2 of 5 tasks learned\n" in invoke("show", tmp_path).stdout
     run = shutil.copytree(finished[0], tmp_path / "run")
     assert "unfinished" not in invoke("show", run).stdout
     record = unseal_json(run / "record.json")
     total = len(record["accuracy_matrix"])
     (run / "record.json").write_bytes(seal_json(record | {"tasks": total + 1}))
-    told = f"unfinished: {total} of {total + 1} tasks are learned (interrupted); go on: lw2g resume {run}"
+    told = f"unfinished: {total} of {total + 1} tasks learned (interrupted); go on: lw2g resume {run}"
     assert told in invoke("show", run).stdout
 
 

@@ -6,9 +6,12 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from lw2g.errors import PluginError
 from lw2g.interfaces.component import Lazy, lazy
@@ -29,6 +32,8 @@ HEAVY = {
     "torch",
     "torchvision",
 }
+SLOW = {"timm", "torchvision", "torch._dynamo", "torch._inductor", "sympy", "sklearn", "scipy", "pandas"}
+"""What a plain ViT does not need; all but scipy cost seconds, and it some tenths of one."""
 RUN = """
 import json, os, sys
 from lw2g.cli.main import main
@@ -37,10 +42,27 @@ try:
 finally:
     sys.stdout.flush()
     with open(os.environ["SEEN"], "w") as file:
-        json.dump(sorted({name.partition(".")[0] for name in sys.modules}), file)
+        json.dump(sorted(sys.modules), file)
 """
 EXPERIMENTS = Path(__file__).resolve().parents[3] / "experiments"
 COMPLETION = {"_LW2G_COMPLETE": "bash_complete", "COMP_WORDS": "lw2g run --baseline hide", "COMP_CWORD": "3"}
+
+
+def called(
+    folder: Path, *arguments: str, environment: Mapping[str, str] | None = None
+) -> tuple[str, set[str]]:
+    """Return what a command prints and the modules that its process has imported."""
+    seen = folder / "seen.json"
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, *arguments],
+        cwd=folder,
+        env={**os.environ, **(environment or {}), "SEEN": str(seen)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout, set(json.loads(seen.read_text()))
 
 
 @pytest.mark.parametrize(
@@ -65,17 +87,44 @@ COMPLETION = {"_LW2G_COMPLETE": "bash_complete", "COMP_WORDS": "lw2g run --basel
 )
 def test_looking_up_imports_no_numerical_library(tmp_path, arguments, environment, says):
     """Listings, configurations, completion and new packages need the records of plugins alone."""
-    seen = tmp_path / "seen.json"
-    done = subprocess.run(
-        [sys.executable, "-c", RUN, *arguments],
-        cwd=tmp_path,
-        env={**os.environ, **environment, "SEEN": str(seen)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, says in done.stdout) == (0, True), done.stderr
-    assert HEAVY & set(json.loads(seen.read_text())) == set()
+    printed, imported = called(tmp_path, *arguments, environment=environment)
+    assert says in printed
+    assert HEAVY & imported == set()
+
+
+def test_verifying_a_run_imports_no_torch(finished, tmp_path):
+    """Checksums and metrics of a run need numpy alone."""
+    printed, imported = called(tmp_path, "verify", str(finished[0]))
+    assert "everything holds" in printed
+    assert HEAVY & imported == {"numpy", "safetensors"}
+
+
+@pytest.fixture(scope="module")
+def drawings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folders of classes that differ in colour: three to start with, and ``new`` to learn."""
+    root = tmp_path_factory.mktemp("drawings")
+    generator = np.random.default_rng(0)
+    for place, name in enumerate(("old/red", "old/green", "old/blue", "new/grey")):
+        (root / name).mkdir(parents=True)
+        for number in range(8):
+            pixels = generator.integers(0, 120, (32, 32, 3), dtype=np.uint8)
+            pixels[..., place % 3] += 100
+            Image.fromarray(pixels).save(root / name / f"{number}.png")
+    return root
+
+
+def test_a_model_is_made_used_and_taught_without_slow_imports(drawings, tmp_path):
+    """torch is all that a plain ViT needs: no timm, no torchvision, none of torch's compiler."""
+    model, image = str(tmp_path / "model"), str(drawings / "old" / "red" / "0.png")
+    for arguments, says in (
+        (["start", str(drawings / "old"), model, "--device", "cpu"], "learned in"),
+        (["predict", model, image, "--device", "cpu"], "red"),
+        (["test", model, str(drawings / "old"), "--device", "cpu"], "named rightly"),
+        (["learn", model, str(drawings / "new"), "--device", "cpu"], "grey"),
+    ):
+        printed, imported = called(tmp_path, *arguments)
+        assert says in printed
+        assert (arguments[0], SLOW & imported) == (arguments[0], set())
 
 
 def test_every_record_leads_to_its_code():
@@ -112,8 +161,8 @@ def test_nothing_stays_out_of_the_collectors_sight_at_the_end() -> None:
     code = (
         "import atexit, gc\n"
         "atexit.register(lambda: print(gc.get_freeze_count()))\n"
-        "from lw2g.cli.execute import _collector_waits\n"
-        "with _collector_waits():\n    pass\n"
+        "from lw2g.base.collector import collector_waits\n"
+        "with collector_waits():\n    pass\n"
         "print(gc.get_freeze_count() > 0)\n"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

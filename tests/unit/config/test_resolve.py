@@ -434,12 +434,14 @@ def test_the_mapping_of_a_configuration_is_plain():
         "deterministic",
         "compile",
         "graph",
+        "evaluate",
         "evaluation_batch",
         "speed",
         "queries",
         "next_domain",
         "workers",
         "image_memory",
+        "image_disk",
         "protocol",
     ]
 

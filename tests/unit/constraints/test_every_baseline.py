@@ -200,4 +200,4 @@ def test_pgp_keeps_new_sets_and_shared_prompts_off_old_tasks(small, plain, catal
 def test_spaces_are_built_for_those_who_want_them(constraints, memory, spaces, small, catalogue):
     """Without the policy's need, the memory is kept for readers, and own spaces for those that have them."""
     session = open_session(small("dual-prompt", *constraints).config, catalogue)
-    assert (session.keeps_memory, session.builds_spaces) == (memory, spaces)
+    assert (session.parts.keeps_memory, session.parts.builds_spaces) == (memory, spaces)

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from torch.nn import functional
 
 from lw2g.errors import ConfigError, DataError
-from lw2g.inputs.text_vectors import class_sentence, task_sentence, write_vectors
+from lw2g.inputs.text_vectors import class_sentence, read_text_vectors, task_sentence, write_vectors
 from lw2g_constraints.export import main
 from lw2g_constraints.text import ClipEncoder, HashEncoder, VectorFile, orthogonal_map, read_names
 
@@ -158,6 +158,39 @@ def test_rows_that_exist_are_exported_by_class(tmp_path):
     (tmp_path / "names.json").write_text('["apple"]')
     with pytest.raises(SystemExit, match="expected one tensor of 1 rows"):
         export(tmp_path / "names.json", tmp_path / "out.safetensors", "--rows", tmp_path / "rows.safetensors")
+
+
+def test_sentences_of_classes_and_a_projection_are_exported(tmp_path):
+    """Sentences stand as they are, each with its class; the map and the scale are those of either library."""
+    sentences, rows = ["a photo of a wolf", "art of a wolf", "a road"], torch.eye(3, 4)
+    (tmp_path / "names.json").write_text(json.dumps(sentences))
+    (tmp_path / "classes.json").write_text(json.dumps(["wolf", "wolf", "road"]))
+    save_file({"rows": rows}, tmp_path / "rows.safetensors")
+    chart, logarithm = torch.arange(8.0).reshape(2, 4), torch.tensor(3.0)
+    models = {
+        "transformers": {"visual_projection.weight": chart.T.contiguous(), "logit_scale": logarithm},
+        "open_clip": {"visual.proj": chart, "logit_scale": logarithm},
+    }
+    given = (tmp_path / "names.json", tmp_path / "out.safetensors", "--rows", tmp_path / "rows.safetensors")
+    for library, tensors in models.items():
+        save_file(tensors, tmp_path / library)
+        export(*given, "--classes", tmp_path / "classes.json", "--projection", tmp_path / library)
+        read = read_text_vectors(tmp_path / "out.safetensors", "option")
+        assert (read.sentences, read.classes) == (tuple(sentences), ("wolf", "wolf", "road"))
+        assert torch.equal(read.projection, chart)
+        assert read.logit_scale == pytest.approx(torch.tensor(3.0).exp().item())
+        assert torch.equal(read.of_class("road"), rows[2])
+    for missing in ("--projection", "--classes"):
+        with pytest.raises(SystemExit, match=r"error: .*nowhere"):
+            export(*given, missing, tmp_path / "nowhere")
+    with pytest.raises(SystemExit, match="but got neither"):
+        export(*given, "--projection", tmp_path / "rows.safetensors")
+    save_file({"visual.proj": torch.eye(2, 5)}, tmp_path / "wide")
+    with pytest.raises(SystemExit, match=r"text of width 4 .* but got \[2, 5\]"):
+        export(*given, "--projection", tmp_path / "wide")
+    (tmp_path / "classes.json").write_text('["wolf"]')
+    with pytest.raises(SystemExit, match="expected 3 classes"):
+        export(*given, "--classes", tmp_path / "classes.json")
 
 
 @pytest.mark.data

@@ -175,7 +175,7 @@ def test_fewer_files_than_are_published_are_refused(tmp_path, quiet):
     """An archive that is whole and holds too little leaves nothing behind either."""
     archive = write(tmp_path / "a.tar", FILES)
     extract(archive, tmp_path / "set", quiet, 3)
-    with pytest.raises(DataError, match=r"3 files were found for .*, where 4 images are published"):
+    with pytest.raises(DataError, match=r"found 3 files for .*, where 4 images are published"):
         extract(archive, tmp_path / "other", quiet, 4)
     assert not (tmp_path / "other").exists()
 

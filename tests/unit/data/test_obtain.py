@@ -139,7 +139,7 @@ def test_an_archive_of_the_users(host, get, tmp_path, remote):
     assert said == [f"got.zip is the published file ({md5(ARCHIVE)})"]
     (tmp_path / "root").rename(tmp_path / "moved")
     counted = {"folders": Split(reader="folders", train=2, test=1)}
-    with pytest.raises(DataError, match=r"2 files were found for .*, where 3 images are published"):
+    with pytest.raises(DataError, match=r"found 2 files for .*, where 3 images are published"):
         get(data_set(other, ByHand(where="w"), splits=counted), source=source)
     files, said = get(data_set(other, ByHand(where="w")), source=source)
     assert files == set(FILES)
@@ -254,7 +254,7 @@ def test_parquet_becomes_class_folders(hub, get, tmp_path):
     [
         ([(JPEG, 2)], {}, "row 0 of .* holds no image or no label"),
         ([(b"text", 1)], {}, "row 0 of .* holds no image;"),
-        ([(JPEG, 1)], {"names": ["one"]}, "has 1 classes, not 2"),
+        ([(JPEG, 1)], {"names": ["one"]}, "has 1 class, not 2"),
         ([(JPEG, 1)], {"image": "pixels"}, "has no column 'image'"),
     ],
 )

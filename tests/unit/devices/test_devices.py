@@ -62,3 +62,40 @@ def test_the_record_says_whether_memory_is_kept(monkeypatch, left_alone):
     monkeypatch.setattr(allocator, "who_manages_memory", lambda: left_alone)
     monkeypatch.setattr(allocator.ctypes, "CDLL", lambda name: SimpleNamespace(mallopt=lambda *what: 1))
     assert environment(open_engine("cpu", "32-true"))["keeps_memory"] is (left_alone is None)
+
+
+@pytest.mark.parametrize(
+    ("asked", "opened"),
+    [
+        ("auto", "cuda:0"),
+        ("cuda", "cuda:0"),
+        ("cuda:1", "cuda:1"),
+        ("cpu", "cpu"),
+        ("mps", None),
+        ("cuda:2", None),
+    ],
+)
+def test_a_device_is_opened_by_name_or_refused_with_what_there_is(monkeypatch, asked, opened):
+    """``auto`` takes a GPU before the processor; one that is not there is refused in one line."""
+    current = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", current.append)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    if opened is None:
+        with pytest.raises(ConfigError, match=r"torch sees cuda:0, cuda:1\); try --device cpu"):
+            open_engine(asked, "32-true")
+        return
+    assert str(open_engine(asked, "32-true").device) == opened
+    assert [str(device) for device in current] == [opened] * (opened != "cpu")
+
+
+def test_a_gpu_that_cannot_be_opened_is_told_in_one_line(monkeypatch):
+    """What the driver says is the reason, without the lines that follow."""
+
+    def refuse(device):
+        raise RuntimeError("CUDA error: all devices are busy\nCompile with TORCH_USE_CUDA_DSA")
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "set_device", refuse)
+    with pytest.raises(ConfigError, match=r"'cuda' cannot be used \(CUDA error: all devices are busy\)"):
+        open_engine("cuda", "32-true")

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from lw2g.cli.execute import run_seeds
+from lw2g.api.experiment import Experiment
+from lw2g.api.seeds import run_seeds
 from lw2g.config.toml import read_toml
 from lw2g.devices import precision
 from lw2g.devices.engine import BF16, FP32
@@ -198,7 +199,7 @@ def test_all_seeds_compute_as_the_first_one(monkeypatch, tmp_path, quick, catalo
     choices = iter([TAKEN, PrecisionChoice(used=FP32, reason="another")])
     monkeypatch.setattr(settled, "choose_precision", lambda backbone: next(choices))
     resolved = quick(ASKED, policy="always", constraints=())
-    run_seeds(resolved, catalogue, tmp_path, [1, 2])
+    run_seeds(Experiment(resolved, catalogue), tmp_path, [1, 2])
     for seed in (1, 2):
         place = Path(tmp_path, f"seed-{seed}")
         assert read_toml(place / "config.toml")["run"]["precision"] == BF16

@@ -113,7 +113,6 @@ def told(monkeypatch):
     [
         ({"click": None}, "problem", "click is not installed", 'pip install "click>=8.2"'),
         ({"click": "8.1"}, "problem", "click 8.1 does not fit lw2g", 'pip install "click>=8.2"'),
-        ({"mlflow": None}, "note", "extras that are not installed: track", "lw2g[track]"),
         (
             {"torch": "2.13.0+cu130"},
             "problem",
@@ -125,12 +124,19 @@ def told(monkeypatch):
     ],
 )
 def test_what_does_not_fit_is_told_with_the_command_that_mends_it(told, changes, status, text, remedy):
-    """Dependencies, an extra, torch beside torchvision, lw2g itself and Python; else nothing is said."""
+    """Dependencies, torch beside torchvision, lw2g itself and Python; else nothing is said."""
     assert told() == []
     ((found, said, how),) = told(**changes)
     assert found == status
     assert text in said
     assert remedy in how
+
+
+def test_extras_that_nobody_installed_are_one_line(told, monkeypatch):
+    """They are no fault: the line says how to get them."""
+    assert told(mlflow=None) == []
+    *_, last = package_findings()
+    assert last.text == 'extras to install where you need them (pip install "lw2g[track]"): track'
 
 
 def test_this_environment_is_read_from_its_metadata():

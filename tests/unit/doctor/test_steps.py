@@ -102,7 +102,7 @@ def test_gpus_are_listed_with_memory_and_precision(monkeypatch, automatic, free,
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: about)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda index: (free * 2**30, 80 * 2**30))
-    first, *_, last = steps.devices()
+    first, *_, last = *steps.devices(), *steps.precision()
     assert first.status == status
     assert f"cuda:0: A GPU, 80 GiB memory, {free} GiB of it free, compute capability 9.0" in first.text
     assert last.text.startswith("cuda:0: auto takes p-cuda:0")

@@ -36,18 +36,18 @@ def test_incremental_evaluation_equals_full_evaluation_bit_for_bit(
     session = session_of(baseline=baseline)
     quiet = Reporter([], [1, 1, 1])
     for index in range(3):
-        session.begin_task(index)
+        session.parts.begin_task(index)
         torch.manual_seed(index)
-        session.pool.grow(session.new_set(None))
+        session.parts.pool.grow(session.parts.new_set(None))
         if index == 1:  # one set changes in place, as by reuse
             with torch.no_grad():
-                next(session.pool[0].parameters()).mul_(1.5)
-            session.pool.touch(0)
+                next(session.parts.pool[0].parameters()).mul_(1.5)
+            session.parts.pool.touch(0)
         found, _ = session.evaluate(index, quiet)
-        kept = session.evaluator.features_of(len(found.sample)).clone()
-        session.evaluator.forget()
+        kept = session.data.evaluator.features_of(len(found.sample)).clone()
+        session.data.evaluator.forget()
         again, _ = session.evaluate(index, quiet)
-        assert torch.equal(kept, session.evaluator.features_of(len(found.sample)))
+        assert torch.equal(kept, session.data.evaluator.features_of(len(found.sample)))
         assert np.array_equal(found.predicted, again.predicted)
 
 
@@ -56,27 +56,27 @@ def test_only_stale_samples_are_recomputed(session_of: Callable[..., Session]) -
     session = session_of(baseline="hide-prompt")
     quiet = Reporter([], [1, 1, 1])
     calls: list[int] = []
-    original = session.baseline.features
+    original = session.parts.baseline.features
 
     def counting(batch: Any, routing: Any) -> Any:
         calls.append(len(batch))
         return original(batch, routing)
 
-    session.baseline.features = counting  # type: ignore[method-assign]
+    session.parts.baseline.features = counting  # type: ignore[method-assign]
     for index in range(2):
-        session.begin_task(index)
-        session.pool.grow(session.new_set(None))
+        session.parts.begin_task(index)
+        session.parts.pool.grow(session.parts.new_set(None))
     session.evaluate(1, quiet)
     first = len(calls)
     session.evaluate(1, quiet)
     assert first > 0
     assert len(calls) == first
-    assert session.evaluator.moved == [False, False]
-    session.pool.touch(1)
+    assert session.data.evaluator.moved == [False, False]
+    session.parts.pool.touch(1)
     session.evaluate(1, quiet)
-    assert session.evaluator.moved == [False, True]
-    session.pool.touch(0)
-    session.pool.touch(1)
+    assert session.data.evaluator.moved == [False, True]
+    session.parts.pool.touch(0)
+    session.parts.pool.touch(1)
     calls.clear()
     session.evaluate(1, quiet)
     assert len(calls) == first
@@ -85,7 +85,7 @@ def test_only_stale_samples_are_recomputed(session_of: Callable[..., Session]) -
 def test_where_each_set_answers_only_new_ones_are_asked(session_of: Callable[..., Session]) -> None:
     """Old images are asked under the newest set alone, new ones under all; and under a merge that moved."""
     session, asked = session_of(baseline="tuna"), [0]
-    baseline, quiet = session.baseline, Reporter([], [1, 1, 1])
+    baseline, quiet = session.parts.baseline, Reporter([], [1, 1, 1])
     original = baseline.features
 
     def counting(batch: Any, routing: Any) -> Any:
@@ -93,14 +93,14 @@ def test_where_each_set_answers_only_new_ones_are_asked(session_of: Callable[...
         return original(batch, routing)
 
     baseline.features = counting  # type: ignore[method-assign]
-    sizes = session.evaluator.sizes(3)
+    sizes = session.data.evaluator.sizes(3)
     for index in range(3):
-        session.begin_task(index)
-        session.pool.grow(session.new_set(None))
+        session.parts.begin_task(index)
+        session.parts.pool.grow(session.parts.new_set(None))
         found, _ = session.evaluate(index, quiet)
-        assert set(found.set.tolist()) <= set(session.pool.ids)
+        assert set(found.set.tolist()) <= set(session.parts.pool.ids)
         asked.append(0)
-    per_batch = session.config.run.evaluation_batch
+    per_batch = session.parts.config.run.evaluation_batch
     # sets and merge; then old images under the new set
     pairs = [new * (index + 2) + sum(sizes[:index]) for index, new in enumerate(sizes)]
     for count, expected in zip(asked, pairs, strict=False):
@@ -113,10 +113,10 @@ def test_where_each_set_answers_only_new_ones_are_asked(session_of: Callable[...
 def test_unseen_classes_are_never_predicted(session_of: Callable[..., Session]) -> None:
     """After the first task only its classes come out, whatever the head says."""
     session = session_of()
-    session.begin_task(0)
-    session.pool.grow(session.new_set(None))
+    session.parts.begin_task(0)
+    session.parts.pool.grow(session.parts.new_set(None))
     with torch.no_grad():
-        session.baseline.head.bias[-1] = 1e6  # type: ignore[index, union-attr]
+        session.parts.baseline.head.bias[-1] = 1e6  # type: ignore[index, union-attr]
     found, _ = session.evaluate(0, Reporter([], [1, 1, 1]))
     assert set(found.predicted.tolist()) <= {0, 1}
 
@@ -168,7 +168,7 @@ def test_a_run_forgets_features_of_a_set_that_was_trained_on(
     chosen = quick(overrides, baseline="s-prompt-plus-plus", policy="one", constraints=())
     start(chosen, catalogue, tmp_path / "run")
     session = reopen(tmp_path / "run", catalogue)
-    assert session.baseline.scope is SET
+    assert session.parts.baseline.scope is SET
     fresh, _ = session.evaluate(2, Reporter([], [1, 1, 1]))
     stored = RunDirectory(tmp_path / "run").read_predictions(2)
     assert stored.predicted.tolist() == fresh.predicted.tolist()
@@ -188,19 +188,19 @@ def test_drift_is_that_of_samples_that_kept_their_set(session_of: Callable[..., 
     """A sample whose retrieved set changed has other features, but they have not drifted."""
     session = session_of(baseline="s-prompt-plus-plus")
     for index in range(2):
-        session.begin_task(index)
+        session.parts.begin_task(index)
         torch.manual_seed(index)
-        session.pool.grow(session.new_set(None))
-    told = _Told(session.baseline.context)
-    evaluator, quiet = session.evaluator, Reporter([], [1, 1, 1])
+        session.parts.pool.grow(session.parts.new_set(None))
+    told = _Told(session.parts.baseline.context)
+    evaluator, quiet = session.data.evaluator, Reporter([], [1, 1, 1])
     told.answers = [0] * 34
-    predictor = attrs.evolve(Predictor.of(session, 1), retrieval=told)
+    predictor = attrs.evolve(Predictor.of(session.parts, 1), retrieval=told)
     evaluator.evaluate(predictor, quiet)
     before = evaluator.features_of(34).clone()
     with torch.no_grad():
-        for parameter in session.pool[0].parameters():
+        for parameter in session.parts.pool[0].parameters():
             parameter.mul_(1.5)
-    session.pool.touch(0)
+    session.parts.pool.touch(0)
     told.answers = [0] * 7 + [1] * 27
     _, drift = evaluator.evaluate(predictor, quiet)
     after = evaluator.features_of(34)
@@ -216,26 +216,29 @@ def test_features_without_a_choice_of_set_last_until_a_set_changes(
     """Another task alone makes nothing stale; a changed tensor of any set does, where features use sets."""
     session = session_of(baseline=baseline, policy="always")
     for index in range(2):
-        session.begin_task(index)
-    session.pool.grow(session.new_set(None))
-    session.pool.reuse(0)
+        session.parts.begin_task(index)
+    session.parts.pool.grow(session.parts.new_set(None))
+    session.parts.pool.reuse(0)
     calls: list[int] = []
-    original = session.baseline.features
+    original = session.parts.baseline.features
 
     def counting(batch: Any, routing: Any) -> Any:
         calls.append(len(batch))
         return original(batch, routing)
 
-    session.baseline.features = counting  # type: ignore[method-assign]
+    session.parts.baseline.features = counting  # type: ignore[method-assign]
     done, moved = [], []
     for tasks, change in ((1, False), (2, False), (2, True), (2, False)):
-        for parameter in session.pool[0].parameters() if change else ():
+        for parameter in session.parts.pool[0].parameters() if change else ():
             parameter.data += 1.0
         session.evaluate(tasks - 1, Reporter([], [1, 1, 1]))
         done.append(len(calls))
-        moved.append(session.evaluator.moved)
+        moved.append(session.data.evaluator.moved)
         calls.clear()
-    batches = [-(-images // 16) for images in (*session.evaluator.sizes(2), sum(session.evaluator.sizes(2)))]
+    batches = [
+        -(-images // 16)
+        for images in (*session.data.evaluator.sizes(2), sum(session.data.evaluator.sizes(2)))
+    ]
     assert done == [*batches[:2], batches[2] if depends else 0, 0]
     assert moved == [[], [False], [depends, depends], [False, False]]
 
@@ -244,12 +247,12 @@ def test_tasks_and_sets_share_forwards_of_one_size(session_of: Callable[..., Ses
     """Only the last batch of an evaluation is filled up, and none gathers a set that no image of it gets."""
     session = session_of({"benchmark.test": 5}, baseline="s-prompt-plus-plus")
     for index in range(3):
-        session.begin_task(index)
-        session.pool.grow(session.new_set(None))
-    told = _Told(session.baseline.context)
+        session.parts.begin_task(index)
+        session.parts.pool.grow(session.parts.new_set(None))
+    told = _Told(session.parts.baseline.context)
     told.answers = [0, 1] * 10 + [1] * 21
     seen: list[tuple[int, int | None]] = []
-    plain, prompted = session.backbone.features, session.baseline.features
+    plain, prompted = session.parts.backbone.features, session.parts.baseline.features
 
     def counting(images: torch.Tensor, injections: Any = (), **options: Any) -> torch.Tensor:
         if not injections:
@@ -260,13 +263,13 @@ def test_tasks_and_sets_share_forwards_of_one_size(session_of: Callable[..., Ses
         seen.append((len(batch), len(routing.sets)))
         return prompted(batch, routing)
 
-    session.backbone.features = counting  # type: ignore[method-assign]
-    session.baseline.features = routed  # type: ignore[method-assign]
-    predictor = attrs.evolve(Predictor.of(session, 2), retrieval=told)
-    session.evaluator.evaluate(predictor, Reporter([], [1, 1, 1]))
+    session.parts.backbone.features = counting  # type: ignore[method-assign]
+    session.parts.baseline.features = routed  # type: ignore[method-assign]
+    predictor = attrs.evolve(Predictor.of(session.parts, 2), retrieval=told)
+    session.data.evaluator.evaluate(predictor, Reporter([], [1, 1, 1]))
     # 41 images in batches of 16; set 0 has ten of them, so that the first batch alone mixes two sets
     assert seen == [(16, None)] * 3 + [(16, 2), (16, 1), (16, 1)]
-    assert session.evaluator.sizes(2) == [11, 18]
+    assert session.data.evaluator.sizes(2) == [11, 18]
 
 
 @pytest.mark.parametrize(("vote", "asked"), [("sample", [192]), ("batch", [16] * 9)])
@@ -276,11 +279,11 @@ def test_images_that_vote_keep_the_size_of_their_batch(
     """Scores of known queries are asked for many images at once, but not where their company counts."""
     session = session_of({"benchmark.test": 18, "retrieval.vote": vote})
     for index in range(3):
-        session.begin_task(index)
-        session.pool.grow(session.new_set(None))
-    scores, sizes = session.retrieval.scores, []
+        session.parts.begin_task(index)
+        session.parts.pool.grow(session.parts.new_set(None))
+    scores, sizes = session.parts.retrieval.scores, []
     monkeypatch.setattr(
-        session.retrieval, "scores", lambda q, *rest: sizes.append(len(q)) or scores(q, *rest)
+        session.parts.retrieval, "scores", lambda q, *rest: sizes.append(len(q)) or scores(q, *rest)
     )
     session.evaluate(2, Reporter([], [1, 1, 1]))
     assert sizes == asked
@@ -314,9 +317,9 @@ def test_each_seen_task_has_a_score(
 ) -> None:
     """Whatever else a strategy answers is told by its name, before a set is looked up."""
     session = session_of()
-    session.begin_task(0)
-    session.pool.grow(session.new_set(None))
-    monkeypatch.setattr(session.retrieval, "scores", lambda query, seen, table: answer(len(query)))
+    session.parts.begin_task(0)
+    session.parts.pool.grow(session.parts.new_set(None))
+    monkeypatch.setattr(session.parts.retrieval, "scores", lambda query, seen, table: answer(len(query)))
     with pytest.raises(ContractError, match=f"retrieval 'key-cosine': scores {message}"):
         session.evaluate(0, Reporter([], [1, 1, 1]))
 
@@ -327,16 +330,16 @@ def test_logits_are_numbers(
 ) -> None:
     """A logit of a seen class that is no number is told with the sample; unseen classes may hold any."""
     session = session_of(baseline="no-prompt")
-    session.begin_task(0)
-    session.pool.grow(session.new_set(None))
-    place = {"row": 3, "column": session.stream.num_classes - 1}
+    session.parts.begin_task(0)
+    session.parts.pool.grow(session.parts.new_set(None))
+    place = {"row": 3, "column": session.data.stream.num_classes - 1}
 
     def logits(features: torch.Tensor) -> torch.Tensor:
-        made = torch.zeros(len(features), session.stream.num_classes)
+        made = torch.zeros(len(features), session.data.stream.num_classes)
         made[place["row"], place["column"]] = value
         return made
 
-    monkeypatch.setattr(session.baseline, "logits", logits)
+    monkeypatch.setattr(session.parts.baseline, "logits", logits)
     session.evaluate(0, Reporter([], [1, 1, 1]))
     place["column"] = 0
     with pytest.raises(ContractError, match=r"baseline 'no-prompt': logits of sample .*3.* are not finite"):

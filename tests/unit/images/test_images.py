@@ -45,8 +45,8 @@ def opened(
         transform,
         deterministic=deterministic,
         fast=fast,
-        backbone=session.backbone,
-        engine=session.engine,
+        backbone=session.parts.backbone,
+        engine=session.parts.engine,
         batch_size=64,
         workers=workers,
     )
@@ -67,14 +67,14 @@ def random(session_of: Callable[..., Session], request: pytest.FixtureRequest) -
 
 
 def images_of(session: Session, *, train: bool) -> ImageSet:
-    return session.image_set([session.stream.tasks[0].train], train=train)
+    return session.data.image_set([session.data.stream.tasks[0].train], train=train)
 
 
 def test_queries_equal_features_of_the_images(plain: Session) -> None:
     """The cached un-prompted features are those of the test-transformed images."""
     images = images_of(plain, train=False)
     batch = next(iter(images.batches([[3, 1, 2]])))
-    direct = plain.backbone.features(batch.images)
+    direct = plain.parts.backbone.features(batch.images)
     torch.testing.assert_close(batch.query, direct)
     torch.testing.assert_close(images.queries([1]), direct[1:2])
 
@@ -110,7 +110,7 @@ def test_queries_of_random_images_are_those_of_the_batch(random: Session) -> Non
     """Under a random transform the query belongs to the crop, and there is none per sample."""
     images = images_of(random, train=True)
     batch = next(iter(images.batches([[0, 1]], seed=3)))
-    torch.testing.assert_close(batch.query, random.backbone.features(batch.images))
+    torch.testing.assert_close(batch.query, random.parts.backbone.features(batch.images))
     with pytest.raises(ValueError, match="deterministic"):
         images.queries([0])
 
@@ -155,11 +155,11 @@ def test_a_pass_makes_what_is_asked_for_once_and_opens_one_loader(
         return whole(*arguments, **options)
 
     monkeypatch.setattr(decoding, "DataLoader", counting)
-    part = plain.stream.tasks[0].train
+    part = plain.data.stream.tasks[0].train
     source = _Counting(part.source)
     limit = {"all": 2**20, "one image": 3 * 16 * 16 * 4, "nothing": 0}[room]
     originals = Originals([attrs.evolve(part, source=source)], CPU, limit=limit, keep=False)
-    images = opened(plain, originals, plain.transforms.test, deterministic=True)
+    images = opened(plain, originals, plain.data.transforms.test, deterministic=True)
     order = [[3, 4, 3], [1, 2], [0, 0, 0]]
     batches = list(images.batches(order))
     assert (source.decoded, loaders) == ([], [])
@@ -167,7 +167,7 @@ def test_a_pass_makes_what_is_asked_for_once_and_opens_one_loader(
     again = {"all": [], "one image": [4, 1, 2, 0], "nothing": [3, 4, 1, 2, 0]}[room]
     assert source.decoded == [3, 4, 1, 2, 0, *again]
     assert len(loaders) == (1 if room == "all" else 2)
-    expected = [plain.transforms.test(part.source.image(int(number))) for number in part.indices[:5]]
+    expected = [plain.data.transforms.test(part.source.image(int(number))) for number in part.indices[:5]]
     for made, positions in zip(found, order * 2, strict=True):
         assert torch.equal(made, torch.stack([expected[position] for position in positions]))
 
@@ -175,7 +175,7 @@ def test_a_pass_makes_what_is_asked_for_once_and_opens_one_loader(
 @pytest.mark.parametrize("workers", [0, 1])
 def test_training_decodes_an_image_once_for_all_epochs_and_transforms(random: Session, workers: int) -> None:
     """Originals are kept and shared by both transforms; views of the source are not copied."""
-    part, transforms = random.stream.tasks[0].train, random.transforms
+    part, transforms = random.data.stream.tasks[0].train, random.data.transforms
     source = _Counting(part.source, copies=True)
     originals = Originals([attrs.evolve(part, source=source)], CPU, limit=2**20, keep=True)
     moving = opened(random, originals, transforms.train, deterministic=False, workers=workers)
@@ -221,7 +221,7 @@ def test_a_run_decodes_every_image_once(
 
 def test_bytes_between_two_steps_make_the_images_of_one(plain: Session) -> None:
     """A staged transform is kept as bytes and finished by the batch, to the bits of a call."""
-    part = plain.stream.tasks[0].train
+    part = plain.data.stream.tasks[0].train
     pair = make_transforms(TransformOptions(), image_size=24, mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.1))
     originals = Originals([part], CPU, limit=5 * 3 * 24 * 24, keep=False)
     images = opened(plain, originals, pair.test, deterministic=True)
@@ -252,7 +252,7 @@ def test_seeding_a_sample_seeds_no_other_generator(random: Session, monkeypatch:
     def refused(seed: int) -> None:
         raise AssertionError(f"every device seeded with {seed}")
 
-    part, train = random.stream.tasks[0].train, random.transforms.train
+    part, train = random.data.stream.tasks[0].train, random.data.transforms.train
     with torch.random.fork_rng():
         torch.manual_seed(derive_seed(3, 5))
         expected = train(part.source.image(int(part.indices[5])))
@@ -305,21 +305,21 @@ def test_fast_images_depend_on_seed_and_position_alone(plain: Session, limit: in
 
 def test_transforms_that_know_no_batches_are_told(random: Session, plain: Session) -> None:
     """Where fast was asked for and cannot be had, the run says so and works image by image."""
-    alone = attrs.evolve(random.transforms, train=lambda image: random.transforms.train(image))
-    without = attrs.evolve(random, transforms=alone)
-    fast = random.config.run.speed == "fast"
+    alone = attrs.evolve(random.data.transforms, train=lambda image: random.data.transforms.train(image))
+    without = attrs.evolve(random, data=attrs.evolve(random.data, transforms=alone))
+    fast = random.parts.config.run.speed == "fast"
     told = "run.speed 'fast': benchmark 'tiny' cannot augment by the batch; exact instead"
-    assert without.notes == ([told] if fast else [])
-    assert random.notes == plain.notes == []
-    images = without.image_set([without.stream.tasks[0].train], train=True)
-    exact = random.image_set([random.stream.tasks[0].train], train=True)
+    assert without.data.notes == ([told] if fast else [])
+    assert random.data.notes == plain.data.notes == []
+    images = without.data.image_set([without.data.stream.tasks[0].train], train=True)
+    exact = random.data.image_set([random.data.stream.tasks[0].train], train=True)
     both = [next(iter(one.batches([[4, 2, 7]], seed=3))).images for one in (images, exact)]
     assert torch.equal(*both) == (not fast)
 
 
 def test_workers_give_the_same_images(random: Session) -> None:
     """Decoding in another process changes no bit, and a later batch may be asked for first."""
-    part, transforms = random.stream.tasks[0].train, random.transforms
+    part, transforms = random.data.stream.tasks[0].train, random.data.transforms
     originals = Originals([part], CPU, limit=2**20, keep=True)
     order = [[0, 1], [2], [5, 4, 4]]
     here, there = (
@@ -337,11 +337,11 @@ def test_workers_give_the_same_images(random: Session) -> None:
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 def test_an_image_that_holds_no_numbers_is_told_by_its_id(plain: Session, value: float) -> None:
     """A transform that divides by nothing is found with the first image it spoils, or before."""
-    part = plain.stream.tasks[0].train
+    part = plain.data.stream.tasks[0].train
     originals = Originals([part], CPU, limit=2**20, keep=False)
 
     def spoil(image: torch.Tensor) -> torch.Tensor:
-        made = plain.transforms.test(image)
+        made = plain.data.transforms.test(image)
         made[..., 0, 0, 0] = value
         return made
 

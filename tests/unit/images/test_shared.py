@@ -101,7 +101,7 @@ def test_copied_files_are_told_and_recorded(tmp_path: Path) -> None:
     words += ["--set", f"benchmark.root={root}", "--set", "benchmark.increment=2"]
     done = CliRunner().invoke(main, [*words, "--out", str(tmp_path / "run")])
     assert done.exit_code == 0, done.output
-    told = "1 of 24 test images are training images, too ('data/test/c1/0.png' is 'data/train/c0/0.png')"
+    told = "1 of 24 test images is a training image, too ('data/test/c1/0.png' is 'data/train/c0/0.png')"
     assert told in done.stderr
     record = json.loads((tmp_path / "run" / "record.json").read_text())
     pair = ["data/test/c1/0.png", "data/train/c0/0.png"]
@@ -111,8 +111,10 @@ def test_copied_files_are_told_and_recorded(tmp_path: Path) -> None:
 def test_a_model_is_not_tested_on_what_it_learns(tmp_path: Path) -> None:
     """`start --test` with the same folder is refused, with some of its images it warns."""
     root = tree(tmp_path / "data", 2)
-    with pytest.raises(DataError, match="all 12 images are among those that are learned; give others, or"):
+    with pytest.raises(
+        DataError, match=r"it holds no image \(12\) but those that are learned; give others, or"
+    ):
         lw2g.start(root / "train", tmp_path / "model", test=root / "train", device="cpu")
     shutil.copy(root / "train/c0/0.png", root / "test/c0/0.png")
     _, report = lw2g.start(root / "train", tmp_path / "model", test=root / "test", device="cpu")
-    assert report["warnings"][-1] == "test: 1 of its images are among those that are learned"
+    assert report["warnings"][-1] == "test: shares 1 image with what is learned"

@@ -17,10 +17,17 @@ def deviation(topic, when="always"):
 DECLARED = (deviation("a"), deviation("r", "reuse"), deviation("s", "spaces"))
 
 
+def _deviations(resolved, session, task_to_set):
+    """Return what is listed of a session."""
+    notes = session.data.stream.deviations
+    return list_deviations(resolved, session.parts, session.components, notes, task_to_set)
+
+
 def topics(session, resolved, task_to_set, declared=DECLARED):
     """Return what is listed of declared differences, which two components share."""
-    components = tuple(attrs.evolve(one, deviations=declared) for one in session.components[:2])
-    found = list_deviations(resolved, attrs.evolve(session, components=components), task_to_set)
+    every = tuple(attrs.evolve(one, deviations=declared) for one in session.components.every[:2])
+    components = attrs.evolve(session.components, every=every)
+    found = _deviations(resolved, attrs.evolve(session, components=components), task_to_set)
     assert all(
         (entry["value"], entry["published"], entry["note"]) == ("ours", "theirs", "a reason")
         for entry in found
@@ -78,9 +85,9 @@ def test_what_each_method_declares(session_of, quick, baseline, policy, shared, 
     small = {"baseline.components": 3} if baseline in ("coda-prompt", "os-prompt") else {}
     names = {"baseline": baseline, "policy": policy}
     session, resolved = session_of(small, **names), quick(small, **names)
-    assert session.fixed == (baseline in ("l2p", "one-prompt", "aper-adapter", "no-prompt"))
-    topics = {deviation.topic for component in session.components for deviation in component.deviations}
-    found = {entry["option"] for entry in list_deviations(resolved, session, [0, 0] if shared else [0, 1])}
+    assert session.parts.growth.fixed == (baseline in ("l2p", "one-prompt", "aper-adapter", "no-prompt"))
+    topics = {deviation.topic for component in session.components.every for deviation in component.deviations}
+    found = {entry["option"] for entry in _deviations(resolved, session, [0, 0] if shared else [0, 1])}
     assert found & topics == expected
 
 
@@ -104,7 +111,7 @@ def test_a_repair_of_the_release_is_listed_and_so_is_its_letter(
     notes = []
     for value, published in ((repaired, released), (released, None)):
         chosen, names = {f"baseline.{option}": value}, {"baseline": baseline, "policy": "always"}
-        found = list_deviations(quick(chosen, **names), session_of(chosen, **names), [0])
+        found = _deviations(quick(chosen, **names), session_of(chosen, **names), [0])
         (entry,) = [entry for entry in found if entry["option"] == f"baseline.{option}"]
         assert (entry["value"], entry["published"]) == (value, published)
         notes.append(entry["note"])
@@ -115,7 +122,7 @@ def test_options_of_evidence_are_listed_where_evidence_is_collected(session_of, 
     """PGP builds spaces, but nothing is measured before a decision."""
     for names, listed in (({"policy": "always", "constraints": ["pgp"]}, False), ({"policy": "min"}, True)):
         overrides = {"growth.centre": True, "growth.energy_power": 4}
-        found = list_deviations(quick(overrides, **names), session_of(overrides, **names), [0])
+        found = _deviations(quick(overrides, **names), session_of(overrides, **names), [0])
         options = {entry["option"] for entry in found}
         assert ("growth.centre" in options) == listed
         assert "growth.energy_power" in options
@@ -132,7 +139,7 @@ def test_options_of_evidence_are_listed_where_evidence_is_collected(session_of, 
 def test_a_retrieval_in_place_of_the_methods_own_is_listed(session_of, quick, retrieval, note):
     """Its name, the method's own, and whether it is a control."""
     names = {"policy": "always"} | ({"retrieval": retrieval} if retrieval else {})
-    found = list_deviations(quick(**names), session_of(**names), [0])
+    found = _deviations(quick(**names), session_of(**names), [0])
     entries = [entry for entry in found if entry["option"] == "retrieval"]
     expected = {"option": "retrieval", "value": retrieval, "published": "key-cosine", "note": note}
     assert entries == ([expected] if retrieval else [])
@@ -147,6 +154,6 @@ def test_differences_from_a_preset_come_first_and_once(session_of, quick):
         preset_values={"baseline.length": 5, "baseline.epochs": 2},
         preset_differences=[preset],
     )
-    found = list_deviations(resolved, session_of({"baseline.length": 4}, policy="always"), [0])
+    found = _deviations(resolved, session_of({"baseline.length": 4}, policy="always"), [0])
     assert [entry for entry in found if entry["option"].startswith("baseline.length")] == [preset]
     assert found[0] == preset

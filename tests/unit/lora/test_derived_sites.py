@@ -87,19 +87,19 @@ def test_energy_is_cut_behind_the_map_where_a_site_says_so():
 def test_evidence_behind_the_map_equals_its_definition(session_of):
     """InfLoRA: gradients of one half against the space of the other half's ``z``, cut in R^rank."""
     session = session_of({"baseline.rank": 4, "growth.energy": 0.5}, baseline="inflora", policy="min")
-    session.begin_task(0)
+    session.parts.begin_task(0)
     torch.manual_seed(5)
-    session.pool.grow(session.new_set(None))
-    for parameter in session.pool[0].parameters():
+    session.parts.pool.grow(session.parts.new_set(None))
+    for parameter in session.parts.pool[0].parameters():
         parameter.data = 0.1 * torch.randn_like(parameter)
-    images = session.image_set([session.stream.tasks[0].train], train=False)
-    context, d_sub = session.task_context(0, images), session.d_sub(0, images)
-    absorb_task(session, context, d_sub)
-    session.begin_task(1)
-    d_sub = session.d_sub(1, session.image_set([session.stream.tasks[1].train], train=False))
-    found = collect_evidence(session, d_sub).candidates[0].measures["hindrance"]
-    sites = list(session.baseline.sites(session.pool[0]))
-    gradients = group_gradients(d_sub, session.baseline, session.pool, {0: sites})[0]
+    images = session.data.image_set([session.data.stream.tasks[0].train], train=False)
+    context, d_sub = session.task_context(0, images), session.parts.d_sub(0, images)
+    absorb_task(session.parts, context, d_sub)
+    session.parts.begin_task(1)
+    d_sub = session.parts.d_sub(1, session.data.image_set([session.data.stream.tasks[1].train], train=False))
+    found = collect_evidence(session.parts, d_sub).candidates[0].measures["hindrance"]
+    sites = list(session.parts.baseline.sites(session.parts.pool[0]))
+    gradients = group_gradients(d_sub, session.parts.baseline, session.parts.pool, {0: sites})[0]
     plan = disjoint_halves(len(d_sub.groups), d_sub.generator("half-samples"))
     angles = []
     for number, (gradient, weight) in enumerate(zip(plan.gradient[0], plan.whole[0], strict=True)):
@@ -108,7 +108,7 @@ def test_evidence_behind_the_map_equals_its_definition(session_of):
         spaces = []
         for site in sites:
             tap = site.activation.tap
-            down = session.pool[0].down[tap.block, 0].double()
+            down = session.parts.pool[0].down[tap.block, 0].double()
             chosen = plan.subsets[number].nonzero()[:, 0].tolist()
             whole = sum(d_sub.moments([tap])[tap][group].matrix[0] for group in chosen)
             rows = torch.linalg.cholesky(whole + 1e-12 * torch.eye(len(whole))).T @ down.T

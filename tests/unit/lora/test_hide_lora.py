@@ -22,7 +22,7 @@ def test_a_set_starts_as_released(vit_b, rank):
     baseline = HideLora(HideLoraConfig(rank=rank), vit_b())
     made = baseline.new_set(None)
     assert 0.99 * rank**-0.5 < float(made.down.detach().abs().max()) <= rank**-0.5
-    assert baseline.scale == 1 / rank
+    assert baseline.updates.scale == 1 / rank
 
 
 def test_averaging_is_of_factors(bench, moved):

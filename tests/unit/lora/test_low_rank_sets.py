@@ -53,11 +53,11 @@ def test_features_are_those_of_edited_rows(name, bench, moved):
     chosen = pool.sets if name != "hide-lora" else (pool[1],)
     edited = copy.deepcopy(bench.backbone)
     with torch.no_grad():
-        for place, block in enumerate(baseline.blocks):
+        for place, block in enumerate(baseline.updates.blocks):
             weight = edited.model.blocks[block].attn.qkv.weight
             for item in chosen:
                 dim = bench.backbone.dim
-                weight[dim:] += baseline.scale * item.increments()[place].reshape(2 * dim, dim)
+                weight[dim:] += baseline.updates.scale * item.increments()[place].reshape(2 * dim, dim)
     batch = bench.batch(0)
     ours, plain = baseline.features(batch, pool.force(1)), bench.backbone.features(batch.images)
     torch.testing.assert_close(ours, edited.features(batch.images), atol=1e-5, rtol=1e-4)
@@ -124,8 +124,8 @@ def test_both_projections_keep_old_outputs(name, rule, kept, bench, moved):
 
 def test_no_blocks_named_means_all(bench):
     """An empty list is every block; a list is itself."""
-    assert CLora(CLoraConfig(), bench.build).blocks == (0, 1, 2, 3, 4, 5)
-    assert InfLora(InfLoraConfig(), bench.build).blocks == (0, 1, 2, 3, 4)
+    assert CLora(CLoraConfig(), bench.build).updates.blocks == (0, 1, 2, 3, 4, 5)
+    assert InfLora(InfLoraConfig(), bench.build).updates.blocks == (0, 1, 2, 3, 4)
 
 
 def test_bad_options_are_refused(bench):

@@ -263,17 +263,20 @@ def test_a_forged_size_is_refused_before_anything_is_allocated(
     if targets is not None:
         told["tasks"][0]["targets"] = targets
     (copied / "model.json").write_bytes(seal_json(told | changes))
-    monkeypatch.setattr("lw2g.models.saved.filled", lambda *_, **__: pytest.fail("it was built"))
+    monkeypatch.setattr("lw2g.models.saved.live_model", lambda *_, **__: pytest.fail("it was built"))
     with pytest.raises(DataError, match=words):
         open_model(copied, catalogue, device="cpu")
 
 
 def test_an_empty_tensor_bears_nothing_out(copied, catalogue):
     """A dimension beside one of 0 takes no byte, however long it claims to be."""
-    manifest, tensors = exported.read_export(copied)
-    tensors = tensors | {"baseline/forged": torch.zeros(10**9, 0)}
+    saved = exported.read_export(copied)
+    forged = exported.Saved(
+        manifest=attrs.evolve(saved.manifest, num_classes=10**9),
+        tensors={**saved.tensors, "baseline/forged": torch.zeros(10**9, 0)},
+    )
     shutil.rmtree(copied)
-    exported.write_export(attrs.evolve(manifest, num_classes=10**9), tensors, copied)
+    exported.write_export(forged, copied)
     with pytest.raises(DataError, match="claims num_classes = 1000000000"):
         open_model(copied, catalogue, device="cpu")
 

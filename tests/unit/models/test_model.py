@@ -75,7 +75,7 @@ def test_the_runs_own_test_images_get_the_stored_predictions(chosen, catalogue, 
     for task in (0, 2):
         model = open_model(tmp_path / "run", catalogue, task + 1)
         stored = RunDirectory(tmp_path / "run").read_predictions(task)
-        tests = [one.test for one in reopen(tmp_path / "run", catalogue).stream.tasks[: task + 1]]
+        tests = [one.test for one in reopen(tmp_path / "run", catalogue).data.stream.tasks[: task + 1]]
         answers = model.answer([test.source.image(int(index)) for test in tests for index in test.indices])
         nothing = torch.full((len(stored.true),), -1)
         assert answers.classes.tolist() == stored.predicted.tolist()

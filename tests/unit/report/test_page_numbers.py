@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import shlex
 from pathlib import Path
@@ -9,9 +11,10 @@ from pathlib import Path
 import attrs
 import numpy as np
 import pytest
+from PIL import Image
 
 from lw2g.cli.options import experiment_options
-from lw2g.config.toml import flat, to_mapping
+from lw2g.config.toml import flat, read_json, to_mapping
 from lw2g.reports.page import compare, gallery, inside
 from lw2g.reports.page.commands import command_of
 from lw2g.reports.page.evidence import apart
@@ -112,7 +115,7 @@ def test_the_paper_stands_beside_ours(write_run, installed):
     ((_, metric, theirs, _, ours, _, n, source, differs), *_) = compare.paper(table.rows).rows
     assert (metric, ours, n) == ("FAA", 80.0, 1)
     assert theirs == table.rows[0].paper["faa"].value
-    assert source == table.rows[0].paper["faa"].told
+    assert source == table.rows[0].paper["faa"].citation
     assert differs == "; ".join(table.rows[0].paper["faa"].differs)
 
 
@@ -125,7 +128,7 @@ def test_matrices_count_from_one(opened):
 
 def test_motions_are_drawn_task_by_task(opened):
     """Two points a task, and what deserves a look; a run that carried nothing says so."""
-    assert inside.motions(opened).rows == []
+    assert not inside.motions(opened).rows
     assert inside.motions(opened).why == "no statistics of old classes were carried"
     entries = [
         {"task": 1, "new": 2.0, "old": 1.0, "times": None, "held": [], "carried": 2, "alarming": False},
@@ -359,6 +362,35 @@ def test_what_is_confused_most_stands_first_with_its_images(opened, installed, m
     given = Given(who="x", tuned_on="nothing", protocol="p", badges=())
     theirs = attrs.evolve(opened, run=attrs.evolve(opened.run, given=given))
     assert confused_most(theirs, installed) == ()
+
+
+def test_images_in_folders_are_read_as_files(opened, installed, tmp_path, monkeypatch):
+    """Ids that are paths below the root lead to the files: no stream is opened, which examines all images."""
+    count = len(read_json(opened.run.path / "samples.json"))
+    (tmp_path / "photos" / "ant").mkdir(parents=True)
+    ids = [f"photos/ant/{number}.png" for number in range(count)]
+    for number, name in enumerate(ids):
+        Image.new("RGB", (120, 60), (number, 50, 100)).save(tmp_path / name)
+    (opened.run.path / "samples.json").write_text(json.dumps(ids))
+    opened.run.config["benchmark"]["root"] = str(tmp_path / "photos")
+    monkeypatch.setattr(gallery, "_TestImages", None)
+    pair, *_ = confused_most(opened, installed)
+    shown = gallery_of(opened, installed).pictures
+    assert shown
+    assert {one.sample for one in shown} <= set(ids)
+    content = base64.b64decode(pair.sources[0].partition(",")[2])
+    assert Image.open(io.BytesIO(content)).size == (96, 48)
+
+
+def test_an_image_in_an_unusual_mode_is_left_to_its_stream(opened, installed, tmp_path):
+    """Sixteen bits are scaled by the reader of the stream, which then says that the run saw other images."""
+    ids = [f"photos/{name}" for name in read_json(opened.run.path / "samples.json")]
+    for name in ids:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("I;16", (4, 4)).save(tmp_path / name, "PNG")
+    (opened.run.path / "samples.json").write_text(json.dumps(ids))
+    opened.run.config["benchmark"]["root"] = str(tmp_path / "photos")
+    assert confused_most(opened, installed) == ()
 
 
 def test_the_gallery_needs_the_very_images(opened, installed, tmp_path: Path):

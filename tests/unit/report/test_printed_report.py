@@ -60,7 +60,7 @@ def _reseal(**changes: Any) -> Callable[[Path], None]:
         (_reseal(metrics={"faa": "58.33"}), "expected float but got '58.33' at metrics.faa"),
         (_reseal(metrics=None), "no value at metrics"),
         (_reseal(config=json.loads('{"a":' * 200 + "3" + "}" * 200)), "nested too deeply"),
-        (_reseal(accuracy_matrix=[[1.0]]), "expected 1 tasks"),
+        (_reseal(accuracy_matrix=[[1.0]]), "expected 1 task,"),
         (_reseal(files={"config.toml": "0" * 64}), "is not of the run that config.toml beside it"),
     ],
 )
@@ -219,7 +219,7 @@ def test_runs_are_listed_and_chosen_by_their_options(folder):
     assert [(one["state"], one["metrics"]["faa"], one["options"]["run.seed"]) for one in listed] == [
         ("finished", 85.0, 1)
     ]
-    assert "1 runs" in call("runs", folder, "--where", "state=interrupted")
+    assert "1 run\n" in call("runs", folder, "--where", "state=interrupted")
     assert "2 runs" in call("runs", folder, "--where", "constraints.cpk.phi=0.5")
     assert "no run has an option 'growth.energie' (did you mean" in call(
         "runs", folder, "--where", "growth.energie=1", code=2

@@ -38,7 +38,7 @@ def test_a_row_is_a_configuration_over_seeds_and_orders(write_run, installed):
         ("dual-prompt x min", 1),
     ]
     assert table.rows[0].summary(FAA) == summary([80.0, 84.0, 82.0])
-    assert table.notes[0] == ("dual-prompt x always: 1 further runs of the same seed are not counted")
+    assert table.notes[0] == ("dual-prompt x always: not counted: 1 further run of the same seed")
 
 
 def test_the_label_of_a_grid_is_the_name_of_its_row(write_run, installed, tmp_path):

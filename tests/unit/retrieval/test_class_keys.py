@@ -124,10 +124,10 @@ def test_queries_are_taken_before_the_final_norm(baseline, norm):
     catalogue = tiny_catalogue()
     resolved = resolve(catalogue, baseline=baseline, benchmark="tiny", backbone="tiny", policy="always")
     session = open_session(resolved.config, catalogue)
-    training = session.image_set([session.stream.tasks[0].train], train=False)
-    for images in (training, session.evaluator._images):
+    training = session.data.image_set([session.data.stream.tasks[0].train], train=False)
+    for images in (training, session.data.evaluator._images):
         batch = next(images.batches([[0, 1, 2]]))
-        expected = session.backbone.features(batch.images, norm=norm)
-        other = session.backbone.features(batch.images, norm=not norm)
+        expected = session.parts.backbone.features(batch.images, norm=norm)
+        other = session.parts.backbone.features(batch.images, norm=not norm)
         torch.testing.assert_close(batch.query, expected, atol=1e-5, rtol=1e-5)
         assert not torch.allclose(batch.query, other, atol=1e-2)

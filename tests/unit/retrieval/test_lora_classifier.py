@@ -119,13 +119,13 @@ def test_evaluation_asks_with_the_learned_query(quick, session_of, catalogue, tm
     session = session_of(options, **names)
     checkpoint, _ = CheckpointStore(files.checkpoints).newest()
     restore(session, checkpoint)
-    assert float(session.retrieval.update.up.abs().max()) > 0
-    images = session.image_set([task.test for task in session.stream.tasks], train=False)
+    assert float(session.parts.retrieval.update.up.abs().max()) > 0
+    images = session.data.image_set([task.test for task in session.data.stream.tasks], train=False)
     everything = next(iter(images.batches([list(range(len(images)))])))
     with torch.no_grad():
-        logits = session.retrieval.network(session.retrieval.query(everything))
-        plain = session.retrieval.network(everything.query)
+        logits = session.parts.retrieval.network(session.parts.retrieval.query(everything))
+        plain = session.parts.retrieval.network(everything.query)
     stored = files.read_predictions(2).retrieved
-    task_of_class = [task.index for task in session.stream.tasks for _ in task.classes]
+    task_of_class = [task.index for task in session.data.stream.tasks for _ in task.classes]
     assert stored.tolist() == [task_of_class[best] for best in logits.argmax(1).tolist()]
     assert not torch.equal(logits.argmax(1), plain.argmax(1))

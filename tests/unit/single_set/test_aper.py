@@ -13,13 +13,13 @@ from lw2g.blocks.heads import CosineClassifier
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.phase import ComputePhase
 from lw2g.interfaces.pool import Pool
-from lw2g_single_set.aper import AperAdapter, AperVptDeep
-from lw2g_single_set.controls import SimpleCIL
+from lw2g_single_set.aper import Aper
 from lw2g_single_set.options import AdapterOptions, SimpleCILConfig, TokenOptions
+from lw2g_single_set.simple_cil import SimpleCIL
 
 VARIANTS = {
-    "aper-vpt-deep": partial(AperVptDeep, TokenOptions(lr=0.05)),
-    "aper-adapter": partial(AperAdapter, AdapterOptions(bottleneck=8, lr=0.5)),
+    "aper-vpt-deep": partial(Aper, TokenOptions(lr=0.05), adapt="vpt-deep"),
+    "aper-adapter": partial(Aper, AdapterOptions(bottleneck=8, lr=0.5), adapt="adapter"),
 }
 PAIRS = [(0, 1), (2, 3), (4, 5)]
 both = pytest.mark.parametrize("name", list(VARIANTS))
@@ -57,8 +57,8 @@ def predictions(baseline, pool, stream, images, seen):
 
 def test_starts_are_those_of_the_release(vit_b):
     """Tokens are zero; of an adapter only the down weight is not; sigma is one."""
-    assert not AperVptDeep(TokenOptions(), vit_b()).new_set(None).token.any()
-    adapter = AperAdapter(AdapterOptions(), vit_b()).new_set(None)
+    assert not Aper(TokenOptions(), vit_b(), adapt="vpt-deep").new_set(None).token.any()
+    adapter = Aper(AdapterOptions(), vit_b(), adapt="adapter").new_set(None)
     assert not any(part.any() for part in (adapter.down_bias, adapter.up, adapter.up_bias))
     # kaiming-uniform with a = sqrt 5 is U(-b, b) with b = 1 / sqrt(fan in)
     assert float(adapter.down[3].detach().abs().max()) == pytest.approx(768**-0.5, rel=1e-2)
@@ -80,7 +80,9 @@ def test_tokens_join_for_one_block_each(stream_of, last):
         h = block(torch.cat([h, rows] if last else [rows, h], dim=1))
         h = h[:, : -rows.shape[1]] if last else h[:, rows.shape[1] :]
     assert h.shape[1] == stream.backbone.num_tokens
-    torch.testing.assert_close(baseline.adapted(images, tokens), model.norm(h)[:, 0], atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(
+        baseline.adaptation.features(images, tokens), model.norm(h)[:, 0], atol=1e-4, rtol=1e-4
+    )
 
 
 def test_adapters_add_a_tenth_of_their_branch(stream_of):
@@ -95,7 +97,9 @@ def test_adapters_add_a_tenth_of_their_branch(stream_of):
         inner = (h1 @ adapters.down[index].T + adapters.down_bias[index]).clamp(min=0)
         branch = 0.1 * (inner @ adapters.up[index].T) + 0.1 * adapters.up_bias[index]
         h = h1 + block.mlp(block.norm2(h1)) + branch
-    torch.testing.assert_close(baseline.adapted(images, adapters), model.norm(h)[:, 0], atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(
+        baseline.adaptation.features(images, adapters), model.norm(h)[:, 0], atol=1e-4, rtol=1e-4
+    )
 
 
 def test_dropout_belongs_to_training(stream_of):
@@ -103,9 +107,9 @@ def test_dropout_belongs_to_training(stream_of):
     stream = stream_of(PAIRS)
     baseline = VARIANTS["aper-adapter"](stream.build)
     adapters, images = randomised(baseline.new_set(None)).train(), stream.images([0, 1])
-    still = baseline.adapted(images, adapters)
-    assert torch.equal(still, baseline.adapted(images, adapters.eval()))
-    moving = [baseline.adapted(images, adapters, training=True) for _ in range(2)]
+    still = baseline.adaptation.features(images, adapters)
+    assert torch.equal(still, baseline.adaptation.features(images, adapters.eval()))
+    moving = [baseline.adaptation.features(images, adapters, training=True) for _ in range(2)]
     assert not torch.allclose(moving[0], moving[1], atol=1e-3)
     assert not torch.allclose(moving[0], still, atol=1e-3)
 
@@ -122,7 +126,7 @@ def test_the_loss_is_the_official_one(stream_of, name):
     torch.manual_seed(5)
     loss = phase.step(batch).loss
     torch.manual_seed(5)
-    features = baseline.adapted(batch.images, pool[0], training=True)
+    features = baseline.adaptation.features(batch.images, pool[0], training=True)
     cosines = functional.cosine_similarity(features[:, None], baseline.classifier.weight[None], dim=-1)
     torch.testing.assert_close(loss, functional.cross_entropy(cosines, batch.labels))
     loss.backward()
@@ -164,7 +168,9 @@ def test_prototypes_are_means_of_both_halves(stream_of, name, size):
     for position in range(6):
         images = stream.images([position])
         with torch.no_grad():
-            whole = torch.cat([stream.backbone.features(images), baseline.adapted(images, pool[0])], dim=1)
+            whole = torch.cat(
+                [stream.backbone.features(images), baseline.adaptation.features(images, pool[0])], dim=1
+            )
         torch.testing.assert_close(
             baseline.closed_form.total[position], whole.double().sum(0), rtol=1e-5, atol=1e-5
         )

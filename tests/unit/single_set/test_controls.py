@@ -15,8 +15,10 @@ from lw2g.interfaces.phase import ComputePhase
 from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.scope import BACKBONE
 from lw2g.vit.backbone import Backbone
-from lw2g_single_set.controls import Joint, NoPrompt, SimpleCIL
+from lw2g_single_set.joint import Joint
+from lw2g_single_set.no_prompt import NoPrompt
 from lw2g_single_set.options import JointConfig, NoPromptConfig, SimpleCILConfig
+from lw2g_single_set.simple_cil import SimpleCIL
 from tasks import build_of, given_set, task_context, tasks_of
 
 DIM, CLASSES, PER_CLASS = 16, 6, 5
@@ -143,7 +145,7 @@ def test_joint_uses_its_one_set_with_and_without_a_choice(build):
     assert torch.equal(baseline.features(batch, pool.force(0)), expected)
     assert torch.equal(baseline.features(batch, pool.route(None)), expected)
     assert isinstance(pool[0], PrefixSet)
-    assert baseline.blocks == (0, 1, 2, 3, 4)
+    assert baseline.prefixes.blocks == (0, 1, 2, 3, 4)
 
 
 def test_joint_masks_nothing(build):

@@ -14,15 +14,15 @@ from lw2g.errors import ConfigError
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.phase import TrainingPhase
 from lw2g.interfaces.pool import Pool
-from lw2g_single_set.one_prompt import OnePrompt
-from lw2g_single_set.options import OnePromptConfig
-from lw2g_single_set.outliers import (
+from lw2g_single_set.one_prompt import (
+    OnePrompt,
     around_origin,
     energy,
     near_boundary,
     neighbour_distance,
     outlier_loss,
 )
+from lw2g_single_set.options import OnePromptConfig
 
 PAIRS = [(0, 1), (2, 3), (4, 5)]
 QUICK = OnePromptConfig(epochs=5, lr=0.01)

@@ -6,10 +6,12 @@ import pytest
 import torch
 from torch.nn import functional
 
+from lw2g.blocks.ridge import Ridge
 from lw2g.interfaces.phase import ComputePhase
 from lw2g.interfaces.pool import Pool
 from lw2g_single_set.options import RanPacConfig
 from lw2g_single_set.plugin import RANPAC
+from lw2g_single_set.ranpac import RandomFeatureRidge
 
 PAIRS = [(0, 1), (2, 3), (4, 5)]
 forms = pytest.mark.parametrize("adapt", ["adapter", "vpt-deep", "none"])
@@ -26,7 +28,7 @@ def learned(stream, tasks=3, epochs=2, **options):
 def test_what_is_kept_are_sums(vit_b):
     """Projection and sums have the official shapes; the projection is no state."""
     baseline = RANPAC.build(RanPacConfig(adapt="none", features=70), vit_b())
-    assert baseline.closed_form.lift.get_buffer("matrix").shape == (768, 70)
+    assert baseline.closed_form.projection.shape == (768, 70)
     shapes = {name: tuple(value.shape) for name, value in baseline.state_dict().items()}
     classes = baseline.context.num_classes
     assert shapes == {
@@ -66,7 +68,7 @@ def test_weights_are_those_of_all_images_at_once(stream_of, features):
     batch = stream.batch(range(6))
     rows = batch.query.double()
     if features:
-        rows = (rows @ baseline.closed_form.lift.get_buffer("matrix")).relu()
+        rows = (rows @ baseline.closed_form.projection).relu()
     eye = torch.eye(rows.shape[1], dtype=torch.float64)
     wanted = functional.one_hot(batch.labels, 6).double()
     weight = torch.linalg.solve(rows.T @ rows + float(baseline.closed_form.penalty) * eye, rows.T @ wanted)
@@ -78,9 +80,7 @@ def test_the_projection_knows_neither_form_nor_epochs(stream_of):
     """However the first task is learned the projection has the same bits; another seed gives another one."""
     stream = stream_of(PAIRS)
     drawn = [
-        learned(stream, tasks=1, epochs=epochs, adapt=adapt, features=9)[0].closed_form.lift.get_buffer(
-            "matrix"
-        )
+        learned(stream, tasks=1, epochs=epochs, adapt=adapt, features=9)[0].closed_form.projection
         for adapt, epochs in (("adapter", 0), ("adapter", 2), ("none", 0))
     ]
     assert torch.equal(drawn[0], drawn[1])
@@ -96,3 +96,26 @@ def test_errors_of_all_tasks_are_summed_on_request(stream_of):
         errors.append(ridge.errors)
         assert "errors" in ridge.state_dict()
     assert (errors[1] > errors[0]).all()
+
+
+@pytest.mark.parametrize("width", [0, 40])
+@pytest.mark.parametrize("running", [False, True])
+def test_its_classifier_is_the_head_ridge_to_the_bit(width, running):
+    """What is written out here for readers has state, scores and Gaussians of ``baseline.head=ridge``."""
+    torch.manual_seed(7)
+    features = torch.randn(60, 12)
+    labels = torch.arange(6).repeat_interleave(10)
+    own = RandomFeatureRidge(12, 6, width, 5, running=running)
+    head = Ridge(12, 6, width, 5, choice="running" if running else "task")
+    for first in (0, 30):
+        for classifier in (own, head):
+            part = slice(first, first + 30)
+            classifier.learn(features[part], labels[part], torch.Generator().manual_seed(first))
+    kept, theirs = own.state_dict(), head.state_dict()
+    assert kept.keys() == theirs.keys()
+    for name, value in kept.items():
+        assert torch.equal(value, theirs[name]), name
+    assert torch.equal(own.scores(features, 6), head.scores(features, 6))
+    for one, other in zip(own.class_gaussians(6, 99), head.class_gaussians(6, 99), strict=True):
+        assert torch.equal(one, other)
+    assert own.class_gaussians(6, 11) is None

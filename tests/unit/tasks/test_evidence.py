@@ -42,21 +42,21 @@ def test_evidence_equals_its_definition(session_of, options):
     chosen = {"growth.images": 22, "growth.draws": 2, **options}
     session = session_of(chosen, baseline="s-prompt-plus-plus")
     d_sub = learned_one(session)
-    found = collect_evidence(session, d_sub).candidates[0].measures["hindrance"]
-    baseline, data = session.baseline, session.stream.tasks[1].train
-    sites = list(baseline.sites(session.pool[0]))
-    old = [session.memory.space(0, site) for site in sites]
+    found = collect_evidence(session.parts, d_sub).candidates[0].measures["hindrance"]
+    baseline, data = session.parts.baseline, session.data.stream.tasks[1].train
+    sites = list(baseline.sites(session.parts.pool[0]))
+    old = [session.parts.memory.space(0, site) for site in sites]
     literal, centred = "growth.evidence" in options, "growth.centre" in options
     plan = (in_sample if literal else disjoint_halves)(16, d_sub.generator("half-samples"))
     subsets = [[p for g in subset.nonzero()[:, 0] for p in d_sub.groups[int(g)]] for subset in plan.subsets]
-    images = torch.stack([session.transforms.test(data.source.image(int(i))) for i in data.indices])
+    images = torch.stack([session.data.transforms.test(data.source.image(int(i))) for i in data.indices])
     labels = torch.tensor(data.labels.tolist()) - 2
     head = baseline.head  # type: ignore[attr-defined]
 
     def spaces(subset: list[int]) -> list[Subspace]:
         """S_pre of these images alone."""
         taps = [site.activation.tap for site in sites]
-        seen = session.backbone.activations(images[subset], taps)
+        seen = session.parts.backbone.activations(images[subset], taps)
         rows = [seen[tap].reshape(-1, 32) for tap in taps]
         moments = [SecondMoment(32, 4) for _ in rows]
         for moment, own in zip(moments, rows, strict=True):
@@ -66,8 +66,8 @@ def test_evidence_equals_its_definition(session_of, options):
     def gradient(subset: list[int]) -> list[Tensor]:
         """The gradient of the mean loss of these images in one batch."""
         parameter = sites[0].parameter.requires_grad_(True)
-        injections = baseline.injections(session.pool.force(0), len(subset))  # type: ignore[operator]
-        features = session.backbone.features(images[subset], injections)
+        prefix = baseline.prefixes.chosen(session.parts.pool.force(0), len(subset))  # type: ignore[union-attr]
+        features = session.parts.backbone.features(images[subset], (prefix,))
         loss = functional.cross_entropy(baseline.logits(features)[:, 2:5], labels[subset])
         (raw,) = torch.autograd.grad(loss, parameter)
         parameter.requires_grad_(False)
@@ -107,9 +107,11 @@ def test_d_sub_is_a_balanced_draw(session_of):
     samples = []
     for seed in (1, 2, 3):
         session = session_of({"growth.images": 20, "run.seed": seed, "benchmark.train": 30})
-        session.begin_task(0)
-        d_sub = session.d_sub(0, session.image_set([session.stream.tasks[0].train], train=False))
-        labels = np.asarray(session.stream.tasks[0].train.labels)
+        session.parts.begin_task(0)
+        d_sub = session.parts.d_sub(
+            0, session.data.image_set([session.data.stream.tasks[0].train], train=False)
+        )
+        labels = np.asarray(session.data.stream.tasks[0].train.labels)
         assert np.bincount(labels[d_sub.sample]).tolist() == [10, 10]
         assert len(set(d_sub.sample)) == 20
         of_class = np.array([np.bincount(labels[group], minlength=2) for group in d_sub.groups])
@@ -132,11 +134,11 @@ def test_all_candidates_are_asked_under_the_same_heads(session_of):
     """A copy of a set, with the same spaces, has the same evidence to the last bit."""
     session = session_of({"growth.draws": 3}, baseline="s-prompt-plus-plus")
     d_sub = learned_one(session)
-    session.pool.grow(session.new_set(session.pool[0]))
-    for site in session.baseline.sites(session.pool[1]):
-        key = session.memory.key(1, site)
-        session.memory._spaces[key] = session.memory.space(0, site)  # type: ignore[assignment]
-    one, other = collect_evidence(session, d_sub).candidates
+    session.parts.pool.grow(session.parts.new_set(session.parts.pool[0]))
+    for site in session.parts.baseline.sites(session.parts.pool[1]):
+        key = session.parts.memory.key(1, site)
+        session.parts.memory._spaces[key] = session.parts.memory.space(0, site)  # type: ignore[assignment]
+    one, other = collect_evidence(session.parts, d_sub).candidates
     assert one.measures["hindrance"].value is not None
     assert one.measures == other.measures
 
@@ -146,7 +148,7 @@ def test_a_drawn_head_is_as_large_as_the_one_it_replaces(session_of, baseline):
     """New rows have the spread of the old ones, zero stays zero, and rows of other classes stay."""
     session = session_of(baseline=baseline)
     learned_one(session)
-    method, task = session.baseline, session.info(1)
+    method, task = session.parts.baseline, session.parts.info(1)
     before = {name: value.clone() for name, value in method.named_parameters()}
     torch.manual_seed(3)
     method.draw_head(task)
@@ -170,12 +172,14 @@ def test_the_claimed_error_is_the_spread_of_z_or_somewhat_more(session_of):
     chosen["baseline.blocks"] = [0, 1]
     session = session_of(chosen, baseline="s-prompt-plus-plus")
     learned_one(session)
-    task = session.info(2)
-    images = session.image_set([session.stream.tasks[2].train], train=False)
+    task = session.parts.info(2)
+    images = session.data.image_set([session.data.stream.tasks[2].train], train=False)
     values, errors = [], []
     for seed in range(32):
-        d_sub = DSub(task, images, session.backbone, session.engine, session.config.growth, seed)
-        found = collect_evidence(session, d_sub).candidates[0].measures["hindrance"]
+        d_sub = DSub(
+            task, images, session.parts.backbone, session.parts.engine, session.parts.config.growth, seed
+        )
+        found = collect_evidence(session.parts, d_sub).candidates[0].measures["hindrance"]
         values.append(found.value)
         errors.append(found.error)
     claimed = float(np.sqrt(np.mean(np.square(errors))))  # type: ignore[arg-type]
@@ -186,10 +190,12 @@ def test_the_claimed_error_is_the_spread_of_z_or_somewhat_more(session_of):
 def test_groups_that_share_a_forward_have_the_gradients_they_have_alone(session_of, monkeypatch, baseline):
     """Copies of a set keep a batch's groups apart; a baseline that takes none is asked group by group."""
     session = session_of({"growth.images": 22, "growth.draws": 2}, baseline=baseline)
-    d_sub, method = learned_one(session), session.baseline
-    sites = {0: [one for one in (*method.sites(session.pool[0]), *method.shared_sites()) if one.measured]}
+    d_sub, method = learned_one(session), session.parts.baseline
+    sites = {
+        0: [one for one in (*method.sites(session.parts.pool[0]), *method.shared_sites()) if one.measured]
+    }
     assert any(site.owner == "shared" for site in sites[0]) == (baseline == "dual-prompt")
-    for parameter in session.pool[0].parameters():
+    for parameter in session.parts.pool[0].parameters():
         torch.nn.init.normal_(parameter, std=0.1)
     sizes: list[int] = []
     features = method.features
@@ -199,14 +205,14 @@ def test_groups_that_share_a_forward_have_the_gradients_they_have_alone(session_
         return features(batch, routing)
 
     monkeypatch.setattr(method, "features", counted)
-    together = group_gradients(d_sub, method, session.pool, sites)[0]
+    together = group_gradients(d_sub, method, session.parts.pool, sites)[0]
     assert sizes == [22]
     assert d_sub.num_batches == 1
     with monkeypatch.context() as large:  # a backbone so large that a batch of several groups would not fit
         large.setattr("lw2g.tasks.evidence.d_sub._BYTES", 1)
         assert d_sub.num_batches == 16
     monkeypatch.setattr(type(method), "takes_copies", False)
-    alone = group_gradients(d_sub, method, session.pool, sites)[0]
+    alone = group_gradients(d_sub, method, session.parts.pool, sites)[0]
     assert sizes[1:] == [len(group) for group in d_sub.groups]
     assert len(together) == len(alone) == len(sites[0])
     for one, other in zip(together, alone, strict=True):
@@ -219,10 +225,10 @@ def test_groups_that_share_a_forward_have_the_gradients_they_have_alone(session_
 def test_images_are_read_once_and_no_deeper_than_wanted(session_of, monkeypatch, baseline):
     """Spaces take one pass to the deepest tap, and another to the end only where a query is needed."""
     session = session_of({"baseline.blocks": [0, 1], "growth.images": 20}, baseline=baseline)
-    session.begin_task(0)
-    session.pool.grow(session.new_set(None))
-    images = session.image_set([session.stream.tasks[0].train], train=False)
-    context, d_sub = session.task_context(0, images), session.d_sub(0, images)
+    session.parts.begin_task(0)
+    session.parts.pool.grow(session.parts.new_set(None))
+    images = session.data.image_set([session.data.stream.tasks[0].train], train=False)
+    context, d_sub = session.task_context(0, images), session.parts.d_sub(0, images)
     passed = dict.fromkeys((0, 1, 2), 0)
 
     def count(block: int) -> Callable[..., None]:
@@ -231,11 +237,11 @@ def test_images_are_read_once_and_no_deeper_than_wanted(session_of, monkeypatch,
 
         return seen
 
-    hooks = [session.backbone.model.blocks[one].register_forward_pre_hook(count(one)) for one in passed]
-    absorb_task(session, context, d_sub)
+    hooks = [session.parts.backbone.model.blocks[one].register_forward_pre_hook(count(one)) for one in passed]
+    absorb_task(session.parts, context, d_sub)
     whole = {"hide-prompt": 0, "coda-prompt": 32}[baseline]  # two batches of 16, the second filled up
     assert passed == {0: 20 + whole, 1: 20 + whole, 2: whole}
-    for site in session.baseline.sites(session.pool[0]):
+    for site in session.parts.baseline.sites(session.parts.pool[0]):
         d_sub.pretrained_space(site)
     assert passed == {0: 40 + whole, 1: 40 + whole, 2: whole}
     for hook in hooks:
@@ -250,13 +256,13 @@ def test_a_screen_leaves_out_sets_by_what_they_capture_and_changes_no_other(sess
         session = session_of({"growth.screen": count, "growth.draws": 2}, baseline="s-prompt-plus-plus")
         d_sub = learned_one(session)
         for new, keep in enumerate((1, 3, 2), start=1):
-            session.pool.grow(session.new_set(None))
-            for site in session.baseline.sites(session.pool[new]):
-                space = session.memory.space(0, site)
+            session.parts.pool.grow(session.parts.new_set(None))
+            for site in session.parts.baseline.sites(session.parts.pool[new]):
+                space = session.parts.memory.space(0, site)
                 cut = Subspace(basis=space.basis[:, :, :keep].clone(), ranks=(keep,) * 4)  # type: ignore[union-attr]
-                session.memory._spaces[session.memory.key(new, site)] = cut
-        component = attrs.evolve(session.policy_component, screen=screen)
-        found[count] = collect_evidence(attrs.evolve(session, policy_component=component), d_sub).candidates
+                session.parts.memory._spaces[session.parts.memory.key(new, site)] = cut
+        growth = attrs.evolve(session.parts.growth, screen=screen)
+        found[count] = collect_evidence(attrs.evolve(session.parts, growth=growth), d_sub).candidates
     shares = [one.captured for one in found[0]]
     assert all(0 < share < 1 for share in shares)  # type: ignore[operator]
     assert shares[1] < shares[2] > shares[3] > shares[1]  # type: ignore[operator]
@@ -275,11 +281,11 @@ def test_a_set_whose_space_is_full_is_no_candidate(session_of):
     """A closed set is listed with its reason and is not eligible."""
     session = session_of({"growth.energy": 1.0}, baseline="s-prompt-plus-plus")
     d_sub = learned_one(session)
-    for site in session.baseline.sites(session.pool[0]):
+    for site in session.parts.baseline.sites(session.parts.pool[0]):
         moment = SecondMoment(32, 4)
         moment.update(torch.randn(200, 32, generator=torch.Generator().manual_seed(0)))
-        session.memory.absorb(0, site, moment)
-    found = collect_evidence(session, d_sub)
+        session.parts.memory.absorb(0, site, moment)
+    found = collect_evidence(session.parts, d_sub)
     assert found.candidates[0].excluded == "space is full"
     assert found.eligible == ()
 
@@ -289,8 +295,8 @@ def test_a_zero_gradient_is_undefined_evidence(session_of):
     session = session_of()
     d_sub = learned_one(session)
     with torch.no_grad():
-        session.baseline.head.weight.zero_()  # type: ignore[union-attr]
-    found = collect_evidence(session, d_sub).candidates[0]
+        session.parts.baseline.head.weight.zero_()  # type: ignore[union-attr]
+    found = collect_evidence(session.parts, d_sub).candidates[0]
     measured = found.measures["hindrance"]
     assert (measured.value, measured.why) == (None, "gradient is zero at every site")
     assert (
@@ -303,7 +309,7 @@ def test_unmeasured_evidence_names_the_live_sets(session_of):
     """Policies that need no evidence still learn which sets exist."""
     session = session_of()
     learned_one(session)
-    found = unmeasured(session, 1)
+    found = unmeasured(session.parts, 1)
     assert isinstance(found, Evidence)
     assert [candidate.set for candidate in found.candidates] == [0]
     assert found.candidates[0].measures == {}
@@ -313,13 +319,13 @@ def test_pretrained_spaces_are_those_of_the_plain_backbone(session_of):
     """S_pre is built from un-prompted queries of the whole D_sub, uncentred."""
     session = session_of({"growth.heads": "joint", "growth.energy_pre": 0.8})
     d_sub = learned_one(session)
-    site = session.baseline.sites(session.pool[0])[0]
-    data = session.stream.tasks[1].train
+    site = session.parts.baseline.sites(session.parts.pool[0])[0]
+    data = session.data.stream.tasks[1].train
     images = torch.stack(
-        [session.transforms.test(data.source.image(int(data.indices[p]))) for p in d_sub.sample]
+        [session.data.transforms.test(data.source.image(int(data.indices[p]))) for p in d_sub.sample]
     )
     moment = SecondMoment(32, 1)
-    moment.update(session.backbone.activations(images, [site.activation.tap])[site.activation.tap])
+    moment.update(session.parts.backbone.activations(images, [site.activation.tap])[site.activation.tap])
     wanted, found = build(moment, 0.8), d_sub.pretrained_space(site)
     assert found.ranks == wanted.ranks
     rows = torch.randn(5, 32, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
@@ -331,17 +337,21 @@ def test_gradients_of_a_fitted_head_are_those_of_its_loss(session_of, baseline):
     """Groups add up to the whole, the head of one half is asked on the other, and parameters stay."""
     session = session_of({"growth.measures": ["gradient-agreement"]}, baseline=baseline)
     d_sub = learned_one(session)
-    sites = [one for one in session.baseline.sites(session.pool[0]) if one.measured]
-    features = torch.cat(set_features(d_sub, session.baseline, session.pool, [0])[0])
+    sites = [one for one in session.parts.baseline.sites(session.parts.pool[0]) if one.measured]
+    features = torch.cat(set_features(d_sub, session.parts.baseline, session.parts.pool, [0])[0])
     head = FittedHead(d_sub, features)
-    found = group_gradients(d_sub, session.baseline, session.pool, {0: sites}, fitted=lambda one: head)[0]
+    found = group_gradients(
+        d_sub, session.parts.baseline, session.parts.pool, {0: sites}, fitted=lambda one: head
+    )[0]
     assert {len(rows) for rows in found} == {1}
     batch = next(iter(d_sub.batches()))[0]
     assert len(batch) == 16
     for site in sites:
         site.parameter.requires_grad_(True)
-    routing = session.pool.force(0) if baseline == "s-prompt-plus-plus" else session.pool.route(None)
-    loss = head(session.baseline.features(batch, routing), batch)
+    routing = (
+        session.parts.pool.force(0) if baseline == "s-prompt-plus-plus" else session.parts.pool.route(None)
+    )
+    loss = head(session.parts.baseline.features(batch, routing), batch)
     wanted = torch.autograd.grad(loss, [site.parameter for site in sites])
     for site in sites:
         site.parameter.requires_grad_(False)
@@ -363,7 +373,7 @@ def test_what_stands_beside_a_measure_does_not_change_it(session_of):
             chosen | {"growth.measures": measures}, policy="always", baseline="s-prompt-plus-plus"
         )
         d_sub = learned_one(session)
-        (found,) = collect_evidence(session, d_sub).candidates
+        (found,) = collect_evidence(session.parts, d_sub).candidates
         assert list(found.measures) == measures
         for name, said in found.measures.items():
             assert said.value is not None, name
@@ -381,7 +391,7 @@ def test_the_runs_own_retrieval_is_asked_unless_it_is_a_control(session_of, retr
     )
     d_sub = learned_one(session)
     shown = []
-    confusion = session.measures["confusion"]
+    confusion = session.parts.growth.measures["confusion"]
     measure = confusion.measure
 
     def watched(sample: Sample) -> Any:
@@ -389,6 +399,6 @@ def test_the_runs_own_retrieval_is_asked_unless_it_is_a_control(session_of, retr
         return measure(sample)
 
     confusion.measure = watched  # type: ignore[method-assign]
-    assert collect_evidence(session, d_sub).candidates[0].measures["confusion"].value is not None
+    assert collect_evidence(session.parts, d_sub).candidates[0].measures["confusion"].value is not None
     (retrieved,) = shown
     assert (retrieved is not None and retrieved.tolist() == [0] * 16) == asked

@@ -50,8 +50,8 @@ class Listener:
 @pytest.fixture
 def session(session_of: Callable[..., Session]) -> Session:
     found = session_of()
-    found.begin_task(0)
-    found.pool.grow(found.new_set(None))
+    found.parts.begin_task(0)
+    found.parts.pool.grow(found.parts.new_set(None))
     return found
 
 
@@ -73,14 +73,14 @@ def run(
     protection: Protection | None = None,
     **hooks: Any,
 ) -> Listener:
-    images = session.image_set([session.stream.tasks[0].train], train=True)
+    images = session.data.image_set([session.data.stream.tasks[0].train], train=True)
     listener = Listener()
     listener.images = train_phase(
         phase,
         session.task_context(0, images),
         images,
         owner="baseline 'b'",
-        engine=session.engine,
+        engine=session.parts.engine,
         protection=protection or Protection(),
         reporter=Reporter([listener], [1, 1, 1]),
         progress=progress,
@@ -131,7 +131,7 @@ def test_a_continuation_at_any_step_gives_the_same_bits(session: Session) -> Non
 def test_a_continuation_counts_what_was_trained_on_before_it(session: Session) -> None:
     """A phase has as many images wherever it is gone on with; a short last batch may not count."""
     weight = nn.Parameter(torch.ones(3))
-    size = len(session.stream.tasks[0].train)
+    size = len(session.data.stream.tasks[0].train)
     for drop_last, each in ((False, size), (True, size - size % 7)):
         phase = phase_of(weight, drop_last=drop_last)
         for at in (
@@ -145,7 +145,7 @@ def test_a_continuation_counts_what_was_trained_on_before_it(session: Session) -
 
 def test_an_epoch_meets_every_sample_once(session: Session) -> None:
     """The order is a permutation; a last small batch is dropped only where asked for and not alone."""
-    images = session.image_set([session.stream.tasks[0].train], train=True)
+    images = session.data.image_set([session.data.stream.tasks[0].train], train=True)
     weight = nn.Parameter(torch.ones(1))
     order = epoch_order(images, phase_of(weight), 5)
     assert sorted(position for batch in order for position in batch) == list(range(25))
@@ -208,8 +208,8 @@ def test_what_is_not_wanted_is_not_trained(session: Session) -> None:
 def test_every_epoch_augments_anew(session_of: Callable[..., Session]) -> None:
     """Under a random transform a sample looks different in another epoch, and the same when repeated."""
     session = session_of({"benchmark.random_crops": True})
-    session.begin_task(0)
-    session.pool.grow(session.new_set(None))
+    session.parts.begin_task(0)
+    session.parts.pool.grow(session.parts.new_set(None))
     weight, seen = nn.Parameter(torch.ones(1)), {}
 
     def step(batch: Any) -> StepOutput:
@@ -228,10 +228,10 @@ def test_every_epoch_augments_anew(session_of: Callable[..., Session]) -> None:
 
 def test_only_the_phases_parameters_require_a_gradient(session: Session) -> None:
     """Inside the block the trained ones, after it none."""
-    parameters = list(session.baseline.parameters())
-    with only_trainable(session.modules, parameters[:1]):
+    parameters = list(session.parts.baseline.parameters())
+    with only_trainable(session.parts.modules, parameters[:1]):
         assert [parameter.requires_grad for parameter in parameters].count(True) == 1
-    assert not any(p.requires_grad for module in session.modules for p in module.parameters())
+    assert not any(p.requires_grad for module in session.parts.modules for p in module.parameters())
 
 
 def test_retrieval_and_extra_losses_join_the_host_phase_only(session: Session) -> None:
@@ -241,7 +241,7 @@ def test_retrieval_and_extra_losses_join_the_host_phase_only(session: Session) -
         def extra_loss(self, batch: Any, output: StepOutput, context: Any) -> torch.Tensor:
             return torch.tensor(10.0)
 
-    images = session.image_set([session.stream.tasks[0].train], train=False)
+    images = session.data.image_set([session.data.stream.tasks[0].train], train=False)
     context = session.task_context(0, images)
     batch = next(iter(images.batches([[0, 1]])))
     weight = nn.Parameter(torch.zeros(1))
@@ -253,10 +253,10 @@ def test_retrieval_and_extra_losses_join_the_host_phase_only(session: Session) -
         batch_size=2,
         host=True,
     )
-    assert session.retrieval is not None
-    others = ("retrieval 'r'", session.retrieval), {"constraint 'c'": Extra()}
+    assert session.parts.retrieval is not None
+    others = ("retrieval 'r'", session.parts.retrieval), {"constraint 'c'": Extra()}
     joined = hosted(phase, context, "baseline 'b'", *others)
-    pull = session.retrieval.loss(batch, context)
+    pull = session.parts.retrieval.loss(batch, context)
     assert pull is not None
     output = joined.step(batch)
     assert float(output.loss.detach()) == pytest.approx(10.0 + float(pull.detach()))

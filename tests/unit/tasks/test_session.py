@@ -14,14 +14,14 @@ from lw2g.vit.backbone import Backbone
 def test_modules_are_in_training_mode_within_a_phase_alone(session_of):
     """As built, after a task has begun, and after a phase, dropout of a baseline would be off."""
     session = session_of(policy="always")
-    session.begin_task(0)
-    session.pool.grow(session.new_set(None))
-    session.modules[0].add_module("dropout", nn.Dropout())
-    session.begin_task(1)
-    assert len(session.modules) == 3
-    everything = [module for root in session.modules for module in root.modules()]
+    session.parts.begin_task(0)
+    session.parts.pool.grow(session.parts.new_set(None))
+    session.parts.modules[0].add_module("dropout", nn.Dropout())
+    session.parts.begin_task(1)
+    assert len(session.parts.modules) == 3
+    everything = [module for root in session.parts.modules for module in root.modules()]
     assert not any(module.training for module in everything)
-    with only_trainable(session.modules, []):
+    with only_trainable(session.parts.modules, []):
         assert all(module.training for module in everything)
     assert not any(module.training for module in everything)
 

@@ -135,7 +135,7 @@ def test_fitting_finds_what_the_answers_are_worth() -> None:
 
 def test_images_are_held_back_evenly_and_at_most_a_fifth(session_of: Callable[..., Session]) -> None:
     """Each class gives as many, never over a fifth; they leave the stream and depend on the seed alone."""
-    stream = session_of({"benchmark.train": 20}).stream
+    stream = session_of({"benchmark.train": 20}).data.stream
     rest, held = hold_back(stream, 6, seed=1)
     for task, left, part in zip(stream.tasks, rest.tasks, held, strict=True):
         assert part is not None
@@ -174,41 +174,43 @@ def test_incremental_equals_full_and_computes_less(
     session = session_of(
         {**NEAREST_MEAN, "routing.mix": mix, "benchmark.tasks": 4}, baseline=baseline, policy="always"
     )
-    made, original = [], session.baseline.features
-    session.baseline.features = lambda batch, routing: made.append(1) or original(batch, routing)  # type: ignore
+    made, original = [], session.parts.baseline.features
+    session.parts.baseline.features = lambda batch, routing: made.append(1) or original(batch, routing)  # type: ignore
     for index, owner in enumerate((None, None, 0, None)):
-        session.begin_task(index)
+        session.parts.begin_task(index)
         torch.manual_seed(index)
-        session.pool.grow(session.new_set(None)) if owner is None else session.pool.reuse(owner)
+        session.parts.pool.grow(session.parts.new_set(None)) if owner is None else session.parts.pool.reuse(
+            owner
+        )
         if owner is not None:
             with torch.no_grad():
-                next(session.pool[owner].parameters()).mul_(1.5)
-            session.pool.touch(owner)
-        images = session.image_set([session.stream.tasks[index].train], train=False)
+                next(session.parts.pool[owner].parameters()).mul_(1.5)
+            session.parts.pool.touch(owner)
+        images = session.data.image_set([session.data.stream.tasks[index].train], train=False)
         context = session.task_context(index, images)
-        for phase in session.retrieval.phases(context):
+        for phase in session.parts.retrieval.phases(context):
             phase.run(lambda done, total: None)
         quiet = Reporter([], [1] * 4)
         made.clear()
         found, _ = session.evaluate(index, quiet)
         forwards = len(made)
-        session.evaluator.forget()
+        session.data.evaluator.forget()
         made.clear()
         again, _ = session.evaluate(index, quiet)
         for name in ("predicted", "retrieved", "set", "rank", "hard"):
             assert np.array_equal(getattr(found, name), getattr(again, name))
         if baseline == "hide-prompt" and index == 3:
             assert forwards < len(made)
-        right = found.set == np.array(session.pool.task_to_set)[found.task]
+        right = found.set == np.array(session.parts.pool.task_to_set)[found.task]
         assert np.array_equal(found.rank == 0, right)
     # what one set alone would have said, of the same model
-    alone = attrs.evolve(Predictor.of(session, 3), mixer=None)
-    session.evaluator._features = VersionedRows(len(session.evaluator.images))
-    hard, _ = session.evaluator.evaluate(alone, quiet)
+    alone = attrs.evolve(Predictor.of(session.parts, 3), mixer=None)
+    session.data.evaluator._features = VersionedRows(len(session.data.evaluator.images))
+    hard, _ = session.data.evaluator.evaluate(alone, quiet)
     assert np.array_equal(found.hard, hard.predicted)
     assert hard.hard is None
     oracle: Any = SimpleNamespace(control=True)
-    told, _ = session.evaluator.evaluate(attrs.evolve(alone, retrieval=oracle), quiet)
+    told, _ = session.data.evaluator.evaluate(attrs.evolve(alone, retrieval=oracle), quiet)
     if mix == "all":
         assert np.array_equal(found.told, told.predicted)
         assert found.other_accuracies()["within"] >= told.accuracies()
@@ -247,7 +249,7 @@ def test_a_stopped_run_ends_as_a_whole_one_and_a_model_repeats_it(
     assert all(finding.holds is not False for finding in verify(tmp_path / "whole"))
     model = open_model(tmp_path / "whole", catalogue)
     stored = RunDirectory(tmp_path / "whole").read_predictions(2)
-    tests = [task.test for task in reopen(tmp_path / "whole", catalogue).stream.tasks]
+    tests = [task.test for task in reopen(tmp_path / "whole", catalogue).data.stream.tasks]
     images = [part.source.image(index) for part in tests for index in part.indices]
     found = model.answer(images)
     assert found.classes.tolist() == stored.predicted.tolist()
@@ -262,12 +264,12 @@ def test_every_pass_costs(session_of: Callable[..., Session]) -> None:
     found = []
     for mix in (1, 2, "all"):
         session = session_of({"routing.mix": mix}, baseline="hide-prompt")
-        session.begin_task(0)
-        session.pool.grow(session.new_set(None))
-        images = session.image_set([session.stream.tasks[0].train], train=False)
+        session.parts.begin_task(0)
+        session.parts.pool.grow(session.parts.new_set(None))
+        images = session.data.image_set([session.data.stream.tasks[0].train], train=False)
         context = session.task_context(0, images)
-        (host,) = (phase for phase in session.baseline.phases(context) if getattr(phase, "host", False))
-        found.append(count_flops(session, context, host, images)["inference_per_image"])
+        (host,) = (phase for phase in session.parts.baseline.phases(context) if getattr(phase, "host", False))
+        found.append(count_flops(session.parts, context, host, images)["inference_per_image"])
     one = found[1] - found[0]
     assert 0 < one < found[0]
     assert found[2] - found[1] == pytest.approx(one)  # three tasks, so three sets at most
@@ -282,8 +284,8 @@ def test_every_kind_of_retrieval_mixes_sets(
     start(quick(options, baseline=baseline, policy="always"), catalogue, tmp_path / "run")
     assert [finding.what for finding in verify(tmp_path / "run") if finding.holds is False] == []
     session = reopen(tmp_path / "run", catalogue)
-    assert session.retrieval.temperature.value != 1
-    assert session.mixer.named_constants()["temperature"] != 1
+    assert session.parts.retrieval.temperature.value != 1
+    assert session.parts.mixer.named_constants()["temperature"] != 1
 
 
 @pytest.mark.parametrize(

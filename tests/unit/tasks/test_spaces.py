@@ -25,27 +25,27 @@ def test_a_task_extends_the_spaces_of_sets_that_it_meets(
     """Of its own set, or of each live one; where each set answers, activations are those under itself."""
     chosen = {"growth.protect": protect, "backbone.spread": 0.1, "growth.images": 16}
     session = session_of(chosen, baseline=baseline, policy="min")
-    assert session.baseline.scope is scope
+    assert session.parts.baseline.scope is scope
     kept: list[tuple[int | None, str, SecondMoment]] = []
-    absorb = session.memory.absorb
+    absorb = session.parts.memory.absorb
 
     def watched(owner: int | None, site: Any, moment: SecondMoment) -> None:
         kept.append((owner, site.name, moment))
         absorb(owner, site, moment)
 
-    session.memory.absorb = watched  # type: ignore[method-assign]
-    pool, own = session.pool, session.baseline
+    session.parts.memory.absorb = watched  # type: ignore[method-assign]
+    pool, own = session.parts.pool, session.parts.baseline
     for index, reused in enumerate((None, None, 0)):
-        session.begin_task(index)
+        session.parts.begin_task(index)
         torch.manual_seed(index)
-        set_id = pool.grow(session.new_set(None)) if reused is None else pool.reuse(reused)
+        set_id = pool.grow(session.parts.new_set(None)) if reused is None else pool.reuse(reused)
         with torch.no_grad():
             for parameter in pool[set_id].parameters():
                 parameter.add_(0.3 * torch.randn_like(parameter))
-        images = session.image_set([session.stream.tasks[index].train], train=False)
-        d_sub = session.d_sub(index, images)
+        images = session.data.image_set([session.data.stream.tasks[index].train], train=False)
+        d_sub = session.parts.d_sub(index, images)
         kept.clear()
-        absorb_task(session, session.task_context(index, images, d_sub), d_sub)
+        absorb_task(session.parts, session.task_context(index, images, d_sub), d_sub)
         owners = [set_id] if protect == "assigned" else list(pool.ids)
         expected = [(owner, site) for owner in owners for site in own.sites(pool[owner])]
         expected += [(None, site) for site in own.shared_sites()]
@@ -56,8 +56,12 @@ def test_a_task_extends_the_spaces_of_sets_that_it_meets(
         def seen_under(reader: int, site: Any, batch: Any = batch) -> torch.Tensor:
             tap = site.activation.tap
             with torch.no_grad():
-                rows = session.backbone.read([tap], lambda: own.features(batch, pool.force(reader)))[tap]
-            moment = SecondMoment(rows.shape[-1], tap_heads(tap, session.backbone, session.config.growth))
+                rows = session.parts.backbone.read([tap], lambda: own.features(batch, pool.force(reader)))[
+                    tap
+                ]
+            moment = SecondMoment(
+                rows.shape[-1], tap_heads(tap, session.parts.backbone, session.parts.config.growth)
+            )
             moment.update(rows)
             return moment.matrix
 

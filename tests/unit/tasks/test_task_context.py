@@ -9,9 +9,9 @@ from lw2g.blocks.statistics import collect_features
 
 def context_of(session):
     """Return the context of the first task of a session."""
-    session.begin_task(0)
-    session.pool.grow(session.new_set(None))
-    images = session.image_set([session.stream.tasks[0].train], train=False)
+    session.parts.begin_task(0)
+    session.parts.pool.grow(session.parts.new_set(None))
+    images = session.data.image_set([session.data.stream.tasks[0].train], train=False)
     return session.task_context(0, images)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import attrs
@@ -31,22 +32,23 @@ def test_a_trial_is_paired_and_touches_nothing(session_of: Callable[..., Session
     }
     session = session_of(chosen | {"baseline.init_from": "previous"}, baseline="s-prompt-plus-plus")
     d_sub = learned_one(session)
-    before = {name: value.clone() for name, value in session.pool.state_dict().items()}
+    before = {name: value.clone() for name, value in session.parts.pool.state_dict().items()}
     tried = Trials(session, d_sub)
     assert set(tried._held.indices).isdisjoint(tried._training.indices)
-    seen = set(np.asarray(session.stream.tasks[1].train.indices)[d_sub.sample])
+    seen = set(np.asarray(session.data.stream.tasks[1].train.indices)[d_sub.sample])
     assert set(tried._held.indices).isdisjoint(seen) == (images == 30)
     untrained = [tried(one, 0, 0) for one in (None, 0)]
     assert torch.equal(*untrained)  # a new set starts from the old one
     assert not torch.equal(untrained[0], tried(None, 0, 1))
     assert torch.equal(tried(0, 6, 0), tried(0, 6, 0))
     assert float(tried(0, 6, 0).mean()) < float(untrained[1].mean())
-    (found,) = collect_evidence(session, d_sub).candidates
+    trials = partial(Trials, session, d_sub)
+    (found,) = collect_evidence(session.parts, d_sub, trials=trials).candidates
     said = found.measures["trial"]
-    assert said.n == len(tried._held) == len(session.stream.tasks[1].train) // 4
+    assert said.n == len(tried._held) == len(session.data.stream.tasks[1].train) // 4
     assert said.value == pytest.approx(said.parts["grow"] - said.parts["reuse"])
-    assert session.pool.task_to_set == [0]
-    assert all(torch.equal(value, before[name]) for name, value in session.pool.state_dict().items())
+    assert session.parts.pool.task_to_set == [0]
+    assert all(torch.equal(value, before[name]) for name, value in session.parts.pool.state_dict().items())
 
 
 @pytest.mark.parametrize("baseline", ["dual-prompt", "s-prompt-plus-plus"])
@@ -55,17 +57,22 @@ def test_a_trial_takes_the_first_steps_of_a_run(session_of: Callable[..., Sessio
 
     class SameHead(Observer):
         def decided(self, index: int, *rest: object) -> None:
-            torch.manual_seed(session.seed_of(index, "trial 0"))
+            torch.manual_seed(session.parts.seed_of(index, "trial 0"))
             with torch.no_grad():
-                session.baseline.draw_head(session.info(index))
+                session.parts.baseline.draw_head(session.parts.info(index))
 
     names: dict[str, Any] = {"baseline": baseline, "policy": "one", "constraints": ["orthogonal"]}
     session = session_of(**names)
     tried = Trials(session, learned_one(session))
     losses = tried(0, 5, 0)
-    task = attrs.evolve(session.stream.tasks[1], train=tried._training)
-    first, _, *others = session.stream.tasks
-    session = attrs.evolve(session, stream=attrs.evolve(session.stream, tasks=(first, task, *others)))
+    task = attrs.evolve(session.data.stream.tasks[1], train=tried._training)
+    first, _, *others = session.data.stream.tasks
+    stream = attrs.evolve(session.data.stream, tasks=(first, task, *others))
+    session = attrs.evolve(
+        session,
+        parts=attrs.evolve(session.parts, infos=stream.infos),
+        data=attrs.evolve(session.data, stream=stream),
+    )
     context = Learner(session, 1, SameHead(Reporter([], [1, 1])), 5).learn()
     assert torch.equal(tried._losses(session, context), losses)
 
@@ -84,8 +91,8 @@ def test_a_trial_goes_through_the_phases_before_the_last_host(
     monkeypatch.setattr(task_training, "train_phase", noted)
     session = session_of(baseline="hide-prompt")
     Learner(session, 0, Observer(Reporter([], [1, 1])), 1).learn()
-    session.begin_task(1)
-    images = session.image_set([session.stream.tasks[1].train], train=False)
+    session.parts.begin_task(1)
+    images = session.data.image_set([session.data.stream.tasks[1].train], train=False)
     gone.clear()
-    Trials(session, session.d_sub(1, images))(0, 2, 0)
+    Trials(session, session.parts.d_sub(1, images))(0, 2, 0)
     assert gone == [("retrieval", 2), ("prompts", 2)]

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import attrs
 import numpy as np
 import pytest
 import torch
@@ -78,7 +79,7 @@ def command(*words: object) -> Any:
 
 
 def sums(model: Path) -> dict[str, torch.Tensor]:
-    return exported.read_export(model)[1]
+    return exported.read_export(model).tensors
 
 
 def same(one: Path, other: Path) -> bool:
@@ -321,8 +322,8 @@ def test_few_and_odd_images_are_learned_and_told(models: dict[str, Path], tmp_pa
     shutil.copy(tmp_path / "new/eel/0.png", tmp_path / "new/eel/1.png")
     done = command("learn", models["first"], tmp_path / "new", "--out", tmp_path / "out", "--device", "cpu")
     assert done.exit_code == 0, done.output
-    assert "eel: not checked, 1 images are too few" in done.stderr
-    assert "1 files are copies of others" in done.stderr
+    assert "eel: not checked, 1 image cannot spare any" in done.stderr
+    assert "1 copy of other files, counted once" in done.stderr
     assert command("predict", tmp_path / "out", tmp_path / "new/eel/0.png").stdout.count("eel") == 2
 
 
@@ -457,13 +458,16 @@ def test_head_and_expert_learn_and_forget_alike(glyphs: Path, tmp_path: Path) ->
 
 def test_a_history_from_elsewhere_has_to_fit(models: dict[str, Path], tmp_path: Path) -> None:
     """Of a forged model, features without a step or of another width end in one line."""
-    manifest, tensors = exported.read_export(models["cat"])
-    learned = exported.read_learned(models["cat"], manifest)
-    for number, change in enumerate(({"features/9/0": torch.ones(1, 2)}, {"kept/../../x": torch.ones(1, 2)})):
-        exported.write_export(manifest, tensors, tmp_path / str(number), learned | change)
+    saved = exported.read_export(models["cat"], whole=True)
+    forged = {
+        "'features/9/0' is of no step": {"features/9/0": torch.ones(1, 2)},
+        "'kept/../../x' is of no class": {"kept/../../x": torch.ones(1, 2)},
+    }
+    for number, (words, change) in enumerate(forged.items()):
+        exported.write_export(attrs.evolve(saved, learned=saved.learned | change), tmp_path / str(number))
         done = command("unlearn", tmp_path / str(number), "--last")
         assert done.exit_code == 2
-        assert "does not fit its tasks; export it anew" in done.stderr
+        assert f"does not fit its tasks: {words}" in done.stderr
 
 
 def test_the_commands_of_the_page_work(glyphs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,18 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from lw2g.models.exported import Saved
+from lw2g.models.history import misfit_of_history
 from lw2g.models.manifest import BackboneSection, Learning, Manifest, Section, Step, TaskNote
 from lw2g.testing.tiny import tiny_backbone
-from lw2g.updates.steps import (
-    Saved,
-    _fits,
-    base_classes,
-    features_of,
-    kept_of,
-    names_of,
-    without_class,
-    without_step,
-)
+from lw2g.updates.steps import features_of, kept_of, without_class, without_step
 
 BASE = [f"old {number}" for number in range(12)]
 FIRST = ["new 0", "old 5", *(f"new {number}" for number in range(1, 11))]
@@ -103,9 +96,13 @@ def saved() -> Saved:
     return Saved(manifest=manifest, tensors=filed(tensors), learned=filed(learned))
 
 
+def _fits(saved: Saved) -> bool:
+    return not misfit_of_history(saved.manifest, saved.learned)
+
+
 def told(one: Saved) -> list[tuple[str, int]]:
     """The class that each kept image is said to be of, and the position that its features tell."""
-    names = names_of(one.manifest)
+    names = one.manifest.class_map.target_names
     return [(names[target], int(row[0])) for target, rows in kept_of(one) for row in rows]
 
 
@@ -152,19 +149,19 @@ def test_what_is_left_keeps_its_images_and_its_number(saved: Saved, gone: tuple[
     learned = saved.learned | {f"base/{name.removeprefix('baseline/')}": one for name, one in sums.items()}
     left = attrs.evolve(saved, tensors=saved.tensors | grown, learned=learned)
     for name in gone:
-        left = without_class(left, name)
+        left = without_class(left, name, lambda: True)
         left = attrs.evolve(left, tensors=filed(dict(left.tensors)), learned=filed(dict(left.learned)))
         assert _fits(left)
     assert told(left) == expected(gone)
-    history = left.learning
+    history = left.manifest.history
     numbers = {
         name: history.names[number]
-        for name, number in zip(names_of(left.manifest), history.numbers, strict=True)
+        for name, number in zip(left.manifest.class_map.target_names, history.numbers, strict=True)
     }
     assert numbers == {name: name for name in NAMES if name not in gone}
     assert history.names == NAMES
     base = [position for position, name in enumerate([*BASE, *AGAIN]) if name not in gone]
-    assert base_classes(left) == len(base)
+    assert left.manifest.num_base_classes == len(base)
     assert left.tensors["baseline/closed_form.count"].tolist() == base
     assert left.tensors["baseline/closed_form.total"].argmax(1).tolist() == base
 
@@ -181,9 +178,9 @@ def test_the_state_before_the_first_step_holds_nothing_of_the_steps(saved: Saved
     assert less.tensors["baseline/closed_form.count"].shape == (14,)
     assert told(less) == expected(steps=1)
     # its own number is free again; that of a class with images in an earlier step is not
-    assert less.learning.names == NAMES[:-1]
+    assert less.manifest.history.names == NAMES[:-1]
     assert told(without_step(less)) == expected(steps=0)
-    assert without_step(less).learning.names == BASE
+    assert without_step(less).manifest.history.names == BASE
 
 
 def _tasks(saved: Saved, change: Callable[[list[TaskNote]], Any]) -> Saved:
@@ -193,7 +190,7 @@ def _tasks(saved: Saved, change: Callable[[list[TaskNote]], Any]) -> Saved:
 
 
 def _history(saved: Saved, **changes: Any) -> Saved:
-    learning = attrs.evolve(saved.learning, **changes)
+    learning = attrs.evolve(saved.manifest.history, **changes)
     return attrs.evolve(saved, manifest=attrs.evolve(saved.manifest, learning=learning))
 
 

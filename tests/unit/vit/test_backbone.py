@@ -12,7 +12,6 @@ from safetensors.torch import save_file
 from timm.models.vision_transformer import ParallelScalingBlock, VisionTransformer, checkpoint_filter_fn
 
 from lw2g.errors import ConfigError, DataError
-from lw2g.vit import weights as weights_module
 from lw2g.vit.adapter import AdapterInjection
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.injection import class_token_index
@@ -401,7 +400,7 @@ def test_hub_out_of_reach(monkeypatch):
             return timm.models.create_model(name, **kwargs)
         raise ConnectionError("name or service not known")
 
-    monkeypatch.setattr(weights_module.timm, "create_model", unreachable)
+    monkeypatch.setattr(timm, "create_model", unreachable)
     with pytest.raises(DataError, match="--weights FILE"):
         load_backbone(TAGGED, pretrained=True)
 
@@ -414,7 +413,7 @@ def test_hub_weights_are_described_by_their_tag(monkeypatch):
         torch.nn.init.normal_(model.norm.weight)
         return model
 
-    monkeypatch.setattr(weights_module.timm, "create_model", fetched)
+    monkeypatch.setattr(timm, "create_model", fetched)
     backbone = load_backbone(TAGGED, pretrained=True, device="cpu")
     config = timm.get_pretrained_cfg(TAGGED)
     fingerprint = backbone.fingerprint

@@ -1,4 +1,4 @@
-"""Building block: AnaCP, a projection in closed form before a head in closed form.
+"""AnaCP, a projection in closed form before a head in closed form.
 
 Momeni, Xiao and Liu, NeurIPS 2025. Where we cannot tell the paper from its released code, the code is
 followed. What it does wrong is not: its merge of covariances counts a batch twice, and a vector of rounding
@@ -95,8 +95,8 @@ class AnaCP(ClosedForm):
         """Note which targets the classes of a task have, and their names, which seed their draws."""
         super().begin_task(task)
         self.moments.begin_task(task)
-        for target, name in zip(task.targets, task.class_names, strict=True):
-            self.draw_seeds[target] = derive_seed(self.seed, "draws", name)
+        for entry in task.class_map:
+            self.draw_seeds[entry.target] = derive_seed(self.seed, "draws", entry.name)
 
     def lifted(self, features: Tensor) -> Tensor:
         """Return features of length 1."""

@@ -14,7 +14,6 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from timm.layers import Attention
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -26,7 +25,7 @@ from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
 from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Routing
-from lw2g.vit.anatomy import attention_of, block_at
+from lw2g.vit.anatomy import attention_of, block_at, is_plain_attention
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.taps import Tap
 from lw2g.vit.tokens import TokenInjection
@@ -97,7 +96,7 @@ def require_plain_attention(backbone: Backbone) -> None:
     """
     for index, block in enumerate(backbone.model.blocks):
         attention = attention_of(block)
-        if type(attention) is not Attention or backbone.key_tap(index).kind != "query":
+        if not is_plain_attention(attention) or backbone.key_tap(index).kind != "query":
             kind = type(attention).__name__
             raise ConfigError(
                 f"this method counts logits of plain attention, and {kind!r} of block {index} changes "
@@ -118,9 +117,11 @@ def attended(block: nn.Module, rows: Tensor, prompts: Tensor) -> tuple[Tensor, T
         Sums over images, heads and the N tokens, ``[dim, dim]`` and ``[L, L]`` float64.
     """
     attention: Any = attention_of(block)
-    heads, dim = attention.num_heads, rows.shape[-1]
+    heads = attention.num_heads
+    dim = rows.shape[-1]
     qkv = attention.qkv
-    weight, bias = qkv.weight.float(), None if qkv.bias is None else qkv.bias.float()
+    weight = qkv.weight.float()
+    bias = None if qkv.bias is None else qkv.bias.float()
     normed = cast(Any, block).norm1(prompts.to(qkv.weight.dtype)).float()
 
     def split(projected: Tensor) -> Tensor:
@@ -155,7 +156,9 @@ class VptNsp(HeadedBaseline):
         self.config = config
         context.backbone.require("prompt tokens")
         require_plain_attention(context.backbone)
-        depth, dim, length = context.backbone.depth, context.backbone.dim, config.length
+        depth = context.backbone.depth
+        dim = context.backbone.dim
+        length = config.length
         self.register_buffer("queries", torch.zeros(depth, dim, dim, dtype=torch.float64))
         self.register_buffer("attention", torch.zeros(depth, length, length, dtype=torch.float64))
         self.register_buffer("anchor", torch.zeros(depth, length, dim))
@@ -197,7 +200,8 @@ class VptNsp(HeadedBaseline):
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return the training of tokens and head, and the statistics of the task's attention."""
-        config, tokens = self.config, cast(DeepTokens, context.parameters).token
+        config = self.config
+        tokens = cast(DeepTokens, context.parameters).token
         last = tokens.detach().clone()
         own = torch.zeros_like(self.head.bias.detach())
         own[list(context.task.classes)] = 1
@@ -245,7 +249,8 @@ class VptNsp(HeadedBaseline):
         tokens = cast(DeepTokens, context.parameters).token.detach()
         taps = [Tap(block=block, kind="attn_in") for block in range(backbone.depth)]
 
-        sums, done = (torch.zeros_like(self.queries), torch.zeros_like(self.attention)), 0
+        sums = (torch.zeros_like(self.queries), torch.zeros_like(self.attention))
+        done = 0
         for batch in context.statistics(64):
             seen = backbone.activations(batch.images, taps, (self.injection(tokens),))
             for block, tap in enumerate(taps):

@@ -10,8 +10,16 @@ from torch.nn import functional
 
 from lw2g.interfaces.phase import TrainingPhase
 from lw2g.interfaces.pool import Pool
-from lw2g_single_set.null_space import VptNsp, attended, bend, null_projection
+from lw2g.vit.anatomy import attention_of
+from lw2g.vit.plain import PlainAttention
 from lw2g_single_set.options import VptNspConfig
+from lw2g_single_set.vpt_nsp2 import (
+    VptNsp,
+    attended,
+    bend,
+    null_projection,
+    require_plain_attention,
+)
 
 PAIRS = [(0, 1), (2, 3), (4, 5)]
 
@@ -204,3 +212,11 @@ def test_the_rate_falls_as_released(stream_of, epochs, rates):
         found = [training.schedule(1.0, epoch, epochs) for epoch in range(epochs)]
         assert found == pytest.approx(rates)
         stream.learn(baseline, context, epochs=1)
+
+
+def test_both_plain_forwards_count(catalogue):
+    """The method takes timm's blocks and our own, which compute the same logits."""
+    micro = catalogue.get("backbone", "micro")
+    backbone = micro.build(micro.config(), None, None)
+    assert isinstance(attention_of(backbone.model.blocks[0]), PlainAttention)
+    require_plain_attention(backbone)

@@ -1,0 +1,32 @@
+"""The function of lw2g that examines an installation.
+
+Importing this module imports neither torch nor any plugin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lw2g.doctor.finding import Finding
+
+__all__ = ["examine"]
+
+
+def examine(*, network: bool = False, quick: bool = False) -> Iterator[Finding]:
+    """Examine this machine and installation, and tell a remedy for everything that is wrong.
+
+    It looks at the machine, packages, devices, precision, plugins, weights and data, and makes one small run:
+    about twenty seconds. It downloads nothing.
+
+    Args:
+        network: Whether to check also that the hub of weights answers.
+        quick: Whether to look at machine, packages, torch and plugins alone: a second or two.
+
+    Yields:
+        Each finding as soon as it is made.
+    """
+    from lw2g.doctor.examination import examine as findings
+
+    yield from findings(network=network, quick=quick)

@@ -1,0 +1,236 @@
+"""Experiments before they run: configured completely, told, estimated, started.
+
+Importing this module imports neither torch nor any plugin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lw2g.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from lw2g.api.results import RunRecord
+    from lw2g.config.model import ExperimentConfig, Resolved
+    from lw2g.estimate.estimate import Estimate
+    from lw2g.interfaces.tracker import Tracker
+    from lw2g.registry.catalogue import Catalogue
+
+__all__ = ["Experiment", "Fork", "experiment_of", "fork_of", "load_engine"]
+
+
+class Experiment:
+    """An experiment with a complete and valid configuration.
+
+    Attributes:
+        resolved: The configuration, and where its values come from.
+        catalogue: Where its components come from.
+    """
+
+    def __init__(self, resolved: Resolved, catalogue: Catalogue) -> None:
+        self.resolved = resolved
+        self.catalogue = catalogue
+
+    @property
+    def config(self) -> ExperimentConfig:
+        """The configuration."""
+        return self.resolved.config
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What was noticed while the options were put together."""
+        return self.resolved.notes
+
+    def announcements(self) -> Iterator[str]:
+        """Yield what a user should know before it runs, a line each."""
+        config = self.config
+        yield f"protocol {config.run.protocol}, preset {self.resolved.preset}"
+        yield from self.notes
+        chosen = (
+            self.catalogue.get("benchmark", config.benchmark.name),
+            self.catalogue.get("backbone", config.backbone.name),
+        )
+        embedded = [component.name for component in chosen if component.embedded]
+        if embedded:
+            named = " and ".join(embedded)
+            yield f"{named}: embedded defaults to learn and test with, never results to publish"
+
+    def to_toml(self) -> str:
+        """Return the configuration as TOML, with a comment on each option."""
+        from lw2g.config.explain import explain_resolved
+
+        return explain_resolved(self.resolved)
+
+    def cost(self, *, tasks: int | None = None, runs: int = 1) -> tuple[Estimate | None, list[str]]:
+        """Estimate what it costs by a few steps of its first two tasks; nothing is written.
+
+        Args:
+            tasks: As for :func:`lw2g.run`.
+            runs: How many runs of it are meant, such as one per seed.
+
+        Returns:
+            The cost and no lines; or None, and a line for each missing part: data, weights.
+
+        Raises:
+            Lw2gError: It cannot be run, and nothing is missing.
+        """
+        from lw2g.estimate.estimate import estimate, missing_parts
+
+        try:
+            return estimate(self.config, self.catalogue, tasks=tasks).times(runs), []
+        except (ConfigError, DataError):
+            missing = missing_parts(self.config, self.catalogue)
+            if not missing:
+                raise
+            return None, missing
+
+    @contextmanager
+    def new_directory(self, out: str | Path | None = None) -> Iterator[Path]:
+        """Make the directory of a run of it, and remove it after an error that left it empty.
+
+        Args:
+            out: The directory; None for a new one under ``runs/``.
+
+        Raises:
+            ConfigError: The directory is in use, or its path is not valid.
+        """
+        from lw2g.config.directory import new_directory
+
+        with new_directory(self.config, None if out is None else Path(out)) as directory:
+            yield directory
+
+    def start(
+        self,
+        directory: Path,
+        listeners: Sequence[Tracker] = (),
+        *,
+        tasks: int | None = None,
+        settled: Path | None = None,
+    ) -> RunRecord:
+        """Run it and return the record.
+
+        Args:
+            directory: As :meth:`new_directory` makes it.
+            listeners: Receive the run's events.
+            tasks: Number of tasks after which to stop; None for all.
+            settled: A folder that runs share which are to compute alike: what ``auto`` settled on.
+
+        Raises:
+            ConfigError: It cannot be built as configured.
+            ComponentError: A component raised an error.
+            Interrupted: Ctrl-C stopped the run, which can be resumed.
+        """
+        from lw2g.api.results import RunRecord
+        from lw2g.lifecycle.runner import start
+
+        record = start(self.resolved, self.catalogue, directory, listeners, tasks=tasks, settled=settled)
+        return RunRecord(record, directory)
+
+
+class Fork(Experiment):
+    """An experiment that goes on from the end of a task of another run.
+
+    Attributes:
+        parent: The other run's directory.
+        task: Number of tasks that it takes over.
+    """
+
+    def __init__(self, resolved: Resolved, catalogue: Catalogue, parent: Path, task: int) -> None:
+        super().__init__(resolved, catalogue)
+        self.parent = parent
+        self.task = task
+
+    def start(
+        self,
+        directory: Path,
+        listeners: Sequence[Tracker] = (),
+        *,
+        tasks: int | None = None,
+        settled: Path | None = None,
+    ) -> RunRecord:
+        """Run it from the end of the task and return the record.
+
+        Args:
+            directory: As :meth:`new_directory` makes it.
+            listeners: Receive the run's events.
+            tasks: Number of tasks, counted from the first, after which to stop; None for all.
+            settled: Has no effect: what was settled holds as for the other run.
+
+        Raises:
+            DataError: There is no such task, or the other run's files, data or weights have changed.
+            ConfigError: The finished tasks depend on a changed option.
+            Interrupted: Ctrl-C stopped the run, which can be resumed.
+        """
+        from lw2g.api.results import RunRecord
+        from lw2g.lifecycle.forking import fork
+
+        # within lw2g tasks count from 0
+        last = self.task - 1
+        record = fork(self.parent, last, self.resolved, self.catalogue, directory, listeners, tasks=tasks)
+        return RunRecord(record, directory)
+
+
+def experiment_of(*, catalogue: Catalogue | None = None, **arguments: Any) -> Experiment:
+    """Put an experiment together.
+
+    Args:
+        catalogue: Where components are looked up; None for all that are installed.
+        **arguments: What :func:`lw2g.config.resolve.resolve` takes: a file, names of components, and
+            ``overrides`` by dotted keys.
+
+    Raises:
+        ConfigError: The configuration is invalid; the message lists every problem.
+    """
+    from lw2g.config.resolve import resolve
+    from lw2g.registry.catalogue import load_catalogue
+
+    if catalogue is None:
+        catalogue = load_catalogue()
+    return Experiment(resolve(catalogue, **arguments), catalogue)
+
+
+def fork_of(
+    run: str | Path,
+    at_task: int,
+    *,
+    policy: str | None = None,
+    constraints: Sequence[str] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    catalogue: Catalogue | None = None,
+) -> Fork:
+    """Put an experiment together that goes on from the end of a task of another run.
+
+    Args:
+        run: As for :func:`lw2g.fork`.
+        at_task: As for :func:`lw2g.fork`.
+        policy: The policy's name.
+        constraints: Names of constraints.
+        overrides: Single options by their dotted keys.
+        catalogue: Where components are looked up; None for all that are installed.
+
+    Raises:
+        DataError: There is no such run.
+        ConfigError: An option cannot be used.
+    """
+    from lw2g.lifecycle.forking import resolve_fork
+    from lw2g.registry.catalogue import load_catalogue
+
+    if catalogue is None:
+        catalogue = load_catalogue()
+    parent = Path(run)
+    resolved = resolve_fork(parent, catalogue, policy=policy, constraints=constraints, overrides=overrides)
+    return Fork(resolved, catalogue, parent, at_task)
+
+
+def load_engine() -> None:
+    """Import what runs need, torch among it, before anything is told of a run."""
+    from importlib import import_module
+
+    from lw2g.base.collector import collector_waits
+
+    with collector_waits():
+        for name in ("runner", "continuing"):
+            import_module(f"lw2g.lifecycle.{name}")

@@ -1,0 +1,132 @@
+"""The functions of lw2g for trained models: load, export, score.
+
+Importing this module imports neither torch nor any plugin.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lw2g.base.collector import collector_waits
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lw2g.models.model import TrainedModel
+
+__all__ = ["export", "load", "score"]
+
+
+def load(
+    run: str | Path,
+    *,
+    task: int | None = None,
+    device: str | None = None,
+    batch_size: int | None = None,
+    weights: str | Path | None = None,
+    local: Mapping[str, Any] | None = None,
+) -> TrainedModel:
+    """Open a saved run or an exported model: ``model(images)`` gives logits, ``model.predict(images)`` names.
+
+    It needs neither the run's data nor its benchmark, policy and constraints. Images are paths, a folder,
+    PIL images, arrays or tensors; the model's docstring says which.
+
+    Args:
+        run: The directory of the run or the export.
+        task: The finished task, counted from 1, whose checkpoint to open; None for the newest.
+        device: cpu, cuda, cuda:N or mps; None for the run's own, or for an export a GPU if present.
+        batch_size: Images per forward, to which smaller batches are padded: a smaller number is faster for
+            few images; None for the run's own.
+        weights: The backbone's weights, if they have moved; None for their recorded source.
+        local: As for :func:`lw2g.resume`.
+
+    Raises:
+        DataError: There is no such model, it is damaged, or its backbone is missing or a different one.
+        ConfigError: The device does not exist.
+    """
+    from lw2g.api.learning import learn
+    from lw2g.api.local import catalogue_of
+
+    file = None if weights is None else Path(weights)
+    with collector_waits():
+        from lw2g.models.saved import open_model
+
+        catalogue = catalogue_of(local)
+    model = open_model(Path(run), catalogue, task, device=device, batch_size=batch_size, weights=file)
+    model.learner = partial(learn, run, device=device, weights=weights, local=local)
+    return model
+
+
+def export(
+    run: str | Path,
+    out: str | Path,
+    *,
+    task: int | None = None,
+    with_backbone: bool = False,
+    weights: str | Path | None = None,
+    learnable: bool = False,
+    local: Mapping[str, Any] | None = None,
+) -> int:
+    """Write the model of the run in the directory ``run`` into the new folder ``out``.
+
+    ``lw2g predict`` and ``lw2g.load`` use it like a run, with the same predictions. They need neither the run
+    nor its data, only the installed baseline, retrieval strategy and backbone: it contains no code.
+
+    Args:
+        run: The run's directory.
+        out: The folder.
+        task: The finished task, counted from 1, whose model to export; None for the newest.
+        with_backbone: Whether to include the frozen weights, and not only their checksum.
+        weights: The backbone's weights, if they have moved; None for their recorded source.
+        learnable: Whether to keep features of up to 20 training images a class, for the checks of ``lw2g
+            learn`` and to tell unknown images; this reads the run's data.
+        local: As for :func:`lw2g.resume`.
+
+    Returns:
+        The size of the export in bytes.
+
+    Raises:
+        DataError: There is no such run or task, or its data are gone.
+        ConfigError: The folder is in use, or the run has no model to export.
+    """
+    from lw2g.api.local import catalogue_of
+    from lw2g.models.saved import export_run
+    from lw2g.updates.exporting import export_learnable
+
+    file = None if weights is None else Path(weights)
+    catalogue = catalogue_of(local)
+    write = export_learnable if learnable else export_run
+    return write(Path(run), catalogue, Path(out), task, with_backbone=with_backbone, weights=file)
+
+
+def score(
+    model: str | Path,
+    folder: str | Path,
+    *,
+    device: str | None = None,
+    weights: str | Path | None = None,
+    local: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Classify the images in ``folder``/CLASS with the run or export ``model``, and count the right answers.
+
+    Classes of the model may be missing in ``folder``. Copies of an image count once.
+
+    Args:
+        model: The directory of the run or the export.
+        folder: ``CLASS/IMAGE``; for a model of stored features a file of these, whose test rows count.
+        device: cpu, cuda, cuda:N or mps; None for the run's.
+        weights: The backbone's weights, if they have moved; None for their recorded source.
+        local: As for :func:`lw2g.resume`.
+
+    Returns:
+        ``accuracy`` in percent over all ``images``; and for each of ``classes`` its name, number of images,
+        ``recall`` in percent and ``taken_for``, the wrong answers with their counts, most frequent first.
+
+    Raises:
+        DataError: There is no such model, a folder's name is no class of it, or an image cannot be read.
+    """
+    from lw2g.models.scoring import score as count
+
+    return count(load(model, device=device, weights=weights, local=local), Path(folder))

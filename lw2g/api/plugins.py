@@ -1,0 +1,156 @@
+"""The functions of lw2g for plugins: what is installed, what it takes, and a new package.
+
+Importing this module imports neither torch nor any plugin.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+
+from lw2g.interfaces.component import KINDS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lw2g.config.describe import OptionDescription
+    from lw2g.interfaces.component import Component, Kind
+    from lw2g.registry.catalogue import Catalogue
+    from lw2g.registry.manager import Origin
+
+__all__ = [
+    "KINDS",
+    "Description",
+    "components",
+    "describe",
+    "names_of",
+    "new_plugin",
+    "places_of",
+    "summary_of",
+]
+
+
+@attrs.frozen(kw_only=True)
+class Description:
+    """A component, or a section of options that belongs to none.
+
+    Attributes:
+        kind: Its kind; ``section`` for a section.
+        name: Its name.
+        summary: One line.
+        options: Its options.
+        origin: The plugin that registers it; None for a section.
+        citation: Where it was published; empty if nowhere.
+        traits: What its record says of it, one line each.
+        notes: Its presets, what differs from the published method, and other names, one line each.
+    """
+
+    kind: str
+    name: str
+    summary: str
+    options: Sequence[OptionDescription]
+    origin: Origin | None = None
+    citation: str = ""
+    traits: Sequence[str] = ()
+    notes: Sequence[str] = ()
+
+
+def components() -> Catalogue:
+    """Return all components with their origin, and the problems with plugins; other plugins keep working."""
+    from lw2g.registry.catalogue import load_catalogue
+
+    return load_catalogue()
+
+
+def describe(name: str) -> list[Description]:
+    """Describe the components called ``name``, of all kinds.
+
+    Args:
+        name: The components' name; ``growth``, ``routing`` and ``run`` are the options that belong to no
+            component, such as seed and device.
+
+    Raises:
+        UnknownComponentError: There is none; the message suggests the nearest name.
+        PluginError: There is one that cannot be used.
+    """
+    from lw2g.config.describe import describe_options
+    from lw2g.config.facts import aliases, differences, traits, values_of
+    from lw2g.config.model import OWN_SECTIONS
+
+    section = OWN_SECTIONS.get(name)
+    if section is not None:
+        summary = str(section.__doc__).partition("\n")[0]
+        return [Description(kind="section", name=name, summary=summary, options=describe_options(section))]
+    described = []
+    for entry in components().called(name):
+        component = entry.component
+        notes = (*values_of(component), *differences(component), *aliases(component))
+        described.append(
+            Description(
+                kind=component.kind,
+                name=component.name,
+                summary=component.summary,
+                options=describe_options(component.config),
+                origin=entry.origin,
+                citation=component.citation,
+                traits=tuple(traits(component)),
+                notes=notes,
+            )
+        )
+    return described
+
+
+def summary_of(component: Component) -> str:
+    """Return the summary, with the names by which users look for the component."""
+    names = ", ".join(alias.name for alias in component.aliases)
+    return f"{component.summary} (known as {names})" if names else component.summary
+
+
+def names_of(*kinds: Kind) -> dict[str, str]:
+    """Return the names of all usable components, and their summaries.
+
+    Args:
+        *kinds: The kinds; all if none is given.
+    """
+    return {
+        entry.component.name: entry.component.summary
+        for entry in components().components()
+        if entry.component.kind in (kinds or KINDS)
+    }
+
+
+def places_of(option: str) -> list[str]:
+    """Return the dotted keys of all options with this name, whosoever they are, those of baselines first."""
+    from lw2g.config.describe import places_of as places
+
+    return places(option, components())
+
+
+def new_plugin(name: str, *, kind: Kind, out: str | Path | None = None) -> tuple[list[Path], list[str]]:
+    """Write an installable package with a small working component called ``name``, and its tests.
+
+    ``name`` is kebab-case, such as my-method. It names the component, the distribution and the folder.
+
+    Args:
+        name: The component's name.
+        kind: What the plugin offers.
+        out: The package's folder; None for ./NAME.
+
+    Returns:
+        The files, and the commands that install, test and use the package.
+
+    Raises:
+        ConfigError: The name cannot be used, or the folder is in use.
+    """
+    from lw2g.registry.catalogue import load_catalogue
+    from lw2g.scaffold.package import Scaffold, check_name, write_package
+
+    check_name(name, load_catalogue())
+    scaffold = Scaffold(name=name, kind=kind)
+    directory = Path(out or name)
+    files = list(write_package(scaffold, directory))
+    install = f'python -m pip install -e "{directory}[test]"'
+    test = f"python -m pytest -q {directory}"
+    return files, [install, test, *scaffold.next_steps(directory)]

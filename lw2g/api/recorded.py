@@ -1,0 +1,144 @@
+"""The function of lw2g that reads the results of one run, or of the runs of several seeds.
+
+Importing this module imports neither torch nor any plugin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from lw2g.errors import DataError
+
+__all__ = ["Recorded", "has_sets", "next_method", "results_of"]
+
+
+class Recorded:
+    """What a run, or the runs of several seeds, have recorded.
+
+    Attributes:
+        run: What was asked for: a directory, or the file itself.
+        path: The file.
+        content: What it holds.
+        is_summary: Whether it is the summary of several seeds.
+    """
+
+    def __init__(self, run: Path, path: Path, content: Mapping[str, Any], *, is_summary: bool) -> None:
+        self.run = run
+        self.path = path
+        self.content = content
+        self.is_summary = is_summary
+
+    @cached_property
+    def grows(self) -> bool:
+        """Whether the method has sets that a policy decides on; of a run alone."""
+        return has_sets(self.content)
+
+    @cached_property
+    def definitions(self) -> dict[str, str]:
+        """What each metric is, those of plugins too."""
+        from lw2g.interfaces.metric import DEFINITIONS
+
+        further = self.content.get("metric_definitions", {})
+        return {**DEFINITIONS, **{name: entry["definition"] for name, entry in further.items()}}
+
+    @cached_property
+    def unfinished(self) -> str:
+        """How far a run is that has not learned its whole stream, in a line; empty for a finished one."""
+        from lw2g.config.directory import CONFIG
+        from lw2g.reports.runs import read_run
+
+        done = len(self.content["accuracy_matrix"])
+        total = self.content.get("tasks")
+        if total is None or done >= total:
+            return ""
+        text = f"unfinished: {done} of {total} tasks learned"
+        if not (self.run / CONFIG).exists():  # a record without its run cannot go on
+            return text
+        found = read_run(self.run)
+        state = "" if found is None else found.state
+        ways = {
+            "interrupted": f"; go on: lw2g resume {self.run}",
+            "stopped": f"; go on: lw2g continue {self.run}",
+        }
+        return f"{text} ({state}){ways.get(state, '')}"
+
+    def differences(
+        self, decision: Mapping[str, Any]
+    ) -> Mapping[tuple[int, str], tuple[int, float, float | None]]:
+        """Return by set and measure how far a decision's values are from those of a reference set.
+
+        It is the reused set or, if that was not measured or the pool grew, the one of lowest value.
+
+        Args:
+            decision: One of the record's decisions.
+
+        Returns:
+            The reference, the difference, and its standard error.
+        """
+        from lw2g.reports.page.evidence import apart
+
+        return apart(dict(decision))
+
+
+def has_sets(record: Mapping[str, Any]) -> bool:
+    """Return whether the method of a record has sets that a policy decides on."""
+    from lw2g.registry.catalogue import load_catalogue
+
+    return load_catalogue().grows(record["config"]["baseline"]["name"])
+
+
+def next_method(record: Mapping[str, Any]) -> str:
+    """Return the options of the method to try next, after a first run on embedded data; else nothing."""
+    from lw2g.config.model import DEFAULT_BACKBONE, DEFAULT_BENCHMARK, RECOMMENDED
+
+    config = record["config"]
+    is_embedded = (config["benchmark"]["name"], config["backbone"]["name"]) == (
+        DEFAULT_BENCHMARK,
+        DEFAULT_BACKBONE,
+    )
+    if is_embedded and config["baseline"]["name"] not in RECOMMENDED.split():
+        return RECOMMENDED
+    return ""
+
+
+def results_of(run: str | Path) -> Recorded:
+    """Read what the run, or the runs of several seeds, in the directory ``run`` have recorded.
+
+    Args:
+        run: The directory, or a record or summary alone.
+
+    Raises:
+        DataError: There is no run, it has finished no task, or its record is damaged.
+    """
+    from lw2g.config.directory import RECORD
+    from lw2g.files import contents
+
+    run = Path(run)
+    path, is_summary = _place_of(run)
+    is_of_a_run = path == run / RECORD  # with a configuration beside it
+    kind = contents.Summary if is_summary else contents.Record
+    try:
+        content = contents.read_record(run) if is_of_a_run else contents.read_sealed(path, kind)
+    except DataError as error:
+        if is_of_a_run:
+            raise
+        raise DataError(error.what, f"write it again: lw2g resume {path.parent}") from error
+    return Recorded(run, path, content, is_summary=is_summary)
+
+
+def _place_of(run: Path) -> tuple[Path, bool]:
+    """Return the file with the results, and whether it is the summary of several seeds."""
+    from lw2g.config.directory import CONFIG, RECORD, SUMMARY, missing_run
+
+    if run.is_file():
+        return run, run.name == SUMMARY
+    if (run / RECORD).exists():
+        return run / RECORD, False
+    if (run / SUMMARY).exists():
+        return run / SUMMARY, True
+    if (run / CONFIG).exists():
+        raise DataError(f"the run {str(run)!r} has finished no task yet", f"resume it: lw2g resume {run}")
+    raise missing_run(run)

@@ -1,0 +1,331 @@
+"""The functions of lw2g for sweeps: run the cells of a grid, plan them, see, retry and cancel them.
+
+Importing this module imports neither torch nor any plugin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lw2g.config.model import DEFAULT_BENCHMARK
+from lw2g.errors import ConfigError, Lw2gError, nearest
+
+if TYPE_CHECKING:
+    from lw2g.api.results import SweepResult
+    from lw2g.estimate.estimate import Estimate, Range
+    from lw2g.registry.catalogue import Catalogue
+    from lw2g.sweeps.grid import Cell
+    from lw2g.sweeps.needs import Need
+    from lw2g.sweeps.store import Status
+
+__all__ = [
+    "DEFAULT_BENCHMARK",
+    "Plan",
+    "cancel_sweep",
+    "plan_of",
+    "retry_sweep",
+    "sweep",
+    "sweep_status",
+    "total_of",
+]
+
+Watch = Callable[["Sequence[Status]"], None]
+
+
+def _unwatched(statuses: Sequence[Status]) -> None:
+    """Show nothing."""
+
+
+def sweep(
+    grid: str | Path,
+    *,
+    out: str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    executor: str | None = None,
+    jobs: int | None = None,
+    threads: int | None = None,
+    gpus_per_job: float | None = None,
+    executor_options: Mapping[str, Any] | None = None,
+    rehearse: str | None = None,
+    watch: Watch = _unwatched,
+) -> SweepResult:
+    """Run the cells of a grid, each as a process of its own; a stopped sweep goes on where it stopped.
+
+    Args:
+        grid: A TOML file.
+        out: The sweep's directory; None for runs/GRID.
+        settings: Settings of every cell by their dotted keys, which override the grid's.
+        executor: Where runs go: local, ray or slurm; None for the grid's own, or this machine.
+        jobs: Runs at a time; None for the grid's own, or 1 here.
+        threads: Cores of a run; None for an equal share.
+        gpus_per_job: GPUs of a run; with 0.5 two runs share one.
+        executor_options: Further options of the executor.
+        rehearse: A benchmark (``glyphs`` is embedded) or a folder of images on which to rehearse the grid:
+            each kind of cell once, with the embedded backbone and few epochs; ``out`` is then by default
+            ``runs/GRID-rehearsed``.
+        watch: Receives the status of all cells a few times a second.
+
+    Raises:
+        ConfigError: The grid, a cell or the executor cannot be used.
+    """
+    from lw2g.api.results import SweepResult
+    from lw2g.config.directory import RUNS
+    from lw2g.registry.catalogue import load_catalogue
+    from lw2g.sweeps.engine import require_valid, run_sweep
+    from lw2g.sweeps.executors import load_executor, merged_settings
+    from lw2g.sweeps.grid import read_executor
+    from lw2g.sweeps.store import SweepDirectory
+
+    file = Path(grid)
+    catalogue = load_catalogue()
+    cells = _cells(file, catalogue, settings or {}, rehearse)
+    require_valid(cells, catalogue)
+    name = file.stem if rehearse is None else f"{file.stem}-rehearsed"
+    store = SweepDirectory(Path(out) if out else RUNS / name)
+    given = {"executor": executor, "jobs": jobs, "threads": threads, "gpus_per_job": gpus_per_job}
+    chosen = merged_settings(read_executor(file), given, executor_options or {})
+    statuses = run_sweep(store, cells, load_executor(chosen, store.path), watch)
+    return SweepResult(store.path, statuses)
+
+
+def _cells(
+    grid: Path, catalogue: Catalogue, settings: Mapping[str, Any], rehearse: str | None
+) -> Sequence[Cell]:
+    """Return the cells of a grid, or those that rehearse it.
+
+    Raises:
+        ConfigError: The grid or a cell cannot be used.
+    """
+    from lw2g.sweeps.engine import require_valid
+    from lw2g.sweeps.grid import read_grid
+    from lw2g.sweeps.needs import without_missing_files
+    from lw2g.sweeps.rehearse import rehearsed_cells
+
+    cells = read_grid(grid, settings)
+    if rehearse is None:
+        return cells
+    # a rehearsal needs no weights, and yet shows mistakes in all cells of the real run
+    require_valid([without_missing_files(cell) for cell in cells], catalogue)
+    return rehearsed_cells(grid, catalogue, settings, rehearse)
+
+
+class Plan:
+    """The cells of a grid before they run: what they need, and what they cost.
+
+    Attributes:
+        grid: The TOML file.
+        cells: The cells.
+    """
+
+    def __init__(
+        self, grid: Path, cells: Sequence[Cell], catalogue: Catalogue, directory: Path | None = None
+    ) -> None:
+        self.grid = grid
+        self.cells = cells
+        self._catalogue = catalogue
+        self._directory = directory
+
+    @property
+    def columns(self) -> str | None:
+        """The columns of the grid's table, as ``lw2g report --columns`` takes them; None: the usual ones."""
+        from lw2g.sweeps.grid import read_columns
+
+        return read_columns(self.grid)
+
+    @cached_property
+    def needs(self) -> list[tuple[Need, ...]]:
+        """What each cell needs: data, weights, files; and whether it is here."""
+        from lw2g.sweeps.needs import needs_of
+
+        return [needs_of(cell, self._catalogue) for cell in self.cells]
+
+    @property
+    def missing(self) -> Sequence[tuple[Need, int]]:
+        """What is not here, each thing once, with the number of cells that need it."""
+        from lw2g.sweeps.needs import missing_needs
+
+        return list(missing_needs(self.needs))
+
+    @cached_property
+    def took(self) -> dict[str, float]:
+        """Seconds that finished cells took, by the names of their directories."""
+        from lw2g.sweeps.store import SweepDirectory
+
+        if self._directory is None:
+            return {}
+        seconds = {}
+        for status in SweepDirectory(self._directory).statuses(self.cells):
+            if status.state == "finished" and status.run is not None:
+                seconds[status.cell.name] = float(status.run.record["seconds"]["total"])
+        return seconds
+
+    def costs(self) -> Iterator[Estimate | Lw2gError]:
+        """Yield the measured cost of each cell, a few steps each, or the error that prevented it."""
+        from lw2g.estimate.cells import costs_of
+
+        return costs_of(self.cells, self._catalogue)
+
+    def remaining_costs(self) -> Iterator[tuple[Cell, Range | None, Estimate | Lw2gError | None]]:
+        """Yield each cell that is not finished, and its cost.
+
+        That is the seconds which a finished cell of its kind took, else what :meth:`costs` says of it.
+        """
+        from lw2g.estimate.cells import costs_beside
+
+        return costs_beside(self.cells, self._catalogue, self.took)
+
+
+def plan_of(
+    grid: str | Path,
+    *,
+    out: str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    rehearse: str | None = None,
+) -> Plan:
+    """Return the cells of a grid without running them.
+
+    Args:
+        grid: As for :func:`sweep`.
+        out: As for :func:`sweep`; cells that are finished there are not counted again.
+        settings: As for :func:`sweep`.
+        rehearse: As for :func:`sweep`.
+
+    Raises:
+        ConfigError: The grid or a cell cannot be used.
+    """
+    from lw2g.config.directory import RUNS
+    from lw2g.registry.catalogue import load_catalogue
+    from lw2g.sweeps.engine import require_valid
+    from lw2g.sweeps.needs import without_missing_files
+
+    file = Path(grid)
+    catalogue = load_catalogue()
+    cells = _cells(file, catalogue, settings or {}, rehearse)
+    if rehearse is None:
+        require_valid([without_missing_files(cell) for cell in cells], catalogue)
+    return Plan(file, cells, catalogue, Path(out) if out else RUNS / file.stem)
+
+
+def total_of(ranges: Sequence[Range]) -> Range:
+    """Return the range of a sum; at least one range is needed."""
+    least = sum(one.least for one in ranges)
+    most = sum(one.most for one in ranges)
+    return type(ranges[0])(least, most)
+
+
+def sweep_status(directory: str | Path) -> SweepResult:
+    """Show the status of the cells of a sweep.
+
+    It also names stale cells: those that finished with other option values than their settings give now.
+
+    Args:
+        directory: The sweep's directory.
+
+    Raises:
+        DataError: There is no sweep.
+    """
+    from lw2g.api.results import SweepResult
+    from lw2g.registry.catalogue import load_catalogue
+    from lw2g.sweeps.store import SweepDirectory, differences_now
+
+    store = SweepDirectory(Path(directory))
+    catalogue = load_catalogue()
+    statuses = store.statuses(store.cells())
+    stale = {status.cell.name: differences_now(status, catalogue) for status in statuses}
+    return SweepResult(store.path, statuses, stale)
+
+
+def retry_sweep(
+    directory: str | Path,
+    *,
+    stale: bool = False,
+    executor: str | None = None,
+    jobs: int | None = None,
+    threads: int | None = None,
+    gpus_per_job: float | None = None,
+    executor_options: Mapping[str, Any] | None = None,
+    say: Callable[[str], None] = print,
+    watch: Watch = _unwatched,
+) -> SweepResult:
+    """Run the failed cells of a sweep again, and continue those that are not finished.
+
+    A damaged run is moved aside and started anew. The cells run where the sweep ran before, unless
+    ``executor`` says otherwise.
+
+    Args:
+        directory: The sweep's directory.
+        stale: Whether to rerun also cells that finished with other option values than now.
+        executor: As for :func:`sweep`.
+        jobs: As for :func:`sweep`.
+        threads: As for :func:`sweep`.
+        gpus_per_job: As for :func:`sweep`.
+        executor_options: As for :func:`sweep`.
+        say: Receives a line for each run that is moved aside.
+        watch: As for :func:`sweep`.
+
+    Raises:
+        DataError: There is no sweep.
+        ConfigError: The executor cannot be used.
+    """
+    from lw2g.api.results import SweepResult
+    from lw2g.registry.catalogue import load_catalogue
+    from lw2g.sweeps.engine import run_sweep
+    from lw2g.sweeps.executors import load_executor, merged_settings
+    from lw2g.sweeps.store import SweepDirectory, differences_now
+
+    store = SweepDirectory(Path(directory))
+    catalogue = load_catalogue()
+    cells = store.cells()
+    for status in store.statuses(cells):
+        if status.state == "failed":
+            store.note_failure(status.cell, None)
+        if status.damaged or (stale and differences_now(status, catalogue)):
+            kept = store.named(store.job(status.cell).set_aside())
+            say(f"{status.cell.label}: the old run is kept in {kept}")
+    given = {"executor": executor, "jobs": jobs, "threads": threads, "gpus_per_job": gpus_per_job}
+    chosen = merged_settings(store.executor(), given, executor_options or {})
+    statuses = run_sweep(store, cells, load_executor(chosen, store.path), watch)
+    return SweepResult(store.path, statuses)
+
+
+def cancel_sweep(directory: str | Path, *names: str) -> tuple[int, int]:
+    """Ask all cells of a sweep, or only those named, to stop, on whichever machine they run.
+
+    Running cells save their state and stop within seconds; waiting cells are not started. The same sweep, or
+    ``lw2g sweep retry``, continues all of them.
+
+    Args:
+        directory: The sweep's directory.
+        *names: Labels of cells, or names of their directories.
+
+    Returns:
+        The number of cells that run and were asked to stop, and of those that will not start.
+
+    Raises:
+        DataError: There is no sweep.
+        ConfigError: There is no such cell.
+    """
+    from lw2g.sweeps.store import SweepDirectory
+
+    store = SweepDirectory(Path(directory))
+    cells = store.cells()
+    if names:
+        cells = _named(cells, names)
+    store.cancel(cells)
+    running = sum(status.state == "running" for status in store.statuses(cells))
+    return running, len(cells) - running
+
+
+def _named(cells: Sequence[Cell], names: Sequence[str]) -> list[Cell]:
+    """Return the cells with these labels or directories."""
+    by_name: dict[str, Cell] = {}
+    for cell in cells:
+        by_name[cell.label] = cell
+        by_name[cell.name] = cell
+    for name in names:
+        if name not in by_name:
+            raise ConfigError(f"no cell {name!r}{nearest(name, by_name)}", "see lw2g sweep status")
+    return [by_name[name] for name in names]

@@ -1,0 +1,34 @@
+"""What to say of a name that no component has: it may be meant for something else."""
+
+from __future__ import annotations
+
+import os
+
+from lw2g.errors import UnknownComponentError, no_folder
+from lw2g.interfaces.component import Kind
+
+__all__ = ["unknown_name"]
+
+_TIMM = "or a model of timm, by a name such as vit_tiny_patch16_224 or resnet18"
+_OF_A_FOLDER = "a folder of images is --benchmark folder --set benchmark.root="
+
+
+def unknown_name(kind: Kind, name: str, error: UnknownComponentError) -> str:
+    """Return the message of a name that no component has.
+
+    Args:
+        kind: Of which kind the component was to be.
+        name: The name.
+        error: What the catalogue says of it.
+    """
+    if kind == "backbone":
+        return f"{error}; {_TIMM}"
+    if kind != "benchmark":
+        return str(error)
+    if os.path.isdir(name):  # False also of a name that no system takes
+        return f"no benchmark is called {name!r}; {_OF_A_FOLDER}{name}"
+    if os.sep in name:
+        return f"{no_folder(name)}; {_OF_A_FOLDER}FOLDER"
+    missing = no_folder(name)
+    # a folder whose name is not like it was hardly meant
+    return f"{error}; {missing}" if "did you mean" in missing else str(error)

@@ -1,0 +1,182 @@
+"""What runs of one table have in common: the names of their data, protocols and splits."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lw2g.config.protocols import OFFICIAL
+from lw2g.files.protocol import digest_of, protocol_name
+from lw2g.interfaces.component import BenchmarkComponent
+from lw2g.registry.catalogue import Catalogue
+from lw2g.reports import MIXABLE
+from lw2g.reports.names import OWN_DATA, weights_name
+from lw2g.reports.runs import ReportedRun
+
+__all__ = [
+    "benchmark_title",
+    "conditions_of",
+    "data_name",
+    "names_of_mixable",
+    "official_name",
+    "split_names",
+    "task_size",
+]
+
+
+def benchmark_title(run: ReportedRun, catalogue: Catalogue) -> str:
+    """Return the user's title of the data, the names of the folders, or the benchmark's usual name."""
+    options = run.options
+    name = str(options["benchmark.name"])
+    if name == OWN_DATA:
+        title = options.get("benchmark.title")
+        if title:
+            return str(title)
+        roots = [options.get("benchmark.root") or name, *(options.get("benchmark.more_roots") or ())]
+        return " + ".join(Path(root).resolve().name for root in roots)
+    if "benchmark.file" in options:
+        return f"{name} of {_file_title(options)}"
+    if name not in catalogue.names("benchmark"):
+        return name
+    known = catalogue.get("benchmark", name)
+    if isinstance(known, BenchmarkComponent) and known.data:
+        return known.data.title
+    return name
+
+
+def data_name(run: ReportedRun, homes: dict[str, str]) -> str:
+    """Return what distinguishes the user's own data: the title, or the folders; empty for known benchmarks.
+
+    Args:
+        run: The run.
+        homes: The folders in which the data of a fingerprint were first seen; updated.
+    """
+    options = run.options
+    if "benchmark.file" in options:
+        return _file_title(options)
+    if options["benchmark.name"] != OWN_DATA:
+        return ""
+    folders = json.dumps([options.get("benchmark.root"), *(options.get("benchmark.more_roots") or ())])
+    # equal images in two folders, such as on two machines, are one benchmark
+    fingerprint = run.record.get("fingerprints", {}).get("benchmark", folders)
+    return options.get("benchmark.title") or homes.setdefault(fingerprint, folders)
+
+
+def _file_title(options: Mapping[str, Any]) -> str:
+    """Return the user's title of stored features, or the name of their file."""
+    return str(options.get("benchmark.title") or Path(str(options["benchmark.file"])).stem)
+
+
+def task_size(run: ReportedRun) -> Iterator[str]:
+    """Yield the number of classes of a run's stream, and what its tasks consist of."""
+    if run.record:
+        yield f"{len(run.record['class_names'])} classes"
+    stream = run.options.get("benchmark.stream", "classes")
+    if stream != "classes":
+        yield f"{run.tasks} tasks of {stream}"
+        return
+    increment = run.options.get("benchmark.increment")
+    if increment is None:
+        return
+    if run.record:  # "classes" stands before it
+        yield f"{increment} a task"
+    else:
+        yield f"{increment} classes a task"
+
+
+def conditions_of(runs: Sequence[ReportedRun], mixed: Sequence[str], catalogue: Catalogue) -> Iterator[str]:
+    """Yield what the runs of a table share: backbone, protocol, split, and the fingerprints of the data."""
+    if not runs:
+        return
+    run = runs[0]
+    if "checkpoints" not in mixed:
+        yield f"backbone {weights_name(run.record, catalogue)}"
+    if "protocols" not in mixed:
+        yield f"protocol {_protocol_names(runs)(run)}"
+    if "splits" not in mixed and run.options.get("benchmark.split"):
+        yield f"split {run.options['benchmark.split']}"
+    fingerprints = list(dict.fromkeys(run.record["fingerprints"]["benchmark"][:8] for run in runs))
+    text = f"data {', '.join(fingerprints[:3])}"
+    if len(fingerprints) > 3:
+        text += f" and {len(fingerprints) - 3} more"
+    if len(fingerprints) > 1:  # the fingerprint covers the order
+        text += " (a class order each)"
+    yield text
+
+
+def names_of_mixable(
+    runs: Sequence[ReportedRun], catalogue: Catalogue
+) -> dict[str, Callable[[ReportedRun], str]]:
+    """Return for each of :data:`lw2g.reports.MIXABLE` what names it of a run among those of a table."""
+
+    def checkpoint(run: ReportedRun) -> str:
+        return weights_name(run.record, catalogue)
+
+    return dict(zip(MIXABLE, (checkpoint, split_names(runs), _protocol_names(runs)), strict=True))
+
+
+def official_name(run: ReportedRun) -> str:
+    """Return an official protocol, which is a method's own and ranks with no other; empty if it is none.
+
+    Records from before protocols had hashes stay together.
+    """
+    if run.record["protocol"] != OFFICIAL or not run.record.get("protocol_hash"):
+        return ""
+    return protocol_name(run.record)
+
+
+def _protocol_names(runs: Sequence[ReportedRun]) -> Callable[[ReportedRun], str]:
+    """Return a function that names a run's protocol, with a hash if runs with one name differ in its facts.
+
+    Checkpoints, splits and class orders are compared elsewhere; here it is transforms and definitions.
+    """
+
+    def facts(run: ReportedRun) -> str:
+        noted = run.record.get("protocol_facts") or {}
+        compared = [noted.get(key) for key in ("test_transform", "train_transform", "metrics")]
+        return digest_of(compared)[:8]
+
+    def plain_name(run: ReportedRun) -> tuple[str, str]:
+        """Return the protocol's name and the weights: transforms follow from the backbone as well."""
+        return official_name(run) or str(run.record["protocol"]), run.record["backbone"]["sha256"]
+
+    facts_of_name = defaultdict(set)
+    for run in runs:
+        if run.record.get("protocol_hash"):  # older records have no facts to compare
+            facts_of_name[plain_name(run)].add(facts(run))
+
+    def name_of(run: ReportedRun) -> str:
+        name, _ = plain_name(run)
+        if len(facts_of_name[plain_name(run)]) > 1:
+            return f"{name} {facts(run)}"
+        return name
+
+    return name_of
+
+
+def split_names(runs: Sequence[ReportedRun]) -> Callable[[ReportedRun], str]:
+    """Return a function that names a run's split, with a hash if runs with one name have different images."""
+    fingerprints: dict[tuple[str, tuple[int, ...]], set[str]] = defaultdict(set)
+    for run in runs:
+        # a fingerprint covers the class order: only under the same one does it compare images
+        order = tuple(run.record["class_order"])
+        fingerprints[_split_name(run), order].add(run.record["fingerprints"]["benchmark"])
+    ambiguous = {name for (name, _), found in fingerprints.items() if len(found) > 1}
+
+    def name_of(run: ReportedRun) -> str:
+        name = _split_name(run)
+        if name in ambiguous:
+            return f"{name} {run.record['fingerprints']['benchmark'][:8]}"
+        return name
+
+    return name_of
+
+
+def _split_name(run: ReportedRun) -> str:
+    classes = json.dumps(sorted(run.record["class_names"]))
+    named = run.options.get("benchmark.split") or "only"
+    return f"split {named} of classes {hashlib.sha256(classes.encode()).hexdigest()[:8]}"

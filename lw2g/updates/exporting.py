@@ -1,0 +1,87 @@
+"""Exporting the model of a run so that it can go on learning: with features of some of its images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from lw2g.base.boundary import guarded
+from lw2g.errors import DataError
+from lw2g.files.stored_run import StoredRun
+from lw2g.images.streams import as_one_task, joined
+from lw2g.interfaces.stream import Task
+from lw2g.models.exported import Saved
+from lw2g.models.manifest import Manifest
+from lw2g.models.model import TrainedModel
+from lw2g.models.saved import Memory, export_run
+from lw2g.registry.catalogue import Catalogue
+from lw2g.updates.solved import Solved, solved_of
+from lw2g.updates.step_checks import calibration_of
+
+__all__ = ["export_learnable"]
+
+_KEPT = 20
+"""Images of each class of a run whose features an export keeps."""
+
+
+def export_learnable(
+    directory: Path, catalogue: Catalogue, out: Path, task: int | None = None, **options: Any
+) -> int:
+    """Write the model of a run as :func:`~lw2g.models.saved.export_run`, with features to learn by.
+
+    It keeps those of the first 20 training images of each class: they are left out of the sums in turn to
+    see what a step costs old classes, and where unknown images begin.
+
+    Raises:
+        DataError: As there, or the run's data have changed or gone.
+        ConfigError: As there, or the head cannot learn.
+    """
+
+    def remember(run: StoredRun, manifest: Manifest, model: TrainedModel) -> Memory:
+        solved = solved_of(model.parts)
+        with guarded(catalogue, model.parts.config):
+            learned = _kept_features(model, solved, _tasks_of(run, catalogue, manifest))
+            saved = Saved(manifest=manifest, tensors={}, learned=learned)
+            calibration, _, _ = calibration_of(solved, saved)
+        return manifest.history, calibration, learned
+
+    return export_run(directory, catalogue, out, task, remember=remember, **options)
+
+
+def _kept_features(model: TrainedModel, solved: Solved, tasks: Sequence[Task]) -> dict[str, Tensor]:
+    """Return the features of the first training images of each class, by the position of the class."""
+    with_queries = solved.expert is not None
+    kept = {}
+    for task in tasks:
+        for label in task.classes:
+            # the first ones, not drawn ones: exported again, a model is the same
+            rows = task.train.indices[task.train.labels == label][:_KEPT]
+            images = [task.train.source.image(int(row)) for row in rows]
+            kept[f"kept/{label}"] = model.features(images, queries=with_queries).cpu()
+    return kept
+
+
+def _tasks_of(run: StoredRun, catalogue: Catalogue, manifest: Manifest) -> Sequence[Task]:
+    """Return the tasks that a run has learned.
+
+    Raises:
+        DataError: Its data are others now.
+    """
+    config = run.resolved(catalogue).config
+    chosen = [config.benchmark, *run.later_benchmarks(catalogue)]
+    streams = []
+    for one in chosen:
+        benchmark = catalogue.get("benchmark", one.name).build(one.config)
+        streams.append(benchmark.stream())
+    _, stream = joined(chosen, streams)
+    if catalogue.get("baseline", config.baseline.name).joint:
+        stream = as_one_task(stream)
+    if stream.fingerprint != manifest.learned_from.get("fingerprint"):
+        raise DataError(
+            f"the data of {str(run.files.path)!r} have changed",
+            "restore them, or export without --learnable",
+        )
+    return stream.tasks[: len(manifest.tasks)]

@@ -1,0 +1,173 @@
+"""A first model of images alone, without a run: a head in closed form on a frozen backbone."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from lw2g.config.model import ExperimentConfig
+from lw2g.config.resolve import resolve
+from lw2g.config.structure import read_plain
+from lw2g.config.toml import to_toml
+from lw2g.errors import ConfigError
+from lw2g.inputs.feature_files import is_feature_file
+from lw2g.inputs.image_files import examine_image, image_paths
+from lw2g.interfaces.context import BuildContext
+from lw2g.interfaces.pool import Pool
+from lw2g.models.class_folders import digest_of
+from lw2g.models.class_vectors import facts_of_file, read_class_vectors
+from lw2g.models.exported import Saved
+from lw2g.models.manifest import Manifest, described, sections
+from lw2g.models.model import TrainedModel
+from lw2g.models.parts import ModelParts, build_methods, engine_of, open_backbone
+from lw2g.models.places import reserved
+from lw2g.models.saved import as_exported, lasting_tensors, model_of, require_usable
+from lw2g.registry.catalogue import Catalogue
+from lw2g.updates.learning import take_step
+from lw2g.vit.backbone import Backbone
+from lw2g.vit.weights import state_sha256
+
+__all__ = ["start"]
+
+_HEADS = ("lda", "cosine", "mahalanobis")
+"""Heads without constants that only a stream could choose."""
+_EMBEDDED_SIDE = 32
+"""Side in pixels of the images that the embedded backbone was trained on."""
+
+
+def start(
+    folder: Path,
+    out: Path,
+    catalogue: Catalogue,
+    *,
+    backbone: str | None = None,
+    weights: Path | None = None,
+    image_size: int | None = None,
+    head: str = "lda",
+    test: Path | None = None,
+    device: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> tuple[TrainedModel, dict[str, Any]]:
+    """Make a first model from a folder of images, as :func:`lw2g.start` says."""
+    if head not in _HEADS:
+        raise ConfigError(f"head: {head!r} chooses its constants by a stream", "lda, cosine or mahalanobis")
+    overrides = dict(settings or {})
+    for key in overrides:
+        if not key.startswith("backbone."):
+            raise ConfigError(
+                f"{key}: only options of the backbone can be set here", "run an experiment: lw2g run"
+            )
+    given = {"baseline.head": head, "run.device": device, "backbone.image_size": image_size}
+    overrides |= {key: value for key, value in given.items() if value is not None}
+    benchmark = "features" if is_feature_file(folder) else "folder"
+    config = resolve(
+        catalogue,
+        overrides=overrides,
+        baseline="simple-cil",
+        benchmark=benchmark,
+        backbone=backbone,
+        weights=weights,
+    ).config
+    chosen = catalogue.get("backbone", config.backbone.name)
+    if backbone is None and chosen.embedded:
+        _require_small(folder)
+    if chosen.fit_vectors is not None:
+        facts = facts_of_file(folder, digest_of(read_class_vectors(folder, "train")))
+        fitted = attrs.evolve(config.backbone, config=chosen.fit_vectors(config.backbone.config, facts))
+        config = attrs.evolve(config, backbone=fitted)
+    config, empty = _opened(config, catalogue)
+
+    def build(more: Saved) -> TrainedModel:
+        parts = _parts_for(empty, catalogue, more.manifest)
+        parts.pool.grow(parts.new_set(None))
+        parts.begin_task(0)
+        return model_of(more, parts, catalogue)
+
+    saved = Saved(manifest=_manifest_of(config, empty, catalogue), tensors=lasting_tensors(empty))
+    look = partial(require_usable, catalogue=catalogue, whole=True, device=device, weights=weights)
+    with reserved(out) as place:
+        return take_step(saved, folder, build, catalogue, place, look, test=test)
+
+
+def _opened(config: ExperimentConfig, catalogue: Catalogue) -> tuple[ExperimentConfig, ModelParts]:
+    """Return the configuration with its precision settled, and the parts of a model that knows no class."""
+
+    chosen = config.backbone
+
+    def build() -> Backbone:
+        component = catalogue.get("backbone", chosen.name)
+        return component.build(chosen.config, chosen.weights, chosen.image_size)
+
+    config, engine, _, backbone = open_backbone(config, engine_of(config), build)
+    known = backbone.fingerprint
+    benchmark = catalogue.get("benchmark", config.benchmark.name).build(config.benchmark.config)
+    context = BuildContext(
+        backbone=backbone, num_tasks=0, num_classes=0, device=engine.device, seed=config.run.seed
+    )
+    baseline, retrieval = build_methods(config, catalogue, context)
+    empty = ModelParts(
+        config=config,
+        engine=engine,
+        backbone=backbone,
+        baseline=baseline,
+        retrieval=retrieval,
+        pool=Pool(),
+        mixer=None,
+        still=benchmark.transforms(known.image_size, known.mean, known.std).test,
+        infos=(),
+    )
+    return config, empty
+
+
+def _parts_for(empty: ModelParts, catalogue: Catalogue, manifest: Manifest) -> ModelParts:
+    """Return the parts of a model with room for the classes of a manifest; the backbone is the same."""
+    context = attrs.evolve(
+        empty.baseline.context, num_tasks=manifest.num_tasks, num_classes=manifest.num_classes
+    )
+    baseline, retrieval = build_methods(empty.config, catalogue, context)
+    return attrs.evolve(empty, baseline=baseline, retrieval=retrieval, pool=Pool(), infos=manifest.infos)
+
+
+def _manifest_of(config: ExperimentConfig, empty: ModelParts, catalogue: Catalogue) -> Manifest:
+    """Return what a model is made of that knows no class."""
+    # by way of the file that a run would have, so that both have one form
+    written = sections(tomllib.loads(to_toml(config)))
+    content = {**written, **described(empty), "tasks": [], "task_to_set": []}
+    manifest = as_exported(read_plain(content, Manifest), catalogue)
+    file = manifest.backbone.weights
+    if file is not None:
+        file = str(Path(file).absolute())
+    return attrs.evolve(
+        manifest,
+        state=state_sha256(empty.backbone.model.state_dict()),
+        backbone=attrs.evolve(manifest.backbone, weights=file),
+    )
+
+
+def _require_small(folder: Path) -> None:
+    """Refuse photos where no backbone was named: the embedded one knows small drawings alone.
+
+    One image of each class is looked at; what is wrong with a folder is told where all are read.
+
+    Raises:
+        ConfigError: An image is larger than what the embedded backbone was trained on.
+    """
+    if not folder.is_dir():
+        return
+    for entry in sorted(folder.iterdir()):
+        paths = image_paths(entry) if entry.is_dir() else ()
+        first = next(iter(paths), None)
+        if first is None:
+            continue
+        width, height = examine_image(first).size
+        if max(width, height) > _EMBEDDED_SIDE:
+            raise ConfigError(
+                f"{str(first)!r} has {width} x {height} pixels, and the embedded backbone knows drawings of "
+                f"up to {_EMBEDDED_SIDE} x {_EMBEDDED_SIDE} alone",
+                "for photos: --backbone vit-tiny (23 MB); to use it all the same: --backbone micro",
+            )

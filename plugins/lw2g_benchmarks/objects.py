@@ -1,0 +1,104 @@
+"""Images that are objects of a Python program, or files that one of its lists names."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from lw2g.errors import DataError, counted
+from lw2g.inputs.image_files import pixels_of
+from lw2g.interfaces.stream import Contents
+from lw2g_benchmarks.image_files import FileSource, content_of, tell_progress
+
+__all__ = ["ListedFiles", "ObjectSource"]
+
+
+class ObjectSource:
+    """The images of one split, read from the object at every access.
+
+    Args:
+        data: Gives an item by its number.
+        key: Where the image is in an item; None if the item is the image.
+        name: The split in words; ids are the name and a number.
+    """
+
+    def __init__(self, data: Any, key: int | str | None, name: str) -> None:
+        self._data, self._key, self._name = data, key, name
+        self._length = len(data)
+        self._read: tuple[str, Contents] | None = None
+
+    def __len__(self) -> int:
+        return self._length
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The numbers of the images behind the split's name."""
+        return tuple(f"{self._name}/{index}" for index in range(self._length))
+
+    def image(self, index: int) -> Tensor:
+        """Return image ``index`` as RGB, uint8 [3, H, W].
+
+        Raises:
+            DataError: It is no image, or the data set has another length than before.
+        """
+        if len(self._data) != self._length:
+            raise DataError(
+                f"benchmark: {self._name} had {counted(self._length, 'image')} and now has {len(self._data)}",
+                "do not change a data set while it is in use",
+            )
+        item = self._data[index]
+        try:
+            return pixels_of(item if self._key is None else item[self._key])
+        except DataError as error:
+            raise DataError(f"benchmark: {self._name}, image {index}: {error.what}", error.remedy) from error
+
+    def digest(self) -> str:
+        """Return a SHA-256 over the pixels of all images.
+
+        Raises:
+            DataError: An image is another one when it is read again.
+        """
+        return self._once()[0]
+
+    def contents(self) -> Contents:
+        """Return a hash of the pixels of each image, S16 ``[n]``.
+
+        Raises:
+            DataError: As :meth:`digest`.
+        """
+        return self._once()[1]
+
+    def _once(self) -> tuple[str, Contents]:
+        """Return both hashes; the images are read once for them."""
+        if self._read is None:
+            self._read = self._hashes()
+        return self._read
+
+    def _hashes(self) -> tuple[str, Contents]:
+        if not bool((self.image(0) == self.image(0)).all()):
+            raise DataError(
+                f"benchmark: {self._name}, image 0 differs each time it is read",
+                "leave random transforms out of the data set; options such as benchmark.train_transform "
+                "augment",
+            )
+        hasher, contents = hashlib.sha256(), []
+        for image in tell_progress(map(self.image, range(self._length)), self._length):
+            image = image.contiguous()
+            hasher.update(repr(tuple(image.shape)).encode())
+            hasher.update(image.numpy().data)
+            contents.append(content_of(image.numpy()))
+        return hasher.hexdigest(), np.array(contents, dtype="S16")
+
+
+class ListedFiles(FileSource):
+    """Images in files that a list names."""
+
+    def _hashes(self) -> tuple[str, Contents]:
+        """As of every file source; the remedy is that of a list."""
+        try:
+            return super()._hashes()
+        except DataError as error:
+            raise DataError(error.what, "replace the files, or leave them out of the list") from error

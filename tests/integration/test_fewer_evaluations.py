@@ -1,0 +1,133 @@
+"""With ``run.evaluate`` a run predicts after some tasks only, and learns and ends as it does otherwise."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from listening import At, power_cut
+from lw2g.cli.main import main
+from lw2g.config.resolve import Resolved
+from lw2g.errors import DataError
+from lw2g.files.contents import record_hash
+from lw2g.files.sealed import seal_json, unseal_json
+from lw2g.interfaces.tracker import Event, TaskDecided
+from lw2g.lifecycle.forking import fork, resolve_fork
+from lw2g.lifecycle.runner import resume, start
+from lw2g.registry.catalogue import Catalogue
+from lw2g.reports.page.inside import accuracies, forgetting, look_inside
+from lw2g.reports.runs import read_run
+from lw2g.results.verification import verify
+from lw2g.store.submit import submit
+from runs import untimed
+
+COURSE = ("caa", "caa_samples", "ffm", "ffm_code", "ffm_absent", "bwt")
+OPTIONS = {"growth.measures": ["energy"]}
+
+
+@pytest.fixture(scope="module")
+def last_only(
+    tmp_path_factory: pytest.TempPathFactory, catalogue: Catalogue, quick: Callable[..., Resolved]
+) -> Path:
+    """The run of `finished`, evaluated after its last task alone."""
+    directory = tmp_path_factory.mktemp("last") / "run"
+    start(quick(OPTIONS | {"run.evaluate": "last"}), catalogue, directory)
+    return directory
+
+
+def broken(directory: Path) -> list[str]:
+    return [one.what for one in verify(directory) if one.holds is False]
+
+
+def test_what_is_learned_and_predicted_in_the_end_is_the_same(
+    finished: tuple[Path, dict[str, Any]], last_only: Path
+) -> None:
+    """Only what was not measured is null, and metrics over all evaluations are undefined."""
+    reference = finished[1]
+    record = unseal_json(last_only / "record.json")
+    tasks = record["tasks"]
+    for row, whole in zip(record["accuracy_matrix"], reference["accuracy_matrix"], strict=True):
+        assert row == [None] * (tasks - 1) + whole[-1:]
+    for row, whole in zip(record["retrieval_matrix"], reference["retrieval_matrix"], strict=True):
+        assert row == [None] * (tasks - 1) + whole[-1:]
+    expected = reference["metrics"] | dict.fromkeys(COURSE)
+    assert record["metrics"] == expected
+    for same in ("decisions", "task_to_set", "storage", "stale_classes", "routing"):
+        assert record[same] == reference[same], same
+    last = f"predictions/task-{tasks - 1:03d}.safetensors"
+    assert (last_only / last).read_bytes() == (finished[0] / last).read_bytes()
+    assert [name for name in record["files"] if name.startswith("predictions/")] == [last]
+    assert broken(last_only) == []
+
+
+def test_every_second_task(catalogue: Catalogue, quick: Callable[..., Resolved], tmp_path: Path) -> None:
+    """Columns of the second and the last task are there; a run that is killed ends alike."""
+    options = quick(OPTIONS | {"run.evaluate": 2})
+    record = start(options, catalogue, tmp_path / "run")
+    measured = [any(row[after] is not None for row in record["accuracy_matrix"]) for after in range(3)]
+    assert measured == [False, True, True]
+    assert broken(tmp_path / "run") == []
+    killed = tmp_path / "killed"
+
+    def is_third(event: Event) -> bool:
+        return isinstance(event, TaskDecided) and event.task == 2
+
+    with pytest.raises(RuntimeError, match="power cut"):
+        start(options, catalogue, killed, [At(is_third, power_cut)])
+    assert broken(killed) == []
+    assert untimed(resume(killed, catalogue)) == untimed(record)
+
+
+def test_a_record_cannot_leave_an_evaluation_out(
+    finished: tuple[Path, dict[str, Any]], last_only: Path, tmp_path: Path
+) -> None:
+    """Predictions that the configuration asks for are missed, although every hash was made anew."""
+    run = Path(shutil.copytree(finished[0], tmp_path / "run"))
+    record = unseal_json(run / "record.json")
+    for row in record["accuracy_matrix"]:
+        row[0] = None
+    for row in record["retrieval_matrix"]:
+        row[0] = None
+    del record["files"]["predictions/task-000.safetensors"]
+    (run / "predictions/task-000.safetensors").unlink()
+    shutil.rmtree(run / "checkpoints")
+    record["record_hash"] = record_hash(record)
+    (run / "record.json").write_bytes(seal_json(record))
+    assert "record.json: metrics" in broken(run)
+
+
+def test_forks_and_packs_need_evaluations(catalogue: Catalogue, last_only: Path, tmp_path: Path) -> None:
+    """A fork proves that it predicts alike, and a pack holds every evaluation: one line each."""
+    with pytest.raises(DataError, match="nothing was measured after it"):
+        fork(last_only, 0, resolve_fork(last_only, catalogue), catalogue, tmp_path / "fork")
+    with pytest.raises(DataError, match=r"run\.evaluate"):
+        submit(last_only, catalogue, tmp_path / "pack", {})
+    assert not (tmp_path / "pack").exists()
+
+
+def test_it_is_shown_and_reported(last_only: Path) -> None:
+    """No command trips over what was not measured."""
+    for arguments in (["show"], ["show", "--all"], ["report"]):
+        done = CliRunner().invoke(main, [arguments[0], str(last_only), *arguments[1:]])
+        assert done.exit_code == 0, done.output
+    done = CliRunner().invoke(main, ["report", str(last_only), "--html", str(last_only.parent / "page.html")])
+    assert done.exit_code == 0, done.output
+    found = read_run(last_only)
+    assert found is not None
+    assert forgetting(look_inside(found, "run")).why == "nothing was measured after some tasks (run.evaluate)"
+    assert [point[1] for point in accuracies(look_inside(found, "run")).rows] == [3, 3, 3]
+
+
+@pytest.mark.parametrize("value", ["0", "-3", "often"])
+def test_a_wrong_value_is_told(value: str, tmp_path: Path) -> None:
+    """One line names the option and what it takes; no directory is left."""
+    arguments = ["run", "--set", f"run.evaluate={value}", "--out", str(tmp_path / "run")]
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code == 2
+    assert "evaluate" in done.stderr.splitlines()[-1]
+    assert not (tmp_path / "run").exists()

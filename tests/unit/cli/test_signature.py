@@ -1,0 +1,99 @@
+"""Commands have their options and their help from the functions that they call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from lw2g.cli.signature import help_of, option_of, options_of
+
+
+def example(
+    run: str | Path,
+    *,
+    task: int | None = None,
+    keep_all: bool = False,
+    weights: str | Path | None = None,
+    head: str = "lda",
+    seed: int = 0,
+    parts: Sequence[str] = (),
+) -> None:
+    """Open the run in the directory ``run``, or at ``task``, as :func:`load` does.
+
+    ``lw2g show`` tells more.
+
+    Args:
+        run: The directory.
+        task: The task, which may be
+            any; None for the newest.
+        keep_all: Whether to keep everything.
+        weights: A file, if it has moved.
+        head: The head.
+        seed: The seed.
+        parts: A part; a list for several.
+
+    Raises:
+        DataError: There is none.
+    """
+
+
+def parsed(*words: str) -> dict[str, object]:
+    """Return what a command with the example's options makes of a command line."""
+
+    @click.command()
+    @options_of(example, "task", "keep_all", "weights")
+    @option_of(example, "head", "--classifier")
+    @option_of(example, "seed", type=int)
+    def command(**values: object) -> None:
+        seen.update(values)
+
+    seen: dict[str, object] = {}
+    done = CliRunner().invoke(command, list(words))
+    assert done.exit_code == 0, done.output
+    return seen
+
+
+def test_options_have_the_types_and_defaults_of_the_parameters() -> None:
+    """What is left out is the function's default; the rest is of the annotated type."""
+    assert parsed() == {"task": None, "keep_all": False, "weights": None, "head": "lda", "seed": 0}
+    given = parsed("--task", "2", "--keep-all", "--weights", "w", "--classifier", "cosine")
+    assert given == {"task": 2, "keep_all": True, "weights": Path("w"), "head": "cosine", "seed": 0}
+
+
+def test_help_is_the_docstring_in_words_of_the_command_line() -> None:
+    """Parameters are called as they are typed, and sections are left out."""
+    assert help_of(example, "The exit code is 1.") == (
+        "Open the run in the directory RUN, or at --task, as `load` does.\n\n"
+        "`lw2g show` tells more.\n\nThe exit code is 1."
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("task", "The task, which may be any. [default: the newest]"),
+        ("keep_all", "Keep everything."),
+        ("weights", "A file, if it has moved."),
+        ("parts", "A part; repeatable."),
+    ],
+)
+def test_an_option_says_what_its_parameter_is(name: str, says: str) -> None:
+    """Entries over several lines are one text; None and "whether" are words of Python."""
+    command = option_of(example, name)(click.Command("example", callback=lambda: None))
+    (option,) = command.params
+    assert isinstance(option, click.Option)
+    assert option.help == says
+
+
+def test_a_parameter_without_a_word_is_refused() -> None:
+    """An option cannot lack its help."""
+
+    def silent(*, task: int | None = None) -> None:
+        """Do nothing."""
+
+    with pytest.raises(LookupError, match="silent does not say what 'task' is"):
+        option_of(silent, "task")
