@@ -63,6 +63,9 @@ def count_flops(
         with only_trainable(modules, phase.trained):
             training = _count(parts, source, lambda batch: _train(phase, batch, parts.names[0]))
         with torch.no_grad():
+            # a weight that updates are merged into is made once, not for each image
+            with parts.engine.autocast():
+                _predict(parts, context, source)
             inference = _count(parts, source, lambda batch: _ask(parts, batch))
             per_forward = _count(parts, source, lambda batch: _predict(parts, context, batch))
             inference += parts.passes(len(parts.infos)) * per_forward  # as many as there can be sets
