@@ -52,6 +52,12 @@ class LowRank:
             )
 
 
+MERGING_DEVICES = ("cpu",)
+"""Types of devices on which weights are merged.
+
+A captured CUDA graph would keep the address of a weight that the next version leaves.
+"""
+
 Update = LowRank | Tensor
 """Low-rank factors, or a dense increment [d, d] (such as the sum of all old sets' updates)."""
 
@@ -159,8 +165,7 @@ class _Part:
 @contextmanager
 def _updated(layer: nn.Linear, parts: Sequence[_Part], scale: float) -> Iterator[None]:
     """Update a layer within the context."""
-    # on a CPU alone: a captured CUDA graph would keep the address of a weight that the next version leaves
-    merges = layer.weight.device.type == "cpu" and not torch.is_grad_enabled()
+    merges = layer.weight.device.type in MERGING_DEVICES and not torch.is_grad_enabled()
     merged = [part for part in parts if merges and not part.is_per_sample]
     added = [part for part in parts if part not in merged]
     with ExitStack() as stack:

@@ -115,8 +115,6 @@ def test_it_is_shown_and_reported(last_only: Path) -> None:
     for arguments in (["show"], ["show", "--all"], ["report"]):
         done = CliRunner().invoke(main, [arguments[0], str(last_only), *arguments[1:]])
         assert done.exit_code == 0, done.output
-    done = CliRunner().invoke(main, ["report", str(last_only), "--html", str(last_only.parent / "page.html")])
-    assert done.exit_code == 0, done.output
     found = read_run(last_only)
     assert found is not None
     assert forgetting(look_inside(found, "run")).why == "nothing was measured after some tasks (run.evaluate)"

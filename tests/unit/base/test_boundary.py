@@ -449,7 +449,7 @@ def test_a_changed_backbone_ends_the_run_at_the_end_of_the_task(go, acts):
     """One weight that moves by the least bit, past autograd and version counters, is fatal."""
 
     def write():
-        backbone = sys._getframe(2).f_locals["session"].backbone
+        backbone = sys._getframe(2).f_locals["parts"].backbone
         backbone.model.blocks[0].attn.qkv.weight.data.view(-1).view(torch.int32)[0] += 1
         return Grow()
 

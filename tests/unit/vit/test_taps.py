@@ -84,7 +84,7 @@ def test_query_tap_includes_low_rank_updates(backbone, images, randn):
     plain = backbone.activations(images, [tap, Tap(1, "attn_in")])
     on_q = backbone.activations(images, [tap], [LowRankInjection({1: {"q": update}})])
     on_k = backbone.activations(images, [tap], [LowRankInjection({1: {"k": update}})])
-    torch.testing.assert_close(on_q[tap], plain[tap] + update(plain[Tap(1, "attn_in")]))
+    torch.testing.assert_close(on_q[tap], plain[tap] + plain[Tap(1, "attn_in")] @ (update.up @ update.down).T)
     assert torch.equal(on_k[tap], plain[tap])
 
 
