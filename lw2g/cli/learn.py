@@ -39,7 +39,7 @@ def start(folder: Path, out: Path, as_json: bool, settings: dict[str, Any], **op
     model, report = learning.start(folder, out, settings=settings, **options)
     if options["backbone"] is None and not model.backbone.takes_vectors:
         note("the embedded backbone knows small drawings, no photos; --backbone vit-tiny is for these")
-    _print(report, as_json=as_json)
+    _print(report, as_json=as_json, has_old_classes=False)
 
 
 @click.command(
@@ -55,7 +55,7 @@ def start(folder: Path, out: Path, as_json: bool, settings: dict[str, Any], **op
 def learn(model: Path, folder: Path, as_json: bool, **options: Any) -> None:
     """Print what was learned."""
     _, report = learning.learn(model, folder, **options)
-    _print(report, as_json=as_json)
+    _print(report, as_json=as_json, has_old_classes=True)
 
 
 @click.command(short_help="Take a class or the last step of learning back.", help=help_of(learning.unlearn))
@@ -79,7 +79,7 @@ def unlearn(model: Path, name: str | None, last: bool, as_json: bool, **options:
         note(f"not taken back: {words}")
 
 
-def _print(report: Mapping[str, Any], *, as_json: bool) -> None:
+def _print(report: Mapping[str, Any], *, as_json: bool, has_old_classes: bool) -> None:
     """Print what was learned and what the checks say."""
     if as_json:
         click.echo(json.dumps(report, indent=1))
@@ -104,7 +104,8 @@ def _print(report: Mapping[str, Any], *, as_json: bool) -> None:
     for how, value in (("measured", report["loss"]), ("estimated", report["estimated_loss"])):
         if value is not None:
             losses.append(f"{value:.1f} points ({how})")
-    click.echo(f"loss of the old classes: {', '.join(losses) or 'not known for this head'}")
+    if has_old_classes:
+        click.echo(f"loss of the old classes: {', '.join(losses) or 'not known for this head'}")
     if report["ece"] is not None:
         click.echo(f"calibration error of --reject's probabilities: {report['ece']:.1f} % (ECE)")
     for warning in report["warnings"]:
