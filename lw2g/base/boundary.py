@@ -8,6 +8,7 @@ too.
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
@@ -43,16 +44,29 @@ def build(catalogue: Catalogue, kind: Kind, chosen: Any, *arguments: Any) -> Any
     """
     component: Any = catalogue.get(kind, chosen.name)
     made = component.build(chosen.config, *arguments)
-    promised = component.interface.load()
-    names = (name for name in dir(promised) if name[0] != "_" and callable(getattr(promised, name)))
-    lacking = next((name for name in names if not hasattr(made, name)), None)
-    if lacking is not None:
-        raise ContractError(
-            f"{kind} {chosen.name!r}, build: {type(made).__name__!r} has no {lacking!r}, so it is no {kind}",
-            "register it as what it is",
-            f"{kind} {chosen.name!r}",
-        )
+    for name in _promised(component.interface.load()):
+        if not hasattr(made, name):
+            raise ContractError(
+                f"{kind} {chosen.name!r}, build: {type(made).__name__!r} has no {name!r}, so it is no {kind}",
+                "give it one, or register it as what it is",
+                f"{kind} {chosen.name!r}",
+            )
     return made
+
+
+def _promised(interface: type) -> list[str]:
+    """Return the names that an interface promises: methods, and values of a protocol without defaults."""
+    names = []
+    is_protocol = getattr(interface, "_is_protocol", False)
+    for name in dir(interface):
+        promise = getattr(interface, name)
+        if not name.startswith("_") and (
+            callable(promise) or (is_protocol and isinstance(promise, property))
+        ):
+            names.append(name)
+    if is_protocol:
+        names += [name for name in inspect.get_annotations(interface) if not name.startswith("_")]
+    return names
 
 
 @contextmanager

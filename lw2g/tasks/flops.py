@@ -63,10 +63,9 @@ def count_flops(
         with only_trainable(modules, phase.trained):
             training = _count(parts, source, lambda batch: _train(phase, batch, parts.names[0]))
         with torch.no_grad():
-            # a weight that updates are merged into is made once, not for each image
-            with parts.engine.autocast():
-                _predict(parts, context, source)
             inference = _count(parts, source, lambda batch: _ask(parts, batch))
+            # twice: a weight that updates are merged into is made in the first, and not for each image
+            _count(parts, source, lambda batch: _predict(parts, context, batch))
             per_forward = _count(parts, source, lambda batch: _predict(parts, context, batch))
             inference += parts.passes(len(parts.infos)) * per_forward  # as many as there can be sets
             counts: dict[str, float | None] = {"training_per_image": training}
@@ -81,6 +80,7 @@ def count_flops(
 
 def _count(parts: RunParts, source: Batch, work: Callable[[Batch], object]) -> float:
     images = source.images
+    # a query of its own: the source would keep it for the run, and here attention has other last bits
 
     def query() -> Tensor:
         with torch.no_grad():

@@ -458,6 +458,13 @@ def test_a_changed_backbone_ends_the_run_at_the_end_of_the_task(go, acts):
         go()
 
 
+def test_a_policy_without_a_declared_value_is_told_before_it_decides(go, monkeypatch):
+    """The margin has no default: a run would end at its first decision, after evidence was collected."""
+    monkeypatch.delattr(BadPolicy, "margin")
+    with pytest.raises(ContractError, match=r"policy 'bad-policy', build: 'BadPolicy' has no 'margin'"):
+        go()
+
+
 def test_what_components_print_goes_to_stderr(go, acts, capsys):
     """A command's output is what lw2g prints, whatever plugins say."""
     acts["decide"] = lambda: print("hello") or Grow()

@@ -275,6 +275,21 @@ def test_every_pass_costs(session_of: Callable[..., Session]) -> None:
     assert found[2] - found[1] == pytest.approx(one)  # three tasks, so three sets at most
 
 
+@pytest.mark.parametrize("baseline", ["coda-prompt", "hide-prompt"])
+def test_counting_operations_leaves_no_query_behind(
+    session_of: Callable[..., Session], baseline: str
+) -> None:
+    """The counter runs attention otherwise than the run does; a query that it left would have other last bits."""
+    session = session_of(baseline=baseline)
+    session.parts.begin_task(0)
+    session.parts.pool.grow(session.parts.new_set(None))
+    images = session.data.image_set([session.data.stream.tasks[0].train], train=False)
+    context = session.task_context(0, images)
+    hosts = [phase for phase in session.parts.baseline.phases(context) if getattr(phase, "host", False)]
+    count_flops(session.parts, context, hosts[0], images)
+    assert images._queries.missing([0, 1]) == [0, 1]
+
+
 @pytest.mark.parametrize("baseline", ["cprompt", "hide-prompt"])
 def test_every_kind_of_retrieval_mixes_sets(
     baseline: str, catalogue: Catalogue, quick: Callable[..., Resolved], tmp_path: Path
