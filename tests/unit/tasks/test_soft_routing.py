@@ -279,7 +279,7 @@ def test_every_pass_costs(session_of: Callable[..., Session]) -> None:
 def test_counting_operations_leaves_no_query_behind(
     session_of: Callable[..., Session], baseline: str
 ) -> None:
-    """The counter runs attention otherwise than the run does; a query that it left would have other last bits."""
+    """The counter runs another attention than the run: a query that it left would have other last bits."""
     session = session_of(baseline=baseline)
     session.parts.begin_task(0)
     session.parts.pool.grow(session.parts.new_set(None))
