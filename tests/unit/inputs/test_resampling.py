@@ -21,10 +21,14 @@ def image_of(height: int, width: int, seed: int) -> torch.Tensor:
     return torch.randint(0, 256, (3, height, width), generator=generator, dtype=torch.uint8)
 
 
+_SIDES = st.integers(2, 40)
+"""Not 1: torch's byte kernel takes an image of one pixel for another memory format, and fails, whoever asks."""
+
+
 @given(
     height=st.integers(1, 70),
     width=st.integers(1, 70),
-    size=st.integers(1, 40) | st.tuples(st.integers(1, 40), st.integers(1, 40)),
+    size=_SIDES | st.tuples(_SIDES, _SIDES),
     interpolation=st.sampled_from(INTERPOLATIONS),
     last=st.booleans(),
     seed=st.integers(0, 9),
