@@ -22,7 +22,7 @@ def image_of(height: int, width: int, seed: int) -> torch.Tensor:
 
 
 _SIDES = st.integers(2, 40)
-"""Not 1: torch's byte kernel takes an image of one pixel for another memory format, and fails, whoever asks."""
+"""Not 1: torch's byte kernel takes one pixel for another memory format, and fails, whoever asks."""
 
 
 @given(
