@@ -31,6 +31,7 @@ MOVED = {
 MOVED_NAMES = {
     "lw2g.blocks.lora.LowRankBaseline": "lw2g.blocks.bases.LowRankBaseline",
     "lw2g.blocks.prefixes.PrefixBaseline": "lw2g.blocks.bases.PrefixBaseline",
+    "lw2g.interfaces.context.kinds_of": "lw2g.interfaces.context.class_domain_ids",
 }
 """Old place to new place, of every public name that has left a module which is still there."""
 

@@ -31,7 +31,7 @@ GIVEN = "given"
 """The benchmark of images that are Python objects."""
 _WITH_THE_BACKBONE = ("baseline", "retrieval", "constraint")
 """Kinds that a run builds with its own context, so that an instance cannot exist before."""
-_OF_THE_POLICY = {"margin": 0.0, "burden": None}
+_POLICY_DEFAULTS = {"margin": 0.0, "burden": None}
 """What a policy may leave out."""
 
 
@@ -208,7 +208,7 @@ def _builder(kind: Kind, thing: Any) -> Callable[..., Any]:
 
     def build(*arguments: Any) -> Any:
         made = make(*arguments)
-        for name, value in _OF_THE_POLICY.items() if kind == "policy" else ():
+        for name, value in _POLICY_DEFAULTS.items() if kind == "policy" else ():
             if not hasattr(made, name):
                 setattr(made, name, value)
         return made

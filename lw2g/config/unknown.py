@@ -10,7 +10,7 @@ from lw2g.interfaces.component import Kind
 __all__ = ["unknown_name"]
 
 _TIMM = "or a model of timm, by a name such as vit_tiny_patch16_224 or resnet18"
-_OF_A_FOLDER = "a folder of images is --benchmark folder --set benchmark.root="
+_FOLDER_OPTION = "a folder of images is --benchmark folder --set benchmark.root="
 
 
 def unknown_name(kind: Kind, name: str, error: UnknownComponentError) -> str:
@@ -26,9 +26,9 @@ def unknown_name(kind: Kind, name: str, error: UnknownComponentError) -> str:
     if kind != "benchmark":
         return str(error)
     if os.path.isdir(name):  # False also of a name that no system takes
-        return f"no benchmark is called {name!r}; {_OF_A_FOLDER}{name}"
+        return f"no benchmark is called {name!r}; {_FOLDER_OPTION}{name}"
     if os.sep in name:
-        return f"{no_folder(name)}; {_OF_A_FOLDER}FOLDER"
+        return f"{no_folder(name)}; {_FOLDER_OPTION}FOLDER"
     missing = no_folder(name)
     # a folder whose name is not like it was hardly meant
     return f"{error}; {missing}" if "did you mean" in missing else str(error)

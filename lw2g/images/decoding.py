@@ -22,7 +22,7 @@ __all__ = ["Decoder", "chunks", "require_open_files", "workers_of"]
 
 _FILES = 64
 """Files that a run has open."""
-_FILES_OF_A_WORKER = 32
+_FILES_PER_WORKER = 32
 """Files per worker, for the batches that it hands over in shared memory."""
 _ENOUGH = 4
 """Workers that feed a GPU: each augments some 1,700 images a second, and a ViT-B/16 takes up to 3,300."""
@@ -59,7 +59,7 @@ def require_open_files(workers: int) -> None:
     """
     if not workers:
         return
-    needed = _FILES + workers * _FILES_OF_A_WORKER
+    needed = _FILES + workers * _FILES_PER_WORKER
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if allowed != resource.RLIM_INFINITY and allowed < needed:
         raise ConfigError(

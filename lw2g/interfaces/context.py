@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 import torch
@@ -16,6 +16,7 @@ from lw2g.interfaces.classes import ClassMap
 from lw2g.interfaces.memory import SubspaceMemory
 from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.site import Site
+from lw2g.moved import moved_name
 from lw2g.vit.backbone import Backbone
 
 __all__ = [
@@ -24,8 +25,8 @@ __all__ = [
     "SelectsKeys",
     "TaskContext",
     "TaskInfo",
+    "class_domain_ids",
     "derive_seed",
-    "kinds_of",
     "task_of_class",
 ]
 
@@ -112,7 +113,7 @@ def task_of_class(history: Sequence[TaskInfo], device: torch.device) -> torch.Te
     return torch.tensor(owners, dtype=torch.long, device=device)
 
 
-def kinds_of(history: Sequence[TaskInfo], device: torch.device) -> torch.Tensor:
+def class_domain_ids(history: Sequence[TaskInfo], device: torch.device) -> torch.Tensor:
     """Return a number for each seen class and domain together, ``[C]`` int64, counted as they come.
 
     Classes with one number own the same test images. Where nothing comes again, it is the class itself.
@@ -201,3 +202,9 @@ class TaskContext:
         generator = torch.Generator()
         generator.manual_seed(derive_seed(self.seed, "task", self.task.index, purpose))
         return generator
+
+
+if not TYPE_CHECKING:  # a type checker would believe that every name exists
+
+    def __getattr__(name: str) -> Any:
+        return moved_name(__name__, name)

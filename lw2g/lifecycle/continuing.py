@@ -13,7 +13,7 @@ from lw2g.files.checkpoint import Checkpoint
 from lw2g.interfaces.tracker import Tracker
 from lw2g.lifecycle.ledger import Ledger
 from lw2g.lifecycle.opening import build_trackers, continued_run
-from lw2g.lifecycle.runner import taken_up
+from lw2g.lifecycle.runner import opened_for_resume
 from lw2g.registry.catalogue import Catalogue
 from lw2g.tasks.session import open_session
 from lw2g.tasks.state import Position, restore, snapshot
@@ -44,7 +44,7 @@ def proceed(
         DataError: As :func:`lw2g.lifecycle.runner.resume`.
         Interrupted: The run was stopped on request and can be resumed.
     """
-    with taken_up(directory, catalogue, devices=devices) as run:
+    with opened_for_resume(directory, catalogue, devices=devices) as run:
         run.aim(tasks)
         return run.go_on([*build_trackers(run.resolved, catalogue, directory), *listeners])
 

@@ -31,7 +31,7 @@ from lw2g.files.stored_run import open_after
 from lw2g.interfaces.tracker import Tracker
 from lw2g.lifecycle.ledger import Ledger, build_record
 from lw2g.lifecycle.opening import build_trackers, new_run
-from lw2g.lifecycle.runner import taken_up
+from lw2g.lifecycle.runner import opened_for_resume
 from lw2g.models.manifest import described
 from lw2g.registry.catalogue import Catalogue
 from lw2g.tasks.evidence.collecting import unmeasured
@@ -158,7 +158,7 @@ def fork(
         files.write_goal(tasks)
         files.write_config(content)  # the last file: with it the directory is a run that has the tasks
     # the session that has just predicted continues; nothing is computed twice
-    with taken_up(directory, catalogue, session) as continued:
+    with opened_for_resume(directory, catalogue, session) as continued:
         continued.aim(tasks)
         return continued.go_on([*build_trackers(continued.resolved, catalogue, directory), *listeners])
 

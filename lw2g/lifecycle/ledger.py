@@ -49,9 +49,9 @@ class _Written:
         self.retrieval = GrowingMatrix()
         self.decisions: list[str] = []
         self.drift: list[str] = []
-        self.take_up(ledger)
+        self.format_new_entries(ledger)
 
-    def take_up(self, ledger: Ledger) -> None:
+    def format_new_entries(self, ledger: Ledger) -> None:
         """Add the ledger's new entries."""
         for task in range(len(self.drift), len(ledger.drift)):
             self.accuracy.add(ledger.accuracy[task])
@@ -184,7 +184,7 @@ class Ledger:
         self.right.append(right_by_class(predictions.true, predictions.predicted, classes))
         self.drift.append(drift)
         self._note_moved(session.data.evaluator.moved)
-        self._written.take_up(self)
+        self._written.format_new_entries(self)
         inputs = inputs_of(
             {field.name: getattr(predictions, field.name) for field in attrs.fields(Predictions)},
             self._written.accuracy.values,
@@ -209,7 +209,7 @@ class Ledger:
         self.predictions.append(None)
         self.drift.append([None] * task)
         self._note_moved(session.data.evaluator.moved)
-        self._written.take_up(self)
+        self._written.format_new_entries(self)
         self.metrics.append({entry.component.name: None for entry in session.components.metrics})
         self.definitions |= describe_metrics(session.components.metrics)
 

@@ -80,7 +80,7 @@ class Run(Observer):
         self._checkpoint: Checkpoint | None = None
         self._complaints: list[str] = []
 
-    def take_up(self, checkpoint: Checkpoint | None, complaints: Sequence[str], standing: bool) -> None:
+    def resume_from(self, checkpoint: Checkpoint | None, complaints: Sequence[str], standing: bool) -> None:
         """Continue from a checkpoint; from the beginning where there is none.
 
         Args:

@@ -27,7 +27,7 @@ from lw2g.lifecycle.run import Run
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.tasks.session import Session, open_session
 
-__all__ = ["follow", "resume", "start", "taken_up"]
+__all__ = ["follow", "opened_for_resume", "resume", "start"]
 
 
 def start(
@@ -95,13 +95,13 @@ def resume(
             changed.
         Interrupted: The run was stopped on request and can be resumed again.
     """
-    with taken_up(directory, catalogue, devices=devices) as run:
+    with opened_for_resume(directory, catalogue, devices=devices) as run:
         run.aim(RunDirectory(directory).read_goal())
         return run.go_on([*build_trackers(run.resolved, catalogue, directory), *listeners])
 
 
 @contextmanager
-def taken_up(
+def opened_for_resume(
     directory: Path,
     catalogue: Catalogue,
     session: Session | None = None,
@@ -134,7 +134,7 @@ def taken_up(
                 if session is None or not standing:
                     session = open_session(config, catalogue, later)
                 run = Run(resolved, session, stored.files, stored.store, stop, others)
-                run.take_up(stored.checkpoint, complaints, standing)
+                run.resume_from(stored.checkpoint, complaints, standing)
                 yield run
 
 

@@ -24,7 +24,7 @@ from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.calibration import best_of
 from lw2g.interfaces.classes import ClassMap
-from lw2g.interfaces.context import TaskInfo, kinds_of, task_of_class
+from lw2g.interfaces.context import TaskInfo, class_domain_ids, task_of_class
 from lw2g.interfaces.pool import UNCHOSEN, Pool
 from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.models.answers import Answers
@@ -135,14 +135,14 @@ class Predictor:
     @cached_property
     def newest(self) -> Tensor:
         """The newest task that has each seen class in the same domain, ``[C]`` int64."""
-        kinds = kinds_of(self.history, self.device)
+        kinds = class_domain_ids(self.history, self.device)
         tasks = self.task_of_class
         return tasks.new_zeros(len(kinds)).scatter_reduce_(0, kinds, tasks, "amax")[kinds]
 
     @cached_property
     def owning(self) -> Tensor:
         """Whether a set holds a task that has the class in the same domain, ``[C, sets]`` bool."""
-        kinds = kinds_of(self.history, self.device)
+        kinds = class_domain_ids(self.history, self.device)
         owning = torch.zeros(len(kinds), len(self.pool), dtype=torch.bool, device=self.device)
         owning[kinds, self.owner[self.task_of_class]] = True
         return owning[kinds]

@@ -57,7 +57,7 @@ PLUGIN = r"https://[A-Za-z0-9.-]+(/[A-Za-z0-9._~-]+)+@[0-9a-f]{40}"
 _KEPT_ONCE = ("sample", "true", "task")
 _NEEDED = ("faa", "caa", "ffm", "bwt")
 _MISSING = -2
-_OF_A_MACHINE = re.compile(r"/home/|/Users/|/root/|\b[A-Za-z]:\\\\")
+_LOCAL_PATH = re.compile(r"/home/|/Users/|/root/|\b[A-Za-z]:\\\\")
 
 
 @attrs.frozen(kw_only=True)
@@ -293,7 +293,7 @@ def _columns(directory: Path, record: Mapping[str, Any]) -> list[Columns]:
 
 def _require_public(directory: Path) -> None:
     for name in (RECORD, CONFIG, SUBMISSION):
-        if found := _OF_A_MACHINE.search((directory / name).read_text(encoding="utf-8")):
+        if found := _LOCAL_PATH.search((directory / name).read_text(encoding="utf-8")):
             raise DataError(f"{name!r} contains a local path ({found[0]!r})", "pack it with lw2g submit")
 
 

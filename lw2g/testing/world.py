@@ -318,7 +318,7 @@ def _advance(subject: Subject, directory: Path, *, resumed: bool = False) -> Sma
     store = CheckpointStore(files.checkpoints)
     run = Run(resolved(subject), session, files, store)
     if resumed:
-        run.take_up(*store.newest(), standing=False)
+        run.resume_from(*store.newest(), standing=False)
     wires = wiring(session.parts.backbone)
     notes = _Notes(session, files, store)
     run.go_on([notes])

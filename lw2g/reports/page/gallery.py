@@ -33,7 +33,7 @@ _EACH = 5
 
 _PAIRS = 6
 """The largest number of confused pairs of classes that are shown."""
-_OF_A_PAIR = 4
+_IMAGES_OF_A_PAIR = 4
 """The largest number of thumbnails of each pair."""
 
 RETRIEVED = "wrong set retrieved"
@@ -107,7 +107,7 @@ def confused_most(inside: Inside, catalogue: Catalogue) -> Sequence[ConfusedPair
         return ()
     # of equally frequent pairs the first by number, so that a page is the same each time
     most = sorted(rows_of.items(), key=lambda item: (-len(item[1]), item[0]))[:_PAIRS]
-    samples_of = [[int(columns["sample"][row]) for row in rows[:_OF_A_PAIR]] for _, rows in most]
+    samples_of = [[int(columns["sample"][row]) for row in rows[:_IMAGES_OF_A_PAIR]] for _, rows in most]
     try:
         images = _images_of(inside.run, catalogue, chain.from_iterable(samples_of))
     except (Lw2gError, OSError):

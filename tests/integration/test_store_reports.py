@@ -1,0 +1,213 @@
+"""Reports stand runs of a store beside those of a user."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import attrs
+import pytest
+
+from lw2g.errors import ConfigError
+from lw2g.files.sealed import seal_json, unseal_json
+from lw2g.registry.catalogue import Catalogue
+from lw2g.reports.runs import read_run
+from lw2g.reports.table import tables_of
+from lw2g.store.badges import Badge, add_badge
+from lw2g.store.packs import opened
+from lw2g.store.submit import public
+from store_packs import SMALL, Forged, failed, forge, invoke, only
+
+
+def test_reports_do_not_rank_across_protocols(honest: tuple[Path, Path, Path], known: Catalogue) -> None:
+    """Other transforms under one name are refused; official runs of two methods are two tables."""
+    run = read_run(honest[0])
+    assert run is not None
+    assert run.record["protocol_id"] == "glyphs/like-for-like"
+    facts = run.record["protocol_facts"] | {"train_transform": {"deterministic": False}}
+    other = attrs.evolve(run, record={**run.record, "protocol_facts": facts})
+    with pytest.raises(ConfigError, match="the runs mix protocols"):
+        tables_of([run, other], known)
+    assert len(tables_of([run, other], known, ["protocols"])) == 1
+    official = [
+        attrs.evolve(run, config=config, record={**run.record, "protocol": "official", "config": config})
+        for name in ("ranpac", "simple-cil")
+        for config in [run.config | {"baseline": {"name": name}}]
+    ]
+    tables = tables_of(official, known)
+    assert [table.title.split(", ")[-1] for table in tables] == [
+        "protocol official/ranpac",
+        "protocol official/simple-cil",
+    ]
+
+
+def test_a_report_has_others_rows_of_the_same_protocol(
+    honest: tuple[Path, Path, Path], store: Path, known: Catalogue, tmp_path: Path
+) -> None:
+    """Marked, paired on equal seeds, once; hostile words and packs reach neither terminal nor page."""
+
+    def given(forged: Forged) -> None:
+        forged.submission |= {"who": "<b>me|you", "original": "0" * 64}
+        forged.record["config"]["baseline"]["features"] = 300
+
+    words = ("report", honest[0], "--with", store, "--columns", "faa")
+    assert invoke(*words).output.count("| ranpac") == 1  # my own run, given before
+    pack = forge(only(store), given)
+    add_badge(store, opened(pack, known), Badge(badge="re-predicted", holds=True, text="x"))
+    printed = invoke(*words, "--against", "features=200").output
+    assert "given by \\<b\\>me\\|you: recomputed, re-predicted; glyphs/like-for-like@1 | 1 |" in printed
+    assert "<b>" not in printed
+    assert "| 1 | +0.00 |" in printed
+    if find_spec("vl_convert") is not None:  # of the extra `report`
+        page = tmp_path / "page.html"
+        assert invoke(*words, "--html", page).exit_code == 0
+        assert "<b>me" not in page.read_text(encoding="utf-8")
+    run = Path(shutil.copytree(honest[0], tmp_path / "run"))
+    record = unseal_json(run / "record.json") | {"protocol_hash": "0" * 64}
+    (run / "record.json").write_bytes(seal_json(record))
+    assert "given by" not in invoke("report", run, "--with", store).output
+
+
+def test_a_report_shows_a_method_whose_plugin_is_not_installed(
+    honest: tuple[Path, Path, Path], store: Path, known: Catalogue, tmp_path: Path
+) -> None:
+    """A row of its own, which says where the plugin lies; the store's check and its list read it, too."""
+    address = "https://example.org/me/method@" + "0a" * 20
+
+    def stranger(forged: Forged) -> None:
+        told = {"who": "me", "original": "0" * 64, "plugin": address, "method": "theirs_always"}
+        forged.submission |= told
+        components = forged.submission["components"]
+        components["baseline theirs"] = components.pop("baseline ranpac").replace("lw2g", "their-package")
+        forged.record["config"]["baseline"] = {"name": "theirs", "strength": 3}
+
+    pack = forge(only(store), stranger)
+    pack.parent.rename(pack.parents[1] / "theirs_always")
+    result = invoke("report", honest[0], "--with", store, "--columns", "faa")
+    assert result.exit_code == 0, result.output
+    (row,) = [line for line in result.output.splitlines() if "theirs" in line]
+    assert f"given by me: recomputed; glyphs/like-for-like@1; plugin {address}" in row.replace("\\:", ":")
+    assert "left out" not in result.stderr
+    assert not failed(store, known)
+    if find_spec("vl_convert") is not None:  # of the extra `report`
+        page = tmp_path / "page.html"
+        assert invoke("report", honest[0], "--with", store, "--html", page).exit_code == 0
+        assert address in page.read_text(encoding="utf-8")
+
+
+def _nested_keys(path: Path) -> None:
+    (path / "config.toml").write_text("a" + ".a" * 50_000 + " = 1\n")
+
+
+def _nested_tables(path: Path) -> None:
+    (path / "config.toml").write_text("a = " + "[" * 300 + "]" * 300)
+
+
+def _endless_strings(path: Path) -> None:
+    (path / "record.json").write_bytes(b'"' + b'\\"' * 200_000)
+
+
+def _strings_for_numbers(path: Path) -> None:
+    record = json.loads((path / "record.json").read_text()) | {"accuracy_matrix": [["a"] * 100_000]}
+    (path / "record.json").write_text(json.dumps(record))
+
+
+def _no_text(path: Path) -> None:
+    (path / "submission.json").write_bytes(bytes(range(256)))
+
+
+def _a_stray(path: Path) -> None:
+    (path.parents[2] / "notes.txt").write_text("x")
+
+
+def _a_link(path: Path) -> None:
+    (path.parent / "0123456789ab").symlink_to(path)
+
+
+def _no_protocol(path: Path) -> None:
+    name = path.parents[4] / "protocols/glyphs/like-for-like@2.json"
+    name.write_text('{"id": ' + "[" * 90_000)
+    shutil.copytree(path, path.parents[2] / "like-for-like@2" / path.parent.name / path.name)
+
+
+BROKEN = [
+    _nested_keys,
+    _nested_tables,
+    _endless_strings,
+    _strings_for_numbers,
+    _no_text,
+    _a_stray,
+    _a_link,
+    _no_protocol,
+]
+
+
+@pytest.mark.parametrize("break_it", BROKEN, ids=lambda break_it: break_it.__name__)
+def test_what_is_broken_hides_nothing_else(
+    honest: tuple[Path, Path, Path], store: Path, tmp_path: Path, break_it: Callable[[Path], None]
+) -> None:
+    """Each command that reads a store names the broken pack in a line, and shows the others all the same."""
+    whole = forge(only(store), lambda forged: forged.submission.update(who="whole", original="0" * 64))
+    hurt = Path(shutil.copytree(honest[2], whole.with_name("hurt")))
+    hurt = forge(hurt, lambda forged: forged.record["config"]["baseline"].update(features=300))
+    break_it(hurt)
+    checked = invoke("store", "check", store)
+    assert checked.exit_code == 1
+    assert f"holds  {whole.relative_to(store)}" in checked.output
+    assert "FAILS" in checked.output
+    reported = invoke("report", honest[0], "--with", store, "--columns", "faa")
+    assert reported.exit_code == 0, reported.output
+    assert "given by whole" in reported.stdout
+    grid = tmp_path / "grid.toml"
+    sizes = ", ".join(f"{key} = {value}" for key, value in SMALL.items())
+    grid.write_text(
+        f"[base]\nbenchmark = {{name = 'glyphs', {sizes}}}\n[axes]\nseed = [3]\n"
+        "[[rows]]\nbaseline = {name = 'ranpac', features = 200}\n"
+    )
+    missing = invoke("store", "missing", store, "--grid", grid)
+    assert missing.stdout == "missing: 0 of 1 cell\n"
+    for told in (reported.stderr, missing.stderr):
+        assert told.startswith("note: left out of the store: ")
+        assert len(told.splitlines()) == 1
+    packed = invoke(
+        *("submit", honest[0], "--out", store, "--who", "me", "--licence", "CC0-1.0"),
+        *("--tuned-on", "nothing", "--runs", 1),
+    )
+    assert "exists already" in packed.stderr or packed.exit_code == 0
+
+
+def test_a_metric_of_a_plugin_stays_in_the_run() -> None:
+    """A store holds numbers that it computes again, so a pack leaves the others out."""
+    record = {
+        "config": {"benchmark": {"name": "x"}},
+        "sources": [{"benchmark": {"name": "x"}}],
+        "environment": {},
+        "class_names": [],
+        "files": {},
+        "metrics": {"faa": 1.0, "theirs": 2.0},
+        "metric_definitions": {"theirs": {"definition": "", "unit": "", "digits": 2, "plugin": "p 1"}},
+    }
+    told = public(record, {})
+    assert told["metrics"] == {"faa": 1.0}
+    assert told["metric_definitions"] == {}
+
+
+def test_cells_that_nobody_has_run_have_the_minutes_of_like_ones(store: Path, tmp_path: Path) -> None:
+    """A cell with other numbers is missing, a run's own is not; a method that nobody ran has no minutes."""
+    sizes = ", ".join(f"{key} = {value}" for key, value in SMALL.items())
+    grid = tmp_path / "grid.toml"
+    grid.write_text(
+        f"[base]\nbenchmark = {{name = 'glyphs', {sizes}}}\nprecision = '32-true'\n[axes]\nseed = [3, 4]\n"
+        "[[rows]]\nbaseline = {name = 'ranpac', features = 200}\n"
+        "[[rows]]\nbaseline = 'simple-cil'\naxes = {seed = [3]}\n"
+    )
+    lines = invoke("store", "missing", store, "--grid", grid).output.splitlines()
+    assert len(lines) == 3
+    assert re.search(r"seed 4.*: \d+\.\d min$", lines[1])
+    assert "simple-cil" in lines[0]
+    assert lines[0].endswith(": ? min")
+    assert lines[2] == "missing: 2 of 3 cells"

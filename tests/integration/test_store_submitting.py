@@ -1,0 +1,158 @@
+"""What a store takes, and what a submitter is told."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lw2g.errors import DataError
+from lw2g.files.sealed import seal_json, unseal_json
+from lw2g.registry.catalogue import Catalogue
+from lw2g.results.verification import verify as verify_run
+from lw2g.store.checks import check_store
+from lw2g.store.layout import init
+from lw2g.store.packs import verify
+from lw2g.store.submit import submit
+from store_packs import TOLD, failed, forge, invoke, only
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"tasks": 9}, "the run has finished 5 of 9 tasks; lw2g resume"),
+        ({"origin": {"run": "x", "task": 0, "changed": []}}, "is a fork"),
+        ({"protocol_hash": None}, "run it anew: lw2g run RUN/config.toml"),
+        ({"oracle": True}, "retrieval 'oracle' is told the task"),
+        ({"local": True}, "belongs to no installed distribution"),
+    ],
+)
+def test_runs_that_no_store_takes_are_refused(
+    honest: tuple[Path, Path, Path], known: Catalogue, tmp_path: Path, change: dict[str, Any], said: str
+) -> None:
+    """Unfinished runs, forks, oracles, local components and old records: one line, and nothing is left."""
+    run = Path(shutil.copytree(honest[0], tmp_path / "run"))
+    record = unseal_json(run / "record.json")
+    if "oracle" in change:
+        record["config"]["retrieval"] = {"name": "oracle"}
+    if "local" in change:
+        record["config"]["baseline"]["name"] = "local-mine"
+    (run / "record.json").write_bytes(seal_json(record | {k: v for k, v in change.items() if k in record}))
+    with pytest.raises(DataError) as caught:
+        submit(run, known, tmp_path / "out", TOLD)
+    assert said in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_run_without_its_checkpoints_is_packed(
+    honest: tuple[Path, Path, Path], known: Catalogue, tmp_path: Path
+) -> None:
+    """They are no part of a pack; `lw2g verify` still says that they are missing."""
+    run = Path(shutil.copytree(honest[0], tmp_path / "run"))
+    shutil.rmtree(run / "checkpoints")
+    pack = submit(run, known, tmp_path / "out", TOLD)
+    assert all(verdict.holds for verdict in verify(pack.path, known))
+    missing = [verdict.what for verdict in verify_run(run, known) if verdict.holds is False]
+    assert missing
+    assert all(what.startswith("checkpoints/") for what in missing)
+
+
+def test_a_protocol_is_named_after_the_data(
+    honest: tuple[Path, Path, Path], known: Catalogue, tmp_path: Path
+) -> None:
+    """`store protocol --data` names what the benchmark does not; runs lie under that id and hold."""
+    init(tmp_path / "store")
+    made = invoke("store", "protocol", tmp_path / "store", honest[0], "--data", "photos.0.224")
+    assert made.exit_code == 0
+    assert made.output.strip().endswith("glyphs/like-for-like/photos.0.224@1.json")
+    pack = submit(honest[0], known, tmp_path / "store", TOLD).path
+    assert "like-for-like/photos.0.224@1/" in pack.as_posix()
+    assert all(verdict.holds for verdict in check_store(tmp_path / "store", known))
+    refused = invoke("store", "protocol", tmp_path / "store", honest[0], "--data", "Two Words")
+    assert refused.exit_code == 2
+
+
+def test_a_store_of_ones_own_takes_its_first_protocol_with_a_run(
+    honest: tuple[Path, Path, Path], known: Catalogue, tmp_path: Path
+) -> None:
+    """`submit --new-protocol` adds it once; a run that is refused leaves none."""
+    store = tmp_path / "store"
+    init(store)
+    words = (
+        "submit",
+        honest[0],
+        "--licence",
+        "CC0-1.0",
+        "--tuned-on",
+        "nothing",
+        "--runs",
+        1,
+        "--out",
+        store,
+    )
+    without = invoke(*words, "--who", "me")
+    assert without.exit_code == 2
+    assert "--new-protocol" in without.stderr
+    first = invoke(*words, "--who", "me", "--new-protocol")
+    assert first.exit_code == 0, first.output
+    assert "the store's new protocol: " in first.output
+    again = invoke(*words, "--who", "you", "--new-protocol")
+    assert "new protocol" not in again.stdout
+    assert all(verdict.holds for verdict in check_store(store, known))
+    init(tmp_path / "other")
+    (hurt := Path(shutil.copytree(honest[0], tmp_path / "hurt"))).joinpath("config.toml").write_text("")
+    refused = invoke("submit", hurt, *words[2:-1], tmp_path / "other", "--who", "me", "--new-protocol")
+    assert refused.exit_code == 2
+    assert [path.name for path in (tmp_path / "other" / "protocols").iterdir()] == [".gitkeep"]
+    # refused after its protocol was written
+    edited = Path(shutil.copytree(honest[0], tmp_path / "edited"))
+    predictions = next(edited.glob("predictions/*"))
+    predictions.write_bytes(predictions.read_bytes()[:-1] + b"x")
+    refused = invoke("submit", edited, *words[2:-1], tmp_path / "other", "--who", "me", "--new-protocol")
+    assert refused.exit_code == 2
+    assert [path.name for path in (tmp_path / "other" / "protocols").iterdir()] == [".gitkeep"]
+
+
+def test_the_command_asks_for_what_is_missing_and_tells_what_it_packed(
+    honest: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
+    """One line with all missing options; then the files, their sizes, and that nothing was uploaded."""
+    run = honest[0]
+    result = invoke("submit", run, "--who", "me", "--out", tmp_path / "out")
+    assert (result.exit_code, len(result.stderr.splitlines())) == (2, 1)
+    assert "--licence, --tuned-on, --runs are missing" in result.stderr
+    words = ["submit", run, "--who", "me", "--licence", "CC0-1.0", "--tuned-on", "nothing", "--runs", 1]
+    result = invoke(*words, "--out", tmp_path / "out")
+    assert result.exit_code == 0
+    assert "nothing was uploaded" in result.output
+    assert len(list((tmp_path / "out").glob("*/*"))) == 4
+    assert "is damaged" not in invoke("verify", next((tmp_path / "out").iterdir())).output
+    init(tmp_path / "empty")
+    result = invoke(*words, "--out", tmp_path / "empty")
+    assert "a maintainer adds it: lw2g store protocol" in result.stderr
+    flipped = Path(shutil.copytree(run, tmp_path / "flipped"))
+    (flipped / "samples.json").write_text("[]")
+    words[1] = flipped
+    assert "samples.json: does not match its checksum" in invoke(*words, "--out", tmp_path / "o").stderr
+
+
+def test_a_plugin_on_no_index_is_told_by_address_and_commit(
+    honest: tuple[Path, Path, Path], store: Path, known: Catalogue, tmp_path: Path
+) -> None:
+    """The pack has it and the check shows it; anything else is refused in one line, here and in a store."""
+    address = "https://example.org/me/method@" + "0a" * 20
+    shutil.rmtree(only(store))
+    submit(honest[0], known, store, TOLD | {"plugin": address})
+    (verdict,) = check_store(store, known)
+    assert verdict.holds
+    assert verdict.text.endswith(f"; plugin {address}")
+    words = ["submit", honest[0], "--who", "me", "--licence", "CC0-1.0", "--tuned-on", "nothing", "--runs", 1]
+    for wrong in (address[:-1], address.replace("https", "http"), "https://example.org/a b@" + "0" * 40):
+        refused = invoke(*words, "--out", tmp_path / "out", "--plugin", wrong)
+        assert (refused.exit_code, len(refused.stderr.splitlines())) == (2, 1)
+        assert "is not an address and a commit; write https://" in refused.stderr
+    assert not (tmp_path / "out").exists()
+    forge(only(store), lambda forged: forged.submission.update(plugin="https://example.org/me"))
+    assert any("plugin" in text for text in failed(store, known))

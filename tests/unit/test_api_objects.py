@@ -1,0 +1,228 @@
+"""Objects in place of names: components of a Python program, and what functions return."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+
+import attrs
+import pytest
+import torch
+from PIL import Image
+
+import lw2g
+from coloured_images import QUICK, TASKS, TEST, TRAIN, as_columns, task
+from lw2g.errors import ConfigError, DataError
+from lw2g.interfaces.component import PolicyComponent
+from lw2g.interfaces.growth import Grow, Reuse
+from lw2g.interfaces.options import option
+from lw2g_benchmarks.given import GivenBenchmark
+from lw2g_benchmarks.options import GivenConfig
+from lw2g_single_set.options import SimpleCILConfig
+from lw2g_single_set.simple_cil import SimpleCIL
+from runs import untimed
+
+
+class EverySecond:
+    """Grows at every second task."""
+
+    measures = ()
+    default_constraints = ()
+
+    def decide(self, evidence, rng):
+        return Reuse(evidence.task // 2) if evidence.task % 2 else Grow()
+
+
+class Halved(SimpleCIL):
+    """Simple-CIL with an option of its own."""
+
+    growth = "fixed"
+
+    @attrs.frozen(kw_only=True)
+    class Config(SimpleCILConfig):  # noqa: D106
+        factor: float = option(0.5, "what logits are multiplied by")
+
+    def __init__(self, config, context):
+        super().__init__(config, context)
+        self.factor = config.factor
+
+    def logits(self, features):
+        return super().logits(features) * self.factor
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A finished run of local images, baseline and policy, and the events of its tracker."""
+    out, events = tmp_path_factory.mktemp("api") / "whole", []
+    local = {"baseline": Halved, "benchmark": TASKS}
+    record = lw2g.run(**{**QUICK, **local}, trackers=events.append, out=out, **{"baseline.factor": 0.25})
+    return record, events, local
+
+
+def test_objects_are_marked_in_the_record_and_a_run_goes_on_with_them(whole, tmp_path):
+    """A stopped run asks for the objects again and then ends as if it had not stopped."""
+    record, events, local = whole
+    chosen = record["config"]["baseline"]
+    assert (chosen["name"], chosen["factor"]) == ("local-halved", 0.25)
+    assert record["config"]["benchmark"]["name"] == "given"
+    assert type(events[-1]).__name__ == "RunEnded"
+    out = tmp_path / "part"
+    lw2g.run(**{**QUICK, **local}, tasks=1, out=out, **{"baseline.factor": 0.25})
+    with pytest.raises(ConfigError, match=r"local=\{'baseline': \.\.\.\}"):
+        lw2g.continue_run(out, progress=False)
+    with pytest.raises(ConfigError, match=r"local=\{'benchmark': \.\.\.\}"):
+        lw2g.continue_run(out, progress=False, local={"baseline": Halved})
+    other = {**local, "benchmark": [task(0, 1), task(2, 4)]}
+    with pytest.raises(DataError, match="benchmark"):
+        lw2g.continue_run(out, progress=False, local=other)
+    assert untimed(lw2g.continue_run(out, progress=False, local=local)) == untimed(record)
+    assert lw2g.resume(out, progress=False, local=local).path == out
+
+
+def test_a_run_of_objects_is_shown_verified_and_used(whole):
+    """Reports and checks need no object; a model needs its baseline, and takes arrays and folders."""
+    record = whole[0]
+    assert lw2g.verify(record.path)
+    assert "local-halved x always" in str(lw2g.report(record.path))
+    with pytest.raises(DataError, match="baseline 'local-halved' cannot be used here"):
+        lw2g.load(record.path)
+    model = lw2g.load(record.path, local={"baseline": Halved})
+    images = TASKS[1][1][0]
+    answers = model.predict(images)
+    assert answers == model.predict([Image.fromarray(image) for image in images])
+    assert {answer["class"] for answer in answers} <= {"0", "1", "2", "5"}
+
+
+def test_a_folder_is_its_images(whole, tmp_path):
+    """predict takes the image files in and below a folder, sorted, and nothing else of it."""
+    record, _, _ = whole
+    (tmp_path / "below").mkdir()
+    (tmp_path / "notes.txt").write_text("no image")
+    for name in ("b.png", "below/a.JPG", ".hidden.png"):
+        Image.fromarray(TRAIN[0][0]).save(tmp_path / name)
+    model = lw2g.load(record.path, local={"baseline": Halved})
+    paths = [answer["path"] for answer in model.predict(tmp_path)]
+    assert paths == [str(tmp_path / "b.png"), str(tmp_path / "below" / "a.JPG")]
+
+
+def policy_function(evidence):
+    """Grow."""
+    return Grow()
+
+
+RECORD = PolicyComponent(
+    name="mine",
+    config=attrs.make_class("NoOptions", [], frozen=True),
+    summary="s",
+    build=lambda config: SimpleNamespace(margin=0.0, burden=None, decide=EverySecond().decide),
+    measures=(),
+    default_constraints=(),
+)
+policy_function.measures = policy_function.default_constraints = ()
+
+
+@pytest.mark.parametrize(
+    ("policy", "name", "sets"),
+    [
+        (EverySecond, "local-every-second", [0, 0]),
+        (EverySecond(), "local-every-second", [0, 0]),
+        (policy_function, "local-policy-function", [0, 1]),
+        (RECORD, "local-mine", [0, 0]),
+    ],
+    ids=["class", "object", "function", "record"],
+)
+def test_a_policy_is_a_class_an_object_a_function_or_a_record(tmp_path, policy, name, sets):
+    """Each decides as it says; margin and burden may be left out."""
+    options = {"baseline.epochs": 1, "run.device": "cpu", "benchmark.train_transform": "none"}
+    record = lw2g.run(
+        baseline="dual-prompt",
+        benchmark=TASKS,
+        policy=policy,
+        out=tmp_path / "run",
+        progress=False,
+        **options,
+    )
+    assert (record["config"]["policy"]["name"], record["task_to_set"]) == (name, sets)
+
+
+def test_a_benchmark_is_an_object_with_a_stream(tmp_path):
+    """An object with stream and transforms is a benchmark, and not images."""
+    record = lw2g.run(**QUICK, benchmark=GivenBenchmark(GivenConfig(), TASKS), out=tmp_path / "run")
+    assert (record["config"]["benchmark"]["name"], record["tasks"]) == ("local-given-benchmark", 2)
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ({"devices": 2, "benchmark": TASKS}, "objects of this program exist in one process only"),
+        ({"baseline": torch.nn.Linear(1, 1)}, "'Linear' is no class of a baseline; give the class"),
+        ({"baseline": torch.nn.Linear}, "'local-linear'"),
+        ({"seeds": [0, 1]}, "seeds: a call runs one seed"),
+        ({"trackers": 7}, "trackers: 'int' receives no events"),
+        ({"constraints": "cpkk"}, "no constraint is called 'cpkk'"),
+        ({"benchmark": TASKS, "benchmark.stream": "repetition"}, "cuts tasks, and the tasks are given"),
+        ({"benchmark": TASKS, "benchmark.increment": 2}, "the tasks are given; leave it out"),
+        ({"benchmark": TASKS[0]}, "benchmark.increment: how many classes has a task"),
+    ],
+)
+def test_objects_that_cannot_be_used_are_told_in_a_line(tmp_path, choices, message):
+    """Every mistake has its line, before anything is learned."""
+    with pytest.raises(lw2g.errors.Lw2gError, match=message) as caught:
+        lw2g.run(**{**QUICK, **choices}, out=tmp_path / "run")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_images_must_be_pickled_where_processes_are_spawned(tmp_path, monkeypatch):
+    """Workers that do not inherit the program's memory are refused in a line."""
+    monkeypatch.setattr("multiprocessing.get_start_method", lambda: "spawn")
+    images = [(as_columns(TRAIN), as_columns(TEST))]
+    with pytest.raises(ConfigError, match=r"run\.workers: the images cannot be pickled"):
+        lw2g.run(**{**QUICK, "benchmark": images, "run.workers": 1}, out=tmp_path / "run")
+
+
+def test_a_failing_callback_stops_nothing(tmp_path):
+    """A tracker needs no close, and its error is a warning."""
+    kept = []
+
+    class Broken:
+        def on_event(self, event):
+            raise ValueError("no")
+
+    record = lw2g.run(**QUICK, benchmark=TASKS, trackers=[Broken(), kept.append], out=tmp_path / "run")
+    assert len(record["accuracy_matrix"]) == 2
+    assert any("tracker 'Broken'" in getattr(event, "message", "") for event in kept)
+
+
+# -- results ---------------------------------------------------------------------------------------------
+
+
+def test_results_are_tables_with_or_without_pandas(whole, monkeypatch):
+    """Every result shows itself in a notebook and gives its rows to pandas, which need not be there."""
+    record, _, _ = whole
+    results = [record, lw2g.verify(record.path), lw2g.runs(record.path), lw2g.report(record.path)]
+    monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=list))
+    for result in results:
+        assert "<table>" in result._repr_html_()
+        assert result.to_dataframe() == list(result.rows()) != []
+        assert len(repr(result)) < 300
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ConfigError, match="to_dataframe needs pandas; pip install pandas"):
+        record.to_dataframe()
+    last = {row["task"]: row["accuracy"] for row in record.rows() if row["after_task"] == 2}
+    assert sum(last.values()) / 2 == record.metrics["faa"]
+
+
+def test_a_component_and_its_options_are_one_dictionary(tmp_path):
+    """As people write it; a dotted option wins, and one without a name is told."""
+    record = lw2g.run(
+        **{**QUICK, "baseline": {"name": "simple-cil", "head": "lda"}},
+        benchmark={"name": "digits", "increment": 5},
+        out=tmp_path / "run",
+    )
+    config = record["config"]
+    assert (config["baseline"]["head"], config["benchmark"]["increment"]) == ("lda", 5)
+    with pytest.raises(ConfigError, match=r"benchmark: .* has no name"):
+        lw2g.run(**QUICK, benchmark={"increment": 2})
+    with pytest.raises(ConfigError, match=r"baseline\.heads"):
+        lw2g.run(**{**QUICK, "baseline": {"name": "simple-cil", "heads": "lda"}}, benchmark="digits")
