@@ -38,6 +38,7 @@ LABELS = {
     "simple-cil_klda": "`klda` on frozen features (floor)",
     "ranpac": "`ranpac adapt=none` on frozen features (floor)",
     "ranpac_always": "`ranpac`, adapters of the first task",
+    "ranpac_always_running": "`ranpac`, the same, penalty chosen on all tasks",
     "slca-plus-plus_always_lda_gated_expert": (
         "**recommended**: `slca-plus-plus`, `lda` carried `gated`, frozen expert"
     ),
@@ -151,14 +152,17 @@ def _forwards(record: Mapping[str, Any], stream: Mapping[str, Any], bare: float)
 
 
 def _method(pack: Pack) -> str:
-    """Return the method as the store's folders call it, with its carry and expert where it has others.
+    """Return the method as the store's folders call it, with its carry, penalty and expert where it has others.
 
-    The folders name baseline, policy and head; most runs carry the head by ``affine``.
+    The folders name baseline, policy and head; most runs carry the head by ``affine``, and ``ranpac`` chooses
+    its penalty on the last task.
     """
     config = pack.record["config"]
     parts = [str(pack.submission["method"])]
     if config["baseline"].get("head_carry") == "gated":
         parts.append("gated")
+    if config["baseline"].get("penalty") == "running":
+        parts.append("running")
     if config.get("routing", {}).get("expert") == "frozen":
         parts.append("expert")
     return "_".join(parts)
