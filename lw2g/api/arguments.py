@@ -7,16 +7,29 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lw2g.config.model import RECOMMENDED, RunConfig
 from lw2g.errors import ConfigError, no_folder, shown
+from lw2g.registry.kinds import SINGLE
 
 if TYPE_CHECKING:
     from lw2g.config.describe import OptionDescription
     from lw2g.registry.catalogue import Catalogue
 
-__all__ = ["as_options", "offered_settings", "parse_settings"]
+__all__ = [
+    "RECOMMENDED",
+    "RUN_OPTIONS",
+    "SINGLE",
+    "RunConfig",
+    "as_options",
+    "as_typed",
+    "offered_settings",
+    "parse_settings",
+]
 
+RUN_OPTIONS = ("protocol", "seed", "device", "devices", "precision")
+"""Options of the section ``run`` that may stand without it."""
 _SECTION_OF = {
-    **dict.fromkeys(("protocol", "seed", "device", "devices", "precision"), "run"),
+    **dict.fromkeys(RUN_OPTIONS, "run"),
     **dict.fromkeys(("increment", "test_share", "order", "order_seed"), "benchmark"),
     "epochs": "baseline",
 }
@@ -67,6 +80,18 @@ def parse_settings(texts: Sequence[str], option: str = "--set") -> dict[str, Any
             )
         settings[key.strip()] = parse_value(value.strip())
     return settings
+
+
+def as_typed(choices: Mapping[str, str]) -> str:
+    """Return components and options as one types them behind ``lw2g run``.
+
+    >>> as_typed({"baseline": "slca-plus-plus", "baseline.head": "lda"})
+    '--baseline slca-plus-plus --set baseline.head=lda'
+    """
+    words = []
+    for key, value in choices.items():
+        words.append(f"--set {key}={value}" if "." in key else f"--{key} {value}")
+    return " ".join(words)
 
 
 def offered_settings(

@@ -46,7 +46,7 @@ def _silent(step: str, done: int, total: int | None) -> None:
 
 
 def data_sets(name: str | None = None) -> list[DataSet]:
-    """Return all published data sets that benchmarks read, or the one called ``name``.
+    """List the main facts about all published data sets that benchmarks read, or all facts about ``name``.
 
     Args:
         name: A data set; None for all.
@@ -194,7 +194,7 @@ def find_order(
         backbone: The frozen backbone whose features are compared; None for the benchmark's.
         weights: Its weights file.
         seed: Where the search begins.
-        settings: Options of the benchmark or backbone, by their dotted keys.
+        settings: Options of the benchmark or backbone by dotted keys, such as ``benchmark.root=FOLDER``.
 
     Raises:
         ConfigError: The configuration is invalid, or the tasks do not consist of different classes.
@@ -230,7 +230,7 @@ def store_features(
         backbone: The frozen backbone, or any timm model; None for the benchmark's.
         weights: Its weights file.
         dtype: How numbers are stored; float16 halves the file and rounds.
-        settings: Options of benchmark, backbone or run, by their dotted keys.
+        settings: Options of benchmark, backbone or run by dotted keys, such as ``benchmark.root=FOLDER``.
         progress: As for :func:`get_data`.
 
     Returns:

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import compress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from lw2g.errors import ConfigError, counted, nearest
 
@@ -121,8 +121,8 @@ class Runs(_Tabular, Sequence["ReportedRun"]):
         """Return the runs that meet all conditions.
 
         Args:
-            *conditions: The value of an option, such as ``policy=min`` or ``growth.energy=0.9``, or
-                ``state=finished``.
+            *conditions: Only runs with this value of an option (policy=min, growth.energy=0.9) or in this
+                state (state=finished); a list for several.
 
         Raises:
             ConfigError: A condition is malformed, or no run has such an option.
@@ -220,8 +220,11 @@ class Report(_Tabular):
         self.tables, self._columns, self._against = tuple(tables), columns, against
         self._catalogue, self._command = catalogue, command
 
-    def to_text(self, form: str = "md") -> str:
-        """Return ``md``, ``latex``, ``csv`` or ``json``.
+    def to_text(self, form: Literal["md", "latex", "csv", "json"] = "md") -> str:
+        """Return the tables as text.
+
+        Args:
+            form: Markdown (the default), LaTeX (booktabs), a line per row and metric, or JSON.
 
         Raises:
             ConfigError: There is no such form, or no row is called as ``against`` says.
@@ -246,6 +249,9 @@ class Report(_Tabular):
 
     def save(self, out: str | Path) -> Path:
         """Write the page of :meth:`to_html`.
+
+        Args:
+            out: Write a page with figures, one file that needs no network, instead of text.
 
         Raises:
             ConfigError: The file is no report, or cannot be written.

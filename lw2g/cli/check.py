@@ -14,7 +14,7 @@ import click
 from lw2g.api.check import checks_of
 from lw2g.api.plugins import KINDS
 from lw2g.cli.completion import complete_component
-from lw2g.cli.options import settings_option
+from lw2g.cli.options import json_option, settings_option
 from lw2g.cli.signature import help_of, option_of, options_of
 from lw2g.console.output import console, note
 
@@ -38,9 +38,9 @@ _EXIT = "The exit code is 1 if a check fails."
 @click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=complete_component())
 @option_of(checks_of, "everything", "--all")
 @option_of(checks_of, "kind", type=click.Choice(KINDS))
-@settings_option("An option of the checked component, such as energy=0.9; repeatable.", complete=False)
+@settings_option(checks_of, complete=False)
 @options_of(checks_of, "device")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
+@json_option("Print a JSON list.")
 def check(names: Sequence[str], as_json: bool, **options: Any) -> None:
     """Print a line per check, and at the end what has failed."""
     checks = checks_of(*names, **options)

@@ -11,6 +11,7 @@ import attrs
 import click
 
 from lw2g.api.doctor import examine
+from lw2g.cli.options import json_option
 from lw2g.cli.signature import help_of, options_of
 from lw2g.console.output import console
 
@@ -29,7 +30,7 @@ _EXIT = "The exit code is 1 if there is a problem; notes leave it 0."
     short_help="Find what is wrong with this installation, and what to do.", help=help_of(examine, _EXIT)
 )
 @options_of(examine, "network", "quick")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
+@json_option("Print a JSON list.")
 def doctor(network: bool, quick: bool, as_json: bool) -> None:
     """Print each finding as soon as it is made."""
     findings = examine(network=network, quick=quick)

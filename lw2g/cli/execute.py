@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["announce", "go_on_with_seeds", "run_one", "run_seeds", "run_to_end", "warn_of_problems"]
 
 Listeners = list[Any]
-INTERRUPTED = 130
 
 
 def announce(experiment: Experiment) -> None:
@@ -95,7 +94,7 @@ def _listeners() -> Listeners:
 
 
 def _uninterrupted(action: Callable[[Listeners], Any], resume_at: Path) -> Any:
-    """Run to the end; if interrupted, say how to resume and exit with code 130."""
+    """Run to the end; if interrupted, say how to resume and exit with the code of that."""
     try:
         with telling_of_exits(resume_at):
             return action(_listeners())
@@ -103,7 +102,7 @@ def _uninterrupted(action: Callable[[Listeners], Any], resume_at: Path) -> Any:
         begun = isinstance(stop, Interrupted) or several.holds_seeds(resume_at)
         go_on = f"; resume with: lw2g resume {resume_at}" if begun else " before anything was learned"
         click.echo(f"interrupted{go_on}", err=True)
-        raise click.exceptions.Exit(INTERRUPTED) from None
+        raise click.exceptions.Exit(Interrupted.exit_code) from None
 
 
 def _tell(records: Sequence[RunRecord], directory: Path) -> None:
