@@ -146,6 +146,7 @@ def order(name: str, kind: Any, out: Path | None, settings: dict[str, Any], **op
     found = find_order(name, kind, settings=settings, **options)
     reached = f"{found.similarity:.3f}, in the order as it was {found.similarity_before:.3f}"
     note(f"mean cosine of neighbouring tasks: {reached}")
+    # the note goes to stderr, so that the output alone is a configuration
     text = tomli_w.dumps({"benchmark": {"name": name, "class_order": found.class_names}})
     if out is None:
         click.echo(text, nl=False)

@@ -72,7 +72,7 @@ def run_seeds(
 
 def run_to_end(directory: Path, action: Callable[[Listeners], RunRecord]) -> None:
     """Run one experiment under a progress display, and tell what it has reached and what comes next."""
-    load_engine()
+    load_engine()  # seconds of imports, before the display counts any
     _tell([_uninterrupted(action, directory)], directory)
 
 
@@ -118,7 +118,10 @@ def _tell(records: Sequence[RunRecord], directory: Path) -> None:
         click.echo(line)
     if total is not None and done < total:
         click.echo(f"stopped after {done} of {total} tasks; go on with: lw2g continue {directory}")
-    click.echo(f"{'run' if len(records) == 1 else 'runs'}: {directory} (all numbers: lw2g show {directory})")
+    what = "run"
+    if len(records) > 1:
+        what = "runs"
+    click.echo(f"{what}: {directory} (all numbers: lw2g show {directory})")
     recommended = next_method(first)
     if recommended:
         click.echo(f"next, the recommended method: lw2g run {recommended}")
@@ -126,6 +129,8 @@ def _tell(records: Sequence[RunRecord], directory: Path) -> None:
 
 def _text(name: str, over: MeanStd) -> str:
     """Return the mean of a metric, and its deviation if runs differ; equal counts stay whole."""
-    digits = 0 if name == "ssp" and not over.std else 1
-    text = f"{over.mean:.{digits}f}"
-    return f"{text} ± {over.std:.1f}" if over.std else text
+    if over.std:
+        return f"{over.mean:.1f} ± {over.std:.1f}"
+    if name == "ssp":
+        return f"{over.mean:.0f}"
+    return f"{over.mean:.1f}"

@@ -209,8 +209,9 @@ def _parse_seed(context: click.Context, parameter: click.Parameter, text: str | 
     try:
         return int(text)
     except ValueError:
-        listed = set(text or "") <= set("0123456789,-")
-        several = f"; for several seeds: --seeds {text}" if listed else ""
+        several = ""
+        if set(text) <= set("0123456789,-"):
+            several = f"; for several seeds: --seeds {text}"
         raise click.BadParameter(f"expected a whole number but got {shown(text)}{several}") from None
 
 
@@ -224,16 +225,30 @@ def _parse_seeds(
     """
     if text is None:
         return None
-    ranges = [re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip()) for part in text.split(",")]
-    bounds = [(int(found[1]), int(found[2] or found[1])) for found in ranges if found]
-    if len(bounds) < len(ranges) or any(not 0 <= last - first < _MOST_SEEDS for first, last in bounds):
-        raise click.BadParameter(f"expected whole numbers such as 0,1,2 or 0-4 but got {shown(text)}")
-    seeds = tuple(seed for first, last in bounds for seed in range(first, last + 1))
+    listed: list[int] = []
+    for part in text.split(","):
+        several = _range_of(part.strip())
+        if several is None:
+            raise click.BadParameter(f"expected whole numbers such as 0,1,2 or 0-4 but got {shown(text)}")
+        listed += several
+    seeds = tuple(listed)
     if not all(0 <= seed < 2**63 for seed in seeds):
         raise click.BadParameter(f"expected seeds of 0 to {2**63 - 1} but got {shown(seeds)}")
     if len(set(seeds)) != len(seeds):
         raise click.BadParameter(f"expected different seeds but got {shown(seeds)}")
     return seeds
+
+
+def _range_of(part: str) -> range | None:
+    """Return the seeds of ``3`` or ``0-4``; None for anything else, and for more than anybody can mean."""
+    found = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
+    if found is None:
+        return None
+    first = int(found[1])
+    last = int(found[2] or first)
+    if not 0 <= last - first < _MOST_SEEDS:
+        return None
+    return range(first, last + 1)
 
 
 def settings_option(

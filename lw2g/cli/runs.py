@@ -50,16 +50,20 @@ def _row(entry: Mapping[str, Any], base: Path) -> tuple[str, ...]:
     path = Path(entry["run"])
     if path != base:
         path = path.relative_to(base)
-    # nothing decides on sets that a method does not have; of a damaged run nothing is known
-    policy = entry["policy"] or ("?" if entry["baseline"] is None else "-")
-    others = [str(entry[part] or "?") for part in ("benchmark", "backbone")]
-    seed = entry["seed"]
+    policy = entry["policy"]
+    if policy is None:
+        # nothing decides on sets that a method does not have; of a damaged run nothing is known
+        policy = "?" if entry["baseline"] is None else "-"
+    seed = "?"
+    if entry["seed"] is not None:
+        seed = str(entry["seed"])
     return (
         str(path),
         str(entry["baseline"] or "?"),
         policy,
-        *others,
-        "?" if seed is None else str(seed),
+        str(entry["benchmark"] or "?"),
+        str(entry["backbone"] or "?"),
+        seed,
         entry["state"],
         f"{entry['done']}/{entry['tasks'] or '?'}",
         number(entry.get("faa")),

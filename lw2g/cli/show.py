@@ -200,16 +200,18 @@ def _motions(record: Record, motions: Sequence[Record]) -> Iterator[tuple[str, .
     """Yield a row per task that moved old classes."""
     names = record["class_names"]
     for entry in motions:
+        times = "-"
+        if entry["times"] is not None:  # the first tasks have no median to be compared with
+            times = f"{entry['times']:.1f}"
+        if entry["alarming"]:
+            times += " !"
         held = [names[target] for target in entry["held"]]
-        shown = ", ".join(held[:_NAMED]) + (", ..." if len(held) > _NAMED else "")
-        times = "-" if entry["times"] is None else f"{entry['times']:.1f}"
-        yield (
-            str(entry["task"] + 1),
-            _digits(entry["new"]),
-            _digits(entry["old"]),
-            times + (" !" if entry["alarming"] else ""),
-            f"{len(held)} of {entry['carried']}" + (f": {shown}" if held else ""),
-        )
+        shown = f"{len(held)} of {entry['carried']}"
+        if held:
+            shown += f": {', '.join(held[:_NAMED])}"
+        if len(held) > _NAMED:
+            shown += ", ..."
+        yield (str(entry["task"] + 1), _digits(entry["new"]), _digits(entry["old"]), times, shown)
 
 
 _NAMED = 3
@@ -420,7 +422,9 @@ def _parts(results: Recorded) -> Iterator[tuple[str, ...]]:
 
 def _digits(value: float | None) -> str:
     """Return a value with three digits, or with two decimals if it is large."""
-    return number(value) if value is None or abs(value) >= 10 else f"{value:.3g}"
+    if value is None or abs(value) >= 10:
+        return number(value)
+    return f"{value:.3g}"
 
 
 def _set(set_id: int | None) -> str:

@@ -130,7 +130,7 @@ def run_grid(
         result = sweeps.sweep(
             grid, out=out, settings=settings, rehearse=rehearse, watch=watch, **executor_options
         )
-    if rehearse is not None:
+    if rehearse is not None:  # what the real run lacks is told beside what the rehearsal has shown
         _print_rehearsal(result, sweeps.plan_of(grid, settings=settings))
     _finish(result)
 
@@ -209,10 +209,12 @@ def _finish(result: SweepResult) -> None:
     states = {status.state for status in result.cells}
     if states == {"finished"}:
         return
-    over = states <= {"finished", "failed"}
-    goes_on = "runs failed cells again" if over else "goes on with all that is not finished"
-    note(f"`lw2g sweep retry {result.path}` {goes_on}")
-    raise click.exceptions.Exit(1 if over else Interrupted.exit_code)
+    retry = f"`lw2g sweep retry {result.path}`"
+    if states <= {"finished", "failed"}:
+        note(f"{retry} runs failed cells again")
+        raise click.exceptions.Exit(1)
+    note(f"{retry} goes on with all that is not finished")
+    raise click.exceptions.Exit(Interrupted.exit_code)
 
 
 @contextmanager
@@ -237,17 +239,17 @@ class StatusLines:
     def __call__(self, statuses: Sequence[Status]) -> None:
         """Print what has changed."""
         for status in statuses:
-            now = (status.state, 0 if status.run is None else status.run.done)
+            done = 0
+            if status.run is not None:
+                done = status.run.done
+            now = (status.state, done)
             before = self._before.get(status.cell.name)
             self._before[status.cell.name] = now
             # a cell that has never done anything is not worth a line
             is_new = before is None and status.state == "waiting"
             if now != before and not is_new:
-                details = [
-                    f"{name} {text}"
-                    for name, text in zip(_COLUMNS, _row(status), strict=True)
-                    if name in _ON_A_LINE
-                ]
+                row = dict(zip(_COLUMNS, _row(status), strict=True))
+                details = [f"{name} {row[name]}" for name in _ON_A_LINE]
                 line = f"{status.cell.label}: {status.state}, {' '.join(details)}"
                 click.echo(printable(line), err=True)
 
@@ -257,6 +259,7 @@ def fitting(statuses: Sequence[Status], height: int) -> Sequence[Status]:
     room = max(height - _ROWS_TO_SPARE, 1)
     if len(statuses) <= room:
         return statuses
+    # a third of the screen shows cells before the running one, the rest those that wait
     busy = [place for place, status in enumerate(statuses) if status.state == "running"] or [0]
     begin = max(0, min(busy[0] - room // 3, len(statuses) - room))
     return statuses[begin : begin + room]
@@ -268,10 +271,14 @@ def _table(statuses: Sequence[Status]) -> Any:
 
 def _row(status: Status) -> tuple[str, ...]:
     run = status.run
-    host = "-" if status.writer is None else status.writer.host
+    host = "-"
+    if status.writer is not None:
+        host = status.writer.host
     if run is None:
         return (status.cell.label, status.state, "-", "-", "-", "-", host)
-    left = "-" if run.remaining is None else str(timedelta(seconds=round(run.remaining)))
+    left = "-"
+    if run.remaining is not None:
+        left = str(timedelta(seconds=round(run.remaining)))
     speed = number(run.progress.get("images_per_second"), 0)
     done = f"{run.done}/{run.tasks or '?'}"
     return (status.cell.label, status.state, done, left, number(run.metric("faa")), speed, host)

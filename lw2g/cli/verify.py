@@ -30,7 +30,9 @@ def verify(ctx: click.Context, run: Path, whole: bool, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"holds": result.holds, "findings": result.rows()}, indent=1))
     else:
-        shown = result.verdicts if whole else broken
+        shown = broken
+        if whole:
+            shown = result.verdicts
         if shown:
             rows = [(finding.what, _MARKS[finding.holds], finding.text) for finding in shown]
             console().print(table("", ("what", "", "found"), rows, left=3))
@@ -39,4 +41,5 @@ def verify(ctx: click.Context, run: Path, whole: bool, as_json: bool) -> None:
             click.echo(f"{len(broken)} of {count} do not hold")
         else:
             click.echo(f"everything holds ({count} checks)")
-    ctx.exit(1 if broken else 0)
+    if broken:
+        ctx.exit(1)
