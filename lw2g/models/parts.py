@@ -79,10 +79,6 @@ class ModelParts:
         """Baseline and retrieval strategy as messages name them."""
         return names_of(self.config)
 
-    def info(self, index: int) -> TaskInfo:
-        """Return what is known of a task before it is learned."""
-        return self.infos[index]
-
     def new_set(self, source: nn.Module | None) -> nn.Module:
         """Return a new parameter set on the run's device, without gradients."""
         made = self.baseline.new_set(source)
@@ -90,10 +86,11 @@ class ModelParts:
 
     def begin_task(self, index: int) -> None:
         """Let the baseline make room for a task; its draws depend on the task alone."""
+        task = self.infos[index]
         torch.manual_seed(self.seed_of(index, "begin"))
-        self.baseline.begin_task(self.info(index))
+        self.baseline.begin_task(task)
         for head in heads_within(self.baseline):
-            head.begin_task(self.info(index))
+            head.begin_task(task)
         self.baseline.to(self.engine.device).requires_grad_(False).eval()
 
     def seed_of(self, index: int, purpose: str) -> int:

@@ -144,7 +144,7 @@ class RunParts(ModelParts):
             return [site.activation.tap for site in every if site.measured or site.soft]
 
         return DSub(
-            self.info(index),
+            self.infos[index],
             images,
             self.backbone,
             self.engine,
