@@ -90,7 +90,10 @@ def as_typed(choices: Mapping[str, str]) -> str:
     """
     words = []
     for key, value in choices.items():
-        words.append(f"--set {key}={value}" if "." in key else f"--{key} {value}")
+        if "." in key:
+            words.append(f"--set {key}={value}")
+        else:
+            words.append(f"--{key} {value}")
     return " ".join(words)
 
 
@@ -137,12 +140,18 @@ def _values_of(option: OptionDescription, catalogue: Catalogue) -> Sequence[str]
     from lw2g.config.describe import plain
 
     if option.component:
-        installed = [entry.component for entry in catalogue.components()]
-        return (*option.choices, *(one.name for one in installed if one.kind == option.component))
+        values = list(option.choices)
+        for entry in catalogue.components():
+            if entry.component.kind == option.component:
+                values.append(entry.component.name)
+        return values
     if option.choices:
         return option.choices
-    examples = [plain(value) for value in (option.default, option.published) if value is not None]
-    return tuple(dict.fromkeys(examples))
+    examples: dict[str, None] = {}  # each once: the published value is often the default
+    for value in (option.default, option.published):
+        if value is not None:
+            examples[plain(value)] = None
+    return tuple(examples)
 
 
 def _name_and_options(kind: str, choice: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
