@@ -29,7 +29,7 @@ from gpu.components import LabPlugin, random_backbone
 from gpu.lab import Lab
 from gpu.stage import Resident, staged
 
-from lw2g.cli.options import RECOMMENDED
+from lw2g.config.model import RECOMMENDED
 from lw2g.devices.engine import BF16, FP32, open_engine
 from lw2g.testing.tiny import tiny_catalogue
 

@@ -88,7 +88,10 @@ class Interrupted(Exception):
 
     Attributes:
         directory: The run's directory.
+        exit_code: The exit code of the command, as shells have it for Ctrl-C.
     """
+
+    exit_code = 130
 
     def __init__(self, directory: Path) -> None:
         super().__init__(f"interrupted; resume with: lw2g resume {directory}")

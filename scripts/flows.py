@@ -1,26 +1,33 @@
 """How much of lw2g a flow passes through: functions and files entered between two fixed points.
 
-    python scripts/flows.py [TREE]
+    python scripts/flows.py [TREE] [--list WORD]
 
 TREE is the checkout to measure, today's by default: an older one is measured by the same rule. Small runs on
 digits with the embedded backbone are profiled by ``sys.setprofile``, so a function counts once however often
 it is called. Display of progress is left out, and so are lambdas, comprehensions and generator expressions,
 which a reader meets within their function, and bodies of classes, which run where a module is imported.
+``--list learn`` names the functions of the flows that are called so.
 """
 
 from __future__ import annotations
 
+import argparse
 import inspect
 import sys
 import tempfile
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-TREE = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[1]).resolve()
+_parser = argparse.ArgumentParser(description="Count the functions and files that a flow enters.")
+_parser.add_argument("tree", nargs="?", type=Path, default=Path(__file__).parents[1])
+_parser.add_argument("--list", metavar="WORD", help="name the functions of the flows that are called so")
+CHOSEN = _parser.parse_args()
+TREE = CHOSEN.tree.resolve()
 sys.path[:0] = [str(TREE), str(TREE / "plugins")]  # before what is installed
 
 from click.testing import CliRunner  # noqa: E402
@@ -62,6 +69,14 @@ class Flow:
     def __str__(self) -> str:
         files = {file for file, _ in self.entered}
         return f"{len(self.entered)} / {len(files)}"
+
+    def lines(self) -> Iterator[str]:
+        """Yield a line for each file: its functions that were entered."""
+        names: dict[str, list[str]] = defaultdict(list)
+        for file, name in sorted(self.entered):
+            names[file].append(name)
+        for file, entered in names.items():
+            yield f"{Path(file).relative_to(TREE)}: {', '.join(entered)}"
 
 
 class Watch:
@@ -213,3 +228,6 @@ if __name__ == "__main__":
     print("| flow | functions / files |\n| --- | ---: |")
     for name, flow in found.items():
         print(f"| {name} | {flow if flow.entered else 'none'} |")
+    for name, flow in found.items():
+        if CHOSEN.list is not None and CHOSEN.list in name:
+            print(f"\n{name}", *flow.lines(), sep="\n")

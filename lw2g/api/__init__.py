@@ -18,12 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lw2g.api.results import RunRecord
-    from lw2g.interfaces.component import Kind
     from lw2g.interfaces.tracker import Tracker
 
 __all__ = ["continue_run", "export", "fork", "load", "report", "resume", "run", "runs", "sweep", "verify"]
-
-_COMPONENTS: tuple[Kind, ...] = ("baseline", "retrieval", "policy", "benchmark", "backbone")
 
 
 def run(
@@ -42,14 +39,17 @@ def run(
     progress: bool = True,
     **options: Any,
 ) -> RunRecord:
-    """Run an experiment and return its record.
+    """Run an experiment: a TOML file, or names and options, or both (options win).
 
-    ``{"name": "dual-prompt", "head": "lda"}`` in place of a name sets options, too: so for ``baseline``,
-    ``policy``, ``retrieval``, ``benchmark`` and ``backbone``.
+    Without arguments it runs the embedded default. Growth policies (``lw2g plugins``) bring the constraints
+    orthogonal and cpk unless others are named; ``always`` brings none: it is the published baseline.
 
-    In place of a name, ``baseline``, ``retrieval``, ``policy`` and ``constraints`` take a class with their
-    interface, or a record such as :class:`~lw2g.interfaces.component.BaselineComponent`; ``policy`` also an
-    object with ``decide``, or a function ``decide(evidence)``.
+    From Python, ``{"name": "dual-prompt", "head": "lda"}`` in place of a name sets options, too: so for
+    ``baseline``, ``policy``, ``retrieval``, ``benchmark`` and ``backbone``.
+
+    From Python, ``baseline``, ``retrieval``, ``policy`` and ``constraints`` take in place of a name a class
+    with their interface, or a record such as :class:`~lw2g.interfaces.component.BaselineComponent`;
+    ``policy`` also an object with ``decide``, or a function ``decide(evidence)``.
 
     Args:
         config: A TOML file.
@@ -57,29 +57,34 @@ def run(
         policy: Growth policy, when a set is added: min, one, always, affinity ... (``lw2g plugins``).
         constraints: Constraint in place of the policy's own, ``none`` for none; a list for several.
         retrieval: Retrieval strategy in place of the baseline's own.
-        benchmark: A name, a folder, or images: ``[(train, test), ...]``, a pair per task, or one
-            ``(train, test)``, which ``increment`` cuts into tasks; with ``test_share`` one split, of which
-            that share tests. A split is a torch data set, a pair ``(images, labels)`` of arrays, a list of
-            ``(path, label)``, or a Hugging Face data set. ``"owner/name"`` is a data set of the Hugging Face
-            hub if there is no such folder.
-        backbone: The frozen backbone: a name, the name of any timm model, or a timm model as an object,
-            without a classifier and in evaluation mode.
+        benchmark: Task stream. From Python a name, a folder, or images: ``[(train, test), ...]``, a pair per
+            task, or one ``(train, test)``, which ``increment`` cuts into tasks; with ``test_share`` one
+            split, of which that share tests. A split is a torch data set, a pair ``(images, labels)`` of
+            arrays, a list of ``(path, label)``, or a Hugging Face data set. ``"owner/name"`` is a data set of
+            the Hugging Face hub if there is no such folder.
+        backbone: The frozen backbone, or any timm model. From Python also a timm model as an object, without
+            a classifier and in evaluation mode.
         weights: Weights file for the backbone, not beside an object.
-        trackers: A tracker or a list of them: names, objects with ``on_event``, functions of an event.
+        trackers: Receives the run's events, such as tensorboard; a list for several. From Python also an
+            object with ``on_event``, or a function of an event.
         out: The run's directory; None for a new one in runs/.
         tasks: Number of tasks after which to stop; ``lw2g continue`` continues as if the run had not stopped;
             None for all.
         progress: Whether to show the progress: a bar in notebooks and on terminals, else lines on stderr.
-        **options: ``protocol``, ``seed``, ``device``, ``devices``, ``precision``; ``increment``,
-            ``test_share``, ``order`` and ``order_seed`` of the benchmark; ``epochs`` of the baseline; and
-            any other option by its dotted key, as in ``run(policy="min", **{"growth.energy": 0.99})``.
+        **options: Any option by its dotted key, such as ``growth.energy=0.99``. From Python as in
+            ``run(policy="min", **{"growth.energy": 0.99})``; without their section stand ``protocol``,
+            ``seed``, ``device``, ``devices``, ``precision``; ``increment``, ``test_share``, ``order`` and
+            ``order_seed`` of the benchmark; and ``epochs`` of the baseline.
+
+    Returns:
+        The run's record.
 
     Raises:
         ConfigError: The configuration is invalid; the message lists every problem.
         DataError: The images cannot be used.
         Interrupted: Ctrl-C stopped the run, which can be resumed.
     """
-    from lw2g.api.arguments import as_options
+    from lw2g.api.arguments import SINGLE, as_options
     from lw2g.api.experiment import experiment_of
     from lw2g.api.local import Locals, as_names, split_trackers
 
@@ -97,7 +102,7 @@ def run(
         "backbone": backbone,
     }
     given, overrides = as_options(given, options)
-    names = {kind: local.name(kind, given[kind]) for kind in _COMPONENTS}
+    names = {kind: local.name(kind, given[kind]) for kind in SINGLE}
     constraint_names = as_names("constraint", constraints, local)
     experiment = experiment_of(
         catalogue=local.catalogue(),
@@ -171,7 +176,7 @@ def continue_run(
         run: The run's directory.
         tasks: Number of tasks, counted from the first, after which to stop; None for all.
         benchmark: Benchmark with new classes, for a run at the end of its stream.
-        settings: Options of that benchmark by their dotted keys.
+        settings: Options of that benchmark by their dotted keys, such as ``benchmark.root=FOLDER``.
         devices: Number of processes from now on; None for the configured number.
         trackers: As for :func:`resume`.
         local: As for :func:`resume`.
@@ -235,7 +240,8 @@ def fork(
         trackers: As for :func:`resume`.
         local: As for :func:`resume`.
         progress: As for :func:`run`.
-        **overrides: Single options by their dotted keys, as in ``**{"policy.map": [0, 0, 1]}``.
+        **overrides: Any option by its dotted key, such as ``policy.map=[0,0,1]``. From Python as in
+            ``**{"policy.map": [0, 0, 1]}``.
 
     Returns:
         The record of the new run.

@@ -7,16 +7,29 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lw2g.config.model import RECOMMENDED, RunConfig
 from lw2g.errors import ConfigError, no_folder, shown
+from lw2g.registry.kinds import SINGLE
 
 if TYPE_CHECKING:
     from lw2g.config.describe import OptionDescription
     from lw2g.registry.catalogue import Catalogue
 
-__all__ = ["as_options", "offered_settings", "parse_settings"]
+__all__ = [
+    "RECOMMENDED",
+    "RUN_OPTIONS",
+    "SINGLE",
+    "RunConfig",
+    "as_options",
+    "as_typed",
+    "offered_settings",
+    "parse_settings",
+]
 
+RUN_OPTIONS = ("protocol", "seed", "device", "devices", "precision")
+"""Options of the section ``run`` that may stand without it."""
 _SECTION_OF = {
-    **dict.fromkeys(("protocol", "seed", "device", "devices", "precision"), "run"),
+    **dict.fromkeys(RUN_OPTIONS, "run"),
     **dict.fromkeys(("increment", "test_share", "order", "order_seed"), "benchmark"),
     "epochs": "baseline",
 }
@@ -69,6 +82,21 @@ def parse_settings(texts: Sequence[str], option: str = "--set") -> dict[str, Any
     return settings
 
 
+def as_typed(choices: Mapping[str, str]) -> str:
+    """Return components and options as one types them behind ``lw2g run``.
+
+    >>> as_typed({"baseline": "slca-plus-plus", "baseline.head": "lda"})
+    '--baseline slca-plus-plus --set baseline.head=lda'
+    """
+    words = []
+    for key, value in choices.items():
+        if "." in key:
+            words.append(f"--set {key}={value}")
+        else:
+            words.append(f"--{key} {value}")
+    return " ".join(words)
+
+
 def offered_settings(
     begun: str,
     *,
@@ -112,12 +140,18 @@ def _values_of(option: OptionDescription, catalogue: Catalogue) -> Sequence[str]
     from lw2g.config.describe import plain
 
     if option.component:
-        installed = [entry.component for entry in catalogue.components()]
-        return (*option.choices, *(one.name for one in installed if one.kind == option.component))
+        values = list(option.choices)
+        for entry in catalogue.components():
+            if entry.component.kind == option.component:
+                values.append(entry.component.name)
+        return values
     if option.choices:
         return option.choices
-    examples = [plain(value) for value in (option.default, option.published) if value is not None]
-    return tuple(dict.fromkeys(examples))
+    examples: dict[str, None] = {}  # each once: the published value is often the default
+    for value in (option.default, option.published):
+        if value is not None:
+            examples[plain(value)] = None
+    return tuple(examples)
 
 
 def _name_and_options(kind: str, choice: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:

@@ -51,7 +51,7 @@ def checks_of(
         *names: The components.
         everything: Whether to check all components.
         kind: Only components of this kind.
-        settings: Options of the checked component by their names.
+        settings: Options of the checked component by their names, such as ``energy=0.9``.
         device: Device of the checks that train, such as cuda; kernels are always deterministic.
 
     Raises:

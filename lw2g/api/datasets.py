@@ -46,7 +46,7 @@ def _silent(step: str, done: int, total: int | None) -> None:
 
 
 def data_sets(name: str | None = None) -> list[DataSet]:
-    """Return all published data sets that benchmarks read, or the one called ``name``.
+    """List the main facts about all published data sets that benchmarks read, or all facts about ``name``.
 
     Args:
         name: A data set; None for all.
@@ -73,16 +73,24 @@ def data_sets(name: str | None = None) -> list[DataSet]:
 
 def images_of(split: Split) -> tuple[str, str]:
     """Return the numbers of training and test images of a split, as text."""
-    return ("?" if split.train is None else str(split.train), "?" if split.test is None else str(split.test))
+    train = test = "?"
+    if split.train is not None:
+        train = str(split.train)
+    if split.test is not None:
+        test = str(split.test)
+    return train, test
 
 
 def way_to_get(data: DataSet) -> str:
     """Return how to get a data set: ``yes`` (one command), ``--revision`` (and a commit), or ``by hand``."""
-    direct = [route for route in data.routes if not isinstance(route, ByHand)]
-    if not direct:
-        return "by hand"
-    unpinned = all(isinstance(route, HubRoute) and route.revision is None for route in direct)
-    return "--revision" if unpinned else "yes"
+    way = "by hand"
+    for route in data.routes:
+        if isinstance(route, ByHand):
+            continue
+        if not isinstance(route, HubRoute) or route.revision is not None:
+            return "yes"
+        way = "--revision"  # of the hub, and nobody has confirmed a commit
+    return way
 
 
 def facts_of(data: DataSet) -> Iterator[str]:
@@ -92,12 +100,16 @@ def facts_of(data: DataSet) -> Iterator[str]:
     yield f"folder below {ROOT_VARIABLE}: {data.folder or '(none of its own)'}, with {data.layout}"
     for name, split in data.splits.items():
         train, test = images_of(split)
-        listed = ", lists known" if split.test_sha256 else ""
-        yield f"split {name}: {train} + {test} images, read from {split.reader}{listed}"
-    yield from (f"from {route}" for route in data.routes)
+        line = f"split {name}: {train} + {test} images, read from {split.reader}"
+        if split.test_sha256:
+            line += ", lists known"
+        yield line
+    for route in data.routes:
+        yield f"from {route}"
     if data.flaws:
         yield f"flaws: {data.flaws}"
-    yield from (f"unconfirmed: {text}" for text in data.unconfirmed)
+    for text in data.unconfirmed:
+        yield f"unconfirmed: {text}"
 
 
 def get_data(
@@ -194,7 +206,7 @@ def find_order(
         backbone: The frozen backbone whose features are compared; None for the benchmark's.
         weights: Its weights file.
         seed: Where the search begins.
-        settings: Options of the benchmark or backbone, by their dotted keys.
+        settings: Options of the benchmark or backbone by dotted keys, such as ``benchmark.root=FOLDER``.
 
     Raises:
         ConfigError: The configuration is invalid, or the tasks do not consist of different classes.
@@ -230,7 +242,7 @@ def store_features(
         backbone: The frozen backbone, or any timm model; None for the benchmark's.
         weights: Its weights file.
         dtype: How numbers are stored; float16 halves the file and rounds.
-        settings: Options of benchmark, backbone or run, by their dotted keys.
+        settings: Options of benchmark, backbone or run by dotted keys, such as ``benchmark.root=FOLDER``.
         progress: As for :func:`get_data`.
 
     Returns:

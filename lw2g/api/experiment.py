@@ -59,7 +59,7 @@ class Experiment:
             yield f"{named}: embedded defaults to learn and test with, never results to publish"
 
     def to_toml(self) -> str:
-        """Return the configuration as TOML, with a comment on each option."""
+        """Write out the complete configuration as TOML, with a comment on each option; nothing is run."""
         from lw2g.config.explain import explain_resolved
 
         return explain_resolved(self.resolved)
@@ -116,7 +116,8 @@ class Experiment:
             directory: As :meth:`new_directory` makes it.
             listeners: Receive the run's events.
             tasks: Number of tasks after which to stop; None for all.
-            settled: A folder that runs share which are to compute alike: what ``auto`` settled on.
+            settled: A folder that runs share which are to compute alike, as the cells of a sweep: what
+                ``auto`` settled on.
 
         Raises:
             ConfigError: It cannot be built as configured.

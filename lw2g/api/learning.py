@@ -45,7 +45,7 @@ def start(
         weights: The backbone's weights.
         image_size: Side of its input in pixels; None for its own.
         head: lda, cosine or mahalanobis.
-        settings: Options of the backbone by their dotted keys, such as ``backbone.pool``.
+        settings: Options of the backbone by their dotted keys, such as ``backbone.pool=avg``.
         test: Images, CLASS/*, that check the result; None for a fifth of the new ones, which join
             afterwards.
         device: cpu, cuda, cuda:N or mps; None for a GPU if present.

@@ -1,4 +1,4 @@
-"""The functions of lw2g for trained models: load, export, score.
+"""The functions of lw2g for trained models: load, predict, score, export.
 
 Importing this module imports neither torch nor any plugin.
 """
@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lw2g.base.collector import collector_waits
+from lw2g.errors import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from lw2g.models.model import TrainedModel
 
-__all__ = ["export", "load", "score"]
+__all__ = ["export", "load", "predict", "score"]
 
 
 def load(
@@ -57,6 +58,50 @@ def load(
     model = open_model(Path(run), catalogue, task, device=device, batch_size=batch_size, weights=file)
     model.learner = partial(learn, run, device=device, weights=weights, local=local)
     return model
+
+
+def predict(
+    run: str | Path,
+    images: Sequence[str | Path],
+    *,
+    top_k: int = 1,
+    task: int | None = None,
+    device: str | None = None,
+    batch_size: int | None = None,
+    weights: str | Path | None = None,
+    reject: float | None = None,
+    local: Mapping[str, Any] | None = None,
+) -> tuple[TrainedModel, list[dict[str, Any]]]:
+    """Classify ``images``, files or folders, with the run or export in the directory ``run``.
+
+    A model of stored features takes .npy files of vectors, or the test rows of files of stored features.
+
+    The model is that after the run's last task unless ``task`` says otherwise.
+
+    Args:
+        run: The directory of the run or the export.
+        images: The files or folders.
+        top_k: How many classes to name, the best first.
+        task: As for :func:`load`.
+        device: As for :func:`load`.
+        batch_size: As for :func:`load`.
+        weights: As for :func:`load`.
+        reject: Call images unknown that are like no class, and at most this share of known ones, as in 0.05.
+        local: As for :func:`lw2g.resume`.
+
+    Returns:
+        The model, and its answers as :meth:`lw2g.models.model.TrainedModel.predict` gives them.
+
+    Raises:
+        DataError: There is no such file or model, or an image cannot be read.
+        ConfigError: The device does not exist, or the model cannot reject at this rate.
+    """
+    # told before a model is loaded, which takes seconds
+    missing = [str(path) for path in images if not Path(path).exists()]
+    if missing:
+        raise DataError(f"no image file at {', '.join(map(repr, missing))}", "check the paths")
+    model = load(run, task=task, device=device, batch_size=batch_size, weights=weights, local=local)
+    return model, model.predict(images, top_k, reject)
 
 
 def export(

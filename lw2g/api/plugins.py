@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from lw2g.config.model import OWN_SECTIONS
 from lw2g.interfaces.component import KINDS
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "KINDS",
+    "OWN_SECTIONS",
     "Description",
     "components",
     "describe",
@@ -58,7 +60,7 @@ class Description:
 
 
 def components() -> Catalogue:
-    """Return all components with their origin, and the problems with plugins; other plugins keep working."""
+    """List all components with their origin, and the problems with plugins; other plugins keep working."""
     from lw2g.registry.catalogue import load_catalogue
 
     return load_catalogue()
@@ -67,9 +69,11 @@ def components() -> Catalogue:
 def describe(name: str) -> list[Description]:
     """Describe the components called ``name``, of all kinds.
 
+    ``growth``, ``routing`` and ``run`` describe the options that belong to no component, such as seed and
+    device.
+
     Args:
-        name: The components' name; ``growth``, ``routing`` and ``run`` are the options that belong to no
-            component, such as seed and device.
+        name: The components' name, or that of a section.
 
     Raises:
         UnknownComponentError: There is none; the message suggests the nearest name.
@@ -77,7 +81,6 @@ def describe(name: str) -> list[Description]:
     """
     from lw2g.config.describe import describe_options
     from lw2g.config.facts import aliases, differences, traits, values_of
-    from lw2g.config.model import OWN_SECTIONS
 
     section = OWN_SECTIONS.get(name)
     if section is not None:

@@ -92,6 +92,7 @@ def has_sets(record: Mapping[str, Any]) -> bool:
 
 def next_method(record: Mapping[str, Any]) -> str:
     """Return the options of the method to try next, after a first run on embedded data; else nothing."""
+    from lw2g.api.arguments import as_typed
     from lw2g.config.model import DEFAULT_BACKBONE, DEFAULT_BENCHMARK, RECOMMENDED
 
     config = record["config"]
@@ -99,13 +100,13 @@ def next_method(record: Mapping[str, Any]) -> str:
         DEFAULT_BENCHMARK,
         DEFAULT_BACKBONE,
     )
-    if is_embedded and config["baseline"]["name"] not in RECOMMENDED.split():
-        return RECOMMENDED
+    if is_embedded and config["baseline"]["name"] != RECOMMENDED["baseline"]:
+        return as_typed(RECOMMENDED)
     return ""
 
 
 def results_of(run: str | Path) -> Recorded:
-    """Read what the run, or the runs of several seeds, in the directory ``run`` have recorded.
+    """Show what the run, or the runs of several seeds, in the directory ``run`` have recorded.
 
     Args:
         run: The directory, or a record or summary alone.

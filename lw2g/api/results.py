@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import compress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from lw2g.errors import ConfigError, counted, nearest
 
@@ -53,19 +53,27 @@ class _Tabular(ABC):
 
 
 def _table(rows: Iterable[Row]) -> str:
+    """Return rows as an HTML table; what a row lacks of the columns is a dash."""
     listed = list(rows)
-    names = list(dict.fromkeys(name for row in listed for name in row))
-    lines = [names, *([_cell(row.get(name)) for name in names] for row in listed)]
-    head, *body = ("".join(f"<td>{html.escape(cell)}</td>" for cell in line) for line in lines)
-    body = [f"<tr>{line}</tr>" for line in body]
-    head = head.replace("td>", "th>")
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+    columns: dict[str, None] = {}  # in the order in which rows first name them
+    for row in listed:
+        columns |= dict.fromkeys(row)
+    head = _line(columns, "th")
+    body = "".join(_line([_cell(row.get(name)) for name in columns], "td") for row in listed)
+    return f"<table><thead>{head}</thead><tbody>{body}</tbody></table>"
+
+
+def _line(texts: Iterable[str], tag: str) -> str:
+    cells = "".join(f"<{tag}>{html.escape(text)}</{tag}>" for text in texts)
+    return f"<tr>{cells}</tr>"
 
 
 def _cell(value: Any) -> str:
     if value is None:
         return "-"
-    return f"{value:.2f}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:.2f}"
+    return str(value)
 
 
 class RunRecord(dict[str, Any], _Tabular):
@@ -121,8 +129,8 @@ class Runs(_Tabular, Sequence["ReportedRun"]):
         """Return the runs that meet all conditions.
 
         Args:
-            *conditions: The value of an option, such as ``policy=min`` or ``growth.energy=0.9``, or
-                ``state=finished``.
+            *conditions: Only runs with this value of an option (policy=min, growth.energy=0.9) or in this
+                state (state=finished); a list for several.
 
         Raises:
             ConfigError: A condition is malformed, or no run has such an option.
@@ -220,8 +228,11 @@ class Report(_Tabular):
         self.tables, self._columns, self._against = tuple(tables), columns, against
         self._catalogue, self._command = catalogue, command
 
-    def to_text(self, form: str = "md") -> str:
-        """Return ``md``, ``latex``, ``csv`` or ``json``.
+    def to_text(self, form: Literal["md", "latex", "csv", "json"] = "md") -> str:
+        """Return the tables as text.
+
+        Args:
+            form: Markdown (the default), LaTeX (booktabs), a line per row and metric, or JSON.
 
         Raises:
             ConfigError: There is no such form, or no row is called as ``against`` says.
@@ -246,6 +257,9 @@ class Report(_Tabular):
 
     def save(self, out: str | Path) -> Path:
         """Write the page of :meth:`to_html`.
+
+        Args:
+            out: Write a page with figures, one file that needs no network, instead of text.
 
         Raises:
             ConfigError: The file is no report, or cannot be written.
@@ -357,17 +371,19 @@ class SweepResult(_Tabular):
 
     def rows(self) -> list[Row]:
         """Return label, state, directory and settings of each cell, why it failed, and its metrics."""
-        return [
-            {
+        rows: list[Row] = []
+        for status in self.cells:
+            row = {
                 "cell": status.cell.label,
                 "state": status.state,
                 "run": str(self.path / status.cell.name),
                 "reason": status.reason,
                 **status.cell.settings,
-                **({} if status.run is None else status.run.record.get("metrics", {})),
             }
-            for status in self.cells
-        ]
+            if status.run is not None:
+                row |= status.run.record.get("metrics", {})
+            rows.append(row)
+        return rows
 
     def __repr__(self) -> str:
         done = sum(status.state == "finished" for status in self.cells)

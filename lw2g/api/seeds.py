@@ -49,7 +49,7 @@ def run_seeds(
     Args:
         experiment: The experiment.
         directory: As :meth:`~lw2g.api.experiment.Experiment.new_directory` makes it.
-        seeds: The seeds.
+        seeds: A run per seed.
         tasks: Number of tasks after which each run stops; None for all.
         begins: Is told a seed and its directory before its run, and returns listeners for it.
 

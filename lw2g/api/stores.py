@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lw2g.errors import ConfigError, Lw2gError
+from lw2g.store import LICENCES
 
 if TYPE_CHECKING:
     from lw2g.api.results import Verification
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from lw2g.store.submit import Packed
     from lw2g.sweeps.grid import Cell
 
-__all__ = ["add_protocol", "check_store", "init_store", "missing_cells", "repredict", "submit"]
+__all__ = ["LICENCES", "add_protocol", "check_store", "init_store", "missing_cells", "repredict", "submit"]
 
 _NEEDED = ("who", "licence", "tuned_on", "runs")
 
@@ -183,8 +184,8 @@ def check_store(directory: str | Path, *, changed: Sequence[str] | None = None) 
 
     Args:
         directory: The store.
-        changed: Lines of ``git diff --name-status BASE HEAD``: check the one run that a change adds; None
-            for the whole store.
+        changed: Check the one run that a change adds: the output of ``git diff --name-status BASE HEAD``,
+            line by line; None for the whole store.
 
     Raises:
         DataError: There is no store.

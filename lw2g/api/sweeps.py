@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lw2g.config.model import DEFAULT_BENCHMARK
 from lw2g.errors import ConfigError, Lw2gError, nearest
+from lw2g.sweeps import EXECUTORS
 
 if TYPE_CHECKING:
     from lw2g.api.results import SweepResult
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEFAULT_BENCHMARK",
+    "EXECUTORS",
     "Plan",
     "cancel_sweep",
     "plan_of",
@@ -58,14 +60,14 @@ def sweep(
         grid: A TOML file.
         out: The sweep's directory; None for runs/GRID.
         settings: Settings of every cell by their dotted keys, which override the grid's.
-        executor: Where runs go: local, ray or slurm; None for the grid's own, or this machine.
+        executor: Where runs go; None for the grid's own, or this machine.
         jobs: Runs at a time; None for the grid's own, or 1 here.
         threads: Cores of a run; None for an equal share.
         gpus_per_job: GPUs of a run; with 0.5 two runs share one.
-        executor_options: Further options of the executor.
-        rehearse: A benchmark (``glyphs`` is embedded) or a folder of images on which to rehearse the grid:
-            each kind of cell once, with the embedded backbone and few epochs; ``out`` is then by default
-            ``runs/GRID-rehearsed``.
+        executor_options: Further options of the executor, such as ``partition=gpu``.
+        rehearse: Run each kind of cell once, in minutes, with the embedded backbone and few epochs, on this
+            benchmark (``glyphs`` is embedded) or folder of images; ``out`` is then by default
+            runs/GRID-rehearsed.
         watch: Receives the status of all cells a few times a second.
 
     Raises:

@@ -90,6 +90,7 @@ class Discriminant(_Moments):
     """
 
     likelihood = True
+    nearest_gaussian = True
     exact = True
 
     def __init__(self, dim: int, num_classes: int, shrinkage: float = 0.01) -> None:

@@ -23,6 +23,7 @@ class Bars:
     """
 
     def __init__(self, *, counted: bool = False) -> None:
+        # slow to import, and most commands show no bar
         from rich.progress import (
             BarColumn,
             DownloadColumn,
@@ -42,7 +43,7 @@ class Bars:
             *columns,
             TimeRemainingColumn(),
             console=console(stderr=True),
-            transient=True,
+            transient=True,  # what a command prints at its end says what was done
             disable=not console(stderr=True).is_terminal,
         )
         self._tasks: dict[str, Any] = {}

@@ -14,9 +14,10 @@ import click
 from lw2g.api.check import checks_of
 from lw2g.api.plugins import KINDS
 from lw2g.cli.completion import complete_component
-from lw2g.cli.options import settings_option
+from lw2g.cli.options import json_option, settings_option
 from lw2g.cli.signature import help_of, option_of, options_of
 from lw2g.console.output import console, note
+from lw2g.errors import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,13 +39,13 @@ _EXIT = "The exit code is 1 if a check fails."
 @click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=complete_component())
 @option_of(checks_of, "everything", "--all")
 @option_of(checks_of, "kind", type=click.Choice(KINDS))
-@settings_option("An option of the checked component, such as energy=0.9; repeatable.", complete=False)
+@settings_option(checks_of, complete=False)
 @options_of(checks_of, "device")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
+@json_option("Print a JSON list.")
 def check(names: Sequence[str], as_json: bool, **options: Any) -> None:
     """Print a line per check, and at the end what has failed."""
     checks = checks_of(*names, **options)
-    results = _run(checks.cases, quiet=as_json)
+    results = _run(checks.cases, quiet=as_json)  # prints as it goes: all checks take minutes
     if as_json:
         click.echo(json.dumps([attrs.asdict(result) for result in results], indent=1))
     if checks.problems:
@@ -88,6 +89,7 @@ def _print(out: Console, result: CheckResult, shown: set[tuple[str, ...]]) -> No
     row.add_column(overflow="fold")
     sentence = Text.assemble((result.check, style), f"  {result.promise}")
     row.add_row(Text(f"  {mark}", style=style), f"{result.seconds:.2f} s", sentence)
+    # a machine that lacks something skips many checks of a component with one reason: it is told once
     if result.message and (result.status == "failed" or (*component, result.message) not in shown):
         row.add_row("", "", Text(f"-> {result.message}", style="italic"))
     shown |= {component, (*component, result.message)}
@@ -99,11 +101,11 @@ def _print_summary(out: Console, results: Sequence[CheckResult]) -> None:
 
     counts = Counter(result.status for result in results)
     seconds = sum(result.seconds for result in results)
-    components = len({(result.kind, result.component) for result in results})
+    components = {(result.kind, result.component) for result in results}
     out.print(
         Text(
             f"\n{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped: "
-            f"{components} {'component' if components == 1 else 'components'} in {seconds:.1f} s"
+            f"{counted(len(components), 'component')} in {seconds:.1f} s"
         )
     )
     for result in results:

@@ -15,7 +15,7 @@ from click.shell_completion import (
     split_arg_string,
 )
 
-from lw2g.api.arguments import offered_settings
+from lw2g.api.arguments import SINGLE, offered_settings
 from lw2g.api.plugins import names_of
 from lw2g.errors import Lw2gError
 
@@ -47,14 +47,13 @@ def complete_component(*kinds: Kind, also: Sequence[str] = ()) -> Completer:
 def complete_setting(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
     """Complete a key of ``--set``, or its value, from the options of the components named so far."""
     values = context.params
-    kinds = ("baseline", "policy", "retrieval", "benchmark", "backbone")
     try:
         offered = offered_settings(
             begun,
             file=values.get("file"),
             constraints=values.get("constraints"),
-            trackers=values.get("tracker"),
-            **{kind: values.get(kind) for kind in kinds},
+            trackers=values.get("trackers"),
+            **{kind: values.get(kind) for kind in SINGLE},
         )
     except Lw2gError:  # an unfinished command line may not resolve
         return []

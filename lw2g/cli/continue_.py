@@ -9,10 +9,9 @@ import click
 
 from lw2g import api
 from lw2g.api import seeds
-from lw2g.cli.completion import complete_component
 from lw2g.cli.execute import go_on_with_seeds, run_to_end, warn_of_problems
-from lw2g.cli.options import settings_option
-from lw2g.cli.signature import help_of, option_of, options_of
+from lw2g.cli.options import component_option, settings_option
+from lw2g.cli.signature import help_of, options_of
 from lw2g.errors import ConfigError
 
 __all__ = ["continue_run"]
@@ -27,8 +26,8 @@ _SEEDS = "In a directory of several seeds every run continues."
 )
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path, file_okay=False))
 @options_of(api.continue_run, "tasks")
-@option_of(api.continue_run, "benchmark", shell_complete=complete_component("benchmark"))
-@settings_option("An option of that benchmark, such as benchmark.root=DIR; repeatable.")
+@component_option(api.continue_run, "benchmark")
+@settings_option(api.continue_run)
 @options_of(api.continue_run, "devices")
 def continue_run(run: Path, tasks: int | None, devices: int | None, **options: Any) -> None:
     """Print the progress, and what the run has reached."""

@@ -24,8 +24,8 @@ from lw2g.api.datasets import (
 from lw2g.cli.bars import Bars
 from lw2g.cli.completion import complete_component
 from lw2g.cli.features import features
-from lw2g.cli.options import settings_option
-from lw2g.cli.signature import help_of, option_of, options_of
+from lw2g.cli.options import json_option, settings_option
+from lw2g.cli.signature import choices_of, help_of, option_of, options_of
 from lw2g.console.output import console, note, table
 from lw2g.errors import counted
 
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from lw2g.interfaces.dataset import DataSet
 
 __all__ = ["data"]
-
-_SPLITS = ("train", "test")
 
 
 @click.group(short_help="List, fetch and check data sets; store features.")
@@ -45,11 +43,11 @@ def data() -> None:
 data.add_command(features)
 
 
-@data.command("list", short_help="Print facts about each data set.")
+@data.command("list", short_help="Print facts about each data set.", help=help_of(data_sets))
 @click.argument("name", required=False, shell_complete=complete_component("benchmark"))
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
+@json_option("Print a JSON list.")
 def list_data(name: str | None, as_json: bool) -> None:
-    """Print the main facts about all data sets, or all facts about NAME."""
+    """Print a row per data set, or the facts about one, a line each."""
     found = data_sets(name)
     if as_json:
         click.echo(json.dumps([_plain(data) for data in found], indent=1))
@@ -109,7 +107,7 @@ def get(name: str, **options: Any) -> None:
 @click.argument("name", shell_complete=complete_component("benchmark"))
 @click.argument("root", required=False, type=click.Path(path_type=Path, file_okay=False))
 @options_of(check_data, "split")
-@click.option("--json", "as_json", is_flag=True, help="Print class counts and hashes as JSON.")
+@json_option("Print class counts and hashes as JSON.")
 def check(name: str, root: Path | None, split: str | None, as_json: bool) -> None:
     """Print counts, checksums, and what is known to be wrong."""
     with Bars(counted=True) as progress:
@@ -118,10 +116,10 @@ def check(name: str, root: Path | None, split: str | None, as_json: bool) -> Non
         click.echo(json.dumps(report, indent=1))
         return
     rows = []
-    for part in _SPLITS:
+    for part, checksum in report["sha256"].items():
         counts = sorted(of_class[part] for of_class in report["classes"].values())
         spread = f"{counts[0]} / {counts[len(counts) // 2]} / {counts[-1]}"
-        rows.append((part, str(sum(counts)), str(len(counts)), spread, report["sha256"][part]))
+        rows.append((part, str(sum(counts)), str(len(counts)), spread, checksum))
     columns = ("", "images", "classes", "least / median / most a class", "sha256 of the list of files")
     console().print(table(f"{name}, split {report['split'] or '-'}", columns, rows))
     for text in report["differs"]:
@@ -138,16 +136,17 @@ def check(name: str, root: Path | None, split: str | None, as_json: bool) -> Non
     help=help_of(find_order, "It prints a configuration with the classes in this order."),
 )
 @click.argument("name", shell_complete=complete_component("benchmark"))
-@click.argument("kind", type=click.Choice(["similar", "dissimilar"]))
+@click.argument("kind", type=click.Choice(choices_of(find_order.__annotations__["kind"])))
 @options_of(find_order, "backbone", "weights")
 @option_of(find_order, "seed", type=click.IntRange(min=0))
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="A file instead of the output.")
-@settings_option("An option of the benchmark or backbone, such as benchmark.root=FOLDER; repeatable.")
+@settings_option(find_order)
 def order(name: str, kind: Any, out: Path | None, settings: dict[str, Any], **options: Any) -> None:
     """Print a configuration with the classes in this order."""
     found = find_order(name, kind, settings=settings, **options)
-    similarity, before = f"{found.similarity:.3f}", f"{found.similarity_before:.3f}"
-    note(f"mean cosine of neighbouring tasks: {similarity}, in the order as it was {before}")
+    reached = f"{found.similarity:.3f}, in the order as it was {found.similarity_before:.3f}"
+    note(f"mean cosine of neighbouring tasks: {reached}")
+    # the note goes to stderr, so that the output alone is a configuration
     text = tomli_w.dumps({"benchmark": {"name": name, "class_order": found.class_names}})
     if out is None:
         click.echo(text, nl=False)

@@ -11,8 +11,10 @@ import attrs
 import click
 
 from lw2g.api.doctor import examine
+from lw2g.cli.options import json_option
 from lw2g.cli.signature import help_of, options_of
 from lw2g.console.output import console
+from lw2g.errors import counted
 
 if TYPE_CHECKING:
     from lw2g.doctor.finding import Finding
@@ -29,12 +31,15 @@ _EXIT = "The exit code is 1 if there is a problem; notes leave it 0."
     short_help="Find what is wrong with this installation, and what to do.", help=help_of(examine, _EXIT)
 )
 @options_of(examine, "network", "quick")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
+@json_option("Print a JSON list.")
 def doctor(network: bool, quick: bool, as_json: bool) -> None:
     """Print each finding as soon as it is made."""
-    findings = examine(network=network, quick=quick)
-    shown = list(findings) if as_json else _print(findings)
-    if as_json:
+    findings = examine(network=network, quick=quick)  # nothing is examined before it is asked for
+    shown: Sequence[Finding]
+    if not as_json:
+        shown = _print(findings)
+    else:
+        shown = list(findings)
         click.echo(json.dumps([attrs.asdict(finding) for finding in shown], indent=1))
     if any(finding.status == "problem" for finding in shown):
         raise click.exceptions.Exit(1)
@@ -66,4 +71,6 @@ def _print(findings: Iterable[Finding]) -> Sequence[Finding]:
 
 
 def _count(number: int, what: str) -> str:
-    return f"{number or 'no'} {what}{'' if number == 1 else 's'}"
+    if number == 0:
+        return f"no {what}s"
+    return counted(number, what)

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["announce", "go_on_with_seeds", "run_one", "run_seeds", "run_to_end", "warn_of_problems"]
 
 Listeners = list[Any]
-INTERRUPTED = 130
 
 
 def announce(experiment: Experiment) -> None:
@@ -73,7 +72,7 @@ def run_seeds(
 
 def run_to_end(directory: Path, action: Callable[[Listeners], RunRecord]) -> None:
     """Run one experiment under a progress display, and tell what it has reached and what comes next."""
-    load_engine()
+    load_engine()  # seconds of imports, before the display counts any
     _tell([_uninterrupted(action, directory)], directory)
 
 
@@ -95,7 +94,7 @@ def _listeners() -> Listeners:
 
 
 def _uninterrupted(action: Callable[[Listeners], Any], resume_at: Path) -> Any:
-    """Run to the end; if interrupted, say how to resume and exit with code 130."""
+    """Run to the end; if interrupted, say how to resume and exit with the code of that."""
     try:
         with telling_of_exits(resume_at):
             return action(_listeners())
@@ -103,7 +102,7 @@ def _uninterrupted(action: Callable[[Listeners], Any], resume_at: Path) -> Any:
         begun = isinstance(stop, Interrupted) or several.holds_seeds(resume_at)
         go_on = f"; resume with: lw2g resume {resume_at}" if begun else " before anything was learned"
         click.echo(f"interrupted{go_on}", err=True)
-        raise click.exceptions.Exit(INTERRUPTED) from None
+        raise click.exceptions.Exit(Interrupted.exit_code) from None
 
 
 def _tell(records: Sequence[RunRecord], directory: Path) -> None:
@@ -119,7 +118,10 @@ def _tell(records: Sequence[RunRecord], directory: Path) -> None:
         click.echo(line)
     if total is not None and done < total:
         click.echo(f"stopped after {done} of {total} tasks; go on with: lw2g continue {directory}")
-    click.echo(f"{'run' if len(records) == 1 else 'runs'}: {directory} (all numbers: lw2g show {directory})")
+    what = "run"
+    if len(records) > 1:
+        what = "runs"
+    click.echo(f"{what}: {directory} (all numbers: lw2g show {directory})")
     recommended = next_method(first)
     if recommended:
         click.echo(f"next, the recommended method: lw2g run {recommended}")
@@ -127,6 +129,8 @@ def _tell(records: Sequence[RunRecord], directory: Path) -> None:
 
 def _text(name: str, over: MeanStd) -> str:
     """Return the mean of a metric, and its deviation if runs differ; equal counts stay whole."""
-    digits = 0 if name == "ssp" and not over.std else 1
-    text = f"{over.mean:.{digits}f}"
-    return f"{text} ± {over.std:.1f}" if over.std else text
+    if over.std:
+        return f"{over.mean:.1f} ± {over.std:.1f}"
+    if name == "ssp":
+        return f"{over.mean:.0f}"
+    return f"{over.mean:.1f}"

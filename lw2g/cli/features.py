@@ -9,8 +9,7 @@ import click
 
 from lw2g.api.datasets import store_features
 from lw2g.cli.bars import Bars
-from lw2g.cli.completion import complete_component
-from lw2g.cli.options import settings_option
+from lw2g.cli.options import component_option, settings_option
 from lw2g.cli.signature import help_of, option_of, options_of
 from lw2g.console.output import in_units, note
 
@@ -18,12 +17,12 @@ __all__ = ["features"]
 
 
 @click.command(short_help="Store the features of a benchmark's images.", help=help_of(store_features))
-@option_of(store_features, "benchmark", required=True, shell_complete=complete_component("benchmark"))
-@option_of(store_features, "backbone", shell_complete=complete_component("backbone"))
+@component_option(store_features, "benchmark", required=True)
+@component_option(store_features, "backbone")
 @options_of(store_features, "weights")
 @option_of(store_features, "out", required=True)
-@option_of(store_features, "dtype", type=click.Choice(["float32", "float16"]))
-@settings_option("An option of benchmark, backbone or run, such as benchmark.root=FOLDER; repeatable.")
+@options_of(store_features, "dtype")
+@settings_option(store_features)
 def features(benchmark: str, out: Path, settings: dict[str, Any], **options: Any) -> None:
     """Print what was stored, and the command that learns from it."""
     with Bars(counted=True) as bars:
@@ -37,4 +36,6 @@ def features(benchmark: str, out: Path, settings: dict[str, Any], **options: Any
 
 
 def _files(out: Path) -> list[Path]:
-    return [*out.iterdir()] if out.is_dir() else [out]
+    if out.is_dir():
+        return list(out.iterdir())
+    return [out]

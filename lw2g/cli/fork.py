@@ -8,11 +8,11 @@ from typing import Any
 import click
 
 from lw2g import api
+from lw2g.api.arguments import RunConfig
 from lw2g.api.experiment import fork_of
-from lw2g.cli.completion import complete_component
 from lw2g.cli.execute import announce, run_one
-from lw2g.cli.options import AnyPath, devices_option, settings_option
-from lw2g.cli.signature import help_of, option_of, options_of
+from lw2g.cli.options import AnyPath, component_option, constraint_option, settings_option
+from lw2g.cli.signature import field_option, help_of, option_of, options_of
 
 __all__ = ["fork"]
 
@@ -23,18 +23,11 @@ __all__ = ["fork"]
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path, file_okay=False))
 @option_of(api.fork, "at_task", required=True, metavar="K")
 @option_of(api.fork, "out", type=AnyPath(path_type=Path), metavar="DIR")
-@option_of(api.fork, "policy", metavar="NAME", shell_complete=complete_component("policy"))
-@option_of(
-    api.fork,
-    "constraints",
-    "--constraint",
-    metavar="NAME",
-    multiple=True,
-    shell_complete=complete_component("constraint"),
-)
-@settings_option("Any option by its dotted key, such as policy.map=[0,0,1]; repeatable.")
+@component_option(api.fork, "policy")
+@constraint_option(api.fork)
+@settings_option(api.fork, "overrides")
 @options_of(api.fork, "tasks")
-@devices_option("Processes of the new run (default: as the other is configured).")
+@field_option(RunConfig, "devices")
 def fork(
     run: Path,
     at_task: int,

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from lw2g.api import learning
-from lw2g.cli.options import FiniteRange, settings_option
+from lw2g.cli.options import FiniteRange, json_option, settings_option
 from lw2g.cli.signature import help_of, option_of, options_of
 from lw2g.console.output import console, note, number, printable, table
 from lw2g.errors import counted
@@ -19,7 +19,7 @@ __all__ = ["learn", "start", "unlearn"]
 
 _PATH = click.Path(path_type=Path)
 _MODEL = click.argument("model", metavar="MODEL", type=click.Path(path_type=Path, file_okay=False))
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+_JSON = json_option("Print the report as JSON.")
 
 
 @click.command(
@@ -28,9 +28,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print the report a
 @click.argument("folder", metavar="FOLDER", type=_PATH)
 @click.argument("out", metavar="MODEL", type=_PATH)
 @options_of(learning.start, "backbone", "image_size", "head")
-@settings_option(
-    "An option of the backbone, such as backbone.mean=[0.5,0.5,0.5]; repeatable.", complete=False
-)
+@settings_option(learning.start, complete=False)
 @option_of(learning.start, "test", metavar="FOLDER2")
 @options_of(learning.start, "device", "weights")
 @_JSON

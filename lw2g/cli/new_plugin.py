@@ -12,26 +12,12 @@ from lw2g.cli.signature import help_of, option_of
 
 __all__ = ["new_plugin"]
 
-_KINDS = (
-    "baseline",
-    "head",
-    "carry",
-    "policy",
-    "evidence",
-    "constraint",
-    "retrieval",
-    "benchmark",
-    "backbone",
-    "tracker",
-    "metric",
-)
-
 
 @click.command(
     "new-plugin", short_help="Write a plugin package to start from.", help=help_of(plugins.new_plugin)
 )
 @click.argument("name")
-@option_of(plugins.new_plugin, "kind", type=click.Choice(_KINDS), required=True)
+@option_of(plugins.new_plugin, "kind", type=click.Choice(plugins.KINDS), required=True)
 @option_of(plugins.new_plugin, "out", metavar="DIR")
 def new_plugin(name: str, kind: Any, out: Path | None) -> None:
     """Print the files, and what to do with them."""

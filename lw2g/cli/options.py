@@ -1,4 +1,4 @@
-"""The options that ``run`` and ``config`` share, and their resolution to an experiment."""
+"""Options that several commands share, and the experiment that those of ``run`` and ``config`` describe."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import attrs
 import click
 
-from lw2g.api import run
-from lw2g.api.arguments import parse_settings
+from lw2g.api import run, seeds
+from lw2g.api.arguments import RECOMMENDED, RUN_OPTIONS, SINGLE, RunConfig, parse_settings
 from lw2g.api.experiment import experiment_of
 from lw2g.api.plugins import places_of
 from lw2g.cli.completion import complete_component, complete_setting
-from lw2g.cli.signature import option_of
+from lw2g.cli.signature import choices_of, field_option, meaning_of, option_of
 from lw2g.errors import ConfigError, shown
 
 if TYPE_CHECKING:
@@ -26,23 +26,18 @@ if TYPE_CHECKING:
     from lw2g.registry.catalogue import Catalogue
 
 __all__ = [
+    "AnyPath",
     "ExperimentCommand",
     "ExperimentOptions",
     "FiniteRange",
-    "devices_option",
+    "component_option",
+    "constraint_option",
     "experiment_options",
-    "settings_given",
+    "json_option",
     "settings_option",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
-RECOMMENDED = {
-    "baseline": "slca-plus-plus",
-    "baseline.head": "lda",
-    "baseline.head_carry": "gated",
-    "routing.expert": "frozen",
-}
-"""What ``--recommended`` stands for; docs/carries.md says on which streams it was measured."""
 _MOST_SEEDS = 1_000
 
 
@@ -54,22 +49,26 @@ class ExperimentOptions:
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> ExperimentOptions:
-        """Collect the values that click has parsed."""
-        overrides = dict(values["settings"])
-        for key in ("protocol", "seed", "device", "devices", "precision"):
-            if values[key] is not None:
-                overrides[f"run.{key}"] = values[key]
-        names = ("file", "baseline", "policy", "retrieval", "benchmark", "backbone", "weights")
-        arguments = {name: values[name] for name in names}
+        """Collect the values that click has parsed.
+
+        Raises:
+            UsageError: Both ``--recommended`` and ``--baseline`` name a baseline.
+        """
+        arguments = {name: values[name] for name in ("file", *SINGLE, "weights", "trackers")}
+        # none given leaves the policy its own
+        arguments["constraints"] = values["constraints"] or None
+        overrides: dict[str, Any] = {}
         if values["recommended"]:
             if arguments["baseline"] is not None:
                 raise click.UsageError("--recommended names the baseline; leave --baseline out")
-            _, *options = RECOMMENDED
-            arguments["baseline"] = RECOMMENDED["baseline"]
-            overrides = {key: RECOMMENDED[key] for key in options} | overrides
+            overrides |= RECOMMENDED
+            arguments["baseline"] = overrides.pop("baseline")
+        # what is typed overrides what --recommended stands for
+        overrides |= values["settings"]
+        for name in RUN_OPTIONS:
+            if values[name] is not None:
+                overrides[f"run.{name}"] = values[name]
         arguments["overrides"] = overrides
-        arguments["constraints"] = values["constraints"] or None
-        arguments["trackers"] = values["tracker"]
         return cls(arguments=arguments)
 
     def resolve(self, catalogue: Catalogue | None = None) -> Experiment:
@@ -132,58 +131,71 @@ class ExperimentCommand(click.Command):
 def experiment_options(command: F) -> F:
     """Add the argument and options that describe an experiment."""
     path = AnyPath(path_type=Path)
+    recommended = ", ".join(f"{key}={value}" for key, value in RECOMMENDED.items())
+    protocols = choices_of(RunConfig.__annotations__["protocol"])
+    protocols.remove("auto")  # what holds without the option
+    precisions = choices_of(RunConfig.__annotations__["precision"])
     decorators = [
         click.argument("file", metavar="[CONFIG.toml]", type=path, required=False),
         click.option(
-            "--recommended",
-            is_flag=True,
-            help="The recommended method; it stands for: "
-            + ", ".join(f"{key}={value}" for key, value in RECOMMENDED.items())
-            + ".",
+            "--recommended", is_flag=True, help=f"The recommended method; it stands for: {recommended}."
         ),
-        *(
-            option_of(run, kind, metavar="NAME", shell_complete=complete_component(kind))
-            for kind in ("baseline", "policy", "retrieval")
-        ),
-        # from Python these two take objects, too
-        _component("benchmark", "Task stream."),
-        _component("backbone", "Backbone component, or any timm model."),
+        component_option(run, "baseline"),
+        component_option(run, "policy"),
+        component_option(run, "retrieval"),
+        component_option(run, "benchmark"),
+        component_option(run, "backbone"),
+        constraint_option(run),
         option_of(
             run,
-            "constraints",
-            "--constraint",
-            metavar="NAME",
-            multiple=True,
-            shell_complete=complete_component("constraint"),
-        ),
-        click.option(
+            "trackers",
             "--tracker",
             metavar="NAME",
             multiple=True,
-            help="Receives the run's events, such as tensorboard; repeatable.",
             shell_complete=complete_component("tracker"),
         ),
-        click.option(
-            "--protocol",
-            type=click.Choice(["official", "like-for-like"]),
-            help="Benchmark options and backbone: the authors' own, or the same for every method.",
-        ),
+        field_option(RunConfig, "protocol", type=click.Choice(protocols)),
         option_of(run, "weights", metavar="FILE", type=path),
-        settings_option("Any option by its dotted key, such as growth.energy=0.99; repeatable."),
-        click.option("--seed", callback=_parse_seed, metavar="N", help="Seed of everything random."),
-        click.option("--seeds", callback=_parse_seeds, metavar="SEEDS", help="A run per seed: 0,1,2 or 0-4."),
+        settings_option(run, "options"),
+        field_option(RunConfig, "seed", type=str, callback=_parse_seed, metavar="N"),
+        option_of(seeds.run_seeds, "seeds", type=str, callback=_parse_seeds, metavar="0,1,2|0-4"),
         option_of(run, "out", metavar="DIR", type=path),
-        click.option("--device", metavar="NAME", help="auto, cpu, mps, cuda or cuda:N."),
-        devices_option("Processes of the run, each on its own device."),
-        click.option("--precision", metavar="NAME", help="32-true or bf16-mixed."),
+        field_option(RunConfig, "device"),
+        field_option(RunConfig, "devices"),
+        # what the configuration says of a wrong value says more than click would
+        field_option(RunConfig, "precision", type=str, metavar=f"[{'|'.join(precisions)}]"),
     ]
     for decorate in reversed(decorators):
         command = decorate(command)
     return command
 
 
-def _component(kind: Kind, help_text: str) -> Callable[[F], F]:
-    return click.option(f"--{kind}", metavar="NAME", help=help_text, shell_complete=complete_component(kind))
+def component_option(function: Callable[..., Any], kind: Kind, **settings: Any) -> Callable[[F], F]:
+    """Return the option that names the component of a kind, from the parameter of that name.
+
+    Args:
+        function: As for :func:`~lw2g.cli.signature.option_of`.
+        kind: The kind.
+        **settings: As for :func:`~lw2g.cli.signature.option_of`.
+    """
+    return option_of(function, kind, metavar="NAME", shell_complete=complete_component(kind), **settings)
+
+
+def constraint_option(function: Callable[..., Any]) -> Callable[[F], F]:
+    """Return the option ``--constraint``, from the parameter ``constraints``."""
+    return option_of(
+        function,
+        "constraints",
+        "--constraint",
+        metavar="NAME",
+        multiple=True,
+        shell_complete=complete_component("constraint"),
+    )
+
+
+def json_option(help_text: str) -> Callable[[F], F]:
+    """Return the flag ``--json``, which prints what programs read."""
+    return click.option("--json", "as_json", is_flag=True, help=help_text)
 
 
 def _parse_seed(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
@@ -197,8 +209,9 @@ def _parse_seed(context: click.Context, parameter: click.Parameter, text: str | 
     try:
         return int(text)
     except ValueError:
-        listed = set(text or "") <= set("0123456789,-")
-        several = f"; for several seeds: --seeds {text}" if listed else ""
+        several = ""
+        if set(text) <= set("0123456789,-"):
+            several = f"; for several seeds: --seeds {text}"
         raise click.BadParameter(f"expected a whole number but got {shown(text)}{several}") from None
 
 
@@ -212,11 +225,13 @@ def _parse_seeds(
     """
     if text is None:
         return None
-    ranges = [re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip()) for part in text.split(",")]
-    bounds = [(int(found[1]), int(found[2] or found[1])) for found in ranges if found]
-    if len(bounds) < len(ranges) or any(not 0 <= last - first < _MOST_SEEDS for first, last in bounds):
-        raise click.BadParameter(f"expected whole numbers such as 0,1,2 or 0-4 but got {shown(text)}")
-    seeds = tuple(seed for first, last in bounds for seed in range(first, last + 1))
+    listed: list[int] = []
+    for part in text.split(","):
+        several = _range_of(part.strip())
+        if several is None:
+            raise click.BadParameter(f"expected whole numbers such as 0,1,2 or 0-4 but got {shown(text)}")
+        listed += several
+    seeds = tuple(listed)
     if not all(0 <= seed < 2**63 for seed in seeds):
         raise click.BadParameter(f"expected seeds of 0 to {2**63 - 1} but got {shown(seeds)}")
     if len(set(seeds)) != len(seeds):
@@ -224,33 +239,53 @@ def _parse_seeds(
     return seeds
 
 
-def devices_option(help_text: str) -> Callable[[F], F]:
-    """Return the option ``--devices N``, shared by all commands that run something."""
-    return click.option("--devices", type=click.IntRange(min=1), metavar="N", help=help_text)
+def _range_of(part: str) -> range | None:
+    """Return the seeds of ``3`` or ``0-4``; None for anything else, and for more than anybody can mean."""
+    found = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
+    if found is None:
+        return None
+    first = int(found[1])
+    last = int(found[2] or first)
+    if not 0 <= last - first < _MOST_SEEDS:
+        return None
+    return range(first, last + 1)
 
 
-def settings_option(help_text: str, *, complete: bool = True) -> Callable[[F], F]:
-    """Return the option ``--set KEY=VALUE``, shared by several commands.
+def settings_option(
+    function: Callable[..., Any],
+    parameter: str = "settings",
+    flag: str = "--set",
+    *,
+    called: str = "settings",
+    complete: bool = True,
+) -> Callable[[F], F]:
+    """Return an option ``KEY=VALUE``, from a parameter that maps options to values.
 
     Args:
-        help_text: The help of the option.
+        function: The function that has the parameter.
+        parameter: The parameter.
+        flag: How the option is spelled.
+        called: The command's argument.
         complete: Whether the shell completes its keys with those of an experiment.
     """
+    completer = None
+    if complete:
+        completer = complete_setting
     return click.option(
-        "--set",
-        "settings",
+        flag,
+        called,
         metavar="KEY=VALUE",
         multiple=True,
-        callback=settings_given,
-        help=help_text,
-        shell_complete=complete_setting if complete else None,
+        callback=_parse_settings,
+        help=f"{meaning_of(function, parameter).removesuffix('.')}; repeatable.",
+        shell_complete=completer,
     )
 
 
-def settings_given(
+def _parse_settings(
     context: click.Context, parameter: click.Parameter, texts: Sequence[str]
 ) -> dict[str, Any]:
-    """Return what ``--set`` or ``--executor-set`` names; their callback.
+    """Return what ``--set`` or ``--executor-set`` names.
 
     Raises:
         ConfigError: A text has no key or no equals sign.

@@ -29,7 +29,9 @@ _HERE = {True: "yes", False: "no", None: "?"}
 def print_plan(plan: Plan, *, cost: bool, as_json: bool) -> None:
     """Print the cells and their needs and, with ``cost``, the cost of each on this machine."""
     if as_json:
-        costs = list(plan.costs()) if cost else [None] * len(plan.cells)
+        costs: Sequence[Estimate | Lw2gError | None] = [None] * len(plan.cells)
+        if cost:
+            costs = list(plan.costs())
         entries = [_entry(*parts) for parts in zip(plan.cells, plan.needs, costs, strict=True)]
         click.echo(json.dumps(entries, indent=1))
         return
@@ -54,15 +56,19 @@ def print_missing(plan: Plan) -> None:
 
 
 def _entry(cell: Cell, needs: Sequence[Need], cost: Estimate | Lw2gError | None) -> dict[str, object]:
-    estimate = None if isinstance(cost, Lw2gError) else cost
-    return {
+    entry: dict[str, object] = {
         "name": cell.name,
         "label": cell.label,
         "settings": dict(cell.settings),
         "needs": [attrs.asdict(need) for need in needs],
-        "cost": None if estimate is None else estimate.as_mapping(),
-        "cost_unknown": str(cost) if isinstance(cost, Lw2gError) else None,
+        "cost": None,
+        "cost_unknown": None,
     }
+    if isinstance(cost, Lw2gError):
+        entry["cost_unknown"] = str(cost)
+    elif cost is not None:
+        entry["cost"] = cost.as_mapping()
+    return entry
 
 
 def _print_costs(plan: Plan) -> None:
@@ -98,7 +104,11 @@ def _print_costs(plan: Plan) -> None:
     if not seconds:
         click.echo("all in sequence: unknown")
         return
-    what = f"{len(seconds)} of {counted(num_open, 'cell')}" if unknown else "all"
-    more = "; the others are unknown" if unknown else ""
-    on_disk = f", disk {bytes_text(total_of(disk))}" if disk else ""
-    click.echo(f"{what} in sequence: {time_text(total_of(seconds))}{on_disk}{more}")
+    total = time_text(total_of(seconds))
+    if disk:  # finished cells tell their seconds alone
+        total += f", disk {bytes_text(total_of(disk))}"
+    if unknown:
+        known = f"{len(seconds)} of {counted(num_open, 'cell')}"
+        click.echo(f"{known} in sequence: {total}; the others are unknown")
+    else:
+        click.echo(f"all in sequence: {total}")

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
-from lw2g.api.plugins import KINDS, components, describe, summary_of
+from lw2g.api.plugins import KINDS, OWN_SECTIONS, components, describe, summary_of
 from lw2g.cli.completion import complete_component
+from lw2g.cli.options import json_option
+from lw2g.cli.signature import help_of
 from lw2g.console.output import console, table
 
 if TYPE_CHECKING:
@@ -19,18 +21,17 @@ if TYPE_CHECKING:
 
 __all__ = ["plugins"]
 
+_OURS = "Components marked with * come with lw2g itself."
 
-@click.command(short_help="List all components, or describe one.")
-@click.argument("name", required=False, shell_complete=complete_component(also=("growth", "routing", "run")))
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
+
+@click.command(
+    short_help="List all components, or describe one.",
+    help=help_of(components, help_of(describe), _OURS),
+)
+@click.argument("name", required=False, shell_complete=complete_component(also=tuple(OWN_SECTIONS)))
+@json_option("Print a JSON list.")
 def plugins(name: str | None, as_json: bool) -> None:
-    """List all components with their origin, or describe those called NAME.
-
-    `growth`, `routing` and `run` describe the options that belong to no component, such as seed and device.
-
-    Components marked with * come with lw2g itself. Problems with plugins are listed at the end; the other
-    plugins keep working.
-    """
+    """Print a table per kind, or all that the records of some components say."""
     if name is None:
         catalogue = components()
         if as_json:

@@ -10,6 +10,7 @@ import click
 
 from lw2g.api import report as tabulate
 from lw2g.api.reading import MIXABLE
+from lw2g.api.results import Report
 from lw2g.cli.options import AnyPath
 from lw2g.cli.signature import help_of, option_of
 from lw2g.console.output import note, printable
@@ -25,35 +26,23 @@ last task, and for a single run its misclassified test images."""
     short_help="Print tables of runs, with published values beside ours.", help=help_of(tabulate, _PAGE)
 )
 @click.argument("runs", metavar="RUN_OR_DIR...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["md", "latex", "csv", "json"]),
-    help="Markdown (the default), LaTeX (booktabs), a line per row and metric, or JSON.",
-)
+@option_of(Report.to_text, "form", "--format", default=None, show_default=False)
 @option_of(tabulate, "columns", metavar="A,B,...")
 @option_of(tabulate, "against", metavar="ROW")
 @option_of(tabulate, "mix", type=click.Choice(MIXABLE), multiple=True)
 @option_of(tabulate, "store", "--with", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
-@click.option(
-    "--html",
-    metavar="OUT.html",
-    type=AnyPath(path_type=Path, dir_okay=False),
-    help="Write a page with figures, one file that needs no network, instead of printing.",
-)
-def report(
-    runs: Sequence[Path], form: str | None, columns: str | None, html: Path | None, **options: Any
-) -> None:
+@option_of(Report.save, "out", "--html", metavar="OUT.html", type=AnyPath(path_type=Path, dir_okay=False))
+def report(runs: Sequence[Path], form: Any, columns: str | None, out: Path | None, **options: Any) -> None:
     """Print the tables, or write the page."""
-    if form is not None and html is not None:
+    if form is not None and out is not None:
         raise ConfigError(f"--format {form}: --html writes a page and no text", "leave one of the two out")
     if columns is None and form in ("csv", "json"):
         columns = "all"  # these are for programs
-    result = tabulate(*runs, columns=columns, unfinished=html is not None, **options)
+    result = tabulate(*runs, columns=columns, unfinished=out is not None, **options)
     for line in result.left_out:
         note(line)
-    if html is None:
+    if out is None:
         click.echo(printable(result.to_text(form or "md"), lines=True), nl=False)
         return
-    result.save(html)
-    click.echo(f"{html}: {html.stat().st_size / 1e6:.1f} MB")
+    result.save(out)
+    click.echo(f"{out}: {out.stat().st_size / 1e6:.1f} MB")

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lw2g.api import runs as find
-from lw2g.cli.signature import help_of
+from lw2g.api.results import Runs
+from lw2g.cli.options import json_option
+from lw2g.cli.signature import help_of, option_of
 from lw2g.console.output import console, number, table
 from lw2g.errors import counted
 
@@ -25,14 +27,8 @@ _EXIT = "The exit code is 1 if any run is damaged, even one that --where exclude
 
 @click.command(short_help="List the runs below a directory.", help=help_of(find, _EXIT))
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
-@click.option(
-    "--where",
-    "conditions",
-    metavar="KEY=VALUE",
-    multiple=True,
-    help="Only runs with this option value (policy=min, growth.energy=0.9) or state=...; repeatable.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
+@option_of(Runs.where, "conditions", "--where", metavar="KEY=VALUE", multiple=True)
+@json_option("Print a JSON list.")
 @click.pass_context
 def runs(ctx: click.Context, directory: Path, conditions: Sequence[str], as_json: bool) -> None:
     """Print a row per run, and what is wrong with damaged ones."""
@@ -54,16 +50,20 @@ def _row(entry: Mapping[str, Any], base: Path) -> tuple[str, ...]:
     path = Path(entry["run"])
     if path != base:
         path = path.relative_to(base)
-    # nothing decides on sets that a method does not have; of a damaged run nothing is known
-    policy = entry["policy"] or ("?" if entry["baseline"] is None else "-")
-    others = [str(entry[part] or "?") for part in ("benchmark", "backbone")]
-    seed = entry["seed"]
+    policy = entry["policy"]
+    if policy is None:
+        # nothing decides on sets that a method does not have; of a damaged run nothing is known
+        policy = "?" if entry["baseline"] is None else "-"
+    seed = "?"
+    if entry["seed"] is not None:
+        seed = str(entry["seed"])
     return (
         str(path),
         str(entry["baseline"] or "?"),
         policy,
-        *others,
-        "?" if seed is None else str(seed),
+        str(entry["benchmark"] or "?"),
+        str(entry["backbone"] or "?"),
+        seed,
         entry["state"],
         f"{entry['done']}/{entry['tasks'] or '?'}",
         number(entry.get("faa")),

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from lw2g.api import models
+from lw2g.cli.options import json_option
 from lw2g.cli.signature import help_of, options_of
 from lw2g.console.output import console, number, table
 from lw2g.errors import counted
@@ -20,7 +21,7 @@ __all__ = ["test"]
 @click.argument("model", metavar="MODEL", type=click.Path(path_type=Path, file_okay=False))
 @click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
 @options_of(models.score, "device", "weights")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option("Print JSON.")
 def test(model: Path, folder: Path, as_json: bool, **options: Any) -> None:
     """Print a row per class."""
     scored = models.score(model, folder, **options)

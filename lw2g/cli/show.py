@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lw2g.api.recorded import results_of
+from lw2g.cli.options import json_option
+from lw2g.cli.signature import help_of
 from lw2g.console.output import (
     console,
     in_words,
@@ -33,16 +35,17 @@ _ROUNDING = 1e-9
 """Largest difference of two equal percentages."""
 
 
-@click.command(short_help="Show decisions, matrices and metrics of a run.")
+_HOW = """Of a run, that is what it reached, in a few lines; with --all all of it. Tasks count from 1; sets
+are shown by their ids (#0 is the first); percentages go from 0 to 100."""
+
+
+@click.command(short_help="Show decisions, matrices and metrics of a run.", help=help_of(results_of, _HOW))
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="Print the record as it is stored.")
+@json_option("Print the record as it is stored.")
 @click.option("--all", "whole_record", is_flag=True, help="Decisions, matrices, metrics, costs, deviations.")
 @click.option("--explain", is_flag=True, help="With --all: say what each number means.")
 def show(run: Path, as_json: bool, whole_record: bool, explain: bool) -> None:
-    """Show the run in the directory RUN: what it reached, in a few lines; with --all all that it recorded.
-
-    Tasks count from 1; sets are shown by their ids (#0 is the first); percentages go from 0 to 100.
-    """
+    """Print a few lines, or tables of everything."""
     results = results_of(run)
     if as_json:
         click.echo(results.path.read_text(encoding="utf-8"), nl=False)
@@ -197,16 +200,18 @@ def _motions(record: Record, motions: Sequence[Record]) -> Iterator[tuple[str, .
     """Yield a row per task that moved old classes."""
     names = record["class_names"]
     for entry in motions:
+        times = "-"
+        if entry["times"] is not None:  # the first tasks have no median to be compared with
+            times = f"{entry['times']:.1f}"
+        if entry["alarming"]:
+            times += " !"
         held = [names[target] for target in entry["held"]]
-        shown = ", ".join(held[:_NAMED]) + (", ..." if len(held) > _NAMED else "")
-        times = "-" if entry["times"] is None else f"{entry['times']:.1f}"
-        yield (
-            str(entry["task"] + 1),
-            _digits(entry["new"]),
-            _digits(entry["old"]),
-            times + (" !" if entry["alarming"] else ""),
-            f"{len(held)} of {entry['carried']}" + (f": {shown}" if held else ""),
-        )
+        shown = f"{len(held)} of {entry['carried']}"
+        if held:
+            shown += f": {', '.join(held[:_NAMED])}"
+        if len(held) > _NAMED:
+            shown += ", ..."
+        yield (str(entry["task"] + 1), _digits(entry["new"]), _digits(entry["old"]), times, shown)
 
 
 _NAMED = 3
@@ -417,7 +422,9 @@ def _parts(results: Recorded) -> Iterator[tuple[str, ...]]:
 
 def _digits(value: float | None) -> str:
     """Return a value with three digits, or with two decimals if it is large."""
-    return number(value) if value is None or abs(value) >= 10 else f"{value:.3g}"
+    if value is None or abs(value) >= 10:
+        return number(value)
+    return f"{value:.3g}"
 
 
 def _set(set_id: int | None) -> str:

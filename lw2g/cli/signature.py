@@ -1,19 +1,24 @@
 """Options and help of a command, from the function of ``lw2g.api`` that it calls.
 
-What a parameter means and its default are declared there, once; how it is typed is declared by the command.
+What a parameter means, its default and its choices are declared there, once; how it is typed is declared by
+the command. What a docstring says for programs alone begins with "From Python", as a paragraph or as the end
+of an entry, and is left out.
 """
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+import attrs
 import click
 
-__all__ = ["help_of", "option_of", "options_of"]
+__all__ = ["choices_of", "field_option", "help_of", "meaning_of", "option_of", "options_of"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -26,6 +31,9 @@ _BY_ANNOTATION: dict[str, dict[str, Any]] = {
 """How a parameter of each type is typed, unless the command says otherwise."""
 _SECTION = re.compile(r"^(Args|Returns|Yields|Raises):$", re.MULTILINE)
 _CODE = re.compile(r"(?::\w+:`|``)(.+?)``?")
+# an entry of "Args:"; the lines that continue it are indented more deeply than its first
+_ENTRY = re.compile(r"^    \**(\w+): (.*(?:\n {5,}.*)*)", re.MULTILINE)
+_FOR_PROGRAMS = "From Python"
 
 
 def help_of(function: Callable[..., Any], *more: str) -> str:
@@ -36,7 +44,11 @@ def help_of(function: Callable[..., Any], *more: str) -> str:
         *more: Paragraphs on what the command alone does, such as its exit code.
     """
     description = _SECTION.split(inspect.getdoc(function) or "")[0].strip()
-    return "\n\n".join([_as_typed(description, function), *more])
+    paragraphs = []
+    for paragraph in _as_typed(description, function).split("\n\n"):
+        if not paragraph.startswith(_FOR_PROGRAMS):
+            paragraphs.append(paragraph)
+    return "\n\n".join([*paragraphs, *more])
 
 
 def options_of(function: Callable[..., Any], *names: str) -> Callable[[F], F]:
@@ -60,11 +72,10 @@ def option_of(function: Callable[..., Any], name: str, *flags: str, **settings: 
         *flags: How the option is spelled; by default like the parameter.
         **settings: What :func:`click.option` takes, in place of what follows from the annotation.
     """
-    parameter = inspect.signature(function).parameters[name]
-    kind = str(parameter.annotation).removesuffix(" | None")
-    known: dict[str, Any] = {"help": _meaning_of(function, name)}
+    parameter = _parameters(function)[name]
+    known: dict[str, Any] = {"help": meaning_of(function, name)}
     if "type" not in settings:
-        known |= _BY_ANNOTATION.get(kind, {})
+        known |= _settings_for(parameter.annotation)
     if parameter.default is not inspect.Parameter.empty:
         known["default"] = parameter.default
         # None and False are told in words, or go without saying
@@ -73,27 +84,79 @@ def option_of(function: Callable[..., Any], name: str, *flags: str, **settings: 
     return click.option(*spelled, name, **{**known, **settings})
 
 
-def _meaning_of(function: Callable[..., Any], name: str) -> str:
+def field_option(config: type[Any], name: str, **settings: Any) -> Callable[[F], F]:
+    """Return a decorator that adds an option of a config class; unless it is given, files and presets decide.
+
+    Its help is the first clause of what the config class says.
+
+    Args:
+        config: The config class.
+        name: The option.
+        **settings: What :func:`click.option` takes, in place of what follows from the annotation.
+    """
+    clause = attrs.fields_dict(config)[name].metadata["help"].partition(";")[0]
+    known: dict[str, Any] = {"help": f"{clause[0].upper()}{clause[1:]}."}
+    if "type" not in settings:
+        known |= _settings_for(config.__annotations__[name])
+    return click.option(f"--{name}", **{**known, **settings})
+
+
+def choices_of(annotation: str) -> list[str]:
+    """Return the texts that a ``Literal`` names, or nothing for another annotation."""
+    kind = annotation.removesuffix(" | None")
+    if not kind.startswith("Literal["):
+        return []
+    # what stands in the brackets is read as a list
+    choices: list[str] = ast.literal_eval(kind.removeprefix("Literal"))
+    return choices
+
+
+def _settings_for(annotation: str) -> Mapping[str, Any]:
+    """Return what :func:`click.option` takes for a parameter of this type."""
+    choices = choices_of(annotation)
+    if choices:
+        return {"type": click.Choice(choices)}
+    return _BY_ANNOTATION.get(annotation.removesuffix(" | None"), {})
+
+
+def meaning_of(function: Callable[..., Any], name: str) -> str:
     """Return what a docstring says of a parameter, as the help of an option.
 
     "Whether to keep x" becomes "Keep x", "x; a list for several" becomes "x; repeatable", and "x; None for y"
     becomes "x. [default: y]".
+
+    Raises:
+        LookupError: It says nothing.
     """
-    arguments = (inspect.getdoc(function) or "").partition("\nArgs:\n")[2]
-    # the lines that continue an entry are indented more deeply than its first
-    entry = re.search(rf"^    \**{name}: (.*(?:\n {{5,}}.*)*)", arguments, re.MULTILINE)
-    if entry is None:
+    entries = _entries(function)
+    if name not in entries:
         raise LookupError(f"the docstring of {function.__name__} does not say what {name!r} is")
-    text = " ".join(entry[1].split())
+    text = " ".join(entries[name].split()).partition(f" {_FOR_PROGRAMS}")[0]
     text = re.sub(r"^Whether to (\w)", lambda found: found[1].upper(), text)
     text = text.replace("; a list for several", "; repeatable")
     text = re.sub(r"; None for (.+?)\.?$", r". [default: \1]", text)
     return _as_typed(text, function)
 
 
+# every start of lw2g asks these two for each option of all commands, some ten times a function
+
+
+@cache
+def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    """Return the parameters of a function by name."""
+    return inspect.signature(function).parameters
+
+
+@cache
+def _entries(function: Callable[..., Any]) -> Mapping[str, str]:
+    """Return what a docstring says of each parameter, by name."""
+    arguments = (inspect.getdoc(function) or "").partition("\nArgs:\n")[2]
+    return dict(_ENTRY.findall(arguments))
+
+
 def _as_typed(text: str, function: Callable[..., Any]) -> str:
     """Return prose in which a function's parameters are called as on the command line."""
-    parameters = inspect.signature(function).parameters
+    parameters = _parameters(function)
 
     def typed(code: re.Match[str]) -> str:
         parameter = parameters.get(code[1])

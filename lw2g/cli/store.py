@@ -22,7 +22,7 @@ _RUN = click.Path(path_type=Path, file_okay=False)
 @click.argument("run", metavar="RUN", type=_RUN)
 @option_of(stores.submit, "out", type=_RUN)
 @options_of(stores.submit, "who")
-@option_of(stores.submit, "licence", type=click.Choice(["CC0-1.0", "CC-BY-4.0"]))
+@option_of(stores.submit, "licence", type=click.Choice(stores.LICENCES))
 @option_of(stores.submit, "tuned_on", metavar="TEXT")
 @option_of(stores.submit, "runs")
 @option_of(stores.submit, "hardware", metavar="TEXT")
@@ -69,11 +69,11 @@ _EXIT = "The exit code is 1 if anything does not hold."
 
 @store.command(short_help="Check a store, or a change of it.", help=help_of(stores.check_store, _EXIT))
 @click.argument("directory", metavar="DIR", type=_RUN)
-@click.option(
-    "--changed",
+@option_of(
+    stores.check_store,
+    "changed",
     type=click.Path(path_type=Path, dir_okay=False, exists=True, allow_dash=True),
     metavar="FILE",
-    help="Check the one run that a change adds: the output of `git diff --name-status BASE HEAD`.",
 )
 @click.pass_context
 def check(ctx: click.Context, directory: Path, changed: Path | None) -> None:
@@ -84,11 +84,13 @@ def check(ctx: click.Context, directory: Path, changed: Path | None) -> None:
             lines = file.read().splitlines()
     result = stores.check_store(directory, changed=lines)
     for verdict in result.verdicts:
-        click.echo(printable(f"{'holds' if verdict.holds else 'FAILS'}  {verdict.what}: {verdict.text}"))
+        click.echo(printable(f"{_outcome(verdict.holds)}  {verdict.what}: {verdict.text}"))
     count = len(result.verdicts)
     broken = len(result.broken)
-    click.echo(f"{broken} of {count} do not hold" if broken else f"everything holds ({count})")
-    ctx.exit(1 if broken else 0)
+    if broken:
+        click.echo(f"{broken} of {count} do not hold")
+        ctx.exit(1)
+    click.echo(f"everything holds ({count})")
 
 
 @store.command(
@@ -96,7 +98,13 @@ def check(ctx: click.Context, directory: Path, changed: Path | None) -> None:
     help=help_of(stores.missing_cells, "`?` stands for minutes that are not known."),
 )
 @click.argument("directory", metavar="DIR", type=_RUN)
-@click.option("--grid", required=True, metavar="GRID.toml", type=click.Path(path_type=Path, dir_okay=False))
+@option_of(
+    stores.missing_cells,
+    "grid",
+    required=True,
+    metavar="GRID.toml",
+    type=click.Path(path_type=Path, dir_okay=False),
+)
 @options_of(stores.missing_cells, "cost")
 def missing(directory: Path, grid: Path, cost: bool) -> None:
     """Print a line per cell."""
@@ -124,8 +132,16 @@ def repredict(ctx: click.Context, /, pack: Path, model: Path, **options: Any) ->
     """Print each badge, and where it was written."""
     all_hold = True
     for badge, file in stores.repredict(pack, model, **options):
-        click.echo(printable(f"{'holds' if badge.holds else 'FAILS'}  {badge.badge}: {badge.text}"))
+        click.echo(printable(f"{_outcome(badge.holds)}  {badge.badge}: {badge.text}"))
         if file is not None:
             click.echo(f"{file}")
         all_hold = all_hold and badge.holds
-    ctx.exit(0 if all_hold else 1)
+    if not all_hold:
+        ctx.exit(1)
+
+
+def _outcome(holds: bool | None) -> str:
+    """Return how a line begins; what could not be examined does not hold."""
+    if holds:
+        return "holds"
+    return "FAILS"

@@ -14,12 +14,12 @@ import click
 
 from lw2g.api import report as tabulate
 from lw2g.api import sweeps
-from lw2g.cli.options import FiniteRange, settings_given, settings_option
+from lw2g.cli.options import FiniteRange, json_option, settings_option
 from lw2g.cli.plan import print_missing, print_plan
 from lw2g.cli.report import report
 from lw2g.cli.signature import help_of, option_of, options_of
 from lw2g.console.output import console, note, number, printable, table
-from lw2g.errors import counted
+from lw2g.errors import Interrupted, counted
 
 if TYPE_CHECKING:
     from lw2g.api.results import SweepResult
@@ -31,8 +31,6 @@ __all__ = ["fitting", "sweep"]
 _DEFAULT = "grid"
 _COLUMNS = ("cell", "state", "task", "left", "FAA", "images/s", "host")
 _ON_A_LINE = ("task", "left", "FAA", "host")
-_EXECUTORS = ("local", "ray", "slurm")
-_INTERRUPTED = 130
 _ROWS_TO_SPARE = 8
 
 
@@ -56,18 +54,13 @@ _DIRECTORY = click.argument("directory", metavar="DIR", type=click.Path(path_typ
 def _executor_options(command: Any) -> Any:
     """Add the options that say where and how cells run."""
     for decorate in (
-        click.option(
-            "--executor-set",
-            "executor_options",
-            metavar="KEY=VALUE",
-            multiple=True,
-            callback=settings_given,
-            help="An option of the executor, such as partition=gpu; repeatable.",
+        settings_option(
+            sweeps.sweep, "executor_options", "--executor-set", called="executor_options", complete=False
         ),
         option_of(sweeps.sweep, "gpus_per_job", type=FiniteRange(min=0)),
         options_of(sweeps.sweep, "threads"),
         options_of(sweeps.sweep, "jobs"),
-        option_of(sweeps.sweep, "executor", type=click.Choice(_EXECUTORS)),
+        option_of(sweeps.sweep, "executor", type=click.Choice(sweeps.EXECUTORS)),
     ):
         command = decorate(command)
     return command
@@ -75,7 +68,7 @@ def _executor_options(command: Any) -> Any:
 
 @click.group(cls=SweepGroup, short_help="Run all cells of a grid and show their status.")
 def sweep() -> None:
-    """Run the cells of a grid: lw2g sweep GRID.toml [--out DIR] [--jobs N] [--dry-run] [--set KEY=VALUE]
+    """Run the cells of a grid: lw2g sweep GRID.toml [--out DIR] [--jobs N] [--dry-run] [--rehearse]
 
     --executor ray and slurm run them on a cluster; a grid can say so in a table [executor].
 
@@ -98,26 +91,23 @@ def sweep() -> None:
     """
 
 
-@sweep.command(_DEFAULT, hidden=True, short_help="Run a grid.")
+@sweep.command(_DEFAULT, hidden=True, short_help="Run a grid.", help=help_of(sweeps.sweep))
 @click.argument("grid", metavar="GRID.toml", type=click.Path(path_type=Path))
-@click.option(
-    "--out", type=click.Path(path_type=Path, file_okay=False), help="Directory (default: runs/GRID)."
-)
+@option_of(sweeps.sweep, "out", type=click.Path(path_type=Path, file_okay=False))
 @_executor_options
 @click.option("--dry-run", is_flag=True, help="Print the cells, their needs and their costs; run nothing.")
 @click.option(
     "--cost/--no-cost", default=True, help="With --dry-run: whether to measure costs (a few steps each)."
 )
-@click.option("--json", "as_json", is_flag=True, help="With --dry-run: print JSON.")
-@click.option(
-    "--rehearse",
+@json_option("With --dry-run: print JSON.")
+@option_of(
+    sweeps.sweep,
+    "rehearse",
     metavar="[BENCHMARK|FOLDER]",
     is_flag=False,
-    flag_value=sweeps.DEFAULT_BENCHMARK,
-    help="After GRID.toml: run each kind of cell once, in minutes, on the embedded benchmark and backbone "
-    "(or on this data), print the table, and list what the real run needs.",
+    flag_value=sweeps.DEFAULT_BENCHMARK,  # without a value, so GRID.toml stands before the option
 )
-@settings_option("A setting of every cell, which overrides the grid; repeatable.", complete=False)
+@settings_option(sweeps.sweep, complete=False)
 def run_grid(
     grid: Path,
     out: Path | None,
@@ -140,7 +130,7 @@ def run_grid(
         result = sweeps.sweep(
             grid, out=out, settings=settings, rehearse=rehearse, watch=watch, **executor_options
         )
-    if rehearse is not None:
+    if rehearse is not None:  # what the real run lacks is told beside what the rehearsal has shown
         _print_rehearsal(result, sweeps.plan_of(grid, settings=settings))
     _finish(result)
 
@@ -165,7 +155,7 @@ def _print_rehearsal(result: SweepResult, real: Plan) -> None:
 
 @sweep.command(short_help="Show the status of a sweep's cells.", help=help_of(sweeps.sweep_status))
 @_DIRECTORY
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
+@json_option("Print a JSON list.")
 def status(directory: Path, as_json: bool) -> None:
     """Print a row per cell, why cells failed, and which are stale."""
     result = sweeps.sweep_status(directory)
@@ -219,10 +209,12 @@ def _finish(result: SweepResult) -> None:
     states = {status.state for status in result.cells}
     if states == {"finished"}:
         return
-    over = states <= {"finished", "failed"}
-    goes_on = "runs failed cells again" if over else "goes on with all that is not finished"
-    note(f"`lw2g sweep retry {result.path}` {goes_on}")
-    raise click.exceptions.Exit(1 if over else _INTERRUPTED)
+    retry = f"`lw2g sweep retry {result.path}`"
+    if states <= {"finished", "failed"}:
+        note(f"{retry} runs failed cells again")
+        raise click.exceptions.Exit(1)
+    note(f"{retry} goes on with all that is not finished")
+    raise click.exceptions.Exit(Interrupted.exit_code)
 
 
 @contextmanager
@@ -247,17 +239,17 @@ class StatusLines:
     def __call__(self, statuses: Sequence[Status]) -> None:
         """Print what has changed."""
         for status in statuses:
-            now = (status.state, 0 if status.run is None else status.run.done)
+            done = 0
+            if status.run is not None:
+                done = status.run.done
+            now = (status.state, done)
             before = self._before.get(status.cell.name)
             self._before[status.cell.name] = now
             # a cell that has never done anything is not worth a line
             is_new = before is None and status.state == "waiting"
             if now != before and not is_new:
-                details = [
-                    f"{name} {text}"
-                    for name, text in zip(_COLUMNS, _row(status), strict=True)
-                    if name in _ON_A_LINE
-                ]
+                row = dict(zip(_COLUMNS, _row(status), strict=True))
+                details = [f"{name} {row[name]}" for name in _ON_A_LINE]
                 line = f"{status.cell.label}: {status.state}, {' '.join(details)}"
                 click.echo(printable(line), err=True)
 
@@ -267,6 +259,7 @@ def fitting(statuses: Sequence[Status], height: int) -> Sequence[Status]:
     room = max(height - _ROWS_TO_SPARE, 1)
     if len(statuses) <= room:
         return statuses
+    # a third of the screen shows cells before the running one, the rest those that wait
     busy = [place for place, status in enumerate(statuses) if status.state == "running"] or [0]
     begin = max(0, min(busy[0] - room // 3, len(statuses) - room))
     return statuses[begin : begin + room]
@@ -278,10 +271,14 @@ def _table(statuses: Sequence[Status]) -> Any:
 
 def _row(status: Status) -> tuple[str, ...]:
     run = status.run
-    host = "-" if status.writer is None else status.writer.host
+    host = "-"
+    if status.writer is not None:
+        host = status.writer.host
     if run is None:
         return (status.cell.label, status.state, "-", "-", "-", "-", host)
-    left = "-" if run.remaining is None else str(timedelta(seconds=round(run.remaining)))
+    left = "-"
+    if run.remaining is not None:
+        left = str(timedelta(seconds=round(run.remaining)))
     speed = number(run.progress.get("images_per_second"), 0)
     done = f"{run.done}/{run.tasks or '?'}"
     return (status.cell.label, status.state, done, left, number(run.metric("faa")), speed, host)

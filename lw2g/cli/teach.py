@@ -24,7 +24,7 @@ def teach(model: Path, port: int, no_browser: bool, weights: Path | None, device
 
     def show(address: str) -> None:
         click.echo(f"{address}\nCtrl-C ends it")
-        if sys.stdout.isatty() and not no_browser:
+        if sys.stdout.isatty() and not no_browser:  # a script or a remote machine has no browser to open
             webbrowser.open(address)
 
     taught = teaching.teach(model, port=port, weights=weights, device=device, on_address=show)

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from lw2g.api import verify as examine
+from lw2g.cli.options import json_option
 from lw2g.cli.signature import help_of
 from lw2g.console.output import console, table
 
@@ -20,7 +21,7 @@ _EXIT = "The exit code is 1 if anything does not hold. The log events.jsonl is n
 @click.command(short_help="Check all files of a run and recompute its metrics.", help=help_of(examine, _EXIT))
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path, file_okay=False))
 @click.option("--all", "whole", is_flag=True, help="Print every finding, not only what does not hold.")
-@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+@json_option("Print the findings as JSON.")
 @click.pass_context
 def verify(ctx: click.Context, run: Path, whole: bool, as_json: bool) -> None:
     """Print what does not hold."""
@@ -29,7 +30,9 @@ def verify(ctx: click.Context, run: Path, whole: bool, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"holds": result.holds, "findings": result.rows()}, indent=1))
     else:
-        shown = result.verdicts if whole else broken
+        shown = broken
+        if whole:
+            shown = result.verdicts
         if shown:
             rows = [(finding.what, _MARKS[finding.holds], finding.text) for finding in shown]
             console().print(table("", ("what", "", "found"), rows, left=3))
@@ -38,4 +41,5 @@ def verify(ctx: click.Context, run: Path, whole: bool, as_json: bool) -> None:
             click.echo(f"{len(broken)} of {count} do not hold")
         else:
             click.echo(f"everything holds ({count} checks)")
-    ctx.exit(1 if broken else 0)
+    if broken:
+        ctx.exit(1)

@@ -40,11 +40,16 @@ DEFAULT_BACKBONE = "micro"
 DEFAULT_POLICY = "min"
 DEFAULT_FIXED_POLICY = "always"
 """The policy of a baseline that does not grow."""
-RECOMMENDED = (
-    "--baseline slca-plus-plus --set baseline.head=lda "
-    "--set baseline.head_carry=gated --set routing.expert=frozen"
-)
-"""The method to try after the default one, as options of ``lw2g run``."""
+RECOMMENDED: Mapping[str, str] = {
+    "baseline": "slca-plus-plus",
+    "baseline.head": "lda",
+    "baseline.head_carry": "gated",
+    "routing.expert": "frozen",
+}
+"""The method to try after the default one: a baseline and options by their dotted keys.
+
+docs/carries.md says on which streams it was measured.
+"""
 TIMM_BACKBONE = "timm"
 """The backbone component whose option ``model`` takes any timm model name."""
 
@@ -234,7 +239,9 @@ class RunConfig:
 
     seed: int = option(42, "seed of everything random", validator=[ge(0), le(2**63 - 1)])
     device: str = option(
-        "auto", "auto, cpu, mps, cuda or cuda:N", validator=matches_re(r"auto|cpu|mps|cuda(:\d+)?")
+        "auto",
+        "where it runs: auto, cpu, mps, cuda or cuda:N",
+        validator=matches_re(r"auto|cpu|mps|cuda(:\d+)?"),
     )
     devices: int = option(
         1,

@@ -342,8 +342,10 @@ class _Resolver:
         found: list[Chosen | None] = []
         for name, option in named.items():
             path = f"baseline.{option.name}"
-            hint = nearest(name, option.metadata["own"])
-            if hint and name not in self.catalogue.names(kind):
+            hint = ""
+            if name not in self.catalogue.names(kind):
+                hint = nearest(name, option.metadata["own"])
+            if hint:  # a value of the option's own was meant
                 self.problems.append(f"{path}: no {kind} is called {name!r}{hint}")
             elif self._find(kind, name, path) is not None:
                 found.append(self._named(kind, name))

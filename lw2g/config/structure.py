@@ -15,7 +15,7 @@ import cattrs
 
 from lw2g.errors import error_text, nearest, shown
 
-__all__ = ["NONE", "choices_of", "describe_type", "misfit", "structure", "unstructure"]
+__all__ = ["NONE", "choices_of", "describe_type", "misfit", "read_plain", "structure", "unstructure"]
 
 T = TypeVar("T")
 
@@ -78,20 +78,26 @@ def _nested(kind: type[Any], plain: Any) -> tuple[Any, list[tuple[str, str]]]:
 
 
 def read_plain(value: Any, kind: type[T]) -> T:
-    """Convert plain values to an attrs class that they fit (see :func:`misfit`)."""
-    return _reader().structure(value, kind)
+    """Convert plain values to an attrs class.
+
+    Additional keys are allowed. Files of strangers come here: it ends at the first misfit, because one error
+    object for each of a million values would take a thousand times the memory of the file.
+
+    Raises:
+        ValueError: They do not fit; the message names the first place.
+    """
+    try:
+        return _reader().structure(value, kind)
+    except Exception as error:  # values of any type meet converters and validators
+        raise ValueError(_located(value, kind, "") or error_text(error)) from error
 
 
 def misfit(value: Any, kind: type[Any]) -> str:
-    """Return the first place where plain values do not fit an attrs class; empty if they fit.
-
-    Additional keys are allowed. Files of strangers come here: the check ends at the first misfit, because
-    one error object for each of a million values would take a thousand times the memory of the file.
-    """
+    """Return the first place where plain values do not fit an attrs class; empty if they fit."""
     try:
-        _reader().structure(value, kind)
-    except Exception as error:  # values of any type meet converters and validators
-        return _located(value, kind, "") or error_text(error)
+        read_plain(value, kind)
+    except ValueError as error:
+        return str(error)
     return ""
 
 

@@ -205,9 +205,10 @@ class CheckpointStore(CheckpointFiles):
         """
         self._refuse_old_format()
         if task is None:
-            if not self.finished:
+            finished = self.finished
+            if not finished:
                 raise DataError("no task is finished")
-            wanted = self.finished[-1]
+            wanted = finished[-1]
         else:
             wanted = task
             if wanted < 0 or not (self._directory / checkpoint_name(wanted)).exists():

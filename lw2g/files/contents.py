@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import attrs
 
 from lw2g.config.directory import CONFIG, RECORD
-from lw2g.config.structure import misfit
+from lw2g.config.structure import read_plain
 from lw2g.errors import DataError, counted
 from lw2g.files.sealed import hash_of, sha256_of, unseal_json
 
@@ -34,6 +34,7 @@ PREDICTIONS = "predictions"
 _CLOCKS = ("seconds", "images_per_second")
 _HASHES = ("record_hash", "sha256")
 
+T = TypeVar("T")
 Values = dict[str, float | None]
 Rows = list[list[float | None]]
 
@@ -298,14 +299,16 @@ def read_sealed(path: Path, kind: type[Any]) -> dict[str, Any]:
     return content
 
 
-def require_fit(content: Any, path: Path, kind: type[Any]) -> None:
-    """Refuse content that does not fit the schema of its file.
+def require_fit(content: Any, path: Path, kind: type[T]) -> T:
+    """Return content as the class that is the schema of its file.
 
     Raises:
-        DataError: It is not; the first problem is named with its place.
+        DataError: It does not fit; the first problem is named with its place.
     """
-    if problem := misfit(content, kind):
-        raise DataError(f"{str(path)!r} is no {kind.__name__.lower()} of lw2g: {problem}")
+    try:
+        return read_plain(content, kind)
+    except ValueError as error:
+        raise DataError(f"{str(path)!r} is no {kind.__name__.lower()} of lw2g: {error}") from error
 
 
 def read_record(directory: Path) -> dict[str, Any]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lw2g.interfaces.growth import GrowthPolicy
     from lw2g.interfaces.head import ClosedForm, HeadContext
     from lw2g.interfaces.retrieval import RetrievalStrategy
-    from lw2g.interfaces.stream import Benchmark
+    from lw2g.interfaces.stream import Benchmark, TaskStream
     from lw2g.interfaces.tracker import Tracker
     from lw2g.interfaces.vectors import VectorFacts
     from lw2g.vit.backbone import Backbone
@@ -367,6 +367,8 @@ class BenchmarkComponent(Component):
             dotted keys: transforms, class order and increment, and ``backbone.name``.
         data: The facts of a published data set, with which ``lw2g data`` lists, fetches and checks it; its
             configuration then has an option ``root``.
+        fresh_stream: ``fresh_stream(config, seed)`` of a benchmark that draws its images: the stream with
+            other test images of the same classes, those of a seed. None if its images are what they are.
         vectors: Whether its items are stored features in place of images; its streams then say where they
             come from (:attr:`lw2g.interfaces.stream.TaskStream.vectors`).
     """
@@ -381,6 +383,7 @@ class BenchmarkComponent(Component):
     embedded: bool = False
     like_for_like: Mapping[str, Any] = attrs.field(factory=dict, validator=_is_held_equal)
     data: DataSet | None = None
+    fresh_stream: Callable[[Any, int], TaskStream] | None = None
     vectors: bool = False
 
 

@@ -9,7 +9,7 @@ draws random numbers only from its own seed.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 import attrs
@@ -20,7 +20,7 @@ from torch.nn import functional
 from lw2g.interfaces.carry import Motion
 from lw2g.interfaces.context import TaskInfo
 
-__all__ = ["ClosedForm", "HeadContext"]
+__all__ = ["ClosedForm", "HeadContext", "heads_within"]
 
 _ROWS = 2**16
 """Rows that enter the sums at once."""
@@ -55,6 +55,8 @@ class ClosedForm(nn.Module, ABC):
         count: Number of features of each class, ``[num_classes]`` int64.
         likelihood: Whether scores are log likelihoods up to a term that all classes share, so that their
             softmax is a posterior.
+        nearest_gaussian: Whether a score is minus half the squared distance to the Gaussian of a class, as
+            :meth:`class_gaussians` has it: then distances alone tell which class is predicted.
         exact: Whether scores are the same to 1e-8, however the images are cut into tasks and batches.
         carried: Whether a carry can move its sums.
         class_rows: Whether every buffer has one row per class, which depends on that class alone: without
@@ -62,6 +64,7 @@ class ClosedForm(nn.Module, ABC):
     """
 
     likelihood: ClassVar[bool] = False
+    nearest_gaussian: ClassVar[bool] = False
     exact: bool = False
     carried: ClassVar[bool] = False
     class_rows: ClassVar[bool] = False
@@ -219,3 +222,10 @@ class ClosedForm(nn.Module, ABC):
     @abstractmethod
     def score(self, features: Tensor, *solution: Tensor) -> Tensor:
         """Return the scores of float64 features, ``[n, targets]`` float64; the largest wins."""
+
+
+def heads_within(module: nn.Module) -> Iterator[ClosedForm]:
+    """Yield the heads in closed form anywhere in a module: a method's own, an expert's, a retrieval's."""
+    for part in module.modules():
+        if isinstance(part, ClosedForm):
+            yield part

@@ -268,7 +268,7 @@ class Run(Observer):
         """Note what is asked for after every task, with an evaluation or without."""
         if self.resolved.config.run.next_domain:
             self._ledger.ahead.append(self._session.evaluate_next(index, self.reporter))
-        for line in self._session.parts.baseline.warnings(self._session.parts.info(index)):
+        for line in self._session.parts.baseline.warnings(self._session.parts.infos[index]):
             self.reporter.warn(line)
 
     # -- writing down and going on -----------------------------------------------------------------------

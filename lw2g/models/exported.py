@@ -23,7 +23,6 @@ from torch import Tensor
 
 from lw2g import __version__
 from lw2g.config.directory import LEARNED, MANIFEST, WEIGHTS
-from lw2g.config.structure import read_plain
 from lw2g.errors import DataError
 from lw2g.files.contents import read_sealed, require_fit
 from lw2g.files.sealed import read_header, seal_json, sync_entries, write_atomically
@@ -130,8 +129,7 @@ def read_export(directory: Path, *, whole: bool = False) -> Saved:
             f"{str(path)!r} has format {content['format']!r}, and lw2g {__version__} reads {FORMAT}",
             f"{again}, or use lw2g {content['lw2g']}",
         )
-    require_fit(content, path, Manifest)
-    manifest = read_plain(content, Manifest)
+    manifest = require_fit(content, path, Manifest)
     content_of_weights, tensors = _read_tensors(weights, manifest, again)
     metadata = read_header(content_of_weights).get("__metadata__", {})
     if metadata.get(_MAP) != json.dumps(manifest.task_to_set):

@@ -165,7 +165,8 @@ class TrainedModel(nn.Module):
 
     def forward(self, images: ImageLike | Sequence[ImageLike]) -> Tensor:
         """Return logits of the seen classes, ``[B, C]``, without asking for tasks where there is one set."""
-        return self._answers(images, tasks=False).logits
+        listed, _ = self._listed(images)
+        return self._answers(listed, tasks=False).logits
 
     def answer(self, images: ImageLike | Sequence[ImageLike]) -> Answers:
         """Return the model's answers for some images.
@@ -174,13 +175,15 @@ class TrainedModel(nn.Module):
             DataError: Something is no image, or the run's retrieval must be told the task.
             ComponentError: A component raised an error.
         """
-        return self._answers(images, tasks=True)
+        listed, _ = self._listed(images)
+        return self._answers(listed, tasks=True)
 
-    def _answers(self, images: ImageLike | Sequence[ImageLike], *, tasks: bool) -> Answers:
+    def _answers(self, listed: Sequence[ImageLike], *, tasks: bool) -> Answers:
+        """Return the answers for images one by one; tasks need not be named where there is one set."""
         self._require_own_retrieval()
         with self._guard():
             predictor = Predictor.of(self.parts, self.task - 1)
-            answers = [self._answer(predictor, batch, tasks=tasks) for batch in self._batches(images)]
+            answers = [self._answer(predictor, batch, tasks=tasks) for batch in self._batches(listed)]
         return joined(answers)
 
     def _require_own_retrieval(self) -> None:
@@ -206,11 +209,12 @@ class TrainedModel(nn.Module):
         Raises:
             DataError: As :meth:`answer`.
         """
+        listed, _ = self._listed(images)
         self._require_own_retrieval()
         with self._guard():
             predictor = Predictor.of(self.parts, self.task - 1)
             rows = []
-            for part in self._batches(images):
+            for part in self._batches(listed):
                 batch = self._batch(part)
                 names = [str(row) for row in range(len(part))]
                 chosen = predictor.sets_of(batch, names, tasks=False)
@@ -244,7 +248,7 @@ class TrainedModel(nn.Module):
         listed, names = self._listed(images)
         threshold = None if reject is None else threshold_of(self.calibration, reject)
         with torch.no_grad():
-            answers = self.answer(listed)
+            answers = self._answers(listed, tasks=True)
         if threshold is not None and "temperature" in self.calibration:
             answers = attrs.evolve(answers, logits=answers.logits / float(self.calibration["temperature"]))
         # forgotten classes have numbers, and are never named
@@ -289,9 +293,8 @@ class TrainedModel(nn.Module):
             return listed, [str(image) if isinstance(image, str | Path) else None for image in listed]
         return named_vectors(images, self.backbone.fingerprint)
 
-    def _batches(self, images: ImageLike | Sequence[ImageLike]) -> Iterator[Tensor]:
+    def _batches(self, listed: Sequence[ImageLike]) -> Iterator[Tensor]:
         """Yield transformed images on the device, at most ``batch_size`` together."""
-        listed, _ = self._listed(images)
         for positions in chunks(range(len(listed)), self.batch_size):
             rows = [self.transform(listed[position]).to(self.device) for position in positions]
             yield torch.stack(rows)

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from lw2g.base.boundary import build
-from lw2g.blocks.closed_form import ClosedForm
 from lw2g.config.model import ModelConfig
 from lw2g.devices.engine import BF16, FP32, Engine, open_engine, require_compiler
 from lw2g.devices.precision import PrecisionChoice
@@ -21,6 +20,7 @@ from lw2g.files.checkpoint import part, under
 from lw2g.files.settled import settle
 from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.context import BuildContext, Maker, TaskInfo, derive_seed
+from lw2g.interfaces.head import heads_within
 from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.interfaces.stream import ImageTransform
@@ -79,10 +79,6 @@ class ModelParts:
         """Baseline and retrieval strategy as messages name them."""
         return names_of(self.config)
 
-    def info(self, index: int) -> TaskInfo:
-        """Return what is known of a task before it is learned."""
-        return self.infos[index]
-
     def new_set(self, source: nn.Module | None) -> nn.Module:
         """Return a new parameter set on the run's device, without gradients."""
         made = self.baseline.new_set(source)
@@ -90,11 +86,11 @@ class ModelParts:
 
     def begin_task(self, index: int) -> None:
         """Let the baseline make room for a task; its draws depend on the task alone."""
+        task = self.infos[index]
         torch.manual_seed(self.seed_of(index, "begin"))
-        self.baseline.begin_task(self.info(index))
-        for module in self.baseline.modules():
-            if isinstance(module, ClosedForm):
-                module.begin_task(self.info(index))
+        self.baseline.begin_task(task)
+        for head in heads_within(self.baseline):
+            head.begin_task(task)
         self.baseline.to(self.engine.device).requires_grad_(False).eval()
 
     def seed_of(self, index: int, purpose: str) -> int:

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from lw2g.base.boundary import guarded
 from lw2g.config.model import BackboneChoice, ModelConfig
-from lw2g.config.structure import read_plain
 from lw2g.config.toml import read_toml
 from lw2g.errors import ConfigError, DataError, Lw2gError
 from lw2g.files.checkpoint import part, under
@@ -314,8 +313,7 @@ def _saved_of(run: StoredRun) -> Saved:
             "fingerprint": checkpoint.progress["fingerprints"]["benchmark"],
         },
     }
-    require_fit(content, config, Manifest)
-    return Saved(manifest=read_plain(content, Manifest), tensors=checkpoint.tensors)
+    return Saved(manifest=require_fit(content, config, Manifest), tensors=checkpoint.tensors)
 
 
 def _filled(saved: Saved, config: ModelConfig, catalogue: Catalogue, tasks: int | None) -> ModelParts:

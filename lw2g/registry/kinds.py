@@ -22,7 +22,7 @@ from lw2g.interfaces.component import (
 from lw2g.interfaces.metric import Metric
 from lw2g.registry.markers import hookspec
 
-__all__ = ["COMPONENTS", "HOOKS", "SECTIONS", "SPECIFICATIONS", "place_of"]
+__all__ = ["COMPONENTS", "HOOKS", "SECTIONS", "SINGLE", "SPECIFICATIONS", "place_of"]
 
 COMPONENTS: Mapping[Kind, type[Component]] = {
     record.kind: record
@@ -46,6 +46,11 @@ SECTIONS: Mapping[str, type[Component]] = {
     record.section: record for record in COMPONENTS.values() if record.section
 }
 """The record class by the configuration section that names such components."""
+
+SINGLE: tuple[Kind, ...] = tuple(
+    kind for kind, record in COMPONENTS.items() if record.section and not record.several
+)
+"""The kinds of which an experiment has one component at most: each has a name, and a section of its own."""
 
 HOOKS: Mapping[str, type[Component]] = MappingProxyType(
     {record.hook: record for record in COMPONENTS.values()}

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load_file
 
-__all__ = ["Columns", "Streamed", "matrices", "metrics", "rand_index", "read_columns"]
+__all__ = ["Columns", "RecordedStream", "matrices", "metrics", "rand_index", "read_columns"]
 
 Columns = Mapping[str, npt.NDArray[np.int32]]
 Floats = npt.NDArray[np.float64]
@@ -34,14 +34,22 @@ def read_columns(path: Path) -> Columns:
 
 
 @attrs.frozen(kw_only=True)
-class Streamed:
-    """The classes and the domain of each task, as a record has them."""
+class RecordedStream:
+    """The classes and the domain of each task of a stream, as a record has them.
+
+    Where classes come again, it says by itself which tasks are tested and which own a class; what says so
+    while a run learns (:mod:`lw2g.metrics`) is not used here.
+
+    Attributes:
+        classes: The targets of each task.
+        domains: The domain of each task; empty where there is one alone.
+    """
 
     classes: Sequence[Sequence[int]]
     domains: Sequence[str]
 
     @classmethod
-    def of(cls, record: Mapping[str, Any], tasks: int) -> Streamed:
+    def of(cls, record: Mapping[str, Any], tasks: int) -> RecordedStream:
         """Return those of the first tasks of a record."""
         domains = record["domains"] or [""] * tasks
         return cls(classes=record["task_classes"][:tasks], domains=domains[:tasks])
@@ -66,14 +74,14 @@ class Streamed:
 
 
 def matrices(
-    evaluations: Sequence[Columns | None], task_to_set: Sequence[int], streamed: Streamed
+    evaluations: Sequence[Columns | None], task_to_set: Sequence[int], stream: RecordedStream
 ) -> tuple[Floats, Floats | None]:
     """Return accuracy and retrieval accuracy of task i after task t in percent.
 
     Args:
         evaluations: Predictions after each task, None where nothing was measured.
         task_to_set: The set that holds each task.
-        streamed: What the tasks are of.
+        stream: The classes and domains of the tasks.
 
     Returns:
         Two ``[T, T]`` matrices, NaN for i > t, without test images and where nothing was measured; the second
@@ -82,7 +90,7 @@ def matrices(
     tasks = len(evaluations)
     accuracy = np.full((tasks, tasks), np.nan)
     retrieval = np.full((tasks, tasks), np.nan)
-    for task in streamed.tested:
+    for task in stream.tested:
         for after in range(task, tasks):
             columns = evaluations[after]
             if columns is None:
@@ -93,7 +101,7 @@ def matrices(
             # a set counts as right once it has learned the class: owners that come later do not count yet
             right_sets = {}
             for target in np.unique(true).tolist():
-                owners = streamed.owners(task, target)
+                owners = stream.owners(task, target)
                 right_sets[target] = {task_to_set[owner] for owner in owners if owner <= after}
             hits = []
             for target, chosen in zip(true.tolist(), columns["set"][rows].tolist(), strict=True):
@@ -113,7 +121,7 @@ _SOMETIMES = (
 
 
 def metrics(
-    evaluations: Sequence[Columns | None], task_to_set: Sequence[int], streamed: Streamed, *, sets: bool
+    evaluations: Sequence[Columns | None], task_to_set: Sequence[int], stream: RecordedStream, *, sets: bool
 ) -> dict[str, Any]:
     """Return every metric of a record by its name there.
 
@@ -122,31 +130,31 @@ def metrics(
     Args:
         evaluations: Predictions after each task, None where nothing was measured; not for the last one.
         task_to_set: The set that holds each task.
-        streamed: What the tasks are of.
+        stream: The classes and domains of the tasks.
         sets: Whether the sets hold parameters at all; otherwise their number means nothing.
     """
-    accuracy, retrieval = matrices(evaluations, task_to_set, streamed)
+    accuracy, retrieval = matrices(evaluations, task_to_set, stream)
     made = [columns for columns in evaluations if columns is not None]
     last = made[-1]
-    is_tested = np.array([task in streamed.tested for task in range(len(accuracy))])
+    is_tested = np.array([task in stream.tested for task in range(len(accuracy))])
     values: dict[str, Any] = {
         "faa": np.mean(accuracy[is_tested, -1]),
         "faa_samples": 100 * np.mean(_right(last)),
         "faa_classes": np.mean(list(_by_class(last).values())),
-        "task_accuracy": 100 * _of_own_task(last, streamed),
+        "task_accuracy": 100 * _of_own_task(last, stream),
     }
     for name in _FURTHER:
         values[f"faa_{name}"] = _of_column(last, name)
 
     # what is not defined for this run is None in its record, never 0 and never left out
     values |= dict.fromkeys(_SOMETIMES)
-    if any(streamed.domains):
-        values["faa_domains"] = _by_domain(last, streamed)
+    if any(stream.domains):
+        values["faa_domains"] = _by_domain(last, stream)
     is_whole = len(made) == len(evaluations)
     if is_whole:
         values["caa"] = np.mean([np.nanmean(column) for column in accuracy.T])
         values["caa_samples"] = 100 * np.mean([np.mean(_right(columns)) for columns in made])
-        values["ffm_absent"] = _absent(made, streamed)
+        values["ffm_absent"] = _absent(made, stream)
     old = accuracy[:-1][is_tested[:-1]]
     if is_whole and len(old) > 0:
         learned = np.diag(accuracy)[:-1][is_tested[:-1]]
@@ -160,7 +168,7 @@ def metrics(
     if sets:
         values["ssp"] = len(set(task_to_set))
     if sets and retrieval is not None:
-        values["chance_pra"] = _chance(last, task_to_set, streamed)
+        values["chance_pra"] = _chance(last, task_to_set, stream)
     return values
 
 
@@ -191,17 +199,17 @@ def _by_class(columns: Columns) -> dict[int, float]:
     return dict(zip(classes.tolist(), shares.tolist(), strict=True))
 
 
-def _by_domain(columns: Columns, streamed: Streamed) -> Any:
+def _by_domain(columns: Columns, stream: RecordedStream) -> Any:
     """Return the mean over domains of their accuracies in percent."""
-    domain_of_sample = np.array(streamed.domains)[columns["task"]]
+    domain_of_sample = np.array(stream.domains)[columns["task"]]
     right = _right(columns)
     return 100 * np.mean([np.mean(right[domain_of_sample == name]) for name in np.unique(domain_of_sample)])
 
 
-def _absent(evaluations: Sequence[Columns], streamed: Streamed) -> Any:
+def _absent(evaluations: Sequence[Columns], stream: RecordedStream) -> Any:
     """Return what classes lost, in percent, since the last task that trained them; None if none did since."""
     newest = {}
-    for task, classes in enumerate(streamed.classes):
+    for task, classes in enumerate(stream.classes):
         for target in classes:
             newest[target] = task  # a later task overwrites an earlier one
     by_class = [_by_class(columns) for columns in evaluations]
@@ -215,7 +223,7 @@ def _absent(evaluations: Sequence[Columns], streamed: Streamed) -> Any:
     return np.mean(lost)
 
 
-def _chance(columns: Columns, task_to_set: Sequence[int], streamed: Streamed) -> Any:
+def _chance(columns: Columns, task_to_set: Sequence[int], stream: RecordedStream) -> Any:
     """Return the retrieval accuracy in percent of a guess that draws a task, and takes its set."""
     share = {}
     for number in task_to_set:
@@ -225,7 +233,7 @@ def _chance(columns: Columns, task_to_set: Sequence[int], streamed: Streamed) ->
         classes, counts = np.unique(columns["true"][rows], return_counts=True)
         chances = []
         for target in classes.tolist():
-            right_sets = {task_to_set[owner] for owner in streamed.owners(task, target)}
+            right_sets = {task_to_set[owner] for owner in stream.owners(task, target)}
             chances.append(sum(share[number] for number in right_sets))
         return np.average(chances, weights=counts)
 
@@ -240,12 +248,10 @@ def _of_column(columns: Columns, name: str) -> Any:
     return 100 * _mean_of_tasks(columns, lambda _, rows: np.mean(right[rows]))
 
 
-def _of_own_task(columns: Columns, streamed: Streamed) -> Any:
+def _of_own_task(columns: Columns, stream: RecordedStream) -> Any:
     """Return the mean over tasks of the share of samples that get a class of their own task."""
     predicted = columns["predicted"]
-    return _mean_of_tasks(
-        columns, lambda task, rows: np.mean(np.isin(predicted[rows], streamed.classes[task]))
-    )
+    return _mean_of_tasks(columns, lambda task, rows: np.mean(np.isin(predicted[rows], stream.classes[task])))
 
 
 def _coverage(columns: Columns, choices: int) -> Any:

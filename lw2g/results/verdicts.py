@@ -19,7 +19,7 @@ from lw2g.evaluation.computed import inputs_of, right_by_class
 from lw2g.files.contents import prediction_name, read_sealed, record_hash
 from lw2g.files.sealed import sha256_of
 from lw2g.registry.catalogue import Catalogue, load_catalogue
-from lw2g.results.recomputed import Columns, Streamed, matrices, metrics, rand_index
+from lw2g.results.recomputed import Columns, RecordedStream, matrices, metrics, rand_index
 
 __all__ = ["Verdict", "compare_checksum", "consistent", "equal", "recomputed", "rehashed", "unsealed"]
 
@@ -85,9 +85,9 @@ def _complaints(task: int, evaluations: Sequence[Columns], record: Any) -> Itera
     tested = set(range(task + 1))
     last_class = columns["true"].max()
     if isinstance(record, dict):
-        streamed = Streamed.of(record, task + 1)
-        tested = streamed.tested
-        last_class = max(map(max, streamed.classes))
+        stream = RecordedStream.of(record, task + 1)
+        tested = stream.tested
+        last_class = max(map(max, stream.classes))
 
     if not np.array_equal(columns["sample"], np.arange(len(columns["sample"]))):
         yield "samples are not counted from 0"
@@ -128,8 +128,8 @@ def recomputed(
         catalogue: Has the metrics of plugins.
     """
     task_to_set = record["task_to_set"][: len(evaluations)]
-    streamed = Streamed.of(record, len(evaluations))
-    accuracy, retrieval = matrices(evaluations, task_to_set, streamed)
+    stream = RecordedStream.of(record, len(evaluations))
+    accuracy, retrieval = matrices(evaluations, task_to_set, stream)
     yield _matrix("accuracy_matrix", record["accuracy_matrix"], accuracy)
     if retrieval is not None or record["retrieval_matrix"] is not None:
         yield _matrix("retrieval_matrix", record["retrieval_matrix"], retrieval)
@@ -141,13 +141,13 @@ def recomputed(
 
     # sets without parameters are numbers alone: metrics of sets are not defined for them
     has_sets = record["storage"].get("prompt_vectors", 0) > 0
-    values = metrics(evaluations, task_to_set, streamed, sets=has_sets)
+    values = metrics(evaluations, task_to_set, stream, sets=has_sets)
     planted = record["planted_groups"]
     right = []
     for after, columns in enumerate(evaluations):
         of_classes: list[int] = []
         if columns is not None:
-            seen = streamed.classes[: after + 1]
+            seen = stream.classes[: after + 1]
             of_classes = right_by_class(columns["true"], columns["predicted"], seen)
         right.append(of_classes)
     inputs = inputs_of(
@@ -156,8 +156,8 @@ def recomputed(
         retrieval,
         task_to_set if has_sets else None,
         planted,
-        classes=streamed.classes,
-        domains=streamed.domains,
+        classes=stream.classes,
+        domains=stream.domains,
         right=right,
     )
     for name, written in record["metrics"].items():

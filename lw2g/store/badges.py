@@ -134,9 +134,9 @@ def predicted_again(
     text = f"{same:.2f} % of {len(again)} predictions, one by one in random order, on {device}"
     badges = [Badge(badge="re-predicted", holds=same >= _AGREE, text=text)]
     if fresh is not None and badges[0].holds:  # another model would say nothing about this run
-        if not hasattr(benchmark, "fresh"):
+        if component.fresh_stream is None:
             raise DataError(f"benchmark {component.name!r} draws no images", "leave out --fresh")
-        told, true = _answers(trained, benchmark.fresh(fresh), seed)
+        told, true = _answers(trained, component.fresh_stream(config, fresh), seed)
         before = 100 * float(np.mean(last["predicted"] == last["true"]))
         now = 100 * float(np.mean(told == true))
         error = 100 * (2 * max(before, 1) / 100 * max(100 - before, 1) / 100 / len(true)) ** 0.5

@@ -22,7 +22,7 @@ from lw2g.files.protocol import protocol_ids
 from lw2g.interfaces.component import Kind
 from lw2g.interfaces.metric import CORE_METRICS
 from lw2g.registry.kinds import SECTIONS
-from lw2g.results.recomputed import Columns, Streamed
+from lw2g.results.recomputed import Columns, RecordedStream
 
 __all__ = [
     "COLUMNS",
@@ -219,11 +219,11 @@ def require_possible(evaluations: Sequence[Columns], record: Mapping[str, Any]) 
         DataError: There are some; the first is named.
     """
     last, classes = evaluations[-1], len(record["class_names"])
-    streamed = Streamed.of(record, record["tasks"])
+    recorded = RecordedStream.of(record, record["tasks"])
     if (np.diff(last["task"]) < 0).any():
         raise DataError(f"{PREDICTED!r}: samples do not stand task after task")
     for task, true in np.unique(np.stack([last["task"], last["true"]], axis=1), axis=0).tolist():
-        if min(streamed.owners(task, true), default=None) != task:
+        if min(recorded.owners(task, true), default=None) != task:
             raise DataError(
                 f"{PREDICTED!r}: task {task + 1} has samples of class {true}, which is not its own"
             )

@@ -21,6 +21,7 @@ from lw2g.files.sealed import sha256_of, unseal_json
 from lw2g.registry.catalogue import Catalogue
 from lw2g.results.recomputed import Columns
 from lw2g.results.verdicts import Verdict, consistent, recomputed, rehashed
+from lw2g.store import LICENCES
 from lw2g.store.bounds import Integers, names_in, read_columns, read_json, require_sizes
 from lw2g.store.claims import (
     COLUMNS,
@@ -51,7 +52,6 @@ __all__ = [
 
 SUBMISSION = "submission.json"
 FILES = (RECORD, CONFIG, PREDICTED, SUBMISSION)
-LICENCES = ("CC0-1.0", "CC-BY-4.0")
 PLUGIN = r"https://[A-Za-z0-9.-]+(/[A-Za-z0-9._~-]+)+@[0-9a-f]{40}"
 """Where a package lies that no index has: its address and the commit."""
 _KEPT_ONCE = ("sample", "true", "task")

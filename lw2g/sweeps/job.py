@@ -14,11 +14,12 @@ from pathlib import Path
 import attrs
 
 from lw2g.config.directory import CONFIG, LOCK, SETTLED
+from lw2g.errors import Interrupted
 from lw2g.files.lock import BusyError, held, writer_of
 
 __all__ = ["BUSY", "INTERRUPTED", "Attempt", "Job"]
 
-INTERRUPTED = 130
+INTERRUPTED = Interrupted.exit_code
 """The exit code of a run that was stopped and can be resumed."""
 BUSY = os.EX_TEMPFAIL
 """The exit code of an attempt that did nothing because another one is running."""

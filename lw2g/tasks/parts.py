@@ -6,7 +6,6 @@ import attrs
 import numpy as np
 from torch import Tensor, nn
 
-from lw2g.blocks.closed_form import ClosedForm
 from lw2g.config.model import ExperimentConfig
 from lw2g.errors import ConfigError
 from lw2g.images.image_set import ImageSet
@@ -15,6 +14,7 @@ from lw2g.interfaces.constraint import Constraint
 from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.evidence import Measure
 from lw2g.interfaces.growth import GrowthPolicy, Planned
+from lw2g.interfaces.head import heads_within
 from lw2g.interfaces.memory import SubspaceMemory
 from lw2g.interfaces.phase import Phase
 from lw2g.models.parts import ModelParts
@@ -111,9 +111,8 @@ class RunParts(ModelParts):
         total = 0
         # a head may lie anywhere: in an expert, or in the retrieval strategy
         for module in self.modules:
-            for head in module.modules():
-                if isinstance(head, ClosedForm):
-                    total += head.bytes_of(classes)
+            for head in heads_within(module):
+                total += head.bytes_of(classes)
         return total
 
     def passes(self, sets: int) -> int:
@@ -145,7 +144,7 @@ class RunParts(ModelParts):
             return [site.activation.tap for site in every if site.measured or site.soft]
 
         return DSub(
-            self.info(index),
+            self.infos[index],
             images,
             self.backbone,
             self.engine,
@@ -182,10 +181,9 @@ class RunParts(ModelParts):
         Raises:
             Lw2gError: It does.
         """
-        for module in self.baseline.modules():
-            if isinstance(module, ClosedForm):
-                for info in self.infos[:tasks]:
-                    module.require(info)
+        for head in heads_within(self.baseline):
+            for info in self.infos[:tasks]:
+                head.require(info)
 
     def generator(self, index: int) -> np.random.Generator:
         """Return the policy's generator for one task."""

@@ -16,6 +16,7 @@ from lw2g.interfaces.carry import Motion
 from lw2g.interfaces.context import TaskInfo, derive_seed
 from lw2g.interfaces.head import ClosedForm, HeadContext
 from lw2g.models.parts import widened
+from lw2g.models.rejection import moments_of
 from lw2g.testing.guards import available, seeded
 from lw2g.testing.kit import ContractViolation, Subject, check
 from lw2g.testing.small_runs import require_run
@@ -25,6 +26,8 @@ _EXACT = 1e-8
 """Relative difference of scores up to which cuts into tasks and batches count as the same."""
 _SURE = 2.0
 """Factor by which a posterior's best temperature may differ from 1."""
+_AGREE = 0.9
+"""Least share of images for which two ways of shrinking one covariance find the same class."""
 
 
 def made(subject: Subject, *, classes: int = _CLASSES, carried: bool = False) -> ClosedForm:
@@ -228,6 +231,24 @@ def check_scores_are_posteriors(subject: Subject) -> None:
         raise ContractViolation(
             f"the temperature {best:.2g} fits its scores best; return log likelihoods, or leave out "
             "likelihood = True"
+        )
+
+
+@check("head", applies=_declared("nearest_gaussian"))
+def check_predicts_the_nearest_gaussian(subject: Subject) -> None:
+    """It predicts the class whose Gaussian, of those that it keeps, is nearest."""
+    rows, labels = images_of()
+    head = teach(made(subject), (3, 3), rows, labels)
+    gaussians = moments_of(head, _CLASSES)
+    if gaussians is None:
+        raise ContractViolation("class_gaussians returns nothing; leave out nearest_gaussian = True")
+    others = images_of(seed=7)[0].double()
+    distances, _ = gaussians.distances(head.lifted(others))
+    same = distances.argmin(1) == head.scores(others, _CLASSES).argmax(1)
+    share = float(same.double().mean())
+    if share < _AGREE:
+        raise ContractViolation(
+            f"it predicts the nearest class for {share:.0%} of images; leave out nearest_gaussian = True"
         )
 
 

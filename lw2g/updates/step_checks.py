@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lw2g.blocks.discriminants import Discriminant
 from lw2g.blocks.expert import FrozenExpert
 from lw2g.errors import counted
 from lw2g.models.class_folders import ClassImages
@@ -145,7 +144,7 @@ def calibration_of(
     scores, distances, which = left_out(gaussians, head.lifted(features), labels)
     if not len(which):
         return {}, report, gaussians
-    own = isinstance(head, Discriminant)
+    own = head.nearest_gaussian
     if solved.expert is not None and own:
         distances = distances / solved.expert.warmth + _beside(solved.expert, queries, labels, seen)
     labels = labels[which]
@@ -153,7 +152,7 @@ def calibration_of(
     report["left_out"] = len(which)
     report["ece"] = error
     if own:
-        # such a head predicts the nearest class, so that distances tell which images are found
+        # distances of images that are left out tell which of them would be found
         best = distances.argmin(1)
         right = best == labels
         report["wrong"] = _counted(labels, best, distances.shape[1])

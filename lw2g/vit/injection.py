@@ -20,6 +20,7 @@ from lw2g.vit.anatomy import attention_of, block_at, merged_biases, num_tokens
 __all__ = [
     "AddsTokens",
     "Injection",
+    "ReadsTokens",
     "attention_of",
     "block_at",
     "class_token_index",
@@ -48,6 +49,16 @@ class AddsTokens(Protocol):
     def class_token_index(self, num_rows: int, num_tokens: int) -> int:
         """Return the row of the class token among ``num_rows``, for a model with ``num_tokens`` tokens."""
         ...
+
+
+@runtime_checkable
+class ReadsTokens(Protocol):
+    """An injection that says whether it reads other tokens of the last block than the class token.
+
+    Without it only the class token's row of that block is computed, which alone is read afterwards.
+    """
+
+    whole: bool
 
 
 @contextmanager

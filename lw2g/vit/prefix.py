@@ -28,7 +28,7 @@ from lw2g.vit.anatomy import (
     require_rung,
 )
 from lw2g.vit.attention import attention_bias, heads_of, mixed, rotated
-from lw2g.vit.injection import Injection, class_token_index
+from lw2g.vit.injection import Injection, ReadsTokens, class_token_index
 
 __all__ = ["Prefix", "PrefixAttention", "PrefixInjection", "PrefixSlot", "last_row_alone"]
 
@@ -211,7 +211,8 @@ def last_row_alone(model: nn.Module, injections: Sequence[Injection], plain: boo
         return
     last: Any = blocks_of(model)[-1]
     attention = last.attn
-    if plain and offers_prefixes(last) and not any(getattr(each, "whole", False) for each in injections):
+    reads_others = any(isinstance(each, ReadsTokens) and each.whole for each in injections)
+    if plain and offers_prefixes(last) and not reads_others:
         last.attn = PrefixAttention(attention_of(last), (), row=index)
     try:
         with last.norm2.register_forward_pre_hook(keep):

@@ -21,7 +21,7 @@ from lw2g_benchmarks.recurrence import sizes_of
 from lw2g_benchmarks.tasks import ArraySource, LabelledImages, build_stream
 from lw2g_benchmarks.transforms import TransformPair, make_transforms
 
-__all__ = ["NAMESPACE", "GlyphsBenchmark"]
+__all__ = ["NAMESPACE", "GlyphsBenchmark", "fresh_stream"]
 
 NAMESPACE = "benchmark"  # of the class keys; the micro ViT's training classes have another
 
@@ -42,10 +42,6 @@ class GlyphsBenchmark:
             ConfigError: If the increment does not divide the number of classes.
         """
         return self._stream("test")
-
-    def fresh(self, seed: int) -> TaskStream:
-        """Return the same stream with other test images of its classes: those of a seed, drawn on demand."""
-        return self._stream(f"fresh-{seed}")
 
     def _stream(self, test: str) -> TaskStream:
         config = self.config
@@ -104,6 +100,11 @@ class GlyphsBenchmark:
             return LabelledImages(source=source, labels=labels)
         family, number = np.divmod(labels, config.classes_per_family)
         return LabelledImages(source=source, labels=number, domain=family)
+
+
+def fresh_stream(config: GlyphsConfig, seed: int) -> TaskStream:
+    """Return the stream with other test images of its classes: those of a seed, drawn on demand."""
+    return GlyphsBenchmark(config)._stream(f"fresh-{seed}")
 
 
 def _families_of_tasks(order: tuple[int, ...], config: GlyphsConfig) -> tuple[int, ...] | None:

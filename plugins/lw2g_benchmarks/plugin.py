@@ -70,6 +70,7 @@ def lw2g_benchmarks() -> list[BenchmarkComponent]:
             family="glyphs",
             config=options.GlyphsConfig,
             build=lazy("lw2g_benchmarks.glyphs:GlyphsBenchmark"),
+            fresh_stream=lazy("lw2g_benchmarks.glyphs:fresh_stream"),
             like_for_like={**_held_equal(options.GlyphsConfig), "backbone.name": "micro"},
             embedded=True,
             rehearsal={"classes_per_family": 2, "increment": 2, "tasks": 5, **_SMALL},

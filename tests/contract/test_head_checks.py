@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -11,9 +12,10 @@ from torch import Tensor
 
 from lw2g.blocks.carrying import CARRIES
 from lw2g.blocks.closed_form import Cosine
+from lw2g.blocks.discriminants import Mahalanobis
 from lw2g.interfaces.carry import Carry, CarryContext, Motion
 from lw2g.interfaces.component import CarryComponent, Component, HeadComponent
-from lw2g.interfaces.head import HeadContext
+from lw2g.interfaces.head import ClosedForm, HeadContext
 from lw2g.testing import contract_cases
 
 
@@ -34,6 +36,18 @@ class Sure(Cosine):
     """Says that cosines are posteriors."""
 
     likelihood = True
+
+
+class Ungaussian(Cosine):
+    """Says that it predicts the nearest Gaussian, and keeps none."""
+
+    nearest_gaussian = True
+
+
+class OwnCovariance(Mahalanobis):
+    """Says that it predicts the nearest of Gaussians with one covariance, and has one per class."""
+
+    nearest_gaussian = True
 
 
 class Mixed(Cosine):
@@ -66,8 +80,8 @@ class Stuck(Cosine):
         return
 
 
-def head(kind: type[Cosine]) -> HeadComponent:
-    def build(config: Any, context: HeadContext) -> Cosine:
+def head(kind: Callable[[int, int], ClosedForm]) -> HeadComponent:
+    def build(config: Any, context: HeadContext) -> ClosedForm:
         return kind(context.dim, context.num_classes)
 
     return HeadComponent(name="broken", config=NoOptions, summary="for tests", build=build)
@@ -120,6 +134,8 @@ def carry(kind: type[Remembers]) -> CarryComponent:
     [
         (head(OfTheLastTask), "is_exact"),
         (head(Sure), "scores_are_posteriors"),
+        (head(Ungaussian), "predicts_the_nearest_gaussian"),
+        (head(OwnCovariance), "predicts_the_nearest_gaussian"),
         (head(Mixed), "forgets_a_class"),
         (head(Global), "draws_from_its_seed"),
         (head(Stuck), "can_be_carried"),

@@ -197,7 +197,7 @@ def test_what_verify_recomputes_is_what_records_hold(data: st.DataObject, held: 
         known = {(domains[earlier], target) for earlier in range(task) for target in classes[earlier]}
         new = [target for target in classes[task] if (domains[task], target) not in known]
         rows += [(task, target) for target in new for _ in range(target + 1)]
-    streamed = recomputed.Streamed(classes=classes, domains=domains)
+    stream = recomputed.RecordedStream(classes=classes, domains=domains)
     evaluations, right = [], []
     matrices = {"accuracies": GrowingMatrix(), "retrievals": GrowingMatrix()}
     for after in range(len(held)):
@@ -227,8 +227,6 @@ def test_what_verify_recomputes_is_what_records_hold(data: st.DataObject, held: 
         right=right,
     )
     recorded = {name: pytest.approx(metric.of(inputs)) for name, metric in CORE_METRICS.items()}
-    assert recomputed.metrics(evaluations, held, streamed, sets=True) == recorded
-    for matrix, again in zip(
-        matrices.values(), recomputed.matrices(evaluations, held, streamed), strict=True
-    ):
+    assert recomputed.metrics(evaluations, held, stream, sets=True) == recorded
+    for matrix, again in zip(matrices.values(), recomputed.matrices(evaluations, held, stream), strict=True):
         np.testing.assert_allclose(matrix.values, again)

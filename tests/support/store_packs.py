@@ -20,7 +20,7 @@ from lw2g.files.contents import record_hash
 from lw2g.files.protocol import digest_of, facts_of
 from lw2g.files.sealed import seal_json, unseal_json
 from lw2g.registry.catalogue import Catalogue
-from lw2g.results.recomputed import Streamed, matrices, metrics
+from lw2g.results.recomputed import RecordedStream, matrices, metrics
 from lw2g.store.checks import check_store
 from lw2g.store.packs import split
 
@@ -50,10 +50,10 @@ class Forged:
         """Let matrices and metrics follow from the columns."""
         tasks = len(self.record["accuracy_matrix"])
         evaluations = split(self.columns, tasks)
-        streamed, held = Streamed.of(self.record, tasks), self.record["task_to_set"]
-        accuracy = matrices(evaluations, held, streamed)[0]
+        stream, held = RecordedStream.of(self.record, tasks), self.record["task_to_set"]
+        accuracy = matrices(evaluations, held, stream)[0]
         rows = [[None if math.isnan(value) else value for value in row] for row in accuracy.tolist()]
-        values = metrics(evaluations, held, streamed, sets=self.record["storage"]["prompt_vectors"] > 0)
+        values = metrics(evaluations, held, stream, sets=self.record["storage"]["prompt_vectors"] > 0)
         self.record["accuracy_matrix"] = rows
         self.record["metrics"] |= {
             name: None if value is None else float(value)

@@ -14,13 +14,11 @@ from attrs.validators import ge, optional
 from lw2g.config.structure import structure
 from lw2g.errors import ConfigError, nearest
 from lw2g.interfaces.options import option
+from lw2g.sweeps import EXECUTORS
 from lw2g.sweeps.grid import Cell
 from lw2g.sweeps.job import Job
 
-__all__ = ["EXECUTORS", "Executor", "Future", "Options", "load_executor", "merged_settings"]
-
-EXECUTORS = {"local": "", "ray": "sweep", "slurm": "slurm"}
-"""The executors by name, each with the extra of lw2g that installs its package."""
+__all__ = ["Executor", "Future", "Options", "load_executor", "merged_settings"]
 
 
 @attrs.frozen(kw_only=True)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
+import attrs
 import click
 import pytest
 from click.testing import CliRunner
 
-from lw2g.cli.signature import help_of, option_of, options_of
+from lw2g.cli.signature import choices_of, field_option, help_of, option_of, options_of
+from lw2g.interfaces.options import option
 
 
 def example(
@@ -21,10 +24,13 @@ def example(
     head: str = "lda",
     seed: int = 0,
     parts: Sequence[str] = (),
+    dtype: Literal["float32", "float16"] = "float32",
 ) -> None:
     """Open the run in the directory ``run``, or at ``task``, as :func:`load` does.
 
     ``lw2g show`` tells more.
+
+    From Python, ``run`` may be an object.
 
     Args:
         run: The directory.
@@ -34,7 +40,9 @@ def example(
         weights: A file, if it has moved.
         head: The head.
         seed: The seed.
-        parts: A part; a list for several.
+        parts: A part; a list for several. From Python also
+            an object.
+        dtype: How numbers are stored.
 
     Raises:
         DataError: There is none.
@@ -65,7 +73,7 @@ def test_options_have_the_types_and_defaults_of_the_parameters() -> None:
 
 
 def test_help_is_the_docstring_in_words_of_the_command_line() -> None:
-    """Parameters are called as they are typed, and sections are left out."""
+    """Parameters are called as they are typed; sections, and what is for programs alone, are left out."""
     assert help_of(example, "The exit code is 1.") == (
         "Open the run in the directory RUN, or at --task, as `load` does.\n\n"
         "`lw2g show` tells more.\n\nThe exit code is 1."
@@ -79,6 +87,7 @@ def test_help_is_the_docstring_in_words_of_the_command_line() -> None:
         ("keep_all", "Keep everything."),
         ("weights", "A file, if it has moved."),
         ("parts", "A part; repeatable."),
+        ("dtype", "How numbers are stored."),
     ],
 )
 def test_an_option_says_what_its_parameter_is(name: str, says: str) -> None:
@@ -97,3 +106,29 @@ def test_a_parameter_without_a_word_is_refused() -> None:
 
     with pytest.raises(LookupError, match="silent does not say what 'task' is"):
         option_of(silent, "task")
+
+
+def test_choices_are_those_of_the_annotation() -> None:
+    """What a ``Literal`` does not name is refused by the command line."""
+    command = option_of(example, "dtype")(click.Command("example", callback=lambda **values: values))
+    assert command.main(["--dtype", "float16"], standalone_mode=False) == {"dtype": "float16"}
+    assert CliRunner().invoke(command, ["--dtype", "float64"]).exit_code == 2
+    assert choices_of("Literal['a', 'b'] | None") == ["a", "b"]
+    assert choices_of("str | None") == []
+
+
+@attrs.frozen
+class Section:
+    """A config class."""
+
+    steps: int = option(7, "steps of a task; more take longer")
+
+
+def test_an_option_of_a_section_is_unset_unless_it_is_given() -> None:
+    """So the value of a file or a preset holds, and not the default of the class."""
+    command = field_option(Section, "steps")(click.Command("example", callback=lambda **values: values))
+    assert command.main([], standalone_mode=False) == {"steps": None}
+    assert command.main(["--steps", "3"], standalone_mode=False) == {"steps": 3}
+    (found,) = command.params
+    assert isinstance(found, click.Option)
+    assert found.help == "Steps of a task."

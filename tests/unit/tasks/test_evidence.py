@@ -148,7 +148,7 @@ def test_a_drawn_head_is_as_large_as_the_one_it_replaces(session_of, baseline):
     """New rows have the spread of the old ones, zero stays zero, and rows of other classes stay."""
     session = session_of(baseline=baseline)
     learned_one(session)
-    method, task = session.parts.baseline, session.parts.info(1)
+    method, task = session.parts.baseline, session.parts.infos[1]
     before = {name: value.clone() for name, value in method.named_parameters()}
     torch.manual_seed(3)
     method.draw_head(task)
@@ -172,7 +172,7 @@ def test_the_claimed_error_is_the_spread_of_z_or_somewhat_more(session_of):
     chosen["baseline.blocks"] = [0, 1]
     session = session_of(chosen, baseline="s-prompt-plus-plus")
     learned_one(session)
-    task = session.parts.info(2)
+    task = session.parts.infos[2]
     images = session.data.image_set([session.data.stream.tasks[2].train], train=False)
     values, errors = [], []
     for seed in range(32):

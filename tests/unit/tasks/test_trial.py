@@ -59,7 +59,7 @@ def test_a_trial_takes_the_first_steps_of_a_run(session_of: Callable[..., Sessio
         def decided(self, index: int, *rest: object) -> None:
             torch.manual_seed(session.parts.seed_of(index, "trial 0"))
             with torch.no_grad():
-                session.parts.baseline.draw_head(session.parts.info(index))
+                session.parts.baseline.draw_head(session.parts.infos[index])
 
     names: dict[str, Any] = {"baseline": baseline, "policy": "one", "constraints": ["orthogonal"]}
     session = session_of(**names)
