@@ -35,7 +35,9 @@ __all__ = ["GivenBenchmark"]
 _FORMS = "give (images, labels), a list of (path, label), or a data set of such pairs"
 _SPLITS = ("train", "test")
 _TEST_NAMES = ("test", "validation", "valid", "val")
-_IMAGE_COLUMNS, _LABEL_COLUMNS = ("image", "img"), ("label", "labels", "fine_label")
+_IMAGE_COLUMNS = ("image", "img")
+_LABEL_COLUMNS = ("label", "labels", "fine_label")
+# names are listed up to the largest label, so a mistaken one must not fill the memory
 _MOST_CLASSES = 2**20
 _WHOLE = "the data set"
 
@@ -83,39 +85,53 @@ class GivenBenchmark:
                 "give them from Python, lw2g.run(benchmark=[(train, test), ...]) or "
                 "lw2g.resume(RUN, local={'benchmark': ...}), or set benchmark.hub",
             )
+        # with test_share a list is one split of pairs (image, label), not a list of tasks
         listed = isinstance(given, list) and config.test_share is None
         tasks = _tasks(given, config, listed=listed)
-        order = list(dict.fromkeys(label for train, _ in tasks for label in train.classes))
-        names = _names([split for task in tasks for split in task])
+        trains, tests = zip(*tasks, strict=True)
+        names = _names(tasks)
         planned = _planned(tasks, domains=listed and config.stream == "domains", listed=listed)
-        num_portions = sum(len(portion.labels) for portion in planned)
-        _require_fitting(config, listed=listed, comes_again=num_portions > len(order))
+        met: list[int] = []
+        for portion in planned:
+            met += portion.labels
+        # a class that comes again keeps the place where it came first
+        order = list(dict.fromkeys(met))
+        _require_fitting(config, listed=listed, comes_again=len(met) > len(order))
+        sizes: tuple[int, ...] = ()
         if not listed:
+            # one data set is cut by sizes; its portion was made for the checks of its classes
+            planned = []
             places = ordered(config, [names[label] for label in order])
             order = [order[place] for place in places]
-
-        deviations = []
-        if not config.hub:
-            deviations.append("the images are objects of the Python program that started the run")
-        if config.test_share is not None:
-            share, seed = config.test_share, config.order_seed
-            deviations.append(f"test images are a share of {share:g} of each class, drawn ({seed})")
+            sizes = sizes_of(config, len(order))
         return build_stream(
             name="given",
-            train=_joined([train for train, _ in tasks]),
-            test=_joined([test for _, test in tasks]),
+            train=_joined(trains),
+            test=_joined(tests),
             class_names=names,
             order=order,
-            sizes=() if listed else sizes_of(config, len(order)),
-            planned=planned if listed else (),
+            sizes=sizes,
+            planned=planned,
             options=config,
             domains=[f"domain-{number}" for number in range(1, 1 + len(tasks))],
-            deviations=deviations,
+            deviations=_deviations(config),
         )
 
     def transforms(self, image_size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> TransformPair:
         """Return the configured transforms."""
         return make_transforms(self.config, image_size=image_size, mean=mean, std=std)
+
+
+def _deviations(config: GivenConfig) -> list[str]:
+    """Return in words what another machine could not repeat, and what was drawn."""
+    deviations = []
+    if not config.hub:
+        deviations.append("the images are objects of the Python program that started the run")
+    if config.test_share is not None:
+        deviations.append(
+            f"test images are a share of {config.test_share:g} of each class, drawn ({config.order_seed})"
+        )
+    return deviations
 
 
 def _tasks(given: Any, config: GivenConfig, *, listed: bool) -> list[tuple[_Split, _Split]]:
@@ -181,9 +197,11 @@ def _drawn(given: Any, share: float, seed: int) -> tuple[_Split, _Split]:
             f"benchmark: there are the splits {', '.join(map(str, given))}, so there is nothing to draw",
             "leave test_share out",
         )
+    # a pair with no second split: the root is that of the files of this one
     whole = _split(given, "images", _common_root([(given, [])]))
     chosen = np.random.default_rng(seed)
-    rows: dict[str, list[int]] = {name: [] for name in _SPLITS}
+    train: list[int] = []
+    test: list[int] = []
     for label in whole.classes:
         own = np.flatnonzero(np.array(whole.labels) == label)
         if len(own) < 2:
@@ -191,17 +209,19 @@ def _drawn(given: Any, share: float, seed: int) -> tuple[_Split, _Split]:
                 f"benchmark: class {label} has one image, and test_share needs two: one to test with",
                 "add images, or leave the class out",
             )
+        # the share of a small class rounds to none or to all of it
         count = min(max(round(share * len(own)), 1), len(own) - 1)
         own = chosen.permutation(own)
-        rows["test"] += own[:count].tolist()
-        rows["train"] += own[count:].tolist()
+        test += own[:count].tolist()
+        train += own[count:].tolist()
+    return _rows_of(whole, train), _rows_of(whole, test)
 
-    def part(name: str) -> _Split:
-        places = sorted(rows[name])
-        labels = tuple(whole.labels[place] for place in places)
-        return _Split(source=PartSource(whole.source, places), labels=labels, names=whole.names)
 
-    return part("train"), part("test")
+def _rows_of(whole: _Split, rows: Iterable[int]) -> _Split:
+    """Return some images of a split, in the split's order."""
+    places = sorted(rows)
+    labels = tuple(whole.labels[place] for place in places)
+    return _Split(source=PartSource(whole.source, places), labels=labels, names=whole.names)
 
 
 def _planned(tasks: Sequence[tuple[_Split, _Split]], *, domains: bool, listed: bool) -> list[Portion]:
@@ -215,9 +235,13 @@ def _planned(tasks: Sequence[tuple[_Split, _Split]], *, domains: bool, listed: b
     end = 0
     for number, (train, test) in enumerate(tasks):
         # within a domain every class is new; elsewhere a class is tested in its first task
-        new = set(train.classes) if domains else set(train.classes) - met
+        new = set(train.classes)
+        if not domains:
+            new -= met
         met |= new
-        _require_classes(f"task-{number + 1}" if listed else _WHOLE, "train", new, test.classes)
+        where = f"task-{number + 1}" if listed else _WHOLE
+        _require_classes(where, "train", new, test.classes)
+        # rows count the images of all tasks, one after the other, as _joined puts them
         start = end
         end = start + len(train.labels)
         domain = number if domains else None
@@ -227,18 +251,29 @@ def _planned(tasks: Sequence[tuple[_Split, _Split]], *, domains: bool, listed: b
 
 def _joined(splits: Sequence[_Split]) -> LabelledImages:
     """Return the splits of all tasks as one; the number of a task is that of its domain."""
-    labels = np.array([label for split in splits for label in split.labels], dtype=np.int64)
-    domain = np.repeat(np.arange(len(splits)), [len(split.labels) for split in splits])
     source = JoinedSource([split.source for split in splits])
-    return LabelledImages(source=source, labels=labels, domain=domain if len(splits) > 1 else None)
+    labels: list[int] = []
+    domain: list[int] = []
+    for number, split in enumerate(splits):
+        labels += split.labels
+        domain += [number] * len(split.labels)
+    numbers = np.array(labels, dtype=np.int64)
+    if len(splits) == 1:  # tasks that are cut from one data set are no domains
+        return LabelledImages(source=source, labels=numbers)
+    return LabelledImages(source=source, labels=numbers, domain=np.array(domain, dtype=np.int64))
 
 
-def _names(splits: Sequence[_Split]) -> list[str]:
+def _names(tasks: Sequence[tuple[_Split, _Split]]) -> list[str]:
     """Return the names of classes by raw label: those of the data sets, else the labels."""
     known: dict[int, str] = {}
-    for split in splits:
-        known |= {label: str(split.names[label]) for label in split.classes if label < len(split.names)}
-    count = 1 + max(label for split in splits for label in split.labels)
+    count = 0
+    for task in tasks:
+        for split in task:
+            classes = split.classes
+            count = max(count, 1 + classes[-1])
+            for label in classes:
+                if label < len(split.names):
+                    known[label] = str(split.names[label])
     return [known.get(label, str(label)) for label in range(count)]
 
 
@@ -260,20 +295,24 @@ def _task(pair: Any, prefix: str, root: Path | None) -> tuple[_Split, _Split]:
 
 
 def _require_classes(where: str, name: str, classes: Iterable[int], others: Iterable[int]) -> None:
-    if alone := sorted(set(classes) - set(others)):
-        missing = "test" if name == "train" else "train"
-        raise DataError(
-            f"benchmark: class {alone[0]} of {where} is in {name} and not in {missing}",
-            "give images of every class in both",
-        )
+    alone = sorted(set(classes) - set(others))
+    if not alone:
+        return
+    missing = "test" if name == "train" else "train"
+    raise DataError(
+        f"benchmark: class {alone[0]} of {where} is in {name} and not in {missing}",
+        "give images of every class in both",
+    )
 
 
 def _parts(pair: Any, where: str) -> tuple[Any, Any]:
     """Return the two splits of a pair or of a mapping."""
     if isinstance(pair, Mapping):
-        test = next((name for name in _TEST_NAMES if name in pair), None)
-        if "train" in pair and test is not None:
-            return pair["train"], pair[test]
+        if "train" in pair:
+            # test first: where a data set has both, its validation images are for tuning
+            for name in _TEST_NAMES:
+                if name in pair:
+                    return pair["train"], pair[name]
         raise DataError(
             f"benchmark: expected the splits train and test but got {', '.join(map(str, pair))}",
             "give (train, test)",
@@ -301,10 +340,8 @@ def _split(data: Any, name: str, root: Path | None) -> _Split:
             )
         return _with_labels(ObjectSource(images, None, name), labels, name)
     if _holds_files(data):
-        paths = [Path(path) for path, _ in data]
-        _require_each_once(paths, name)
-        ids = [f"{name}/{path.absolute().relative_to(root or Path('/')).as_posix()}" for path in paths]
-        return _with_labels(ListedFiles(paths, ids), [label for _, label in data], name)
+        return _of_files(data, name, root)
+    # a Hugging Face data set is known by its columns: the package need not be installed
     if isinstance(getattr(data, "features", None), Mapping):
         return _of_columns(data, name)
     if isinstance(data, str | bytes) or not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
@@ -312,6 +349,21 @@ def _split(data: Any, name: str, root: Path | None) -> _Split:
     return _with_labels(
         ObjectSource(data, 0, name), _labels_of(data, name), name, getattr(data, "classes", ())
     )
+
+
+def _of_files(data: Sequence[tuple[str | Path, Any]], name: str, root: Path | None) -> _Split:
+    """Return a split of (path, label); ids are the paths below the root."""
+    paths = []
+    ids = []
+    labels = []
+    for file, label in data:
+        path = Path(file)
+        below_root = path.absolute().relative_to(root or Path("/"))
+        paths.append(path)
+        ids.append(f"{name}/{below_root.as_posix()}")
+        labels.append(label)
+    _require_each_once(paths, name)
+    return _with_labels(ListedFiles(paths, ids), labels, name)
 
 
 def _of_columns(data: Any, name: str) -> _Split:
@@ -326,18 +378,21 @@ def _of_columns(data: Any, name: str) -> _Split:
 
 def _column(features: Mapping[str, Any], kind: str, usual: Sequence[str], name: str) -> str:
     """Return the column with a usual name, else the only one of the kind."""
+    for column in usual:
+        if column in features:
+            return column
     fitting = [column for column, feature in features.items() if type(feature).__name__ == kind]
-    chosen = next((column for column in usual if column in features), None)
-    if chosen is None and len(fitting) != 1:
-        raise DataError(
-            f"benchmark: {name} has no column {usual[0]!r} (columns: {', '.join(features)})",
-            f"rename one: data.rename_column(OLD, {usual[0]!r})",
-        )
-    return chosen or fitting[0]
+    if len(fitting) == 1:
+        return fitting[0]
+    raise DataError(
+        f"benchmark: {name} has no column {usual[0]!r} (columns: {', '.join(features)})",
+        f"rename one: data.rename_column(OLD, {usual[0]!r})",
+    )
 
 
 def _labels_of(data: Any, name: str) -> Sequence[Any]:
     """Return the labels of a data set of pairs, without its images where it keeps them apart."""
+    # torchvision's data sets have targets; to ask for items would decode every image
     targets = getattr(data, "targets", None)
     if targets is not None and len(targets) == len(data):
         return list(targets)
@@ -359,7 +414,11 @@ def _with_labels(source: HashedSource, labels: Iterable[Any], name: str, names: 
 
 
 def _integer(label: Any, index: int, name: str) -> int:
-    value = label.item() if hasattr(label, "item") and not getattr(label, "ndim", 0) else label
+    value = label
+    # a number of numpy or torch, which a label of an array is
+    if hasattr(label, "item") and not getattr(label, "ndim", 0):
+        value = label.item()
+    # True is an int to Python, and a label of a data set that has been read wrongly
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _MOST_CLASSES:
         raise DataError(
             f"benchmark: label {index} of {name} is {shown(value)}, and no class number",
@@ -373,9 +432,13 @@ def _integer(label: Any, index: int, name: str) -> int:
 
 def _holds_files(data: Any) -> bool:
     """Whether a split is a list of (path, label)."""
-    return isinstance(data, list) and all(
-        isinstance(item, tuple | list) and len(item) == 2 and isinstance(item[0], str | Path) for item in data
-    )
+    if not isinstance(data, list):
+        return False
+    for item in data:
+        is_pair = isinstance(item, tuple | list) and len(item) == 2
+        if not is_pair or not isinstance(item[0], str | Path):
+            return False
+    return True
 
 
 def _common_root(pairs: Sequence[Any]) -> Path | None:
@@ -401,6 +464,7 @@ def _require_own_images(pairs: Sequence[Any]) -> None:
     met: dict[int, int] = {}
     for number, pair in enumerate(pairs, start=1):
         for split in _parts(pair, f"task-{number}"):
+            # of (images, labels) the images: new labels for the same images are no new images
             images = split[0] if isinstance(split, tuple) and split else split
             if number != met.setdefault(id(images), number):
                 raise DataError(
