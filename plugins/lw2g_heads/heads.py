@@ -50,14 +50,17 @@ def ridge(config: RidgeConfig, context: HeadContext) -> Ridge:
             f"head.ridge.value: {config.value!r} is not used, because {config.penalty!r} chooses the penalty",
             "set head.ridge.penalty=fixed, or leave it out",
         )
+    # without penalty and cut, (G + 0 I) cannot be factored while there are fewer images than features
     if config.penalty == "fixed" and not config.value and not config.cut:
         raise ConfigError(
             "head.ridge.value: 0 leaves the sums singular", "raise it, or cut: head.ridge.cut=0.25"
         )
+    # relu is the default: it alone cannot have been asked for
     if not context.features and (config.lift != "relu" or config.row_nonzeros):
         raise ConfigError(
             "head.ridge.lift: there is no random map while baseline.head_features is 0", "raise head_features"
         )
+    # a carry moves sums, and what a cut has dropped from them cannot be moved
     if config.cut and context.carried:
         raise ConfigError(
             "head.ridge.cut: no carry is known for a cut spectrum", "set baseline.head_carry=none, or cut=0"
