@@ -52,7 +52,7 @@ class Pull:
         self.share = share
         self.means: dict[str, Tensor] = {}
         for name, value in own.named_parameters():
-            # by identity: parameters that are held still are drawn nowhere
+            # what the task does not train is not drawn either
             if any(value is parameter for parameter in trained):
                 values = [item.get_parameter(name).detach() for item in others]
                 self.means[name] = torch.stack(values).mean(dim=0)
@@ -63,6 +63,7 @@ class Pull:
 
         Gradients are taken at the values that the last block leaves; from there the optimizer steps.
         """
+        # what looks like a set, but holds functions of its parameters, through which gradients come back
         shown = SimpleNamespace(**dict(self.own.named_parameters()))
         for name, mean in self.means.items():
             value = self.own.get_parameter(name)
@@ -215,7 +216,7 @@ class Mos(AdapterBaseline):
     @torch.no_grad()
     def measure(self, context: TaskContext, progress: Callable[[int, int], None]) -> None:
         """Store the means of the task's classes under the first set, and the set of each class."""
-        # the first set: it never moves again, so that class means of all tasks can be compared
+        # under the first set, whatever the task's own: class means of all tasks can then be compared
         routing = context.pool.force(context.pool.ids[0])
         index = context.task.index
         dropout = 0.0

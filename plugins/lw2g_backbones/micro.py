@@ -112,7 +112,7 @@ def _require_sense(described: dict[str, Any]) -> None:
         if not isinstance(values, list) or len(values) != 3:
             raise ValueError(f"{key}: expected three numbers but got {shown(values)}")
         for value in values:
-            # not abs(value) > _WIDEST, which NaN is not either
+            # not <= instead of >, so that NaN is refused, too
             if type(value) not in (int, float) or not abs(value) <= _WIDEST:
                 raise ValueError(f"{key}: expected three numbers but got {shown(values)}")
         if key == "std" and min(values) <= 0:

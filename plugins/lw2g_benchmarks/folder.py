@@ -206,7 +206,7 @@ def _without(classes: Mapping[str, _ClassFiles], exclude: tuple[str, ...]) -> di
         kept[name] = (root, files)
     unknown = sorted(left_out - known)
     if unknown:
-        # every candidate for a near name is compared letter by letter, so only images of that file name are
+        # near names are sought letter by letter, so among the few images of the same file name
         name = Path(unknown[0]).name
         alike = [image for image in sorted(known) if image.endswith(name)][:1000]
         raise ConfigError(

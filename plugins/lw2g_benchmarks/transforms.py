@@ -174,6 +174,7 @@ def _augmentation(options: TransformOptions, test: Preprocessing) -> Any:
         antialias=True,
     )
     if options.jitter_first:
+        # as CPrompt does: crops are cut from an image that has been made smaller, and brighter, before
         before = partial(resize, size=test.before_crop, interpolation=options.train_interpolation)
         return v2.Compose([channels_last, before, *jitter, crop, *flip])
     return v2.Compose([channels_last, crop, *flip, *jitter])

@@ -43,7 +43,7 @@ class Gated(Carry):
         self, before: Tensor, after: Tensor, labels: Tensor, *, residual: bool = False
     ) -> tuple[Motion, str]:
         """Return the other carry's motion with a gate."""
-        # without the residual: a gated motion moves means alone, and covariances stay
+        # without the residual, which is for covariances: a gated motion leaves them as they are
         motion, choice = self.inner.fit(before, after, labels)
-        # the distances that close the gate are those to the new classes as they were before the task
+        # how far a class lies from the new ones is measured where all of them were before the drift
         return gated(motion, before.double(), labels), choice

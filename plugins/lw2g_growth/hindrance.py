@@ -116,6 +116,7 @@ def _summary(
     null = null_hfc([(space.rank, space.dim) for space in spaces.values()])
     dims = [space.dim for space in spaces.values()]
     null_pre = []
+    # of the subsets that take part in Z: the others are there for its error alone
     for subset in comparisons.whole.sum(dim=0).nonzero()[:, 0].tolist():
         ranks = [of_subsets[subset] for of_subsets in pre_ranks]
         null_pre.append(null_hfc(list(zip(ranks, dims, strict=True))))

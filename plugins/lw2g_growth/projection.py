@@ -35,7 +35,7 @@ class Projection(Measure):
 
     def measure(self, sample: Sample) -> Mapping[int, Measurement]:
         """Return the mean length of every candidate that has spaces."""
-        # no second half is needed, as for Z: an old space was fitted on images of old tasks
+        # unlike Z, this needs no second half: an old space was fitted on images of old tasks
         comparisons = in_sample(sample.num_groups, sample.generator("half-samples"))
         by_set = {}
         for candidate in sample.candidates:

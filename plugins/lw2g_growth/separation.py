@@ -39,7 +39,7 @@ class LogMe(Measure):
         """Return the gain of every candidate."""
         generator = sample.generator("half-samples")
         halves = half_samples(sample.groups, generator)
-        labels = sample.labels[torch.randperm(len(sample), generator=generator)]
+        permuted = sample.labels[torch.randperm(len(sample), generator=generator)]
         everything = torch.arange(len(sample))
         plain: dict[bytes, float | None] = {}  # by images and labels; the same for all candidates
 
@@ -65,7 +65,7 @@ class LogMe(Measure):
                 halves,
                 sample.left_out,
             )
-            shuffled = gain(features, everything, labels)
+            shuffled = gain(features, everything, permuted)
             gains[candidate.set] = Measurement(
                 value=value,
                 error=spread.error,

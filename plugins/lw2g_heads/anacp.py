@@ -97,6 +97,7 @@ class AnaCP(ClosedForm):
         super().begin_task(task)
         self.moments.begin_task(task)
         for entry in task.class_map:
+            # by name and not by position, which depends on the order of classes
             self.draw_seeds[entry.target] = derive_seed(self.seed, "draws", entry.name)
 
     def lifted(self, features: Tensor) -> Tensor:
@@ -161,6 +162,7 @@ class AnaCP(ClosedForm):
 
     def _noise(self, target: int) -> Tensor:
         """Return the standard normal draws of a class, ``[draws, dim]``."""
+        # drawn on the CPU, so that the draw does not depend on the device
         generator = torch.Generator().manual_seed(int(self.draw_seeds[target]))
         dim = self.moments.mean.shape[1]
         return torch.randn(self.draws, dim, generator=generator, dtype=torch.float64).to(self.gram)

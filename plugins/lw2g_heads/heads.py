@@ -60,7 +60,6 @@ def ridge(config: RidgeConfig, context: HeadContext) -> Ridge:
         raise ConfigError(
             "head.ridge.lift: there is no random map while baseline.head_features is 0", "raise head_features"
         )
-    # a carry moves sums, and what a cut has dropped from them cannot be moved
     if config.cut and context.carried:
         raise ConfigError(
             "head.ridge.cut: no carry is known for a cut spectrum", "set baseline.head_carry=none, or cut=0"
@@ -117,13 +116,15 @@ def text(config: TextConfig, context: HeadContext) -> TextHead:
         raise ConfigError(
             "head.text.weight: text alone has nothing to weigh", "set head.text.mix=lda, or leave it out"
         )
+    # both heads read the same rows: features that have been mapped to the space of text
+    beside = _beside_text(config.mix, attrs.evolve(context, dim=config.width))
     return TextHead(
         context.dim,
         context.num_classes,
         config.width,
         config.file,
         "head.text.file",
-        _beside_text(config.mix, attrs.evolve(context, dim=config.width)),
+        beside,
         config.weight,
     )
 

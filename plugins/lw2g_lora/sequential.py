@@ -305,7 +305,7 @@ class Ewc(HeadedBaseline):
         groups = trained_together(self.updates, self.head, self.config, context)
         train = training(groups, self.config, lambda batch: self.step(batch, context))
         fisher = ComputePhase(name="fisher", run=lambda progress: self.measure(context, progress))
-        if context.grew:
+        if context.grew:  # before the first task there is nothing to fold
             return self.with_head(context, train, fisher)
         return self.with_head(context, boundary, train, fisher)
 
@@ -451,8 +451,11 @@ class Replay(HeadedBaseline):
         drawn: list[int] = []
         for label in task.classes:
             own = (labels == label).nonzero().flatten()
-            drawn += own[torch.randperm(len(own), generator=generator)[: config.exemplars]].tolist()
-        chosen = torch.tensor(list(islice(cycle(drawn), config.exemplars * len(task.classes))))
+            order = torch.randperm(len(own), generator=generator)
+            drawn += own[order[: config.exemplars]].tolist()
+        # the room is for equally many of every class: where one has fewer, drawn images are kept again
+        room = config.exemplars * len(task.classes)
+        chosen = torch.tensor(list(islice(cycle(drawn), room)))
         first = 0
         for batch in context.statistics(config.batch_size):
             here = (first <= chosen) & (chosen < first + len(batch))

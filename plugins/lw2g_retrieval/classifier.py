@@ -71,18 +71,18 @@ class ResidualMLP(nn.Module):
         stream = x + self.contract(hidden)
         features, mean, scale = torch.native_layer_norm(stream, shape, norm.weight, norm.bias, norm.eps)
         errors = logit_gradient(head(features), labels, seen)
-        # from here on backwards
+        # from here on backwards, layer by layer
         of_features = errors @ head.weight
         of_stream, of_gain, of_shift = torch.ops.aten.native_layer_norm_backward(
             of_features, stream, shape, mean, scale, norm.weight, norm.bias, [True, True, True]
         )
         of_before = torch.ops.aten.gelu_backward(of_stream @ self.contract.weight, before)
-        return [
-            *(of_before.T @ x, of_before.sum(dim=0)),
-            *(of_stream.T @ hidden, of_stream.sum(dim=0)),
-            *(of_gain, of_shift),
-            *(errors.T @ features, errors.sum(dim=0)),
-        ]
+        # weight and bias of each layer, in the order in which parameters() has them
+        of_expand = [of_before.T @ x, of_before.sum(dim=0)]
+        of_contract = [of_stream.T @ hidden, of_stream.sum(dim=0)]
+        of_norm = [of_gain, of_shift]
+        of_head = [errors.T @ features, errors.sum(dim=0)]
+        return of_expand + of_contract + of_norm + of_head
 
 
 class ClassPredictor(ClassRetrieval):

@@ -55,6 +55,7 @@ class ClosedFormRetrieval(ClassRetrieval):
             tasks = [info.index for info in context.history]
             scores = self.scores(queries[held], tasks, context.task_of_class())
             self.temperature.observe(scores, tasks.index(context.task.index))
+            # then they join: the sums are of all images
             self.classifier.update(queries[held], labels[held])
 
     def class_scores(self, query: Tensor, classes: int) -> Tensor:

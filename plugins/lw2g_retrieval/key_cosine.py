@@ -44,6 +44,7 @@ class KeyCosine(RetrievalStrategy):
         self.set_of_task[context.task.index] = context.set_id
         earlier = [task for task in context.pool.tasks_of(context.set_id) if task < context.task.index]
         if earlier and self.config.keys == "per-task":
+            # as in LW2G's code, where a reused set's key goes on from its last task
             with torch.no_grad():
                 self.key[context.task.index].copy_(self.key[earlier[-1]])
 

@@ -130,7 +130,7 @@ def _evaluated(event: TaskEvaluated, directory: Path) -> Content:
 def _pictures(task: int, directory: Path) -> Iterator[Picture]:
     """Draw the confusion of classes, tasks and retrieval over all test images of the seen tasks."""
     file = directory / "predictions" / f"task-{task:03d}.safetensors"
-    if not file.exists():  # a run may keep no predictions
+    if not file.exists():
         return
     from safetensors.numpy import load_file  # not before it is needed: numpy is slow to import
 
