@@ -58,7 +58,9 @@ def synthesise(old: Tensor, known: Tensor, known_here: Tensor) -> Tensor:
     >>> synthesise(torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]]), here)
     tensor([[2., 0.]])
     """
-    return (_unit(old) @ _unit(known).T).softmax(dim=1) @ known_here
+    # over the known classes, as the released code normalises
+    weights = (_unit(old) @ _unit(known).T).softmax(dim=1)
+    return weights @ known_here
 
 
 def _unit(rows: Tensor) -> Tensor:
@@ -109,13 +111,17 @@ class Ease(AdapterBaseline):
 
     def logits(self, features: Tensor) -> Tensor:
         """Return weighted sums of cosines in all subspaces, ``[B, num_classes]``."""
-        config, plain = self.config, len(self.beside())
+        config = self.config
+        plain = len(self.beside())
         sets = features.shape[1] - plain
-        share = max(1, sets - 1) if config.other_share == "together" else 1
+        other_weight = config.other_weight
+        if config.other_share == "together":  # the code divides by the number of other sets, the paper not
+            other_weight = config.other_weight / max(1, sets - 1)
         total = torch.zeros(len(features), self.context.num_classes, device=features.device)
         for position in range(sets):
+            # cosines subspace by subspace: in one long vector, those with long features would count more
             cosines = _unit(features[:, position]) @ _unit(self._subspace(position).prototype).T
-            total = total + cosines * torch.where(self.owner == position, 1.0, config.other_weight / share)
+            total = total + cosines * torch.where(self.owner == position, 1.0, other_weight)
         if plain:
             total = total + config.plain_weight * (_unit(features[:, -1]) @ _unit(self.plain.prototype).T)
         return total
@@ -149,18 +155,21 @@ class Ease(AdapterBaseline):
 
     def measure(self, context: TaskContext, progress: Callable[[int, int], None]) -> None:
         """Measure the task's classes in all subspaces, and synthesise the others again."""
-        classes, pool = list(context.task.classes), context.pool
+        classes = list(context.task.classes)
+        pool = context.pool
         self.owner[classes] = context.set_id
         spaces = [(self._subspace(set_id), pool.force(set_id)) for set_id in pool.ids]
         if self.beside():
             spaces.append((self.plain, Routing(sets=self.beside(), chosen=0)))
         for number, (space, routing) in enumerate(spaces):
+            # of raw features: prototypes are averaged again when others are synthesised from them
             rows, labels = collect_features(context, lambda batch, way=routing: self.features(batch, way))  # type: ignore[misc]
             for label in classes:
                 # float64, so that the mean does not depend on how the images were batched
                 space.prototype[label] = rows[labels == label].double().mean(0).float()
             space.measured[classes] = True
             progress(number + 1, len(spaces))
+        # all of them, not the new ones alone: every task brings classes to estimate old ones from
         self.synthesise(context.task.seen, pool.ids)
 
     def synthesise(self, seen: int, sets: Sequence[int]) -> None:
@@ -168,6 +177,7 @@ class Ease(AdapterBaseline):
         for here in map(self._subspace, sets):
             known = here.measured[:seen].nonzero()[:, 0]
             missing = ~here.measured[:seen]
+            # by the set that measured them: likeness is read there, where the old classes are known
             for set_id in sorted(set(self.owner[:seen][missing].tolist())):
                 rows = (missing & (self.owner[:seen] == set_id)).nonzero()[:, 0]
                 own = self._subspace(set_id).prototype

@@ -48,12 +48,14 @@ class Pull:
     def __init__(
         self, own: nn.Module, trained: Sequence[nn.Parameter], others: Sequence[nn.Module], share: float
     ) -> None:
-        self.own, self.share = own, share
-        self.means = {
-            name: torch.stack([item.get_parameter(name).detach() for item in others]).mean(dim=0)
-            for name, value in own.named_parameters()
-            if any(value is parameter for parameter in trained)
-        }
+        self.own = own
+        self.share = share
+        self.means: dict[str, Tensor] = {}
+        for name, value in own.named_parameters():
+            # what the task does not train is not drawn either
+            if any(value is parameter for parameter in trained):
+                values = [item.get_parameter(name).detach() for item in others]
+                self.means[name] = torch.stack(values).mean(dim=0)
         self.away: dict[str, Tensor] = {}
 
     def on_the_way(self) -> Routing:
@@ -61,10 +63,12 @@ class Pull:
 
         Gradients are taken at the values that the last block leaves; from there the optimizer steps.
         """
+        # what looks like a set, but holds functions of its parameters, through which gradients come back
         shown = SimpleNamespace(**dict(self.own.named_parameters()))
         for name, mean in self.means.items():
             value = self.own.get_parameter(name)
             self.away[name] = value.detach() - mean
+            # block b sees the set after b + 1 draws: mean + (1 - share)^(b + 1) (value - mean)
             times = torch.arange(1, len(value) + 1).view(-1, *[1] * (value.ndim - 1)).to(value)
             setattr(shown, name, value + ((1 - self.share) ** times - 1) * self.away[name])
         return Routing(sets=(cast(nn.Module, shown),), chosen=0)
@@ -74,6 +78,7 @@ class Pull:
         for name, mean in self.means.items():
             value = self.own.get_parameter(name)
             if name in self.away:
+                # with 12 blocks 0.9^12 of the distance is left, and 0.9^13 after the draw below
                 value.add_(self.away.pop(name), alpha=(1 - self.share) ** len(value) - 1)
             value.lerp_(mean, self.share)
 
@@ -99,17 +104,20 @@ class Mos(AdapterBaseline):
     def __init__(self, config: MosConfig, context: BuildContext) -> None:
         super().__init__(config, context)
         self.config = config
-        dim, classes = context.backbone.dim, context.num_classes
+        dim = context.backbone.dim
+        classes = context.num_classes
         self.head = linear_head(dim, classes)
         self.statistics = ClassStatistics(classes, dim, config.statistics)
         self.register_buffer("prototype", torch.zeros(classes, dim))
         self.register_buffer("owner", torch.zeros(classes, dtype=torch.long))
-        self._tasks, self._seen = context.num_tasks, classes
+        self._tasks = context.num_tasks
+        self._seen = classes
         self.to(context.device)
 
     def begin_task(self, task: TaskInfo) -> None:
         """Note how many tasks and classes there are by now."""
-        self._tasks, self._seen = task.index + 1, task.seen
+        self._tasks = task.index + 1
+        self._seen = task.seen
 
     # -- prediction ------------------------------------------------------------------------------------
 
@@ -143,7 +151,9 @@ class Mos(AdapterBaseline):
         _, logits, cosines = self.asked(features)
         parts = [logits.log_softmax(dim=1)]
         if self.config.ensemble:
+            # cosines are at most 1: the factor, number of tasks, is the released code's temperature
             parts.append((self._tasks * cosines).log_softmax(dim=1))
+        # log(softmax(z) + softmax(t q)); unseen classes get no share of either
         answer = torch.stack(parts).logsumexp(dim=0)
         return functional.pad(answer, (0, self.context.num_classes - self._seen), value=float("-inf"))
 
@@ -155,13 +165,15 @@ class Mos(AdapterBaseline):
 
     def step(self, batch: Batch, context: TaskContext, pull: Pull | None = None) -> StepOutput:
         """Return cross-entropy over the task's classes, and the contrastive term with all class means."""
-        config, task = self.config, context.task
+        config = self.config
+        task = context.task
         if pull is None or config.merging == "once":
             features = self.training_features(batch, context)
         else:
             features = self._adapted(batch, pull.on_the_way(), DROPOUT)
         loss = self.probe_loss(features, batch, task)
         if config.contrastive:
+            # features as they are, un-normalised, like the means that they are held against
             means = self.statistics.centroids(range(task.seen - len(task.classes)))
             term = self_identification_loss(features, means)
             loss = loss + config.contrastive * term
@@ -169,8 +181,10 @@ class Mos(AdapterBaseline):
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return four phases: adapters and head, class means, Gaussians of classes, alignment of the head."""
-        config, routing = self.config, context.pool.force(context.set_id)
-        pull, head = self.pull(context), self.group(tuple(self.head.parameters()), config.head_factor)
+        config = self.config
+        routing = context.pool.force(context.set_id)
+        pull = self.pull(context)
+        head = self.group(tuple(self.head.parameters()), config.head_factor)
         groups = (self.group(self.trained(context)), head)
         return (
             self.adapters_phase(groups, lambda batch: self.step(batch, context, pull), pull),
@@ -196,14 +210,19 @@ class Mos(AdapterBaseline):
         others = [context.pool[set_id] for set_id in context.pool.ids if set_id != context.set_id]
         if not others or not self.config.merge:
             return None
+        # the mean of the others is taken now: they do not move while the task is learned
         return Pull(context.parameters, self.trained(context), others, self.config.merge)
 
     @torch.no_grad()
     def measure(self, context: TaskContext, progress: Callable[[int, int], None]) -> None:
         """Store the means of the task's classes under the first set, and the set of each class."""
-        routing, index = context.pool.force(context.pool.ids[0]), context.task.index
-        # the release aligns its head in training mode, and stays in it
-        dropout = DROPOUT if index and self.config.merging == "released" else 0.0
+        # under the first set, whatever the task's own: class means of all tasks can then be compared
+        routing = context.pool.force(context.pool.ids[0])
+        index = context.task.index
+        dropout = 0.0
+        if index and self.config.merging == "released":
+            # the release aligns its head in training mode, and stays in it
+            dropout = DROPOUT
 
         def features(batch: Batch) -> Tensor:
             if dropout:  # seeded by the images, whichever process reads them

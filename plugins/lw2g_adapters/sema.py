@@ -49,7 +49,8 @@ class Descriptor(nn.Module):
 
     def __init__(self, dim: int, latent: int) -> None:
         super().__init__()
-        self.encode, self.decode = nn.Linear(dim, latent), nn.Linear(latent, dim)
+        self.encode = nn.Linear(dim, latent)
+        self.decode = nn.Linear(latent, dim)
         for layer in (self.encode, self.decode):
             nn.init.zeros_(layer.bias)
         self.register_buffer("mean", torch.zeros(()))
@@ -64,6 +65,7 @@ class Descriptor(nn.Module):
         """Store mean and spread of its own errors ``[n]``."""
         own = errors.double()
         self.mean.copy_(own.mean())
+        # the deviation of a single image is 0, and undefined with Bessel's correction
         self.spread.copy_(own.std(correction=int(len(own) > 1)).clamp(min=_LEAST_SPREAD))
 
     def distance(self, errors: Tensor) -> Tensor:
@@ -96,8 +98,10 @@ class Modules(nn.ModuleDict):
 
     def of_block(self, block: int) -> list[Module]:
         """Return the modules of a block, in the order in which they were added."""
-        names = (f"{block}-{number}" for number in range(len(self)))
-        return [cast(Module, self[name]) for name in names if name in self]
+        modules: list[Module] = []
+        while f"{block}-{len(modules)}" in self:
+            modules.append(cast(Module, self[f"{block}-{len(modules)}"]))
+        return modules
 
     def offer(self, block: int) -> None:
         """Draw a module that the block may adopt."""
@@ -109,14 +113,16 @@ class Modules(nn.ModuleDict):
 
     def withdraw(self) -> None:
         """Drop what was offered and not adopted."""
-        for name in [name for name in self if name.endswith("-new")]:
-            del self[name]
+        for name in list(self):
+            if name.endswith("-new"):
+                del self[name]
 
     def _load_from_state_dict(self, state: Mapping[str, Any], prefix: str, *others: Any) -> None:
-        held = {key.removeprefix(prefix).split(".")[0] for key in state if key.startswith(prefix)}
-        for name in [name for name in self if name not in held]:
-            del self[name]
-        for name in sorted(held - self.keys()):
+        wanted = {key.removeprefix(prefix).split(".")[0] for key in state if key.startswith(prefix)}
+        for name in list(self):
+            if name not in wanted:
+                del self[name]
+        for name in sorted(wanted - self.keys()):
             self[name] = self._make()
         super()._load_from_state_dict(state, prefix, *others)
 
@@ -149,7 +155,8 @@ class Sema(HeadedBaseline):
 
     def __init__(self, config: SemaConfig, context: BuildContext) -> None:
         context.backbone.require("adapters")
-        depth, dim = context.backbone.depth, context.backbone.dim
+        depth = context.backbone.depth
+        dim = context.backbone.dim
         if config.growing > depth:
             raise ConfigError(
                 f"baseline.growing: {config.growing!r} blocks cannot grow in a backbone of {depth}",
@@ -183,7 +190,9 @@ class Sema(HeadedBaseline):
 
     def findings(self) -> dict[str, Any]:
         """Return how many modules each growing block has."""
-        modules = {str(block): len(self.grown.of_block(block)) for block in self.growing}
+        modules = {}
+        for block in self.growing:
+            modules[str(block)] = len(self.grown.of_block(block))
         return {**super().findings(), "modules": modules}
 
     # -- forward ---------------------------------------------------------------------------------------
@@ -191,25 +200,27 @@ class Sema(HeadedBaseline):
     def injection(self) -> AdapterInjection:
         """Return the branches of all blocks."""
         shallow = Routing(sets=(self.shallow,), chosen=0)
-        branches: dict[int, Callable[[Tensor], Tensor]] = dict(
-            enumerate(bottlenecks(shallow, len(self.shallow.down), scale=1.0))
-        )
+        # scale 1 and no dropout: the released code passes 0.1 and 0.1 to adapters that use neither
+        below = bottlenecks(shallow, len(self.shallow.down), scale=1.0)
+        branches: dict[int, Callable[[Tensor], Tensor]] = dict(enumerate(below))
         for block in self.growing:
             branches[block] = self._mixture(self.grown.of_block(block))
         return AdapterInjection(branches, whole=True)
 
     def _mixture(self, modules: Sequence[Module]) -> Callable[[Tensor], Tensor]:
         """Return the branch of a block: its adapters, weighted by a softmax over its mean token."""
-        adapters = [
-            bottlenecks(Routing(sets=(module.adapter,), chosen=0), 1, scale=1.0)[0] for module in modules
-        ]
+        adapters = []
+        for module in modules:
+            adapters += bottlenecks(Routing(sets=(module.adapter,), chosen=0), 1, scale=1.0)
 
         def branch(stream: Tensor) -> Tensor:
             mean = stream.mean(dim=1)
+            # of one module the weight is 1, and its row of the router gets no gradient in its own task
             weights = torch.cat([module.router(mean) for module in modules], dim=1).softmax(dim=1)
-            return torch.stack(
-                [weights[:, place, None, None] * adapter(stream) for place, adapter in enumerate(adapters)]
-            ).sum(dim=0)
+            outputs = []
+            for place, adapter in enumerate(adapters):
+                outputs.append(weights[:, place, None, None] * adapter(stream))
+            return torch.stack(outputs).sum(dim=0)
 
         return branch
 
@@ -236,11 +247,11 @@ class Sema(HeadedBaseline):
             return not any(map(self._adopted, self.growing))
 
         if not context.task.index:
-            own = {block: self.grown.of_block(block)[-1] for block in self.growing}
-            first = (
-                *self.shallow.parameters(),
-                *(parameter for module in own.values() for parameter in _function(module)),
-            )
+            own = {}
+            first = list(self.shallow.parameters())
+            for block in self.growing:
+                own[block] = self.grown.of_block(block)[-1]
+                first += _function(own[block])
             phases: list[Phase] = [
                 self._function_phase("adapters", context, first),
                 *self._descriptor_phases("descriptors", context, own),
@@ -258,8 +269,10 @@ class Sema(HeadedBaseline):
         return f"{block}-new" not in self.grown
 
     def _block_phases(self, block: int, context: TaskContext) -> list[Phase]:
-        newest = self.grown.of_block(block)[-1] if self._adopted(block) else self.grown[f"{block}-new"]
-        module = cast(Module, newest)
+        if self._adopted(block):  # a run resumed after the block has grown
+            module = self.grown.of_block(block)[-1]
+        else:
+            module = cast(Module, self.grown[f"{block}-new"])
 
         def grew() -> bool:
             return self._adopted(block)
@@ -276,10 +289,16 @@ class Sema(HeadedBaseline):
 
     def is_novel(self, block: int, context: TaskContext) -> bool:
         """Return whether a task is novel to all descriptors of a block."""
-        config, descriptors = self.config, [module.descriptor for module in self.grown.of_block(block)]
+        config = self.config
         means = self._means_of(context, f"scan-{block}", block)
-        distances = torch.stack([descriptor.distance(descriptor(means)) for descriptor in descriptors], dim=1)
-        distances = distances.abs() if config.distance == "absolute" else distances
+        by_descriptor = []
+        for module in self.grown.of_block(block):
+            descriptor = module.descriptor
+            by_descriptor.append(descriptor.distance(descriptor(means)))
+        distances = torch.stack(by_descriptor, dim=1)  # [images, descriptors]
+        if config.distance == "absolute":
+            # as released, where images that are rebuilt unusually well are novel, too
+            distances = distances.abs()
         parts: Iterable[Tensor] = [distances]
         if config.unit == "batch":
             order = torch.randperm(len(means), generator=context.generator(f"scan-{block}"))
@@ -300,7 +319,8 @@ class Sema(HeadedBaseline):
         wanted: Callable[[], bool] = lambda: True,
     ) -> TrainingPhase:
         """Return the phase that trains adapters with their rows of the router, and the head."""
-        trained, config = (*parameters, *self.head.parameters()), self.config
+        config = self.config
+        trained = (*parameters, *self.head.parameters())
 
         def step(batch: Batch) -> StepOutput:
             return self.step(batch, context)
@@ -317,22 +337,26 @@ class Sema(HeadedBaseline):
         """Return the phases that train descriptors, one per block, and remember their own errors."""
 
         def step(batch: Batch) -> StepOutput:
-            described = zip(modules.values(), self.means(batch, list(modules)), strict=True)
-            return StepOutput(
-                loss=torch.stack([module.descriptor(mean).mean() for module, mean in described]).sum()
-            )
+            losses = []
+            for module, mean in zip(modules.values(), self.means(batch, list(modules)), strict=True):
+                losses.append(module.descriptor(mean).mean())
+            return StepOutput(loss=torch.stack(losses).sum())
 
         @torch.no_grad()
         def settle(progress: Callable[[int, int], None]) -> None:
-            for block, module in modules.items() if wanted() else ():
-                module.descriptor.settle(module.descriptor(self._means_of(context, f"{name}-errors", block)))
+            if not wanted():
+                return
+            for block, module in modules.items():
+                # over all images: the release keeps the last 500 errors of a descriptor still in training
+                means = self._means_of(context, f"{name}-errors", block)
+                module.descriptor.settle(module.descriptor(means))
 
         config = self.config
-        trained = tuple(
-            parameter for module in modules.values() for parameter in module.descriptor.parameters()
-        )
+        trained: list[nn.Parameter] = []
+        for module in modules.values():
+            trained += module.descriptor.parameters()
         return [
-            self._phase(name, trained, step, config.descriptor_epochs, config.descriptor_lr, wanted),
+            self._phase(name, tuple(trained), step, config.descriptor_epochs, config.descriptor_lr, wanted),
             ComputePhase(name=f"{name}-errors", run=settle),
         ]
 

@@ -28,8 +28,11 @@ from lw2g_adapters.options import TunaConfig
 
 __all__ = ["Tuna", "merge", "overlap"]
 
-_SHARPNESS, _PULL = 20.0, 1e-3
-"""Factor on cosines in every softmax; weight of the orthogonality term, before its decay."""
+_SHARPNESS = 20.0
+"""Factor on cosines in every softmax."""
+
+_PULL = 1e-3
+"""Weight of the orthogonality term, before its decay."""
 
 _ALIGN_DRAWS = 5
 """Samples of a class in an epoch of alignment, over the batch size."""
@@ -45,6 +48,7 @@ def merge(values: Tensor) -> Tensor:
     tensor([-3.,  2.])
     """
     sign = torch.where(values.mean(dim=0) > 0, 1.0, -1.0)
+    # times the sign, the values that agree with it are positive: the largest of them, or 0 without any
     return sign * (sign * values).amax(dim=0).clamp(min=0)
 
 
@@ -57,13 +61,15 @@ def overlap(up: Tensor, other: Tensor, how: Literal["code", "pairwise"]) -> Tens
         how: ``"code"``: the product of the mean unit rows, as released, which is zero for rows that cancel;
             ``"pairwise"``: the mean size of the products of all pairs of unit rows.
     """
-    ours, theirs = functional.normalize(up, dim=-1), functional.normalize(other, dim=-1)
+    ours = functional.normalize(up, dim=-1)
+    theirs = functional.normalize(other, dim=-1)
     if how == "pairwise":
         return (ours @ theirs.mT).abs().mean()
     return (ours.mean(dim=1) * theirs.mean(dim=1)).sum(dim=-1).abs().mean()
 
 
 def _five(base: float, epoch: int, epochs: int) -> float:
+    # as released, whatever the number of epochs: down to 0 in five of them, and up again in the next five
     return base * 0.5 * (1 + math.cos(math.pi * epoch / 5))
 
 
@@ -87,7 +93,8 @@ class Tuna(AdapterBaseline):
     def __init__(self, config: TunaConfig, context: BuildContext) -> None:
         super().__init__(config, context)
         self.config = config
-        dim, classes = context.backbone.dim, context.num_classes
+        dim = context.backbone.dim
+        classes = context.num_classes
         self.head = nn.Linear(dim, classes, bias=False)
         nn.init.trunc_normal_(self.head.weight, std=0.02)
         self.statistics = ClassStatistics(classes, dim, "covariance")
@@ -102,7 +109,10 @@ class Tuna(AdapterBaseline):
 
     def beside(self) -> tuple[nn.Module, ...]:
         """Return the merged set, unless the newest set takes its place."""
-        return (self.universal,) if self.config.second == "universal" else ()
+        if self.config.second == "newest":
+            # the released code never reaches its merged set, and asks the newest one
+            return ()
+        return (self.universal,)
 
     # -- prediction ------------------------------------------------------------------------------------
 
@@ -125,6 +135,7 @@ class Tuna(AdapterBaseline):
         places = torch.stack([chosen, second], dim=1)
         chosen_features = features[torch.arange(len(features), device=features.device)[:, None], places]
         answers = mask_logits(self.cosines(chosen_features), range(self._seen))
+        # log(p_chosen + p_second): probabilities are added, not logits
         return answers.log_softmax(dim=-1).logsumexp(dim=1)
 
     # -- learning --------------------------------------------------------------------------------------
@@ -135,21 +146,24 @@ class Tuna(AdapterBaseline):
 
     def step(self, batch: Batch, context: TaskContext) -> StepOutput:
         """Return the margin loss over the task's classes, and the overlap with the other sets."""
-        config, index = self.config, context.task.index
+        config = self.config
         features = self.training_features(batch, context)
         cosines = self.cosines(features)
         if config.margin:
+            # CosFace: 20 (cos - m) for the true class; the cosines are times 20 already
             off = functional.one_hot(batch.labels, cosines.shape[1]) * (_SHARPNESS * config.margin)
             cosines = cosines - off
         loss = functional.cross_entropy(mask_logits(cosines, context.task.classes), batch.labels)
         others = [set_id for set_id in context.pool.ids if set_id != context.set_id]
         if config.orthogonality != "none" and others:
             own = cast(AdapterSet, context.parameters).up
-            overlaps = [
-                overlap(own, cast(AdapterSet, context.pool[set_id]).up.detach(), config.orthogonality)
-                for set_id in others
-            ]
-            loss = loss + _PULL * math.exp(-(index + 1)) * torch.stack(overlaps).sum()
+            overlaps = []
+            for set_id in others:
+                # detached: in the release this term goes on training the sets of old tasks
+                other = cast(AdapterSet, context.pool[set_id]).up.detach()
+                overlaps.append(overlap(own, other, config.orthogonality))
+            decay = math.exp(-(context.task.index + 1))
+            loss = loss + _PULL * decay * torch.stack(overlaps).sum()
         return StepOutput(loss=loss, features=features)
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
@@ -157,7 +171,12 @@ class Tuna(AdapterBaseline):
         config = self.config
         trained = (*self.trained(context), *self.head.parameters())
         routing = context.pool.force(context.set_id)
-        schedule: Schedule = _five if config.align_schedule == "cosine-5" else cosine()
+        schedule: Schedule = cosine()
+        if config.align_schedule == "cosine-5":
+            schedule = _five
+        change = None
+        if config.mean_decay:
+            change = self.shrunk(context)
         return (
             self.adapters_phase([self.group(trained)], lambda batch: self.step(batch, context)),
             ComputePhase(name="merge", run=lambda progress: self.merge(context)),
@@ -176,7 +195,7 @@ class Tuna(AdapterBaseline):
                 steps_for="seen",
                 weight_decay=config.weight_decay,
                 schedule=schedule,
-                change=self.shrunk(context) if config.mean_decay else None,
+                change=change,
             ),
         )
 
@@ -185,13 +204,15 @@ class Tuna(AdapterBaseline):
         """Merge all live sets into the universal one."""
         self.newest.fill_(context.set_id)
         for name, value in self.universal.named_buffers():
-            value.copy_(merge(torch.stack([getattr(own_set, name) for own_set in context.pool.sets])))
+            values = [getattr(own_set, name) for own_set in context.pool.sets]
+            value.copy_(merge(torch.stack(values)))
 
     def shrunk(self, context: TaskContext) -> Callable[[Tensor, Tensor, torch.Generator], Tensor]:
         """Return the function that moves samples as if :meth:`mean_scale` scaled their class means."""
         scale = self.mean_scale(context)
 
         def change(features: Tensor, labels: Tensor, _: torch.Generator) -> Tensor:
+            # mean + noise becomes scale * mean + noise: the spread stays
             return features + (scale[labels] - 1)[:, None] * self.statistics.mean[labels, 0]
 
         return change
@@ -203,6 +224,7 @@ class Tuna(AdapterBaseline):
         """
         tasks = context.task_of_class()
         if self.config.decay_order == "released":
+            # its size of a task is negative, known classes less all: so k is 0, -1, -1, ... by class
             size = len(context.task.classes)
             tasks = torch.arange(context.task.seen, device=tasks.device).div(-size, rounding_mode="floor")
         return 0.9 + 0.1 * (tasks + 1) / (context.task.index + 1)

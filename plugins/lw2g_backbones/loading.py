@@ -25,14 +25,16 @@ def load_checkpoint(
         raise DataError(f"backbone {preset.name!r} needs a weights file", preset.where)
     if weights is not None and not weights.is_file():
         raise DataError(f"backbone {preset.name!r}: no weights file {str(weights)!r}", preset.where)
-    for known in preset.files:
-        if weights is not None:
+    if weights is not None:
+        # "ViT-B/16 on ImageNet-21k" is the name of several files, and papers compare across them unawares
+        for known in preset.files:
             require_same(known, weights)
     return load_backbone(
         preset.timm_name,
         weights=weights,
         pretrained=weights is None,
         image_size=image_size or preset.image_size,
+        # those of the training: with others the same weights give other features
         mean=preset.mean,
         std=preset.std,
         finetuned_on_1k=preset.finetuned_on_1k,
@@ -58,6 +60,7 @@ def require_same(known: KnownFile, path: Path) -> None:
     Raises:
         DataError: The content is another one.
     """
+    # a file of another name may be anything the user chose; an unconfirmed hash may itself be wrong
     if not known.confirmed or path.name != known.name:
         return
     actual = file_sha256(path)

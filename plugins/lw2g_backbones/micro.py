@@ -22,6 +22,7 @@ __all__ = ["FILE", "build_micro", "untrained_micro"]
 
 FILE = "micro.safetensors"
 """Name of the weights file beside this module."""
+# a damaged file must not make a model that fills the memory
 _LARGEST = {"img_size": 1024, "patch_size": 64, "embed_dim": 4096, "depth": 128, "num_heads": 64}
 _WIDEST = 1e3
 
@@ -75,9 +76,12 @@ def _load(path: Path, source: WeightSource, image_size: int | None) -> Backbone:
     described = _describe(path)
     model = plain_model("micro", _shape(described, image_size))
     load_weights(model, path)
+    name = "micro"
+    if source == "file":  # weights of one's own: results with them are not those of the embedded ones
+        name = f"micro ({path.name})"
     return Backbone.wrap(
         model,
-        name="micro" if source == "package" else f"micro ({path.name})",
+        name=name,
         timm_name="micro",
         source=source,
         sha256=file_sha256(path),
@@ -98,6 +102,7 @@ def _require_sense(described: dict[str, Any]) -> None:
         raise ValueError(f"architecture: expected {', '.join(_LARGEST)}")
     for key, largest in _LARGEST.items():
         value = architecture[key]
+        # type, not isinstance: true in JSON is an int to Python
         if type(value) is not int or not 1 <= value <= largest:
             raise ValueError(f"{key}: expected a number of 1 to {largest} but got {shown(value)}")
     if architecture["embed_dim"] % architecture["num_heads"]:
@@ -106,8 +111,10 @@ def _require_sense(described: dict[str, Any]) -> None:
         values = described[key]
         if not isinstance(values, list) or len(values) != 3:
             raise ValueError(f"{key}: expected three numbers but got {shown(values)}")
-        if not all(type(value) in (int, float) and abs(value) <= _WIDEST for value in values):
-            raise ValueError(f"{key}: expected three numbers but got {shown(values)}")
+        for value in values:
+            # not <= instead of >, so that NaN is refused, too
+            if type(value) not in (int, float) or not abs(value) <= _WIDEST:
+                raise ValueError(f"{key}: expected three numbers but got {shown(values)}")
         if key == "std" and min(values) <= 0:
             raise ValueError(f"{key}: expected positive numbers but got {shown(values)}")
 

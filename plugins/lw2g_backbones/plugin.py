@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from lw2g.interfaces.component import BackboneComponent, lazy
 from lw2g.registry.markers import hookimpl
-from lw2g_backbones.presets import PRESETS, MicroConfig, PresetConfig, StoredConfig, TimmConfig, facts_of
+from lw2g_backbones.presets import (
+    PRESETS,
+    BackbonePreset,
+    MicroConfig,
+    PresetConfig,
+    StoredConfig,
+    TimmConfig,
+    facts_of,
+)
 
 __all__ = ["lw2g_backbones"]
 
@@ -36,18 +44,20 @@ def lw2g_backbones() -> list[BackboneComponent]:
             untrained=lazy("lw2g_backbones.stored:untrained_stored"),
             fit_vectors=lazy("lw2g_backbones.stored:fitted"),
         ),
-        *(
-            BackboneComponent(
-                name=preset.name,
-                config=PresetConfig,
-                summary=preset.summary,
-                build=lazy("lw2g_backbones.loading:load_checkpoint", preset=preset),
-                untrained=lazy("lw2g_backbones.loading:untrained_checkpoint", preset=preset),
-                facts=facts_of(preset),
-                hashes=tuple(file.sha256 for file in preset.files),
-                hub=preset.hub,
-                page=preset.where,
-            )
-            for preset in PRESETS
-        ),
+        *map(_checkpoint, PRESETS),
     ]
+
+
+def _checkpoint(preset: BackbonePreset) -> BackboneComponent:
+    """Return the component of a published checkpoint."""
+    return BackboneComponent(
+        name=preset.name,
+        config=PresetConfig,
+        summary=preset.summary,
+        build=lazy("lw2g_backbones.loading:load_checkpoint", preset=preset),
+        untrained=lazy("lw2g_backbones.loading:untrained_checkpoint", preset=preset),
+        facts=facts_of(preset),
+        hashes=tuple(file.sha256 for file in preset.files),
+        hub=preset.hub,
+        page=preset.where,
+    )

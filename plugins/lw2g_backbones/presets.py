@@ -87,9 +87,14 @@ class KnownFile:
     confirmed: bool = False
 
     def __str__(self) -> str:
-        digits = self.sha256 if len(self.sha256) == 64 else f"begins with {self.sha256}"
-        size = "" if self.size is None else f", {self.size:,} bytes"
-        return f"{self.name}: sha256 {digits}{size} ({'confirmed' if self.confirmed else 'unconfirmed'})"
+        digits = self.sha256
+        if len(digits) < 64:
+            digits = f"begins with {digits}"
+        size = ""
+        if self.size is not None:
+            size = f", {self.size:,} bytes"
+        state = "confirmed" if self.confirmed else "unconfirmed"
+        return f"{self.name}: sha256 {digits}{size} ({state})"
 
 
 @attrs.frozen(kw_only=True)
@@ -140,12 +145,15 @@ class BackbonePreset:
     @property
     def fetched_by_timm(self) -> bool:
         """Whether timm can fetch the weights itself; else the user brings the file."""
+        # the tag behind the point names the weights; a bare name is an architecture
         return "." in self.timm_name
 
     @property
     def hub(self) -> str:
         """The repository of the hub from which timm fetches the weights; empty if it cannot."""
-        return f"timm/{self.timm_name}" if self.fetched_by_timm else ""
+        if not self.fetched_by_timm:
+            return ""
+        return f"timm/{self.timm_name}"
 
     @property
     def where(self) -> str:
@@ -170,13 +178,17 @@ def facts_of(preset: BackbonePreset) -> tuple[str, ...]:
 
 def _read() -> tuple[BackbonePreset, ...]:
     tables = read_table("lw2g_backbones", _FILE)
-    return tuple(_preset(name, table, tables["inputs"]) for name, table in tables["checkpoints"].items())
+    presets = []
+    for name, table in tables["checkpoints"].items():
+        presets.append(_preset(name, table, tables["inputs"]))
+    return tuple(presets)
 
 
 def _preset(name: str, table: dict[str, Any], inputs: Mapping[str, Any]) -> BackbonePreset:
     where = f"lw2g_backbones/{_FILE}: {name}"
     files = tuple(make_record(KnownFile, file, f"{where}.files") for file in table.get("files", ()))
     used = tuple(make_record(Use, use, f"{where}.used") for use in table.get("used", ()))
+    # many checkpoints share their input statistics, which the file names once
     statistics = inputs[table.pop("inputs")]
     return make_record(BackbonePreset, table | statistics, where, name=name, files=files, used=used)
 

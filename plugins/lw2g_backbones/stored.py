@@ -23,7 +23,9 @@ def fitted(config: StoredConfig, facts: VectorFacts) -> StoredConfig:
         ConfigError: An option and the file contradict each other.
     """
     for name in ("model", "sha256", "dim", "pool"):
-        said, written = getattr(config, name), getattr(facts, name)
+        said = getattr(config, name)
+        written = getattr(facts, name)
+        # what either leaves open contradicts nothing
         if said and written and said != written:
             raise ConfigError(
                 f"backbone.{name}: {said!r} is not what the stored features are of, {written!r}",
@@ -45,6 +47,7 @@ def build_stored(config: StoredConfig, weights: Path | None, image_size: int | N
     Raises:
         ConfigError: It is given weights or images, or its width is unknown.
     """
+    # refused and not passed over: a run would seem to depend on them
     for name, value in (("weights", weights), ("image_size", image_size)):
         if value is not None:
             raise ConfigError(f"backbone.{name}: stored features have none", "leave it out")

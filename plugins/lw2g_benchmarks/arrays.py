@@ -17,7 +17,7 @@ from lw2g_benchmarks.options import PublishedConfig
 from lw2g_benchmarks.orders import ordered
 from lw2g_benchmarks.published import find_root
 from lw2g_benchmarks.recurrence import sizes_of
-from lw2g_benchmarks.tasks import ArraySource, JoinedSource, LabelledImages, build_stream
+from lw2g_benchmarks.tasks import ArraySource, HashedSource, JoinedSource, LabelledImages, build_stream
 from lw2g_benchmarks.transforms import TransformPair, make_transforms
 
 __all__ = ["Cifar100Benchmark", "FiveDatasetsBenchmark"]
@@ -47,13 +47,16 @@ class Cifar100Benchmark:
             ConfigError: If no root is known or the increment does not divide 100.
             DataError: If the data are missing, altered or incomplete.
         """
-        config, data = self.config, self.config.data
+        config = self.config
+        data = config.data
+        # before anything is read: an increment that does not fit is told at once
         sizes = sizes_of(config, data.num_classes)
         root = find_root(data, config.root)
         names: list[str] = list(_container("CIFAR100", root, "train", data.name).classes)
         parts = {}
         for split, total in (("train", 50_000), ("test", 10_000)):
             parts[split] = _load("CIFAR100", root, split, data.name)
+            # minlength: a class without any image has to be counted too
             counts = np.bincount(parts[split].labels, minlength=data.num_classes)
             each = total // data.num_classes
             if len(counts) != data.num_classes or (counts != each).any():
@@ -91,20 +94,26 @@ class FiveDatasetsBenchmark:
             ConfigError: If no root is known or the increment does not divide 50.
             DataError: If data are missing or counts are not the official ones.
         """
-        config, data = self.config, self.config.data
+        config = self.config
+        data = config.data
         sizes = sizes_of(config, data.num_classes)
         root = find_root(data, config.root)
         unreadable: list[str] = []
         deviations: list[str] = []
-        parts = {split: self._joined(root, split, unreadable, deviations) for split in ("train", "test")}
-        names = [f"{part}/{label}" for part in _FIVE for label in range(_TEN)]
+        train = self._joined(root, "train", unreadable, deviations)
+        test = self._joined(root, "test", unreadable, deviations)
+        # the labels of all five are 0 to 9, so the data set's name stands in front
+        names = []
+        for part in _FIVE:
+            for label in range(_TEN):
+                names.append(f"{part}/{label}")
         order = ordered(config, names)
         if unreadable:
             deviations.append(f"{counted(len(unreadable), 'unreadable file')} of NotMNIST left out")
         return build_stream(
             name=data.name,
-            train=parts["train"],
-            test=parts["test"],
+            train=train,
+            test=test,
             class_names=names,
             order=order,
             sizes=sizes,
@@ -117,28 +126,39 @@ class FiveDatasetsBenchmark:
         return make_transforms(self.config, image_size=image_size, mean=mean, std=std)
 
     def _joined(self, root: Path, split: str, unreadable: list[str], deviations: list[str]) -> LabelledImages:
-        parts = []
-        for name, counts in _FIVE.items():
-            if counts is None:
-                parts.append(self._not_mnist(root, split, unreadable))
-                continue
-            part = _load(name, root, split, self.config.data.name)
-            expected = counts[split == "test"]
-            if len(part.labels) != expected:
-                if not self.config.allow_incomplete:
-                    raise DataError(
-                        f"{name} {split} in {str(root)!r}: expected {expected} images but found "
-                        f"{len(part.labels)}",
-                        f"run `lw2g data get {self.config.data.name}` again",
-                    )
-                deviations.append(
-                    f"{name} {split}: {counted(len(part.labels), 'image')} instead of {expected}"
-                )
-            parts.append(part)
-        labels = [part.labels + _TEN * number for number, part in enumerate(parts)]
-        return LabelledImages(
-            source=JoinedSource([part.source for part in parts]), labels=np.concatenate(labels)
-        )
+        """Return one split of the five; what is not as published is added to the two lists."""
+        sources: list[HashedSource] = []
+        labels = []
+        for number, name in enumerate(_FIVE):
+            part = self._part(name, root, split, unreadable, deviations)
+            sources.append(part.source)
+            # each data set counts its own ten classes from 0
+            labels.append(part.labels + _TEN * number)
+        return LabelledImages(source=JoinedSource(sources), labels=np.concatenate(labels))
+
+    def _part(
+        self, name: str, root: Path, split: str, unreadable: list[str], deviations: list[str]
+    ) -> LabelledImages:
+        """Return one split of one of the five.
+
+        Raises:
+            DataError: It is missing, or its count is not the official one.
+        """
+        counts = _FIVE[name]
+        if counts is None:
+            return self._not_mnist(root, split, unreadable)
+        part = _load(name, root, split, self.config.data.name)
+        num_train, num_test = counts
+        expected = num_test if split == "test" else num_train
+        if len(part.labels) == expected:
+            return part
+        if not self.config.allow_incomplete:
+            raise DataError(
+                f"{name} {split} in {str(root)!r}: expected {expected} images but found {len(part.labels)}",
+                f"run `lw2g data get {self.config.data.name}` again",
+            )
+        deviations.append(f"{name} {split}: {counted(len(part.labels), 'image')} instead of {expected}")
+        return part
 
     def _not_mnist(self, root: Path, split: str, unreadable: list[str]) -> LabelledImages:
         """Return NotMNIST without the files that are no images; their names are added to ``unreadable``."""
@@ -149,17 +169,19 @@ class FiveDatasetsBenchmark:
                 f"run `lw2g data get {self.config.data.name}`",
             )
         paths: list[Path] = []
+        ids: list[str] = []
         labels: list[int] = []
         for label, files in enumerate(scan_split(folder).values()):
             for path in files:
                 try:
                     examine_image(path)
                 except DataError:
+                    # some files of the published archive are damaged, so nobody has them
                     unreadable.append(path.name)
                     continue
                 paths.append(path)
+                ids.append(f"NotMNIST/{path.relative_to(folder.parent).as_posix()}")
                 labels.append(label)
-        ids = [f"NotMNIST/{path.relative_to(folder.parent).as_posix()}" for path in paths]
         source = FileSource(paths, ids)
         return LabelledImages(source=source, labels=np.array(labels, dtype=np.int64))
 
@@ -170,11 +192,14 @@ def _container(name: str, root: Path, split: str, benchmark: str) -> Any:
     Raises:
         DataError: If torchvision finds no intact copy.
     """
-    import torchvision.datasets
+    import torchvision.datasets  # slow to import, and most benchmarks need it not
 
     kind = getattr(torchvision.datasets, name)
-    options = {"split": split} if name == "SVHN" else {"train": split == "train"}
+    options: dict[str, Any] = {"train": split == "train"}
+    if name == "SVHN":  # the only one that calls its splits by name
+        options = {"split": split}
     try:
+        # fetching is the work of `lw2g data get`; a run must not begin with a download
         return kind(str(root), download=False, **options)
     except (RuntimeError, OSError) as error:  # torchvision reports missing and altered files as RuntimeError
         reason = str(error).split("\n")[0]
@@ -194,7 +219,9 @@ def _load(name: str, root: Path, split: str, benchmark: str) -> LabelledImages:
             images = pixels.permute(0, 3, 1, 2)
         case _:  # SVHN: [n, 3, H, W]
             images = pixels
-    labels = np.asarray(data.labels if name == "SVHN" else data.targets, dtype=np.int64)
-    prefix = "" if name == "CIFAR100" else f"{name}/"
-    source = ArraySource(images, [f"{prefix}{split}/{i}" for i in range(len(labels))])
+    targets = data.labels if name == "SVHN" else data.targets
+    labels = np.asarray(targets, dtype=np.int64)
+    # ids are unique within a benchmark: the five data sets are told apart by name
+    place = split if name == "CIFAR100" else f"{name}/{split}"
+    source = ArraySource(images, [f"{place}/{i}" for i in range(len(labels))])
     return LabelledImages(source=source, labels=labels)

@@ -39,7 +39,8 @@ class DigitsBenchmark:
         names = [str(digit) for digit in range(_CLASSES)]
         data = load_digits()
         labels = np.asarray(data.target, dtype=np.int64)
-        grey = (np.asarray(data.images).astype(np.int64) * 255 + 8) // 16  # 0..16 to 0..255, rounded
+        # 0..16 to 0..255, rounded; in integers, so that the pixels are the same everywhere
+        grey = (np.asarray(data.images).astype(np.int64) * 255 + 8) // 16
         images = torch.from_numpy(grey.astype(np.uint8))[:, None].expand(-1, 3, -1, -1)
         is_test = _is_test(labels)
         return build_stream(
@@ -54,6 +55,7 @@ class DigitsBenchmark:
 
     def transforms(self, image_size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> TransformPair:
         """Return bicubic enlargement and normalisation, the same for training and testing."""
+        # neither crop nor mirror: strokes reach the border, and a mirrored digit is another sign
         options = TransformOptions(
             normalise=self.config.normalise, train_transform="none", test_resize="squash"
         )
@@ -63,7 +65,8 @@ class DigitsBenchmark:
 def _is_test(labels: IndexArray) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
     is_test = np.zeros(len(labels), dtype=np.bool_)
     for digit in range(_CLASSES):
-        is_test[np.flatnonzero(labels == digit)[_TEST_EVERY - 1 :: _TEST_EVERY]] = True
+        own = np.flatnonzero(labels == digit)
+        is_test[own[_TEST_EVERY - 1 :: _TEST_EVERY]] = True
     return is_test
 
 

@@ -27,6 +27,7 @@ _ROUTES: Mapping[str, type[Any]] = {
     "classes": TorchvisionRoute,
     "repo": HubRoute,
     "where": ByHand,
+    # last: a route to the hub names a file, too
     "file": FileRoute,
 }
 """The kind of a route by the key that it must have."""
@@ -50,22 +51,32 @@ class Published:
 
 def _published(name: str, table: dict[str, Any]) -> Published:
     where = f"lw2g_benchmarks/{_FILE}: {name}"
-    beside = {key: table.pop(key, None) for key in ("citation", "defaults")}
+    # taken out of the table: what is left in it are fields of the data set, and unknown ones are refused
+    beside = {"citation": table.pop("citation", None), "defaults": table.pop("defaults", None)}
+    splits = {}
+    for key, split in table["splits"].items():
+        splits[key] = _split(split, f"{where}.splits.{key}")
+    routes = [_route(route, f"{where}.routes") for route in table["routes"]]
     data = make_record(
         DataSet,
         table,
         where,
         name=name,
-        splits={key: _split(split, f"{where}.splits.{key}") for key, split in table["splits"].items()},
-        routes=tuple(_route(route, f"{where}.routes") for route in table["routes"]),
+        splits=splits,
+        routes=tuple(routes),
         beside=_files(table, "beside", where),
     )
     return make_record(Published, beside, where, data=data)
 
 
 def _split(table: dict[str, Any], where: str) -> Split:
-    lists = {key: _files(table, key, where) for key in ("train_lists", "test_lists")}
-    return make_record(Split, table, where, **lists)
+    return make_record(
+        Split,
+        table,
+        where,
+        train_lists=_files(table, "train_lists", where),
+        test_lists=_files(table, "test_lists", where),
+    )
 
 
 def _files(table: dict[str, Any], key: str, where: str) -> tuple[RemoteFile, ...]:
@@ -73,18 +84,24 @@ def _files(table: dict[str, Any], key: str, where: str) -> tuple[RemoteFile, ...
 
 
 def _route(table: dict[str, Any], where: str) -> Route:
-    kind = next((kind for key, kind in _ROUTES.items() if key in table), None)
-    if kind is None:
-        raise PluginError(f"{where}: expected one of the keys {', '.join(_ROUTES)}", "correct the file")
-    if kind is FileRoute:
-        return FileRoute(file=make_record(RemoteFile, table["file"], f"{where}.file"))
-    route: Route = make_record(kind, table, where)
-    return route
+    for key, kind in _ROUTES.items():
+        if key not in table:
+            continue
+        if kind is FileRoute:  # the one whose field is a record of its own
+            return FileRoute(file=make_record(RemoteFile, table["file"], f"{where}.file"))
+        route: Route = make_record(kind, table, where)
+        return route
+    raise PluginError(f"{where}: expected one of the keys {', '.join(_ROUTES)}", "correct the file")
 
 
-PUBLISHED: Mapping[str, Published] = {
-    name: _published(name, table) for name, table in read_table("lw2g_benchmarks", _FILE).items()
-}
+def _read() -> dict[str, Published]:
+    published = {}
+    for name, table in read_table("lw2g_benchmarks", _FILE).items():
+        published[name] = _published(name, table)
+    return published
+
+
+PUBLISHED: Mapping[str, Published] = _read()
 """All data sets and what their benchmarks say beside them, by the name of the benchmark."""
 
 DATA_SETS: Mapping[str, DataSet] = {name: published.data for name, published in PUBLISHED.items()}

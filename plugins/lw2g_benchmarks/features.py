@@ -56,12 +56,14 @@ class StoredVectors:
         """Return vectors by number, float32 ``[n, dim]``: a copy in memory."""
         if not len(indices):
             return self._rows.x.new_zeros(0, self._rows.x.shape[1], dtype=torch.float32)
-        first, last = int(indices[0]), int(indices[-1])
+        first = int(indices[0])
+        last = int(indices[-1])
         # rows that follow each other, as those of most tasks do, are read in one piece
         if last - first == len(indices) - 1 and bool((np.diff(indices) == 1).all()):
             rows = self._rows.x[first : last + 1]
         else:
             rows = self._rows.x[torch.tensor(indices)]
+        # a copy even of float32, or the caller would hold a view of the mapped file
         copied = rows.to(torch.float32, copy=True)
         if len(copied) >= _MANY:
             self._rows.release()
@@ -80,10 +82,9 @@ class StoredVectors:
 
     @cached_property
     def _contents(self) -> Contents:
-        digests = [
-            hashlib.blake2b(row.data, digest_size=16).digest()
-            for row in tell_progress(self._bytes(), len(self))
-        ]
+        digests = []
+        for row in tell_progress(self._bytes(), len(self)):
+            digests.append(hashlib.blake2b(row.data, digest_size=16).digest())
         return np.array(digests, dtype="S16")
 
     def _bytes(self) -> Iterator[_Bytes]:
@@ -167,7 +168,8 @@ def _labelled(
     domain: IndexArray | None = None
     if domains and rows.domain is not None:
         # numbers in the wanted order; -1, which no task has, where a domain is left out
-        places = [domains.index(name) if name in domains else -1 for name in file.domain_names]
+        number_of = {name: number for number, name in enumerate(domains)}
+        places = [number_of.get(name, -1) for name in file.domain_names]
         domain = np.asarray(places, dtype=np.int64)[rows.domain]
     return LabelledImages(source=sources[split], labels=rows.y, domain=domain)
 
@@ -185,7 +187,10 @@ def _facts(file: FeatureFile, sources: dict[Split, StoredVectors]) -> VectorFact
 
 def _origin(file: FeatureFile) -> str:
     """Return where the rows come from, in words."""
-    model, sha256 = file.said("timm_name"), file.said("sha256")
+    model = file.said("timm_name")
     made = f"made by {model}" if model else "whose file names no backbone"
-    weights = f", weights {sha256[:12]}" if sha256 else ""
-    return f"stored features in place of images: {file.dim} numbers in {file.dtype}, {made}{weights}"
+    told = f"stored features in place of images: {file.dim} numbers in {file.dtype}, {made}"
+    sha256 = file.said("sha256")
+    if sha256:
+        told += f", weights {sha256[:12]}"
+    return told

@@ -55,10 +55,16 @@ class FolderBenchmark:
         """
         config = self.config
         domains = self._domains()
-        draw = None if config.test_share is None else _Draw(config.test_share, config.order_seed)
-        scans = _by_domain(domains, draw) if domains else _merge(self._roots(), draw)
-        classes = _without(scans, config.exclude)
-        names = sorted({_class_of(key) if domains else key for key in classes})
+        draw = None
+        if config.test_share is not None:
+            draw = _Draw(config.test_share, config.order_seed)
+        if domains:
+            classes = _without(_by_domain(domains, draw), config.exclude)
+            # a class of several domains is one class
+            names = sorted({_class_of(key) for key in classes})
+        else:
+            classes = _without(_merge(self._roots(), draw), config.exclude)
+            names = sorted(classes)
         order = ordered(config, names, some=True)
         # Raw labels stay those of the full set, so that a subset keeps the numbers of its classes.
         limits = {"train": config.train_per_class, "test": config.test_per_class}
@@ -150,21 +156,24 @@ class FolderBenchmark:
         ids: list[str] = []
         labels: list[int] = []
         of_domain: list[int] = []
+        # by label, whatever the order of classes: the images of two orders have the same numbers
         for label in sorted(order):
-            keys = [f"{domain}/{names[label]}" for domain in domains] or [names[label]]
+            name = names[label]
+            keys = [f"{domain}/{name}" for domain in domains] if domains else [name]
             for number, key in enumerate(keys):
-                if key in classes:
-                    root, files = classes[key]
-                    chosen = files[split][:limit]
-                    paths += chosen
-                    ids += _ids(root, chosen)
-                    labels += [label] * len(chosen)
-                    of_domain += [number] * len(chosen)
-        return LabelledImages(
-            source=FileSource(paths, ids),
-            labels=np.array(labels, dtype=np.int64),
-            domain=np.array(of_domain, dtype=np.int64) if domains else None,
-        )
+                if key not in classes:  # a domain need not have every class
+                    continue
+                root, files = classes[key]
+                chosen = files[split][:limit]
+                paths += chosen
+                ids += _ids(root, chosen)
+                labels += [label] * len(chosen)
+                of_domain += [number] * len(chosen)
+        source = FileSource(paths, ids)
+        numbers = np.array(labels, dtype=np.int64)
+        if not domains:
+            return LabelledImages(source=source, labels=numbers)
+        return LabelledImages(source=source, labels=numbers, domain=np.array(of_domain, dtype=np.int64))
 
 
 def _ids(root: Path, paths: Iterable[Path]) -> list[str]:
@@ -197,7 +206,9 @@ def _without(classes: Mapping[str, _ClassFiles], exclude: tuple[str, ...]) -> di
         kept[name] = (root, files)
     unknown = sorted(left_out - known)
     if unknown:
-        alike = [image for image in sorted(known) if image.endswith(Path(unknown[0]).name)][:1000]
+        # near names are sought letter by letter, so among the few images of the same file name
+        name = Path(unknown[0]).name
+        alike = [image for image in sorted(known) if image.endswith(name)][:1000]
         raise ConfigError(
             f"benchmark.exclude names {len(unknown)} unknown images, first "
             f"{unknown[0]!r}{nearest(unknown[0], alike)}",
@@ -229,13 +240,16 @@ class _Draw:
 
         def place(path: Path) -> bytes:
             text = f"{self.seed}/{path.relative_to(root).as_posix()}"
+            # surrogateescape: the name of a file need not be UTF-8
             return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
 
+        # the share of a small class rounds to none or to all of it
         count = min(max(round(self.share * len(paths)), 1), len(paths) - 1)
         drawn = set(sorted(paths, key=place)[:count])
-        train = tuple(path for path in paths if path not in drawn)
-        test = tuple(path for path in paths if path in drawn)
-        return {"train": train, "test": test}
+        files: dict[str, list[Path]] = {"train": [], "test": []}
+        for path in paths:
+            files["test" if path in drawn else "train"].append(path)
+        return {"train": tuple(files["train"]), "test": tuple(files["test"])}
 
 
 def _scan_root(root: Path, draw: _Draw | None) -> dict[str, _ClassFiles]:
@@ -268,7 +282,10 @@ def _scan_root(root: Path, draw: _Draw | None) -> dict[str, _ClassFiles]:
             f"{len(test)} in test, in one only {differing[:5]!r}",
             "make the class folders match",
         )
-    return {name: (root, {"train": train[name], "test": test[name]}) for name in train}
+    scanned: dict[str, _ClassFiles] = {}
+    for name in train:
+        scanned[name] = (root, {"train": train[name], "test": test[name]})
+    return scanned
 
 
 def _lacking(root: Path, missing: Sequence[str]) -> DataError:
@@ -277,8 +294,7 @@ def _lacking(root: Path, missing: Sequence[str]) -> DataError:
     folders = [entry for entry in entries if entry.is_dir()]
     lacks = " and ".join(f"{split}/" for split in missing)
     what = f"{str(root.absolute())!r} lacks {lacks}"
-    whole = [folder for folder in folders if (folder / "train").is_dir() and (folder / "test").is_dir()]
-    if folders and len(whole) == len(folders):
+    if folders and all(_has_splits(folder) for folder in folders):
         return DataError(
             f"{what}, but each of its {len(folders)} folders has both ({folders[0].name!r} ...)",
             "if they are domains: --set benchmark.stream=domains; if one is the root: "
@@ -291,16 +307,26 @@ def _lacking(root: Path, missing: Sequence[str]) -> DataError:
             "to draw the test images from each: --set benchmark.test_share=0.2; without training: "
             f"lw2g start {root} MODEL",
         )
-    return DataError(f"{what} (found {[entry.name for entry in entries[:5]]!r})", _root_help(str(root)))
+    found = [entry.name for entry in entries[:5]]
+    return DataError(f"{what} (found {found!r})", _root_help(str(root)))
+
+
+def _has_splits(folder: Path) -> bool:
+    return (folder / "train").is_dir() and (folder / "test").is_dir()
 
 
 def _merge(roots: list[Path], draw: _Draw | None) -> dict[str, _ClassFiles]:
     """Return the classes of all roots; names found in several roots get the root's name in front."""
-    scans = {root.resolve().name: _scan_root(root, draw) for root in roots}
-    counts = Counter(name for scan in scans.values() for name in scan)
+    scans = {}
+    counts: Counter[str] = Counter()
+    for root in roots:
+        scan = _scan_root(root, draw)
+        scans[root.resolve().name] = scan
+        counts.update(scan.keys())
     merged: dict[str, _ClassFiles] = {}
     for prefix, scan in scans.items():
         for name, files in scan.items():
+            # nobody has said that two classes of one name are one class
             key = f"{prefix}/{name}" if counts[name] > 1 else name
             merged[key] = files
     return merged

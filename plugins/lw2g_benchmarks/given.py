@@ -1,56 +1,37 @@
 """A benchmark of Python objects: torch data sets, arrays, lists of files, Hugging Face data sets.
 
 ``[(train, test), ...]`` gives the tasks; one ``(train, test)``, or a mapping with these keys, is cut into
-tasks of ``increment`` classes. With ``test_share`` one split is cut, and that share of each class tests. A
-split is
-
-- a pair ``(images, labels)`` of arrays or sequences,
-- a list of pairs ``(image, label)``, where an image is a path, a PIL image, an array or a tensor,
-- a data set with ``__len__`` and ``__getitem__`` that gives such pairs (torch, torchvision),
-- a Hugging Face data set with a column of images and one of labels.
+tasks of ``increment`` classes. With ``test_share`` one split is cut, and that share of each class tests. What
+a split may be is said in :mod:`lw2g_benchmarks.given_splits`.
 """
 
 from __future__ import annotations
 
-import os
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import attrs
 import numpy as np
 
-from lw2g.errors import ConfigError, DataError, counted, error_text, no_folder, shown
+from lw2g.errors import ConfigError, DataError
 from lw2g.interfaces.stream import TaskStream
-from lw2g_benchmarks.objects import ListedFiles, ObjectSource
+from lw2g_benchmarks.given_splits import (
+    WHOLE,
+    GivenSplit,
+    common_root,
+    from_hub,
+    read_split,
+    read_task,
+    require_classes,
+    require_own_images,
+)
 from lw2g_benchmarks.options import GivenConfig
 from lw2g_benchmarks.orders import ordered
 from lw2g_benchmarks.recurrence import Portion, sizes_of
-from lw2g_benchmarks.tasks import HashedSource, JoinedSource, LabelledImages, PartSource, build_stream
+from lw2g_benchmarks.tasks import JoinedSource, LabelledImages, PartSource, build_stream
 from lw2g_benchmarks.transforms import TransformPair, make_transforms
 
 __all__ = ["GivenBenchmark"]
-
-_FORMS = "give (images, labels), a list of (path, label), or a data set of such pairs"
-_SPLITS = ("train", "test")
-_TEST_NAMES = ("test", "validation", "valid", "val")
-_IMAGE_COLUMNS, _LABEL_COLUMNS = ("image", "img"), ("label", "labels", "fine_label")
-_MOST_CLASSES = 2**20
-_WHOLE = "the data set"
-
-
-@attrs.frozen(kw_only=True)
-class _Split:
-    """A split of one task, or of all: images, raw labels, and names of classes by raw label."""
-
-    source: HashedSource
-    labels: tuple[int, ...]
-    names: Sequence[str] = ()
-
-    @property
-    def classes(self) -> list[int]:
-        return sorted(set(self.labels))
 
 
 @attrs.frozen
@@ -76,41 +57,43 @@ class GivenBenchmark:
             DataError: A split cannot be read, or train and test hold different classes.
         """
         config = self.config
-        given = _from_hub(config.hub) if config.hub else self.images
+        given = from_hub(config.hub) if config.hub else self.images
         if given is None:
             raise ConfigError(
                 "benchmark 'given' has no images",
                 "give them from Python, lw2g.run(benchmark=[(train, test), ...]) or "
                 "lw2g.resume(RUN, local={'benchmark': ...}), or set benchmark.hub",
             )
+        # with test_share a list is one split of pairs (image, label), not a list of tasks
         listed = isinstance(given, list) and config.test_share is None
         tasks = _tasks(given, config, listed=listed)
-        order = list(dict.fromkeys(label for train, _ in tasks for label in train.classes))
-        names = _names([split for task in tasks for split in task])
+        trains, tests = zip(*tasks, strict=True)
+        names = _names(tasks)
         planned = _planned(tasks, domains=listed and config.stream == "domains", listed=listed)
-        num_portions = sum(len(portion.labels) for portion in planned)
-        _require_fitting(config, listed=listed, comes_again=num_portions > len(order))
+        met: list[int] = []
+        for portion in planned:
+            met += portion.labels
+        # a class that comes again keeps the place where it came first
+        order = list(dict.fromkeys(met))
+        _require_fitting(config, listed=listed, comes_again=len(met) > len(order))
+        sizes: tuple[int, ...] = ()
         if not listed:
+            # one data set is cut by sizes; its portion was made for the checks of its classes
+            planned = []
             places = ordered(config, [names[label] for label in order])
             order = [order[place] for place in places]
-
-        deviations = []
-        if not config.hub:
-            deviations.append("the images are objects of the Python program that started the run")
-        if config.test_share is not None:
-            share, seed = config.test_share, config.order_seed
-            deviations.append(f"test images are a share of {share:g} of each class, drawn ({seed})")
+            sizes = sizes_of(config, len(order))
         return build_stream(
             name="given",
-            train=_joined([train for train, _ in tasks]),
-            test=_joined([test for _, test in tasks]),
+            train=_joined(trains),
+            test=_joined(tests),
             class_names=names,
             order=order,
-            sizes=() if listed else sizes_of(config, len(order)),
-            planned=planned if listed else (),
+            sizes=sizes,
+            planned=planned,
             options=config,
             domains=[f"domain-{number}" for number in range(1, 1 + len(tasks))],
-            deviations=deviations,
+            deviations=_deviations(config),
         )
 
     def transforms(self, image_size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> TransformPair:
@@ -118,7 +101,19 @@ class GivenBenchmark:
         return make_transforms(self.config, image_size=image_size, mean=mean, std=std)
 
 
-def _tasks(given: Any, config: GivenConfig, *, listed: bool) -> list[tuple[_Split, _Split]]:
+def _deviations(config: GivenConfig) -> list[str]:
+    """Return in words what another machine could not repeat, and what was drawn."""
+    deviations = []
+    if not config.hub:
+        deviations.append("the images are objects of the Python program that started the run")
+    if config.test_share is not None:
+        deviations.append(
+            f"test images are a share of {config.test_share:g} of each class, drawn ({config.order_seed})"
+        )
+    return deviations
+
+
+def _tasks(given: Any, config: GivenConfig, *, listed: bool) -> list[tuple[GivenSplit, GivenSplit]]:
     """Return training and test images of each given task, or of the one data set.
 
     Raises:
@@ -129,12 +124,12 @@ def _tasks(given: Any, config: GivenConfig, *, listed: bool) -> list[tuple[_Spli
     pairs = given if listed else [given]
     if not pairs:
         raise DataError("benchmark: no task was given", "give a list of (train, test)")
-    _require_own_images(pairs)
-    root = _common_root(pairs)
+    require_own_images(pairs)
+    root = common_root(pairs)
     tasks = []
     for number, pair in enumerate(pairs, start=1):
         prefix = f"task-{number}/" if listed else ""
-        tasks.append(_task(pair, prefix, root))
+        tasks.append(read_task(pair, prefix, root))
     return tasks
 
 
@@ -167,7 +162,7 @@ def _require_fitting(config: GivenConfig, *, listed: bool, comes_again: bool) ->
         )
 
 
-def _drawn(given: Any, share: float, seed: int) -> tuple[_Split, _Split]:
+def _drawn(given: Any, share: float, seed: int) -> tuple[GivenSplit, GivenSplit]:
     """Return training and test images of one split; of each class at least one tests and one trains.
 
     Raises:
@@ -181,9 +176,11 @@ def _drawn(given: Any, share: float, seed: int) -> tuple[_Split, _Split]:
             f"benchmark: there are the splits {', '.join(map(str, given))}, so there is nothing to draw",
             "leave test_share out",
         )
-    whole = _split(given, "images", _common_root([(given, [])]))
+    # a pair with no second split: the root is that of the files of this one
+    whole = read_split(given, "images", common_root([(given, [])]))
     chosen = np.random.default_rng(seed)
-    rows: dict[str, list[int]] = {name: [] for name in _SPLITS}
+    train: list[int] = []
+    test: list[int] = []
     for label in whole.classes:
         own = np.flatnonzero(np.array(whole.labels) == label)
         if len(own) < 2:
@@ -191,20 +188,22 @@ def _drawn(given: Any, share: float, seed: int) -> tuple[_Split, _Split]:
                 f"benchmark: class {label} has one image, and test_share needs two: one to test with",
                 "add images, or leave the class out",
             )
+        # the share of a small class rounds to none or to all of it
         count = min(max(round(share * len(own)), 1), len(own) - 1)
         own = chosen.permutation(own)
-        rows["test"] += own[:count].tolist()
-        rows["train"] += own[count:].tolist()
-
-    def part(name: str) -> _Split:
-        places = sorted(rows[name])
-        labels = tuple(whole.labels[place] for place in places)
-        return _Split(source=PartSource(whole.source, places), labels=labels, names=whole.names)
-
-    return part("train"), part("test")
+        test += own[:count].tolist()
+        train += own[count:].tolist()
+    return _rows_of(whole, train), _rows_of(whole, test)
 
 
-def _planned(tasks: Sequence[tuple[_Split, _Split]], *, domains: bool, listed: bool) -> list[Portion]:
+def _rows_of(whole: GivenSplit, rows: Iterable[int]) -> GivenSplit:
+    """Return some images of a split, in the split's order."""
+    places = sorted(rows)
+    labels = tuple(whole.labels[place] for place in places)
+    return GivenSplit(source=PartSource(whole.source, places), labels=labels, names=whole.names)
+
+
+def _planned(tasks: Sequence[tuple[GivenSplit, GivenSplit]], *, domains: bool, listed: bool) -> list[Portion]:
     """Return what each given task gets: its own training images.
 
     Raises:
@@ -215,9 +214,13 @@ def _planned(tasks: Sequence[tuple[_Split, _Split]], *, domains: bool, listed: b
     end = 0
     for number, (train, test) in enumerate(tasks):
         # within a domain every class is new; elsewhere a class is tested in its first task
-        new = set(train.classes) if domains else set(train.classes) - met
+        new = set(train.classes)
+        if not domains:
+            new -= met
         met |= new
-        _require_classes(f"task-{number + 1}" if listed else _WHOLE, "train", new, test.classes)
+        where = f"task-{number + 1}" if listed else WHOLE
+        require_classes(where, "train", new, test.classes)
+        # rows count the images of all tasks, one after the other, as _joined puts them
         start = end
         end = start + len(train.labels)
         domain = number if domains else None
@@ -225,208 +228,29 @@ def _planned(tasks: Sequence[tuple[_Split, _Split]], *, domains: bool, listed: b
     return planned
 
 
-def _joined(splits: Sequence[_Split]) -> LabelledImages:
+def _joined(splits: Sequence[GivenSplit]) -> LabelledImages:
     """Return the splits of all tasks as one; the number of a task is that of its domain."""
-    labels = np.array([label for split in splits for label in split.labels], dtype=np.int64)
-    domain = np.repeat(np.arange(len(splits)), [len(split.labels) for split in splits])
     source = JoinedSource([split.source for split in splits])
-    return LabelledImages(source=source, labels=labels, domain=domain if len(splits) > 1 else None)
+    labels: list[int] = []
+    domain: list[int] = []
+    for number, split in enumerate(splits):
+        labels += split.labels
+        domain += [number] * len(split.labels)
+    numbers = np.array(labels, dtype=np.int64)
+    if len(splits) == 1:  # tasks that are cut from one data set are no domains
+        return LabelledImages(source=source, labels=numbers)
+    return LabelledImages(source=source, labels=numbers, domain=np.array(domain, dtype=np.int64))
 
 
-def _names(splits: Sequence[_Split]) -> list[str]:
+def _names(tasks: Sequence[tuple[GivenSplit, GivenSplit]]) -> list[str]:
     """Return the names of classes by raw label: those of the data sets, else the labels."""
     known: dict[int, str] = {}
-    for split in splits:
-        known |= {label: str(split.names[label]) for label in split.classes if label < len(split.names)}
-    count = 1 + max(label for split in splits for label in split.labels)
+    count = 0
+    for task in tasks:
+        for split in task:
+            classes = split.classes
+            count = max(count, 1 + classes[-1])
+            for label in classes:
+                if label < len(split.names):
+                    known[label] = str(split.names[label])
     return [known.get(label, str(label)) for label in range(count)]
-
-
-# -- tasks and splits ------------------------------------------------------------------------------------
-
-
-def _task(pair: Any, prefix: str, root: Path | None) -> tuple[_Split, _Split]:
-    """Return training and test images of a task, or of all tasks.
-
-    Raises:
-        DataError: It is no pair, or a class is tested and not trained.
-    """
-    where = prefix.rstrip("/") or _WHOLE
-    first, second = _parts(pair, where)
-    train = _split(first, f"{prefix}train", root)
-    test = _split(second, f"{prefix}test", root)
-    _require_classes(where, "test", test.classes, train.classes)
-    return train, test
-
-
-def _require_classes(where: str, name: str, classes: Iterable[int], others: Iterable[int]) -> None:
-    if alone := sorted(set(classes) - set(others)):
-        missing = "test" if name == "train" else "train"
-        raise DataError(
-            f"benchmark: class {alone[0]} of {where} is in {name} and not in {missing}",
-            "give images of every class in both",
-        )
-
-
-def _parts(pair: Any, where: str) -> tuple[Any, Any]:
-    """Return the two splits of a pair or of a mapping."""
-    if isinstance(pair, Mapping):
-        test = next((name for name in _TEST_NAMES if name in pair), None)
-        if "train" in pair and test is not None:
-            return pair["train"], pair[test]
-        raise DataError(
-            f"benchmark: expected the splits train and test but got {', '.join(map(str, pair))}",
-            "give (train, test)",
-        )
-    if isinstance(pair, tuple) and len(pair) == 2:
-        return pair
-    raise DataError(
-        f"benchmark: expected (train, test) for {where} but got a {type(pair).__name__}",
-        "give [(train, test), ...], a pair per task, or one (train, test) to be cut into tasks",
-    )
-
-
-def _split(data: Any, name: str, root: Path | None) -> _Split:
-    """Return a split from any of its forms.
-
-    Raises:
-        DataError: It is none of them, or a label is not an integer from 0.
-    """
-    if isinstance(data, tuple) and len(data) == 2:
-        images, labels = data
-        if len(images) != len(labels):
-            raise DataError(
-                f"benchmark: {name} has {counted(len(images), 'image')} and {counted(len(labels), 'label')}",
-                "give one for each",
-            )
-        return _with_labels(ObjectSource(images, None, name), labels, name)
-    if _holds_files(data):
-        paths = [Path(path) for path, _ in data]
-        _require_each_once(paths, name)
-        ids = [f"{name}/{path.absolute().relative_to(root or Path('/')).as_posix()}" for path in paths]
-        return _with_labels(ListedFiles(paths, ids), [label for _, label in data], name)
-    if isinstance(getattr(data, "features", None), Mapping):
-        return _of_columns(data, name)
-    if isinstance(data, str | bytes) or not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
-        raise DataError(f"benchmark: {name} is a {type(data).__name__}, and no data set", _FORMS)
-    return _with_labels(
-        ObjectSource(data, 0, name), _labels_of(data, name), name, getattr(data, "classes", ())
-    )
-
-
-def _of_columns(data: Any, name: str) -> _Split:
-    """Return a split of a Hugging Face data set."""
-    features = data.features
-    image = _column(features, "Image", _IMAGE_COLUMNS, name)
-    label = _column(features, "ClassLabel", _LABEL_COLUMNS, name)
-    return _with_labels(
-        ObjectSource(data, image, name), data[label], name, getattr(features[label], "names", ())
-    )
-
-
-def _column(features: Mapping[str, Any], kind: str, usual: Sequence[str], name: str) -> str:
-    """Return the column with a usual name, else the only one of the kind."""
-    fitting = [column for column, feature in features.items() if type(feature).__name__ == kind]
-    chosen = next((column for column in usual if column in features), None)
-    if chosen is None and len(fitting) != 1:
-        raise DataError(
-            f"benchmark: {name} has no column {usual[0]!r} (columns: {', '.join(features)})",
-            f"rename one: data.rename_column(OLD, {usual[0]!r})",
-        )
-    return chosen or fitting[0]
-
-
-def _labels_of(data: Any, name: str) -> Sequence[Any]:
-    """Return the labels of a data set of pairs, without its images where it keeps them apart."""
-    targets = getattr(data, "targets", None)
-    if targets is not None and len(targets) == len(data):
-        return list(targets)
-    labels = []
-    for index in range(len(data)):
-        item = data[index]
-        if not isinstance(item, tuple | list) or len(item) < 2:
-            raise DataError(f"benchmark: {name}[{index}] is a {type(item).__name__}, and no pair", _FORMS)
-        labels.append(item[1])
-    return labels
-
-
-def _with_labels(source: HashedSource, labels: Iterable[Any], name: str, names: Any = ()) -> _Split:
-    """Return a split with checked labels."""
-    numbers = tuple(_integer(label, index, name) for index, label in enumerate(labels))
-    if not numbers:
-        raise DataError(f"benchmark: {name} holds no image", "give at least one of each class")
-    return _Split(source=source, labels=numbers, names=tuple(names or ()))
-
-
-def _integer(label: Any, index: int, name: str) -> int:
-    value = label.item() if hasattr(label, "item") and not getattr(label, "ndim", 0) else label
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _MOST_CLASSES:
-        raise DataError(
-            f"benchmark: label {index} of {name} is {shown(value)}, and no class number",
-            "number the classes 0, 1, ...",
-        )
-    return value
-
-
-# -- files and the hub -----------------------------------------------------------------------------------
-
-
-def _holds_files(data: Any) -> bool:
-    """Whether a split is a list of (path, label)."""
-    return isinstance(data, list) and all(
-        isinstance(item, tuple | list) and len(item) == 2 and isinstance(item[0], str | Path) for item in data
-    )
-
-
-def _common_root(pairs: Sequence[Any]) -> Path | None:
-    """Return the deepest folder with all files that lists name, so that ids do not depend on its place."""
-    files: list[str] = []
-    for pair in pairs:
-        splits: Iterable[Any] = ()
-        if isinstance(pair, Mapping):
-            splits = pair.values()
-        elif isinstance(pair, tuple):
-            splits = pair
-        for data in splits:
-            if _holds_files(data):
-                files += [str(Path(path).absolute()) for path, _ in data]
-    _require_each_once(files, "the lists of images")
-    if not files:
-        return None
-    return Path(os.path.commonpath([os.path.dirname(path) for path in files]))
-
-
-def _require_own_images(pairs: Sequence[Any]) -> None:
-    """Refuse one object as images of two tasks: their images would be counted twice."""
-    met: dict[int, int] = {}
-    for number, pair in enumerate(pairs, start=1):
-        for split in _parts(pair, f"task-{number}"):
-            images = split[0] if isinstance(split, tuple) and split else split
-            if number != met.setdefault(id(images), number):
-                raise DataError(
-                    f"benchmark: tasks {met[id(images)]} and {number} have the same images",
-                    "give every image to one task; test images go to the first task with their class",
-                )
-
-
-def _require_each_once(paths: Sequence[str | Path], name: str) -> None:
-    repeated = [str(path) for path, count in Counter(paths).items() if count > 1]
-    if repeated:
-        raise DataError(f"benchmark: {repeated[0]!r} is twice in {name}", "give every file one place")
-
-
-def _from_hub(name: str) -> Any:
-    """Return a data set of the Hugging Face hub, from the cache if it is there."""
-    try:
-        from datasets import load_dataset
-    except ImportError as error:
-        raise ConfigError(
-            f"benchmark.hub: {no_folder(name)}, and no data set of the hub without the package 'datasets'",
-            "pip install 'lw2g[hub]'",
-        ) from error
-    try:
-        return load_dataset(name)
-    except Exception as error:  # a missing network, name or permission has many classes
-        raise DataError(
-            f"benchmark.hub: {name!r} cannot be loaded: {error_text(error)}", "check name and network"
-        ) from error

@@ -41,15 +41,15 @@ def sine(turns: Floats) -> Floats:
 
 def turn(x: Floats, y: Floats, turns: Floats) -> Grid:
     """Return the coordinates (x, y) turned by an angle."""
-    s, c = sine(turns), sine(turns + np.float32(0.25))
+    s = sine(turns)
+    c = sine(turns + np.float32(0.25))  # cosine: a quarter of a turn further
     return c * x - s * y, s * x + c * y
 
 
 def canvas(size: int) -> Grid:
     """Return pixel centres in [-1, 1] as x [1, 1, S] and y [1, S, 1]."""
-    axis = (np.arange(size, dtype=np.float32) * np.float32(2) + np.float32(1)) / np.float32(
-        size
-    ) - np.float32(1)
+    centres = np.arange(size, dtype=np.float32) * np.float32(2) + np.float32(1)
+    axis = centres / np.float32(size) - np.float32(1)
     return axis[None, None, :], axis[None, :, None]
 
 
@@ -61,8 +61,10 @@ def affine_view(
     x = x - draws.plane(-shift, shift)
     y = y - draws.plane(-shift, shift)
     x, y = turn(x, y, draws.plane(-turns, turns))
-    zoom, shear = draws.plane(*scale), draws.plane(-0.2, 0.2)
-    return x * zoom + y * shear, y * (zoom * draws.plane(0.9, 1.1))
+    zoom = draws.plane(*scale)
+    shear = draws.plane(-0.2, 0.2)
+    stretch = draws.plane(0.9, 1.1)
+    return x * zoom + y * shear, y * (zoom * stretch)
 
 
 def edge(depth: Floats, softness: float) -> Floats:
@@ -75,11 +77,16 @@ def edge(depth: Floats, softness: float) -> Floats:
 
 def segment_distance(view: Grid, start: Floats, end: Floats) -> Floats:
     """Return squared distances from the pixels to segments start-end, points [n, 2]."""
-    ax, ay = start[:, 0, None, None], start[:, 1, None, None]
-    dx, dy = end[:, 0, None, None] - ax, end[:, 1, None, None] - ay
-    px, py = view[0] - ax, view[1] - ay
+    start_x = start[:, 0, None, None]
+    start_y = start[:, 1, None, None]
+    dx = end[:, 0, None, None] - start_x
+    dy = end[:, 1, None, None] - start_y
+    px = view[0] - start_x
+    py = view[1] - start_y
+    # where on the segment the nearest point lies, 0 at its start and 1 at its end; 1e-6: it may be a point
     along = (px * dx + py * dy) / (dx * dx + dy * dy + np.float32(1e-6))
     np.clip(along, np.float32(0), np.float32(1), out=along)
+    # in place: further arrays of [n, S, S] would be made for every segment
     px -= along * dx
     py -= along * dy
     px *= px
@@ -90,6 +97,7 @@ def segment_distance(view: Grid, start: Floats, end: Floats) -> Floats:
 
 def hue_colour(hue: Floats, saturation: Floats, value: Floats) -> Floats:
     """Return RGB in [0, 1], [n, 3], for hue in turns, saturation and value, each [n, 1]."""
+    # red, green and blue have the same ramp over the circle of hues, a third of a turn apart
     offsets = np.array([[0.0, 2.0, 4.0]], dtype=np.float32)
     place = hue * np.float32(6) - offsets
     place = place - np.float32(6) * np.floor(place / np.float32(6))
@@ -103,8 +111,10 @@ def contrast_pair(draws: Draws, hue: Floats | None = None) -> tuple[Floats, Floa
 
     With ``hue`` [n, 1] the ink has that hue and a high saturation, else both hues are random.
     """
+    # the order of the draws is part of the images: changing it changes every pixel of the benchmark
     free = draws.uniform(2)
-    dim, bright = draws.uniform(1, 0.0, 0.35), draws.uniform(1, 0.7, 1.0)
+    dim = draws.uniform(1, 0.0, 0.35)
+    bright = draws.uniform(1, 0.7, 1.0)
     flip = draws.uniform(1) < np.float32(0.5)
     if hue is None:
         saturation = draws.uniform(1, 0.0, 0.8)
@@ -112,18 +122,19 @@ def contrast_pair(draws: Draws, hue: Floats | None = None) -> tuple[Floats, Floa
     else:
         saturation = draws.uniform(1, 0.6, 1.0)
         ink_hue = hue
-        dim = dim + np.float32(0.2)
+        dim = dim + np.float32(0.2)  # in the dark no hue is to be seen
     ink = hue_colour(ink_hue, saturation, np.where(flip, dim, bright))
-    ground = hue_colour(
-        free[:, 1:], draws.uniform(1, 0.0, 0.5), np.where(flip, bright, draws.uniform(1, 0, 0.3))
-    )
+    ground_saturation = draws.uniform(1, 0.0, 0.5)
+    dark = draws.uniform(1, 0, 0.3)
+    ground = hue_colour(free[:, 1:], ground_saturation, np.where(flip, bright, dark))
     return ink, ground
 
 
 def paint(image: Floats, colour: Floats, mask: Floats) -> None:
     """Blend a colour [n, 3] or an image [n, 3, S, S] into ``image`` in place by ``mask`` [n, S, S]."""
-    layer = colour if colour.ndim == 4 else colour[:, :, None, None]
-    difference = layer - image
+    if colour.ndim == 2:
+        colour = colour[:, :, None, None]
+    difference = colour - image
     difference *= mask[:, None]
     image += difference
 
@@ -134,6 +145,7 @@ def disturb(image: Floats, draws: Draws, occluder: float = 0.4, noise: float = 0
     x, y = canvas(size)
     inside_x = np.abs(x - draws.plane(-0.9, 0.9)) - draws.plane(0.12, 0.35)
     inside_y = np.abs(y - draws.plane(-0.9, 0.9)) - draws.plane(0.12, 0.35)
+    # every sample draws a box, and a box that is not wanted is painted with nothing
     box = edge(-np.maximum(inside_x, inside_y), 4.0 / size) * draws.below(occluder).astype(np.float32)
     paint(image, draws.uniform(3), box)
     light = np.float32(1) + draws.plane(-0.2, 0.2) * x + draws.plane(-0.2, 0.2) * y

@@ -42,11 +42,18 @@ def paint_rings(prototype: Draws, sample: Draws, size: int) -> Floats:
     """Paint concentric waves around a centre, with petals of an order that the class fixes."""
     x, y = affine_view(sample, size, turns=0.5, shift=0.3)
     radius = np.sqrt(x * x + y * y) + np.float32(1e-3)
-    cosine, sinus = x / radius, y / radius
-    order, real, imaginary = np.floor(prototype.plane(0.0, 6.0)), np.ones_like(radius), np.zeros_like(radius)
-    for k in range(5):  # (cosine + i sinus) ** order
-        turned = real * cosine - imaginary * sinus, real * sinus + imaginary * cosine
-        real, imaginary = np.where(order > k, turned[0], real), np.where(order > k, turned[1], imaginary)
+    cosine = x / radius
+    sinus = y / radius
+    order = np.floor(prototype.plane(0.0, 6.0))
+    # the real part of (cosine + i sinus) ** order is the cosine of order times the angle (de Moivre);
+    # multiplied out, because no library cosine gives the same bits everywhere
+    real = np.ones_like(radius)
+    imaginary = np.zeros_like(radius)
+    for k in range(5):
+        turned_real = real * cosine - imaginary * sinus
+        turned_imaginary = real * sinus + imaginary * cosine
+        real = np.where(order > k, turned_real, real)
+        imaginary = np.where(order > k, turned_imaginary, imaginary)
     petals = real * prototype.plane(0.1, 0.6)
     wave = sine(radius * prototype.plane(0.6, 2.2) + petals + prototype.plane() + sample.plane(-0.05, 0.05))
     ink, ground = contrast_pair(sample, prototype.uniform(1) + sample.uniform(1, -0.25, 0.25))

@@ -18,7 +18,7 @@ __all__ = ["Draws", "Floats", "Keys", "class_key", "mix", "sample_keys"]
 Keys: TypeAlias = npt.NDArray[np.uint64]
 Floats: TypeAlias = npt.NDArray[np.float32]
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2**64 / golden ratio: the step of splitmix64's counter
 _SPLITS = {"train": 1, "test": 2, "fresh": 3}
 
 
@@ -44,6 +44,7 @@ def sample_keys(key: int, split: str, count: int) -> Keys:
     """
     name, _, seed = split.partition("-")
     number = _SPLITS[name] + int(seed or 0)
+    # the split in the upper half: no two splits share a counter while a class has fewer than 2**32 samples
     counters = np.arange(count, dtype=np.uint64) + np.uint64(number << 32)
     return mix(mix(counters) ^ np.full(count, key, dtype=np.uint64))
 
@@ -62,6 +63,7 @@ class Draws:
 
     def uniform(self, count: int, low: float = 0.0, high: float = 1.0) -> Floats:
         """Return numbers in [low, high), float32 [keys, count]; exact multiples of 2**-24 when [0, 1)."""
+        # the upper 24 bits, as many as a float32 holds exactly
         unit = (self._bits(count) >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)
         return unit * np.float32(high - low) + np.float32(low)
 
@@ -75,6 +77,7 @@ class Draws:
 
     def pixel_noise(self, size: int) -> Floats:
         """Return independent noise in [-0.5, 0.5) for three channels, float32 [keys, 3, size, size]."""
+        # three channels of 16 bits from one number of 64: a third of the hashing, and noise needs no more
         bits = self._bits(size * size)
         channels = [(bits >> np.uint64(shift)) & np.uint64(0xFFFF) for shift in (0, 16, 32)]
         noise = np.stack(channels, axis=1).astype(np.float32) * np.float32(2.0**-16) - np.float32(0.5)

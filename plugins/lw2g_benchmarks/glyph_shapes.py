@@ -44,8 +44,11 @@ Images: TypeAlias = npt.NDArray[np.uint8]
 Painter: TypeAlias = Callable[[Draws, Draws, int], Floats]
 
 _CHUNK = 128  # samples painted together: the working arrays of 32-pixel images then stay in cache
-_CURVES, _PIECES = 4, 4
+_CURVES = 4
+_PIECES = 4
 _PRIMITIVES = 3
+_DISCS = 8
+_STRAYS = 2
 
 
 def stroke_mask(
@@ -68,8 +71,10 @@ def stroke_mask(
     for k in range(_CURVES):
         curve = points[:, k]
         if k:
+            # some strokes begin where the last one ends
             start = np.where(joined[:, k, None], points[:, k - 1, 2], curve[:, 0])
             curve = np.stack([start, curve[:, 1], curve[:, 2]], axis=1)
+            # all rows get as many strokes, so one that a class has not repeats its first
             curve = np.where((wanted > k)[:, :, None], curve, points[:, 0])
         for start, end in _flattened(curve):
             np.minimum(nearest, segment_distance(view, start, end), out=nearest)
@@ -82,6 +87,7 @@ def _flattened(curve: Floats) -> list[tuple[Floats, Floats]]:
     for i in range(_PIECES + 1):
         t = np.float32(i / _PIECES)
         s = np.float32(1) - t
+        # B(t) = (1 - t)^2 P0 + 2 (1 - t) t P1 + t^2 P2
         knots.append(s * s * curve[:, 0] + np.float32(2) * s * t * curve[:, 1] + t * t * curve[:, 2])
     return list(pairwise(knots))
 
@@ -89,20 +95,23 @@ def _flattened(curve: Floats) -> list[tuple[Floats, Floats]]:
 def shape_field(prototype: Draws, sample: Draws, view: Grid, jitter: float = 0.05) -> tuple[Floats, Floats]:
     """Return depths (positive inside) of a solid made of three primitives and of its last one alone."""
     kinds = np.floor(prototype.uniform(_PRIMITIVES, 0.0, 3.0))
-    centres = prototype.uniform(_PRIMITIVES * 2, -0.45, 0.45) + sample.uniform(
-        _PRIMITIVES * 2, -jitter, jitter
-    )
+    centres = prototype.uniform(_PRIMITIVES * 2, -0.45, 0.45)
+    centres = centres + sample.uniform(_PRIMITIVES * 2, -jitter, jitter)
     sizes = prototype.uniform(_PRIMITIVES * 2, 0.2, 0.6) * sample.uniform(_PRIMITIVES * 2, 0.9, 1.1)
     turns = prototype.uniform(_PRIMITIVES)
     hollow = prototype.below(0.5)
     depths = []
     for k in range(_PRIMITIVES):
-        x, y = view[0] - centres[:, 2 * k, None, None], view[1] - centres[:, 2 * k + 1, None, None]
+        x = view[0] - centres[:, 2 * k, None, None]
+        y = view[1] - centres[:, 2 * k + 1, None, None]
         x, y = turn(x, y, turns[:, k, None, None])
-        x, y = np.abs(x / sizes[:, 2 * k, None, None]), np.abs(y / sizes[:, 2 * k + 1, None, None])
+        x = np.abs(x / sizes[:, 2 * k, None, None])
+        y = np.abs(y / sizes[:, 2 * k + 1, None, None])
+        # the unit balls of three norms: an ellipse, a rectangle, a rhombus
         kind = kinds[:, k, None, None]
         norm = np.where(kind == 0, np.sqrt(x * x + y * y), np.where(kind == 1, np.maximum(x, y), x + y))
         depths.append((np.float32(1) - norm) * np.float32(0.35))
+    # of signed depths the larger is the union, the smaller with a negative one the cut-out
     solid = np.maximum(depths[0], depths[1])
     solid = np.where(hollow, np.minimum(solid, -depths[2]), np.maximum(solid, depths[2]))
     return solid, depths[2]
@@ -112,8 +121,10 @@ def grating(prototype: Draws, sample: Draws, view: Grid) -> Floats:
     """Return a texture in [0, 1] of two waves with free phases, bent by a third, [n, S, S]."""
     angles = prototype.uniform(2, 0.0, 0.5) + sample.uniform(2, -0.015, 0.015)
     pitches = prototype.uniform(2, 0.7, 3.2) * sample.uniform(2, 0.93, 1.07)
-    bend, gain = prototype.plane(0.0, 0.12), prototype.plane(0.6, 2.5)
-    mixing, product = prototype.plane(0.2, 0.8), prototype.below(0.4)
+    bend = prototype.plane(0.0, 0.12)
+    gain = prototype.plane(0.6, 2.5)
+    mixing = prototype.plane(0.2, 0.8)
+    product = prototype.below(0.4)
     phases = sample.uniform(3)
     bent: Floats = view[0] + bend * sine(view[1] * np.float32(1.5) + phases[:, 2, None, None])
     waves = []
@@ -172,23 +183,31 @@ def paint_dots(prototype: Draws, sample: Draws, size: int) -> Floats:
     view = affine_view(sample, size)
     ink, ground = contrast_pair(sample)
     image = _blank(ground, size)
-    places = prototype.uniform(16, -0.75, 0.75) + sample.uniform(16, -0.07, 0.07)
-    radii, present = prototype.uniform(8, 0.09, 0.24), np.floor(prototype.uniform(1, 4.0, 9.0))
-    second = prototype.uniform(8) < np.float32(0.35)
+    places = prototype.uniform(2 * _DISCS, -0.75, 0.75) + sample.uniform(2 * _DISCS, -0.07, 0.07)
+    radii = prototype.uniform(_DISCS, 0.09, 0.24)
+    present = np.floor(prototype.uniform(1, 4.0, 9.0))
+    second = prototype.uniform(_DISCS) < np.float32(0.35)
     other = hue_colour(
         _near(prototype, sample, 0.15), sample.uniform(1, 0.7, 1.0), sample.uniform(1, 0.4, 0.7)
     )
-    strays = sample.uniform(4, -0.9, 0.9)
-    for k in range(10):
-        place = places[:, 2 * k : 2 * k + 2] if k < 8 else strays[:, 2 * k - 16 : 2 * k - 14]
-        x, y = view[0] - place[:, 0, None, None], view[1] - place[:, 1, None, None]
-        radius = radii[:, k, None, None] if k < 8 else sample.plane(0.05, 0.12)
-        mask = edge(radius - np.sqrt(x * x + y * y), 2.5 / size)
-        if k < 8:
-            mask *= (present > k)[:, :, None].astype(np.float32)
-        colour = np.where(second[:, k, None], other, ink) if k < 8 else ink
-        paint(image, colour, mask)
+    strays = sample.uniform(2 * _STRAYS, -0.9, 0.9)
+    for k in range(_DISCS):
+        mask = _disc(view, places[:, 2 * k : 2 * k + 2], radii[:, k, None, None])
+        # all rows get as many discs, so one that a class has not is painted with nothing
+        mask *= (present > k)[:, :, None].astype(np.float32)
+        paint(image, np.where(second[:, k, None], other, ink), mask)
+    for k in range(_STRAYS):
+        mask = _disc(view, strays[:, 2 * k : 2 * k + 2], sample.plane(0.05, 0.12))
+        paint(image, ink, mask)
     return image
+
+
+def _disc(view: Grid, place: Floats, radius: Floats) -> Floats:
+    """Return the coverage of a disc at a place [n, 2] with a radius [n, 1, 1], [n, S, S]."""
+    x = view[0] - place[:, 0, None, None]
+    y = view[1] - place[:, 1, None, None]
+    size = view[0].shape[-1]
+    return edge(radius - np.sqrt(x * x + y * y), 2.5 / size)
 
 
 def paint_mosaics(prototype: Draws, sample: Draws, size: int) -> Floats:
@@ -196,9 +215,12 @@ def paint_mosaics(prototype: Draws, sample: Draws, size: int) -> Floats:
     cells = 4
     x, y = affine_view(sample, size, turns=0.03, shift=0.0, scale=(0.85, 1.2))
     hue = prototype.uniform(4) + sample.uniform(1, -0.06, 0.06)
-    tint = prototype.uniform(4, 0.2, 1.0), prototype.uniform(4, 0.25, 1.0)
+    saturation = prototype.uniform(4, 0.2, 1.0)
+    value = prototype.uniform(4, 0.25, 1.0)
     gain = sample.uniform(1, 0.75, 1.1)
-    palette = [hue_colour(hue[:, k, None], tint[0][:, k, None], tint[1][:, k, None] * gain) for k in range(4)]
+    palette = []
+    for k in range(4):
+        palette.append(hue_colour(hue[:, k, None], saturation[:, k, None], value[:, k, None] * gain))
     wanted = prototype.uniform(cells * cells, 0.0, 4.0)
     stray = sample.uniform(cells * cells) < np.float32(0.2)
     choice = np.floor(np.where(stray, sample.uniform(cells * cells, 0.0, 4.0), wanted)).astype(np.intp)
@@ -249,4 +271,5 @@ def render_classes(
     """
     keys = [class_key(namespace, seed, family, index) for index in indices]
     samples = np.concatenate([sample_keys(key, split, count) for key in keys])
-    return render(painter, np.repeat(np.array(keys, dtype=np.uint64), count), samples, size)
+    class_of_sample = np.repeat(np.array(keys, dtype=np.uint64), count)
+    return render(painter, class_of_sample, samples, size)

@@ -9,6 +9,8 @@ in common but their number. Such a stream shows how domains are handled, and not
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import attrs
 import numpy as np
 import torch
@@ -46,8 +48,10 @@ class GlyphsBenchmark:
     def _stream(self, test: str) -> TaskStream:
         config = self.config
         by_domain = config.stream in ("domains", "versatile")
-        families = ("glyph",) if by_domain else tuple(FAMILIES)
-        names = [f"{family}-{i:02d}" for family in families for i in range(config.classes_per_family)]
+        if by_domain:  # the families are the domains, and a class is a number
+            names = _class_names(["glyph"], config.classes_per_family)
+        else:
+            names = _class_names(FAMILIES, config.classes_per_family)
         sizes = sizes_of(config, len(names))
         order = ordered(config, names)
         if (
@@ -56,6 +60,7 @@ class GlyphsBenchmark:
             and config.order == "natural"
             and config.classes_per_family % config.increment == 0
         ):
+            # [family, block of a family, class]: the first block of every family, then the second, ...
             blocks = np.arange(len(names)).reshape(len(FAMILIES), -1, config.increment)
             order = tuple(blocks.swapaxes(0, 1).ravel().tolist())
         return build_stream(
@@ -79,9 +84,10 @@ class GlyphsBenchmark:
 
     def _render(self, split: str, count: int) -> LabelledImages:
         config = self.config
-        names = [f"{family}-{i:02d}" for family in FAMILIES for i in range(config.classes_per_family)]
-        parts = [
-            render_classes(
+        names = _class_names(FAMILIES, config.classes_per_family)
+        parts = []
+        for family, painter in FAMILIES.items():
+            images = render_classes(
                 painter,
                 family,
                 range(config.classes_per_family),
@@ -91,15 +97,25 @@ class GlyphsBenchmark:
                 seed=config.seed,
                 size=config.image_size,
             )
-            for family, painter in FAMILIES.items()
-        ]
-        ids = [f"{split}/{name}/{i}" for name in names for i in range(count)]
+            parts.append(images)
+        ids = []
+        for name in names:
+            for sample in range(count):
+                ids.append(f"{split}/{name}/{sample}")
         source = ArraySource(torch.from_numpy(np.concatenate(parts)), ids)
         labels = np.repeat(np.arange(len(names), dtype=np.int64), count)
         if config.stream not in ("domains", "versatile"):
             return LabelledImages(source=source, labels=labels)
-        family, number = np.divmod(labels, config.classes_per_family)
-        return LabelledImages(source=source, labels=number, domain=family)
+        domains, numbers = np.divmod(labels, config.classes_per_family)
+        return LabelledImages(source=source, labels=numbers, domain=domains)
+
+
+def _class_names(families: Iterable[str], count: int) -> list[str]:
+    names = []
+    for family in families:
+        for number in range(count):
+            names.append(f"{family}-{number:02d}")
+    return names
 
 
 def fresh_stream(config: GlyphsConfig, seed: int) -> TaskStream:

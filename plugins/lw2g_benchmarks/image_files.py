@@ -24,6 +24,7 @@ __all__ = ["FileSource", "content_of", "has_images", "scan_split", "tell_progres
 
 T = TypeVar("T")
 
+# threads: most of their time goes to the disk and to hashing, both of which let other threads run
 _READERS = 8
 _SECONDS = 2.0
 _NAMED = 20
@@ -90,11 +91,14 @@ class FileSource:
                     headers.append(found)
                 else:
                     bad[name] = found
+        # all files first: whoever has to mend a data set wants the whole list
         if bad:
             raise _refusal(bad, len(self._ids))
         _say(f"{self._ids[0].rpartition('/')[0]} ...: {_summary(headers)}")
-        whole = hashlib.sha256(b"".join(header.digest for header in headers)).hexdigest()
-        return whole, np.array([header.digest[:16] for header in headers], dtype="S16")
+        digests = [header.digest for header in headers]
+        whole = hashlib.sha256(b"".join(digests)).hexdigest()
+        # 16 of the 32 bytes are enough to tell images apart, and half the memory
+        return whole, np.array([digest[:16] for digest in digests], dtype="S16")
 
 
 def tell_progress(images: Iterable[T], total: int) -> Iterator[T]:
@@ -109,6 +113,7 @@ def tell_progress(images: Iterable[T], total: int) -> Iterator[T]:
 
 def content_of(image: npt.NDArray[np.uint8]) -> bytes:
     """Return a hash of the size and the pixels of an RGB image ``[3, H, W]``, 16 bytes."""
+    # the size first: the same bytes can be two images of different sizes
     hasher = hashlib.blake2b(repr(image.shape).encode(), digest_size=16)
     hasher.update(np.ascontiguousarray(image).data)
     return hasher.digest()
@@ -118,29 +123,40 @@ def _examine(path: Path) -> ImageHeader | DataError:
     try:
         return examine_image(path)
     except DataError as error:
+        # returned, as a raised one would end the examination at the first bad file
         return error
 
 
 def _refusal(bad: Mapping[str, DataError], total: int) -> DataError:
+    # as an option takes them, so that the line can be copied
     names = ", ".join(f'"{name}"' for name in list(bad)[:_NAMED])
-    more = "" if len(bad) <= _NAMED else f" and {len(bad) - _NAMED} more"
+    option = f"benchmark.exclude=[{names}]"
+    if len(bad) > _NAMED:
+        option += f" and {len(bad) - _NAMED} more"
     first = next(iter(bad.values()))
     return DataError(
         f"{len(bad)} of {total} images cannot be used, first {first.what}",
-        f"{first.remedy}; or leave out what cannot be replaced: benchmark.exclude=[{names}]{more}",
+        f"{first.remedy}; or leave out what cannot be replaced: {option}",
     )
 
 
 def _summary(headers: Sequence[ImageHeader]) -> str:
     modes = Counter(header.mode for header in headers)
-    sizes = sorted((header.size for header in headers), key=lambda size: size[0] * size[1])
     kinds = ", ".join(f"{count} {mode}" for mode, count in modes.most_common())
-    small, large = ("x".join(map(str, size)) for size in (sizes[0], sizes[-1]))
-    pixels = small if small == large else f"{small} to {large}"
+    by_area = sorted(headers, key=lambda header: header.size[0] * header.size[1])
+    pixels = _size_text(by_area[0])
+    largest = _size_text(by_area[-1])
+    if largest != pixels:
+        pixels += f" to {largest}"
     return f"{counted(len(headers), 'image')} ({kinds}), {pixels} pixels"
 
 
+def _size_text(header: ImageHeader) -> str:
+    return "x".join(map(str, header.size))
+
+
 def _say(text: str) -> None:
+    # names of files may hold what a terminal would obey
     print(printable(text), file=sys.stderr, flush=True)
 
 

@@ -52,23 +52,24 @@ def from_folders(data: DataSet, folder: Path) -> Listing:
     """
     missing = [split for split in _SPLITS if not (folder / split).is_dir()]
     if missing:
+        lacks = " and ".join(f"{split}/" for split in missing)
         entries = sorted(entry.name for entry in folder.iterdir())[:_NAMED]
         raise DataError(
-            f"{data.title}: {str(folder)!r} lacks {' and '.join(f'{split}/' for split in missing)} (found "
-            f"{entries!r})",
+            f"{data.title}: {str(folder)!r} lacks {lacks} (found {entries!r})",
             f"expected {data.layout}, see `lw2g data get {data.name}`",
         )
-    scans = {split: scan_split(folder / split) for split in _SPLITS}
-    names = sorted(scans["train"])
-    differing = sorted(scans["train"].keys() ^ scans["test"].keys())
+    train = scan_split(folder / "train")
+    test = scan_split(folder / "test")
+    names = sorted(train)
+    differing = sorted(train.keys() ^ test.keys())
     if differing:
         raise DataError(
-            f"{data.title}: {len(scans['train'])} classes in train/ and {len(scans['test'])} in test/ of "
+            f"{data.title}: {len(train)} classes in train/ and {len(test)} in test/ of "
             f"{str(folder)!r}, in one only {differing[:_NAMED]!r}",
             "extract the archive again",
         )
     splits: dict[str, list[Item]] = {}
-    for split, paths_of in scans.items():
+    for split, paths_of in (("train", train), ("test", test)):
         splits[split] = []
         for label, name in enumerate(names):
             for path in paths_of[name]:
@@ -86,6 +87,7 @@ def from_seed(data: DataSet, folder: Path, seed: int) -> Listing:
     class_of = {image_id: PurePosixPath(image_id).parent.name for image_id in ids}
     names = sorted(set(class_of.values()))
     label_of = {name: label for label, name in enumerate(names)}
+    # one permutation of all images, as torch's random_split draws it: classes keep about a fifth, not exactly
     order = torch.randperm(len(ids), generator=torch.Generator().manual_seed(seed)).tolist()
     cut = int(_TRAIN_SHARE * len(ids))
     splits: dict[str, list[Item]] = {}
@@ -104,21 +106,22 @@ def _pooled(data: DataSet, folder: Path) -> dict[str, Path]:
     Raises:
         DataError: If class folders lie beside ``train/`` or ``test/``, or an image lies in both.
     """
-    split = [folder / name for name in _SPLITS if (folder / name).is_dir()]
+    bases = [folder / name for name in _SPLITS if (folder / name).is_dir()]
     beside = []
     for entry in folder.iterdir():
-        if entry.is_dir() and entry not in split and not entry.name.startswith("."):
+        if entry.is_dir() and entry not in bases and not entry.name.startswith("."):
             beside.append(entry.name)
-    if split and beside:
+    if bases and beside:
         raise DataError(
             f"{data.title}: {str(folder)!r} holds class folders, first {min(beside)!r}, beside "
-            f"{split[0].name + '/'!r}",
+            f"{bases[0].name + '/'!r}",
             "keep one of the two layouts",
         )
     paths_by_id: dict[str, Path] = {}
-    for base in split or [folder]:
+    for base in bases or [folder]:
         for paths in scan_split(base).values():
             for path in paths:
+                # relative to the split: an id must be the same in both layouts, or the seed cuts otherwise
                 name = path.relative_to(base).as_posix()
                 if name in paths_by_id:
                     raise DataError(
@@ -143,8 +146,9 @@ def from_lists(data: DataSet, split: Split, root: Path) -> Listing:
                 splits[name].append(_item(folder, image_id, label))
     lost = _missing(splits)
     if lost:
+        total = len(splits["train"]) + len(splits["test"])
         raise DataError(
-            f"{data.title}: {len(lost)} of {sum(map(len, splits.values()))} listed images are not in "
+            f"{data.title}: {len(lost)} of {total} listed images are not in "
             f"{str(folder)!r}, first {lost[:_NAMED]!r}",
             f"expected {data.layout}",
         )
@@ -153,7 +157,12 @@ def from_lists(data: DataSet, split: Split, root: Path) -> Listing:
 
 def _missing(splits: Mapping[str, Sequence[Item]]) -> list[str]:
     """Return the ids of images that are not there."""
-    return [item.id for items in splits.values() for item in items if not item.path.is_file()]
+    lost = []
+    for items in splits.values():
+        for item in items:
+            if not item.path.is_file():
+                lost.append(item.id)
+    return lost
 
 
 def _item(folder: Path, name: str, label: int) -> Item:
@@ -181,10 +190,14 @@ def _entries(data: DataSet, root: Path, file: RemoteFile) -> Iterator[tuple[str,
         raise DataError(f"list {str(path)!r} is not the published one ({file.checksum})", "fetch it again")
     for name, label in _parsed(path, text):
         parts = PurePosixPath(name).parts
-        lower = [part.lower() for part in parts]
-        start = lower.index(data.folder.lower()) + 1 if data.folder.lower() in lower else 0
+        # a list comes from elsewhere, and what it names is opened
         if ".." in parts or name.startswith("/"):
             raise DataError(f"list {str(path)!r} names {name!r}, which leads elsewhere", "fetch it again")
+        # lists of other code name the folder in their own letter case
+        folders = [part.lower() for part in parts]
+        start = 0
+        if data.folder.lower() in folders:
+            start = folders.index(data.folder.lower()) + 1
         yield "/".join(parts[start:]), label
 
 
@@ -192,12 +205,13 @@ def _parsed(path: Path, text: bytes) -> Iterator[tuple[str, int]]:
     """Yield the entries of a YAML file of ``data`` and ``targets``, or of lines ``path label``."""
     try:
         if path.suffix == ".yaml":
+            # the loader in C, where PyYAML has it, is many times faster: lists have thousands of lines
             table: Any = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-            yield from (
-                (str(name), int(label)) for name, label in zip(table["data"], table["targets"], strict=True)
-            )
+            for name, label in zip(table["data"], table["targets"], strict=True):
+                yield str(name), int(label)
         else:
             for line in text.decode().splitlines():
+                # at the last space: names of files may hold others
                 name, _, label = line.rpartition(" ")
                 yield name, int(label)
     except (yaml.YAMLError, KeyError, TypeError, ValueError) as error:
@@ -219,10 +233,14 @@ def _names(data: DataSet, splits: Mapping[str, Sequence[Item]]) -> list[str]:
             f"{len(folders)} from {min(folders, default=0)} to {max(folders, default=0)}",
             "fetch them again",
         )
-    whole: list[set[str]] = [folders[label] for label in range(data.num_classes)]
-    last = [{PurePosixPath(folder).name for folder in paths} for paths in whole]
+    whole: list[set[str]] = []
+    last: list[set[str]] = []
+    for label in range(data.num_classes):
+        whole.append(folders[label])
+        last.append({PurePosixPath(folder).name for folder in folders[label]})
     for candidates in (last, whole):
         names = [min(names_of_class) for names_of_class in candidates]
+        # a name has to be that of one class, and a class has to have one name
         if len(set(names)) == len(names) and max(map(len, candidates)) == 1:
             return names
     return [str(label) for label in range(data.num_classes)]
@@ -243,8 +261,10 @@ def from_index(data: DataSet, folder: Path) -> Listing:
         )
     splits: dict[str, list[Item]] = {"train": [], "test": []}
     for number, name in paths.items():
+        # CUB counts its classes from 1
         item = Item(path=folder / "images" / name, id=name, label=int(labels[number]) - 1)
-        splits["train" if training[number] == "1" else "test"].append(item)
+        split = "train" if training[number] == "1" else "test"
+        splits[split].append(item)
     lost = _missing(splits)
     if lost:
         raise DataError(

@@ -26,7 +26,9 @@ class ObjectSource:
     """
 
     def __init__(self, data: Any, key: int | str | None, name: str) -> None:
-        self._data, self._key, self._name = data, key, name
+        self._data = data
+        self._key = key
+        self._name = name
         self._length = len(data)
         self._read: tuple[str, Contents] | None = None
 
@@ -49,9 +51,11 @@ class ObjectSource:
                 f"benchmark: {self._name} had {counted(self._length, 'image')} and now has {len(self._data)}",
                 "do not change a data set while it is in use",
             )
-        item = self._data[index]
+        image = self._data[index]
+        if self._key is not None:
+            image = image[self._key]
         try:
-            return pixels_of(item if self._key is None else item[self._key])
+            return pixels_of(image)
         except DataError as error:
             raise DataError(f"benchmark: {self._name}, image {index}: {error.what}", error.remedy) from error
 
@@ -78,13 +82,15 @@ class ObjectSource:
         return self._read
 
     def _hashes(self) -> tuple[str, Contents]:
+        # with a random transform, fingerprint and evaluations would see other images each time
         if not bool((self.image(0) == self.image(0)).all()):
             raise DataError(
                 f"benchmark: {self._name}, image 0 differs each time it is read",
                 "leave random transforms out of the data set; options such as benchmark.train_transform "
                 "augment",
             )
-        hasher, contents = hashlib.sha256(), []
+        hasher = hashlib.sha256()
+        contents = []
         for image in tell_progress(map(self.image, range(self._length)), self._length):
             image = image.contiguous()
             hasher.update(repr(tuple(image.shape)).encode())

@@ -47,7 +47,9 @@ NORMALISE_HELP = (
 
 
 def _names(values: str | Iterable[object]) -> tuple[str, ...]:
-    return (values,) if isinstance(values, str) else tuple(map(str, values))
+    if isinstance(values, str):  # one name: a string would be taken for its letters
+        return (values,)
+    return tuple(map(str, values))
 
 
 @attrs.frozen(kw_only=True)
@@ -253,15 +255,16 @@ def published_config(data: DataSet, increment: int, **defaults: Any) -> type[Pub
         **defaults: Other defaults than those of all data sets.
     """
     values = {"split": next(iter(data.splits)), "increment": increment, **defaults}
-    fields = attrs.fields_dict(PublishedConfig)
+    known = attrs.fields_dict(PublishedConfig)
+    fields = {}
+    for name, value in values.items():
+        # another default alone: validator and help stay those of all data sets
+        fields[name] = attrs.field(
+            default=value, validator=known[name].validator, metadata=dict(known[name].metadata)
+        )
     config: type[PublishedConfig] = attrs.make_class(
         f"{data.name.title().replace('-', '')}Config",
-        {
-            name: attrs.field(
-                default=value, validator=fields[name].validator, metadata=dict(fields[name].metadata)
-            )
-            for name, value in values.items()
-        },
+        fields,
         bases=(PublishedConfig,),
         class_body={"data": data, "__doc__": f"Options of {data.title}."},
         frozen=True,

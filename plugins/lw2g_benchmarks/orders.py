@@ -93,7 +93,8 @@ def ordered(options: OrderOptions, names: Sequence[str], *, some: bool = False) 
     Raises:
         ConfigError: A listed class is unknown or repeated, or one is missing.
     """
-    wanted = [str(name) for name in options.class_order]
+    # as text: an option may name classes by their numbers
+    wanted = list(map(str, options.class_order))
     if not wanted:
         return class_order(options.order, len(names), options.order_seed)
     label_of = {str(label): label for label in range(len(names))}
@@ -138,11 +139,14 @@ def task_sizes(num_classes: int, increment: int, uneven: bool = False, base: int
             )
         return (base, *task_sizes(num_classes - base, increment, uneven))
     full, rest = divmod(num_classes, increment)
-    if full == 0 or (rest and not uneven):
-        divisors: Sequence[int] = [n for n in range(1, num_classes + 1) if num_classes % n == 0]
-        remedy = f"choose one of {', '.join(map(str, divisors))}"
-        if full:
-            remedy += " or set uneven = true"
-        raise ConfigError(f"increment {increment} does not split {num_classes} classes evenly", remedy)
     sizes = (increment,) * full
-    return (*sizes, rest) if rest else sizes
+    if full and not rest:
+        return sizes
+    if full and uneven:
+        return (*sizes, rest)
+    divisors = [n for n in range(1, num_classes + 1) if num_classes % n == 0]
+    remedy = f"choose one of {', '.join(map(str, divisors))}"
+    # where not even one task is full, an uneven last one would not help
+    if full:
+        remedy += " or set uneven = true"
+    raise ConfigError(f"increment {increment} does not split {num_classes} classes evenly", remedy)

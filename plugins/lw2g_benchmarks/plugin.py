@@ -27,14 +27,25 @@ _POSED = {"stream", "tasks"}
 
 def _held_equal(config: type[Any], *but: str) -> dict[str, Any]:
     """Return the defaults of the options that choose split, class order and transforms."""
-    shared = (*attrs.fields(options.OrderOptions), *attrs.fields(options.TransformOptions))
-    names = {"split", *_PER_TASK, *(field.name for field in shared)} - _POSED - set(but)
-    return {f"benchmark.{field.name}": field.default for field in attrs.fields(config) if field.name in names}
+    names = {"split", *_PER_TASK}
+    for group in (options.OrderOptions, options.TransformOptions):
+        names |= attrs.fields_dict(group).keys()
+    names -= _POSED
+    names -= set(but)
+    held = {}
+    for field in attrs.fields(config):  # of these, a benchmark need not have all
+        if field.name in names:
+            held[f"benchmark.{field.name}"] = field.default
+    return held
 
 
 def _published(name: str, published: Published) -> BenchmarkComponent:
     """Return the record of a published data set."""
-    data, increment = published.data, published.defaults["increment"]
+    data = published.data
+    increment = published.defaults["increment"]
+    summary = f"{data.title}, Inc{increment}"
+    if data.num_classes % increment == 0:
+        summary += f"Task{data.num_classes // increment}"
     config = options.published_config(data, **published.defaults)
     return BenchmarkComponent(
         name=name,
@@ -44,9 +55,7 @@ def _published(name: str, published: Published) -> BenchmarkComponent:
         data=data,
         rehearsal={"shots": _SMALL["train_per_class"]},
         like_for_like={**_held_equal(config), "backbone.name": "sup21k"},
-        summary=f"{data.title}, Inc{increment}"
-        + ("" if data.num_classes % increment else f"Task{data.num_classes // increment}")
-        + " by default",
+        summary=f"{summary} by default",
         citation=published.citation,
     )
 

@@ -56,7 +56,9 @@ class PublishedBenchmark:
             ConfigError: If no root is known, or the classes do not split into such tasks.
             DataError: If data are missing, incomplete or altered.
         """
-        config, data = self.config, self.config.data
+        config = self.config
+        data = config.data
+        # before anything is read: an increment that does not fit is told at once
         sizes = sizes_of(config, data.num_classes)
         split = data.split(config.split)
         listing = _READERS[split.reader](data, split, find_root(data, config.root), config.split)
@@ -78,9 +80,18 @@ class PublishedBenchmark:
 
     def _images(self, listing: Listing, split: str) -> LabelledImages:
         items = listing.splits[split]
-        source = FileSource([item.path for item in items], [item.id for item in items])
-        labels = np.array([item.label for item in items], dtype=np.int64)
-        return LabelledImages(source=source, labels=labels, domain=self._domain_of(items))
+        paths = []
+        ids = []
+        labels = []
+        for item in items:
+            paths.append(item.path)
+            ids.append(item.id)
+            labels.append(item.label)
+        return LabelledImages(
+            source=FileSource(paths, ids),
+            labels=np.array(labels, dtype=np.int64),
+            domain=self._domain_of(items),
+        )
 
     def _domain_of(self, items: Sequence[Item]) -> IndexArray | None:
         """Return the domain of each image; None where tasks are no domains, or the data set has none.
@@ -88,17 +99,19 @@ class PublishedBenchmark:
         Raises:
             ConfigError: The paths of the split do not begin with one.
         """
-        config, known = self.config, {name: number for number, name in enumerate(self.config.data.domains)}
-        if config.stream not in ("domains", "versatile") or not known:
+        config = self.config
+        number_of = {name: number for number, name in enumerate(config.data.domains)}
+        if config.stream not in ("domains", "versatile") or not number_of:
             return None
         folders = [item.id.partition("/")[0] for item in items]
-        if strange := sorted(set(folders) - known.keys()):
+        strange = sorted(set(folders) - number_of.keys())
+        if strange:
             raise ConfigError(
                 f"benchmark.split: {config.split!r} does not tell domains (it has {strange[0]!r}, not one of "
-                f"{', '.join(known)})",
+                f"{', '.join(number_of)})",
                 "choose a split of lists",
             )
-        return np.array([known[folder] for folder in folders], dtype=np.int64)
+        return np.array([number_of[folder] for folder in folders], dtype=np.int64)
 
 
 _READERS: Mapping[str, Callable[[DataSet, Split, Path, str], Listing]] = {

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, product
+from itertools import product
 
 import attrs
 import numpy as np
@@ -66,14 +66,17 @@ def in_tail(options: OrderOptions, labels: IndexArray, order: Sequence[int]) -> 
     if options.imbalance == 1:
         return np.arange(len(labels))
     draw = np.random.default_rng(options.order_seed)
-    ranks = draw.permutation(order) if options.imbalance_shuffled else np.asarray(order)
-    most, last = int(np.bincount(labels).max()), max(1, len(ranks) - 1)
-    kept = [
-        draw.permutation(np.flatnonzero(labels == label))[
-            : max(1, int(most * options.imbalance ** (-rank / last)))
-        ]
-        for rank, label in enumerate(ranks)
-    ]
+    ranks = np.asarray(order)
+    if options.imbalance_shuffled:
+        ranks = draw.permutation(order)
+    most = int(np.bincount(labels).max())
+    last = max(1, len(ranks) - 1)
+    kept = []
+    for rank, label in enumerate(ranks):
+        # n_max is that of the largest class for all: a class that has fewer keeps what it has
+        count = max(1, int(most * options.imbalance ** (-rank / last)))
+        own = draw.permutation(np.flatnonzero(labels == label))
+        kept.append(own[:count])
     return np.sort(np.concatenate(kept))
 
 
@@ -87,6 +90,7 @@ def drawn(options: OrderOptions, task: int, positions: IndexArray) -> IndexArray
     """
     if options.shots is None or task < options.shots_from:
         return positions
+    # of its own for each task: what one draws does not depend on the tasks before it
     draw = np.random.default_rng([options.order_seed, task])
     chosen = np.full_like(positions, -1)
     for position in np.unique(positions[positions >= 0]):
@@ -116,7 +120,11 @@ def portions(
     """
     if options.stream == "repetition":
         return list(_slots(labels, order, options.tasks, sizes[0], options.order_seed))
-    groups = [tuple(order[end - size : end]) for size, end in zip(sizes, accumulate(sizes), strict=True)]
+    groups: list[tuple[int, ...]] = []
+    start = 0
+    for size in sizes:
+        groups.append(tuple(order[start : start + size]))
+        start += size
     if options.stream == "classes":
         return [Portion(labels=group) for group in groups]
     if domain is None:
@@ -130,7 +138,8 @@ def portions(
     found = []
     for number, group in pairs:
         there = set(labels[domain == number].tolist())
-        if own := tuple(label for label in group if label in there):
+        own = tuple(label for label in group if label in there)
+        if own:  # a domain may have no image of a group, and a task has to have a class
             found.append(Portion(labels=own, domain=number))
     return found
 
@@ -147,6 +156,7 @@ def _slots(labels: IndexArray, order: Sequence[int], tasks: int, slots: int, see
             "raise benchmark.tasks or benchmark.increment",
         )
     draw = np.random.default_rng(seed)
+    # how often each class comes; what does not divide evenly goes to drawn classes, once each
     each, more = divmod(tasks * slots, len(order))
     left = dict.fromkeys(order, each)
     for place in draw.permutation(len(order))[:more].tolist():
@@ -170,7 +180,9 @@ def _slots(labels: IndexArray, order: Sequence[int], tasks: int, slots: int, see
             for place in draw.permutation(len(there))[: slots - len(chosen)].tolist():
                 chosen.append(there[place])
                 left[there[place]] -= 1
-        there = [label for label in order if label in chosen]
         rows = np.sort(np.concatenate([parts[label].pop() for label in chosen]))
+        # a task names a class once, in the order of the stream, however many of its parts it has
+        there = [label for label in order if label in chosen]
         made.append(Portion(labels=tuple(there), rows=rows))
+    # drawn last task first: where classes run out of parts, the double ones are in the first tasks
     yield from reversed(made)

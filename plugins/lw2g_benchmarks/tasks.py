@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence, Set
-from itertools import accumulate
+from collections.abc import Hashable, Mapping, Sequence, Set
 from typing import Protocol
 
 import attrs
@@ -68,8 +67,10 @@ class ArraySource:
         """Return a hash of the pixels of each image as RGB, S16 ``[n]``."""
         # rows of an array: making a tensor of each takes longer than its hash
         pixels = self._images.numpy()
+        # as RGB: a grey image and its copy in three channels look the same
         rgb = np.broadcast_to(pixels, (len(pixels), 3, *pixels.shape[2:]))
-        return np.array([content_of(image) for image in tell_progress(rgb, len(rgb))], dtype="S16")
+        hashes = [content_of(image) for image in tell_progress(rgb, len(rgb))]
+        return np.array(hashes, dtype="S16")
 
 
 class JoinedSource:
@@ -78,16 +79,23 @@ class JoinedSource:
     def __init__(self, sources: Sequence[HashedSource]) -> None:
         """Hold the sources."""
         self._sources = tuple(sources)
-        self._ends = tuple(accumulate(len(source) for source in sources))
-        self._ids = tuple(image_id for source in sources for image_id in source.ids)
+        self._starts: list[int] = []
+        self._length = 0
+        ids: list[str] = []
+        for source in sources:
+            self._starts.append(self._length)
+            self._length += len(source)
+            ids += source.ids
+        self._ids = tuple(ids)
 
     def __len__(self) -> int:
-        return self._ends[-1]
+        return self._length
 
     def image(self, index: int) -> Tensor:
         """Return image ``index``, uint8 [3, H, W]."""
-        at = bisect_right(self._ends, index)
-        return self._sources[at].image(index - (self._ends[at - 1] if at else 0))
+        # the last source that starts at or before it
+        at = bisect_right(self._starts, index) - 1
+        return self._sources[at].image(index - self._starts[at])
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -96,7 +104,8 @@ class JoinedSource:
 
     def digest(self) -> str:
         """Return the SHA-256 of the sources' digests, in order."""
-        return hashlib.sha256("".join(source.digest() for source in self._sources).encode()).hexdigest()
+        digests = "".join(source.digest() for source in self._sources)
+        return hashlib.sha256(digests.encode()).hexdigest()
 
     def contents(self) -> Contents:
         """Return a hash of the content of each image, S16 ``[n]``."""
@@ -108,7 +117,8 @@ class PartSource:
 
     def __init__(self, source: HashedSource, rows: Sequence[int]) -> None:
         """Hold the source and the numbers of the images."""
-        self._source, self._rows = source, tuple(rows)
+        self._source = source
+        self._rows = tuple(rows)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -185,11 +195,14 @@ def build_stream(
         if len(unknown):
             raise ValueError(f"expected labels in the class order but got {int(unknown[0])}")
 
+    # the long tail first: shots are drawn from what it leaves, and parts are cut of it
     is_kept = np.isin(np.arange(len(train.labels)), in_tail(options, train.labels, order))
     if not planned:
         # a label that no class has stands for an image that the tail has lost
         planned = portions(options, np.where(is_kept, train.labels, -1), train.domain, order, sizes)
-    labels = [label for portion in planned for label in portion.labels]
+    labels: list[int] = []
+    for portion in planned:
+        labels += portion.labels
     names = tuple(class_names[label] for label in labels)
 
     # of each image the position of its class in the stream, or -1: it is in no task
@@ -212,8 +225,11 @@ def build_stream(
         positions["train"] = np.where(own >= 0, own, positions["train"])
 
         # a test image stays with the first task that brings its class in its domain
-        new = {label for label in portion.labels if (portion.domain, label) not in met}
-        met.update((portion.domain, label) for label in new)
+        new: set[int] = set()
+        for label in portion.labels:
+            if (portion.domain, label) not in met:
+                met.add((portion.domain, label))
+                new.add(label)
         own = _positions_in(test, portion, new, start)
         positions["test"] = np.where(own >= 0, own, positions["test"])
         tasks.append(
@@ -227,20 +243,20 @@ def build_stream(
             )
         )
 
+    # what the fingerprint is of: what is learned in which order, and nothing that says where files lie
     domain_of_task = [task.domain for task in tasks]
     header: dict[str, object] = {"benchmark": name, "classes": list(names), "order": labels}
     header["sizes"] = [len(task.classes) for task in tasks]
     if any(domain_of_task):
+        # only where there are any, or every stream of classes would get another fingerprint
         header["domains"] = domain_of_task
-        distinct = list(dict.fromkeys(domain_of_task))
-        planted_groups = tuple(distinct.index(domain) for domain in domain_of_task)
+        planted_groups = _numbered(domain_of_task)
     elif options.stream != "classes":
         planted_groups = None
 
     targets = None
-    numbers = {label: number for number, label in enumerate(dict.fromkeys(labels))}
-    if len(numbers) < len(labels):  # a class comes again: it has several positions and one target
-        targets = tuple(numbers[label] for label in labels)
+    if len(set(labels)) < len(labels):  # a class comes again: it has several positions and one target
+        targets = _numbered(labels)
     return TaskStream(
         name=name,
         tasks=tuple(tasks),
@@ -253,6 +269,14 @@ def build_stream(
     )
 
 
+def _numbered(values: Sequence[Hashable]) -> tuple[int, ...]:
+    """Return the number of each value among the distinct ones, in the order in which they come first."""
+    number_of: dict[Hashable, int] = {}
+    for value in values:
+        number_of.setdefault(value, len(number_of))
+    return tuple(number_of[value] for value in values)
+
+
 def _positions_in(data: LabelledImages, portion: Portion, labels: Set[int], start: int) -> IndexArray:
     """Return the position in the stream of each image's class, int64 ``[n]``; -1 outside a portion.
 
@@ -262,6 +286,7 @@ def _positions_in(data: LabelledImages, portion: Portion, labels: Set[int], star
         labels: Those of its raw labels whose images are wanted.
         start: The position of its first class.
     """
+    # a table by label: to look up a million images one by one takes seconds, and every task does so
     largest = max(max(portion.labels), int(data.labels.max(initial=0)))
     position_of = np.full(1 + largest, -1, dtype=np.int64)
     for position, label in enumerate(portion.labels, start):

@@ -24,6 +24,7 @@ from lw2g_benchmarks.options import Normalisation, TransformOptions
 __all__ = ["TransformPair", "make_transforms"]
 
 
+# means and standard deviations of the channels
 _STATISTICS = {
     "cifar100": ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
     "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
@@ -59,6 +60,7 @@ def make_transforms(
         std=std,
     )
     if options.train_transform == "none":
+        # features of an image are then the same in every epoch, and can be kept
         return TransformPair(train=test, test=test, train_is_deterministic=True)
     one = StagedTransform(pixels=_ByImage(options, test), finish=test.finish)
     train = RandomTransform(image=one, batch=_Batches(options, test))
@@ -81,7 +83,8 @@ class _ByImage:
     """The training transforms by the image, put together when the first image comes."""
 
     def __init__(self, options: TransformOptions, test: Preprocessing) -> None:
-        self._options, self._test = options, test
+        self._options = options
+        self._test = test
 
     def __call__(self, image: Tensor) -> Tensor:
         """Map uint8 [3, H, W] to uint8 [3, S, S]."""
@@ -99,30 +102,36 @@ class _Batches:
     draws = CROP_DRAWS + 2
 
     def __init__(self, options: TransformOptions, test: Preprocessing) -> None:
-        self._options, self._test, self._size = options, test, test.size
+        self._options = options
+        self._test = test
 
     def pixels(self, image: Tensor) -> Tensor:
         """Return the kept pixels: at most as many as the test transform reads, channels last."""
         if self._options.train_transform == "light":
             return self._test.pixels(image).permute(1, 2, 0)
+        # each side for itself: boxes are scaled by side, so what is kept need not have the image's shape
         most = self._test.before_crop
-        height, width = (min(side, most) for side in image.shape[1:])
+        height = min(image.shape[1], most)
+        width = min(image.shape[2], most)
         kept = resize(channels_last(image), (height, width), self._options.train_interpolation)
         return kept.permute(1, 2, 0)
 
     def __call__(self, images: Tensor, shapes: Tensor, draws: Tensor) -> Tensor:
         """Map uint8 [B, h, w, 3] to float32 [B, 3, S, S]."""
-        options, size = self._options, self._size
-        mirrored = draws[:, CROP_DRAWS] < (0.5 if options.flip else 0.0)
+        options = self._options
+        size = self._test.size
+        # a sample has the same numbers whatever is switched on: an option changes what it does alone
+        share = 0.5 if options.flip else 0.0
+        mirrored = draws[:, CROP_DRAWS] < share
         brightness = draws[:, CROP_DRAWS + 1]
         if options.jitter and options.jitter_first:
             images = brightened(images, brightness, most=options.jitter)
         if options.train_transform == "light":
             batch = shifted(images, draws[:, :2], mirrored, most=_largest_shift(size))
         else:
-            boxes = _scaled(
-                crop_boxes(draws[:, :CROP_DRAWS], shapes[:, 2:], least=options.train_scale), shapes
-            )
+            # boxes are drawn on the image as it was, so that their areas are shares of the whole image
+            boxes = crop_boxes(draws[:, :CROP_DRAWS], shapes[:, 2:], least=options.train_scale)
+            boxes = _scaled(boxes, shapes)
             batch = resampled(images, boxes, mirrored, size=size, interpolation=options.train_interpolation)
         if options.jitter and not options.jitter_first:
             batch = brightened(batch, brightness, most=options.jitter)
@@ -131,10 +140,13 @@ class _Batches:
 
 def _scaled(boxes: Tensor, shapes: Tensor) -> Tensor:
     """Return boxes [B, 4] of images of size H, W as boxes of their kept pixels, of size h, w."""
-    kept, whole = shapes[:, :2], shapes[:, 2:]
-    factor = kept / whole
+    kept = shapes[:, :2]
+    factor = kept / shapes[:, 2:]
     lengths = (boxes[:, 2:] * factor).round().long().clamp(min=1)
-    return torch.cat([torch.minimum((boxes[:, :2] * factor).round().long(), kept - lengths), lengths], dim=1)
+    corners = (boxes[:, :2] * factor).round().long()
+    # corner and length are rounded apart, and together may lead one pixel out of the image
+    corners = torch.minimum(corners, kept - lengths)
+    return torch.cat([corners, lengths], dim=1)
 
 
 def _largest_shift(size: int) -> int:
@@ -146,8 +158,12 @@ def _augmentation(options: TransformOptions, test: Preprocessing) -> Any:
     from torchvision.transforms import v2  # slow to import, and batches need it not
 
     size = test.size
-    flip = [v2.RandomHorizontalFlip()] if options.flip else []
-    jitter = [v2.ColorJitter(brightness=options.jitter)] if options.jitter else []
+    flip = []
+    if options.flip:
+        flip = [v2.RandomHorizontalFlip()]
+    jitter = []
+    if options.jitter:
+        jitter = [v2.ColorJitter(brightness=options.jitter)]
     if options.train_transform == "light":
         shift = v2.RandomCrop(size, padding=_largest_shift(size), padding_mode="reflect")
         return v2.Compose([test.pixels, shift, *flip, *jitter])
@@ -158,6 +174,7 @@ def _augmentation(options: TransformOptions, test: Preprocessing) -> Any:
         antialias=True,
     )
     if options.jitter_first:
+        # as CPrompt does: crops are cut from an image that has been made smaller, and brighter, before
         before = partial(resize, size=test.before_crop, interpolation=options.train_interpolation)
         return v2.Compose([channels_last, before, *jitter, crop, *flip])
     return v2.Compose([channels_last, crop, *flip, *jitter])

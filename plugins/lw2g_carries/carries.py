@@ -27,6 +27,7 @@ class Gated(Carry):
     gate = True
 
     def __init__(self, config: NoOptions, context: CarryContext) -> None:
+        # a gate lets a share of a motion through: without a motion it has nothing to do
         if context.inner is None or not context.inner.moves:
             raise ConfigError(
                 "baseline.head_gated: there is no motion to gate", "name a carry that moves, such as 'affine'"
@@ -42,5 +43,7 @@ class Gated(Carry):
         self, before: Tensor, after: Tensor, labels: Tensor, *, residual: bool = False
     ) -> tuple[Motion, str]:
         """Return the other carry's motion with a gate."""
+        # without the residual, which is for covariances: a gated motion leaves them as they are
         motion, choice = self.inner.fit(before, after, labels)
+        # how far a class lies from the new ones is measured where all of them were before the drift
         return gated(motion, before.double(), labels), choice

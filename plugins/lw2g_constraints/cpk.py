@@ -23,10 +23,12 @@ class PretrainedKnowledge(Constraint):
 
     def __init__(self, config: CpkConfig, context: BuildContext) -> None:
         """Keep the share ``phi`` of the component inside the space: 1 keeps all of it, 0 none."""
-        self.phi, self.on = config.phi, config.on
+        self.phi = config.phi
+        self.on = config.on
 
     def restriction(self, site: Site, context: TaskContext) -> Restriction | None:
         """Return the pre-trained space of a site that takes soft rules."""
+        # phi = 1 removes nothing: no pre-trained space has to be built for it
         if not site.soft or self.phi == 1:
             return None
         return Restriction(subspace=context.pretrained_space(site), strength=1 - self.phi)

@@ -23,6 +23,7 @@ import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
@@ -36,18 +37,24 @@ __all__ = ["main"]
 
 def read_class_names(path: Path) -> list[str]:
     """Return the class names of a JSON file, in order."""
-    content = json.loads(path.read_text())
-    names: list[str] = content["classes"] if isinstance(content, dict) else content
-    return names
+    names: Any = json.loads(path.read_text())
+    if isinstance(names, dict):
+        names = names["classes"]
+    listed: list[str] = names
+    return listed
 
 
 def read_rows(path: Path, count: int) -> Tensor:
     """Return the one tensor of a file that has a row per class."""
     with safe_open(path, framework="pt") as file:
-        tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    fitting = [tensor for tensor in tensors.values() if tensor.ndim == 2 and len(tensor) == count]
+        shapes: dict[str, tuple[int, ...]] = {}
+        fitting: list[Tensor] = []
+        for name in file.keys():  # noqa: SIM118
+            tensor = file.get_tensor(name)
+            shapes[name] = tuple(tensor.shape)
+            if tensor.ndim == 2 and len(tensor) == count:
+                fitting.append(tensor)
     if len(fitting) != 1:
-        shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
         raise SystemExit(f"expected one tensor of {count} rows in {str(path)!r} but got {shapes}")
     return fitting[0]
 
@@ -64,8 +71,10 @@ def read_projection(path: Path) -> tuple[Tensor, float | None]:
             raise SystemExit(
                 f"expected 'visual_projection.weight' or 'visual.proj' in {str(path)!r} but got neither"
             )
-        # models learn its logarithm
-        scale = float(file.get_tensor("logit_scale").exp()) if "logit_scale" in names else None
+        scale: float | None = None
+        if "logit_scale" in names:
+            # models learn its logarithm
+            scale = float(file.get_tensor("logit_scale").exp())
     return projection, scale
 
 
@@ -101,7 +110,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _export(parsed: argparse.Namespace) -> None:
     names = read_class_names(parsed.names)
-    classes = [] if parsed.classes is None else read_class_names(parsed.classes)
+    classes: list[str] = []
+    if parsed.classes is not None:
+        classes = read_class_names(parsed.classes)
     if classes and len(classes) != len(names):
         raise SystemExit(f"expected {len(names)} classes in {str(parsed.classes)!r} but got {len(classes)}")
     if classes and parsed.increment:
@@ -111,15 +122,21 @@ def _export(parsed: argparse.Namespace) -> None:
     if parsed.projection is not None:
         projection, scale = read_projection(parsed.projection)
     if parsed.rows is not None:
-        sentences = names if classes else [words(name) for name in names]
-        rows = read_rows(parsed.rows, len(names))
         encoder = parsed.rows.name
+        rows = read_rows(parsed.rows, len(names))
+        sentences = names
+        if not classes:  # names of classes, not sentences
+            sentences = [words(name) for name in names]
     else:
-        wanted = names if classes else _sentences(names, parsed.increment)
+        encoder = parsed.model
+        wanted = names
+        if not classes:
+            wanted = _sentences(names, parsed.increment)
         rows, sentences = encoded(parsed.model, wanted)
         if classes:
-            classes = [of for of, sentence in zip(classes, names, strict=True) if sentence in sentences]
-        encoder = parsed.model
+            # the class of a sentence that was left out goes with it
+            read = set(sentences)
+            classes = [of for of, sentence in zip(classes, names, strict=True) if sentence in read]
     if projection is not None and projection.shape[1] != rows.shape[1]:
         raise SystemExit(
             f"expected a projection to text of width {rows.shape[1]} in {str(parsed.projection)!r} but got "
@@ -134,6 +151,7 @@ def _sentences(names: Sequence[str], increment: int | None) -> list[str]:
     if increment:
         for start in range(0, len(names), increment):
             found.append(task_sentence(names[start : start + increment]))
+    # the sentence of a task of one class is that of the class
     return list(dict.fromkeys(found))
 
 

@@ -46,7 +46,9 @@ def task_loss(keys: Tensor, positive: Tensor, negatives: Tensor | None) -> Tenso
     """
     unit = functional.normalize(keys.float(), dim=-1)
     loss = 1 - (unit @ positive).sum(dim=-1).mean()
-    return loss if negatives is None else loss + (unit @ negatives.mT).sum(dim=-2).mean()
+    if negatives is None:
+        return loss
+    return loss + (unit @ negatives.mT).sum(dim=-2).mean()
 
 
 def class_loss(features: Tensor, positive: Tensor, negative: Tensor | None) -> Tensor:
@@ -60,7 +62,9 @@ def class_loss(features: Tensor, positive: Tensor, negative: Tensor | None) -> T
     """
     unit = functional.normalize(features.float(), dim=-1)
     loss = 1 - (unit * positive).sum(dim=1)
-    return (loss if negative is None else loss + (unit * negative).sum(dim=1)).mean()
+    if negative is not None:
+        loss = loss + (unit * negative).sum(dim=1)
+    return loss.mean()
 
 
 class LanguageGuidance(Constraint):
@@ -85,16 +89,25 @@ class LanguageGuidance(Constraint):
         Raises:
             ConfigError: The encoder's width differs and nothing aligns it, or it has no file.
         """
-        self._options = attrs.evolve(
-            config,
-            task_weight=0.0 if config.levels == "class" else config.task_weight,
-            class_weight=0.0 if config.levels == "task" else config.class_weight,
-        )
-        acts = self._options.task_weight or self._options.class_weight
-        self._encoder = encoder or (_encoder(config, context.backbone.dim) if acts else None)
-        self._names = None if config.names is None else read_names(config.names)
+        task_weight = config.task_weight
+        class_weight = config.class_weight
+        if config.levels == "class":
+            task_weight = 0.0
+        if config.levels == "task":
+            class_weight = 0.0
+        self._options = attrs.evolve(config, task_weight=task_weight, class_weight=class_weight)
+        # where neither loss has a weight, no text model has to be there
+        if encoder is None and (task_weight or class_weight):
+            encoder = _encoder(config, context.backbone.dim)
+        # no module: its weights are neither trained nor written into checkpoints
+        self._encoder = encoder
+        self._names: Mapping[str, str] | None = None
+        if config.names is not None:
+            self._names = read_names(config.names)
         # Rows are unit vectors on the CPU: classes by position, tasks by index.
-        self._classes = self._tasks = torch.zeros(0, 0 if self._encoder is None else self._encoder.dim)
+        width = 0 if encoder is None else encoder.dim
+        self._classes = torch.zeros(0, width)
+        self._tasks = torch.zeros(0, width)
         self._fitted: dict[tuple[str, int], Tensor] = {}
         self._others: tuple[int, ...] = ()
         self._together: tuple[int, ...] = ()
@@ -109,6 +122,7 @@ class LanguageGuidance(Constraint):
         self._fitted = {}
         if self._encoder is None:
             return
+        # task by task: the authors encode all tasks at once, and so read names of classes yet to come
         for info in context.history:
             if info.classes[-1] >= len(self._classes):
                 self._add(info, self._encoder)
@@ -123,6 +137,7 @@ class LanguageGuidance(Constraint):
             return
         sentence = task_sentence(names)
         mean = self._options.task_text == "mean"
+        # CLIP reads 77 tokens: twenty class names nearly fill them
         if not mean and not encoder.fits(sentence):
             if self._options.overflow == "error":
                 raise ConfigError(
@@ -131,7 +146,10 @@ class LanguageGuidance(Constraint):
                     "use 'mean' or 'truncate'",
                 )
             mean = self._options.overflow == "mean"
-        whole = classes.mean(dim=0, keepdim=True) if mean else encoder.encode([sentence])
+        if mean:
+            whole = classes.mean(dim=0, keepdim=True)
+        else:
+            whole = encoder.encode([sentence])
         self._tasks = torch.cat([self._tasks, _unit(whole)])
 
     def _words(self, name: str) -> str:
@@ -148,8 +166,11 @@ class LanguageGuidance(Constraint):
         """Leave out earlier tasks that share the key which this task trains."""
         index = context.task.index
         own = _keys(context)
-        siblings = [task for task in context.pool.tasks_of(context.set_id) if task < index]
-        shared = [task for task in siblings if own is not None and _same(own, _keys(context, task))]
+        shared = []
+        if own is not None:
+            for task in context.pool.tasks_of(context.set_id):
+                if task < index and _same(own, _keys(context, task)):
+                    shared.append(task)
         self._others = tuple(task for task in range(index) if task not in shared)
         self._together = (*shared, index)
 
@@ -178,9 +199,12 @@ class LanguageGuidance(Constraint):
         """Return the weighted sum of both losses, None where neither applies."""
         options = self._options
         parts: list[Tensor] = []
+        # a cosine in half precision has three digits, and these losses are differences of cosines
         with torch.autocast(batch.labels.device.type, enabled=False):
             if options.task_weight:
-                keys = _keys(context) if output.keys is None else output.keys
+                keys = output.keys
+                if keys is None:  # the step does not say which: those that the task selects
+                    keys = _keys(context)
                 if keys is None:
                     self._warn("there are no learned prompt keys: the task loss is left out")
                 else:
@@ -191,11 +215,15 @@ class LanguageGuidance(Constraint):
                 else:
                     value = self._class_loss(output.features, batch, context.task)
                     parts.append(options.class_weight * value)
-        return torch.stack(parts).sum() if parts else None
+        if not parts:
+            return None
+        return torch.stack(parts).sum()
 
     def _task_loss(self, keys: Tensor, batch: Batch) -> Tensor:
         table = self._table("tasks", keys)
-        texts = self._together if self._options.set_text == "union" else self._together[-1:]
+        texts = self._together[-1:]
+        if self._options.set_text == "union":  # a shared key stands for all tasks of its set
+            texts = self._together
         positive = _unit(table[list(texts)].mean(dim=0))
         if not self._others:
             return task_loss(keys, positive, None)
@@ -207,7 +235,8 @@ class LanguageGuidance(Constraint):
 
     def _class_loss(self, features: Tensor, batch: Batch, task: TaskInfo) -> Tensor:
         table = self._table("classes", features)
-        positive, old = table[batch.labels], table[: task.classes[0]]
+        positive = table[batch.labels]
+        old = table[: task.classes[0]]  # rows lie by position, so these are all classes before the task
         if not len(old):
             return class_loss(features, positive, None)
         if self._options.negatives == "mean":
@@ -225,8 +254,12 @@ class LanguageGuidance(Constraint):
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the tables, so that old tasks keep their vectors even if the encoder changes."""
-        tables = {"classes": self._classes, "tasks": self._tasks}
-        return {name: table for name, table in tables.items() if len(table)}
+        state = {}
+        if len(self._classes):
+            state["classes"] = self._classes
+        if len(self._tasks):
+            state["tasks"] = self._tasks
+        return state
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Restore what :meth:`state_dict` returned."""
@@ -242,7 +275,9 @@ def _keys(context: TaskContext, task: int | None = None) -> Tensor | None:
     """Return the keys that a batch of the current task selects, or of an earlier one of the same set."""
     if context.retrieval is None:
         return None
-    of_task = context if task is None else attrs.evolve(context, task=context.history[task])
+    of_task = context
+    if task is not None:
+        of_task = attrs.evolve(context, task=context.history[task])
     return context.retrieval.keys(of_task)
 
 

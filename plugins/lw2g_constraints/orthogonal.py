@@ -26,7 +26,10 @@ class Orthogonal(Constraint):
 
     def restriction(self, site: Site, context: TaskContext) -> Restriction | None:
         """Return the space of the set's old tasks, or the run-wide one of a shared site."""
+        # a new set has no old tasks; what all sets share has some even then
         if site.owner == "set" and context.grew:
             return None
         space = context.memory.space(context.set_id, site)
-        return None if space is None else Restriction(subspace=space)
+        if space is None:  # the first task
+            return None
+        return Restriction(subspace=space)

@@ -50,13 +50,19 @@ class PromptGradientProjection(Constraint):
             return None
         mapped = site.activation.map is not None
         fresh = mapped and site.owner == "set" and context.grew
-        return None if fresh else Restriction(subspace=site.activation.image(space))
+        if fresh:
+            return None
+        return Restriction(subspace=site.activation.image(space))
 
     def absorb(self, site: Site, moment: SecondMoment, context: TaskContext) -> None:
         """Extend the site's space by the finished task, then by its tokens where the site has tokens."""
         old = self._spaces.get(site.name)
-        space = self._options.build(moment) if old is None else self._options.extend(old, moment)
+        if old is None:
+            space = self._options.build(moment)
+        else:
+            space = self._options.extend(old, moment)
         if site.activation.tap.kind == "block_in":  # before any norm: only tokens meet the stream there
+            # x dp' = 0 keeps the products with old images, p dp' = 0 those among the tokens themselves
             tokens = SecondMoment(moment.dim, moment.heads, moment.matrix.device)
             tokens.update(site.rows(site.parameter.detach()))
             space = self._options.extend(space, tokens)
@@ -69,17 +75,18 @@ class PromptGradientProjection(Constraint):
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the spaces as ``"<site>|basis"`` and ``"<site>|ranks"``."""
-        return {
-            f"{name}|{part}": value
-            for name, space in self._spaces.items()
-            for part, value in space.state().items()
-        }
+        state = {}
+        for name, space in self._spaces.items():
+            for part, value in space.state().items():
+                state[f"{name}|{part}"] = value
+        return state
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Restore what :meth:`state_dict` returned."""
-        parts: dict[str, dict[str, Tensor]] = {}
+        by_site: dict[str, dict[str, Tensor]] = {}
         for key, value in state.items():
             name, part = key.rsplit("|", 1)
-            parts.setdefault(name, {})[part] = value
-        spaces = {name: Subspace.from_state(part) for name, part in parts.items()}
-        self._spaces = {name: space.to(device=self._device) for name, space in spaces.items()}
+            by_site.setdefault(name, {})[part] = value
+        self._spaces = {}
+        for name, parts in by_site.items():
+            self._spaces[name] = Subspace.from_state(parts).to(device=self._device)

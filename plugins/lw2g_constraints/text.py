@@ -52,6 +52,7 @@ class HashEncoder:
 
     def _vector(self, sentence: str) -> Tensor:
         digest = hashlib.sha256(sentence.encode()).digest()
+        # 63 bits: torch takes seeds as signed numbers
         generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
         return functional.normalize(torch.randn(self.dim, generator=generator), dim=0)
 
@@ -82,19 +83,17 @@ class VectorFile:
         return torch.stack([self._row(sentence) for sentence in sentences])
 
     def _row(self, sentence: str) -> Tensor:
-        if (row := self._read.sentence(sentence)) is not None:
+        row = self._read.sentence(sentence)
+        if row is not None:
             return row
-        single = class_sentence("{}").split("{}")
-        subject = sentence.removeprefix(single[0]).removesuffix(single[1])
-        classes = " or " not in subject
-        remedy = (
-            "add it, or say with constraints.lgcl.names what the file calls the class"
-            if classes
-            else "add it, or set constraints.lgcl.task_text to 'mean'"
-        )
-        hint = nearest(subject, self._read.sentences) if classes else ""
+        what = f"constraints.lgcl.file: {str(self._read.path)!r} has no vector for {sentence!r}"
+        before, after = class_sentence("{}").split("{}")
+        subject = sentence.removeprefix(before).removesuffix(after)
+        if " or " in subject:  # the sentence of a task: "A photo of apple or aquarium fish."
+            raise DataError(what, "add it, or set constraints.lgcl.task_text to 'mean'")
         raise DataError(
-            f"constraints.lgcl.file: {str(self._read.path)!r} has no vector for {sentence!r}{hint}", remedy
+            what + nearest(subject, self._read.sentences),
+            "add it, or say with constraints.lgcl.names what the file calls the class",
         )
 
 
@@ -119,6 +118,7 @@ class ClipEncoder:
                 "install it, or use 'precomputed' with vectors written on another machine",
             ) from error
         try:
+            # transformers draws the weights of a model before it reads them; the run's draws must not move
             with torch.random.fork_rng(devices=[]):
                 self._tokenizer = transformers.AutoTokenizer.from_pretrained(model, local_files_only=True)
                 loaded = transformers.CLIPTextModelWithProjection.from_pretrained(
@@ -153,10 +153,14 @@ def orthogonal_map(source: int, target: int) -> Tensor:
 
     With ``target >= source`` it keeps all cosines.
     """
-    long, short = max(source, target), min(source, target)
+    long = max(source, target)
+    short = min(source, target)
+    # the widths are the seed: a resumed run, and one with another seed, compare with the same vectors
     generator = torch.Generator().manual_seed(long * 2**20 + short)
     columns: Tensor = torch.linalg.qr(torch.randn(long, short, generator=generator, dtype=torch.float64)).Q
-    return (columns if source >= target else columns.mT).float()
+    if source < target:
+        columns = columns.mT
+    return columns.float()
 
 
 def read_names(path: Path) -> Mapping[str, str]:
@@ -170,15 +174,17 @@ def read_names(path: Path) -> Mapping[str, str]:
         raise ConfigError(
             f"constraints.lgcl.names: no file {str(path)!r}", "give a JSON table of class names"
         )
+    refusal = DataError(
+        f"constraints.lgcl.names: {str(path)!r} is not a JSON table from class names to words",
+        'write one like {"n02009912": "American egret"}',
+    )
     try:
         table = json.loads(path.read_text())
     except ValueError:
-        table = None
-    if not isinstance(table, dict) or not all(
-        isinstance(phrase, str) and phrase for phrase in table.values()
-    ):
-        raise DataError(
-            f"constraints.lgcl.names: {str(path)!r} is not a JSON table from class names to words",
-            'write one like {"n02009912": "American egret"}',
-        )
+        raise refusal from None
+    if not isinstance(table, dict):
+        raise refusal
+    for phrase in table.values():
+        if not isinstance(phrase, str) or not phrase:
+            raise refusal
     return table

@@ -41,7 +41,10 @@ class Agreement(Measure):
         gradients = {}
         for name, gradient in candidate.fitted.items():
             mean = _halves(gradient).cpu() / len(sample)
-            gradients[name] = mean + held[name] if name in held else mean
+            # a mean for each task, so that a task counts the same however many images it has
+            if name in held:
+                mean = mean + held[name]
+            gradients[name] = mean
         return gradients
 
     def measure(self, sample: Sample) -> Mapping[int, Measurement]:
@@ -67,9 +70,16 @@ class Agreement(Measure):
                     n=len(sample), unit="cosine", why="a gradient is zero in the space"
                 )
                 continue
+            # the new task's images alone are resampled: of the old ones nothing but two sums is kept
             spread = spread_over_halves(agreement, halves, sample.left_out)
-            ceilings = [_ceiling(*site) for site in sites.values()]
-            inside = [_inside(new, space) for new, _, space in sites.values()]
+            ceilings = []
+            inside = []
+            by_site: dict[str, dict[str, float | None]] = {}
+            for name, site in sites.items():
+                new, old_halves, space = site
+                ceilings.append(_ceiling(new, old_halves, space))
+                inside.append(_inside(new, space))
+                by_site[name] = {"value": _agreement(site, everything)}
             agreements[candidate.set] = Measurement(
                 value=value,
                 error=spread.error,
@@ -79,19 +89,24 @@ class Agreement(Measure):
                 n=len(sample),
                 unit="cosine",
                 parts={"projection": mean_of_known(inside)},
-                sites={name: {"value": _agreement(site, everything)} for name, site in sites.items()},
+                sites=by_site,
             )
         return agreements
 
 
 def _halves(gradient: Tensor) -> Tensor:
     """Return the sums over either half of the groups, in which they take turns, ``[2, rows, dim]``."""
-    return torch.stack([gradient[0::2].sum(dim=0), gradient[1::2].sum(dim=0)]).double()
+    first = gradient[0::2].sum(dim=0)
+    second = gradient[1::2].sum(dim=0)
+    # float64: the squares of small gradients leave the range of float32
+    return torch.stack([first, second]).double()
 
 
 def _cosine(one: Tensor, other: Tensor) -> float | None:
     lengths = float(one.norm() * other.norm())
-    return float((one * other).sum()) / lengths if lengths > 0 else None
+    if lengths <= 0:
+        return None
+    return float((one * other).sum()) / lengths
 
 
 def _agreement(site: _Site, at: Tensor) -> float | None:
@@ -102,16 +117,21 @@ def _agreement(site: _Site, at: Tensor) -> float | None:
 
 def _reliability(halves: Tensor) -> float:
     """Return how far the mean of two halves is signal, from the cosine of the halves (Spearman-Brown)."""
+    # a cosine below 0 comes of noise alone
     cosine = max(_cosine(*halves) or 0.0, 0.0)
     return 2 * cosine / (1 + cosine)
 
 
 def _ceiling(new: Tensor, old: Tensor, space: Subspace) -> float:
-    return math.sqrt(
-        _reliability(space.on(_halves(new))) * _reliability(space.on(old.to(new.device).double()))
-    )
+    """Return the agreement that two copies of one direction would show under this noise (``own``)."""
+    of_new = _reliability(space.on(_halves(new)))
+    of_old = _reliability(space.on(old.to(new.device).double()))
+    return math.sqrt(of_new * of_old)
 
 
 def _inside(new: Tensor, space: Subspace) -> float | None:
+    """Return the share of the gradient's length in the space, where alone agreement can be read."""
     total = new.sum(dim=0).double()
-    return float(space.on(total).norm() / total.norm()) if float(total.norm()) > 0 else None
+    if float(total.norm()) <= 0:
+        return None
+    return float(space.on(total).norm() / total.norm())

@@ -43,8 +43,11 @@ class _ClassMeans(Measure):
         (candidate,) = sample.candidates
         held = sample.stored.get(candidate.set, {})
         means = _means(sample, torch.arange(len(sample)))
-        new = {"means": means, "tasks": torch.full((len(means),), sample.task.index)}
-        return {name: torch.cat([held[name], value]) if held else value for name, value in new.items()}
+        tasks = torch.full((len(means),), sample.task.index)
+        if held:
+            means = torch.cat([held["means"], means])
+            tasks = torch.cat([held["tasks"], tasks])
+        return {"means": means, "tasks": tasks}
 
 
 class Centroid(_ClassMeans):
@@ -54,6 +57,7 @@ class Centroid(_ClassMeans):
         """Return the similarity of every candidate with stored class means."""
         if not sample.stored:
             return {}
+        # over all sets, also those that are no candidates: what all images share
         common = torch.cat([held["means"] for held in sample.stored.values()]).mean(dim=0)
         halves = half_samples(sample.groups, sample.generator("half-samples"))
         similarities = {}
@@ -73,11 +77,16 @@ class Centroid(_ClassMeans):
                 sample.left_out,
             )
             # two sources of error: which images stand for a class, and which classes stand for the task
-            of_classes = float(each.var()) / len(each) if len(each) > 1 else 0.0
+            of_classes = 0.0
+            if len(each) > 1:
+                of_classes = float(each.var()) / len(each)
             of_images = (spread.error or 0.0) ** 2
-            error = math.sqrt(of_images + of_classes)
+            error = None
+            if spread.error is not None:
+                error = math.sqrt(of_images + of_classes)
             replicates: tuple[float, ...] = ()
             if of_images > 0:
+                # halves resample images and not classes, so the deviations are scaled to the whole error
                 wider = math.sqrt((of_images + of_classes) / of_images)
                 replicates = tuple(replicate * wider for replicate in spread.replicates)
             own = None
@@ -86,7 +95,7 @@ class Centroid(_ClassMeans):
                 own = float(among.amax(dim=1).mean())
             similarities[candidate.set] = Measurement(
                 value=float(each.mean()),
-                error=error if spread.error is not None else None,
+                error=error,
                 replicates=replicates,
                 null=expected_largest_cosine(len(old), old.shape[1]),
                 own=own,
@@ -113,13 +122,18 @@ class Confusion(_ClassMeans):
         answers: list[Tensor] = []  # the task of each image; the new one's index where it is kept
         for pair in halves:
             for fitted, held_out in (pair, pair[::-1]):
-                new = _means(sample, fitted)
-                common = torch.cat([old, new]).mean(dim=0)
-                cosine = functional.normalize(queries[held_out] - common, dim=1) @ (
-                    functional.normalize(torch.cat([old, new]) - common, dim=1).T
-                )
-                to_old, kept = cosine[:, : len(old)].max(dim=1), cosine[:, len(old) :].amax(dim=1)
-                which = tasks[to_old.indices] if sample.retrieved is None else sample.retrieved[held_out]
+                means = torch.cat([old, _means(sample, fitted)])
+                common = means.mean(dim=0)
+                images = functional.normalize(queries[held_out] - common, dim=1)
+                cosine = images @ functional.normalize(means - common, dim=1).T
+                to_old = cosine[:, : len(old)].max(dim=1)
+                kept = cosine[:, len(old) :].amax(dim=1)
+                # class means say whether an image is lost; to which task, the run's own retrieval
+                which = sample.retrieved
+                if which is None:
+                    which = tasks[to_old.indices]
+                else:
+                    which = which[held_out]
                 answers.append(torch.where(to_old.values > kept, which, sample.task.index))
         answer = torch.cat(answers)
         shares = {}
@@ -129,7 +143,9 @@ class Confusion(_ClassMeans):
             share = float(torch.isin(answer, torch.tensor(candidate.tasks)).double().mean())
             shares[candidate.set] = Measurement(
                 value=share,
+                # by the images, not by the answers: an image answers in every partition
                 error=math.sqrt(share * (1 - share) / len(sample)),
+                # all old tasks and the new one are equally likely by chance
                 null=len(candidate.tasks) / (len(sample.task_to_set) + 1),
                 n=len(sample),
                 unit="share",
@@ -147,8 +163,10 @@ def expected_largest_cosine(count: int, dimensions: int) -> float:
     [0.15, 0.19, 0.28, 0.31]
     """
     x = torch.linspace(-1, 1, 4001, dtype=torch.float64)
+    # in fewer than 3 dimensions the density grows beyond all bounds towards -1 and 1
     density = (1 - x.square()).clamp(min=0) ** ((max(dimensions, 3) - 3) / 2)
     share = density.cumsum(dim=0) - density / 2
+    # E max = 1 - the integral of F^K from -1 to 1, by parts
     return float(1 - torch.trapezoid((share / density.sum()) ** count, x))
 
 
@@ -159,5 +177,6 @@ def _queries(sample: Sample) -> Tensor:
 
 def _means(sample: Sample, at: Tensor) -> Tensor:
     """Return the mean query of each class of the task that has an image among those at some positions."""
-    labels, queries = sample.labels[at], _queries(sample)[at]
+    labels = sample.labels[at]
+    queries = _queries(sample)[at]
     return torch.stack([queries[labels == label].mean(dim=0) for label in torch.unique(labels)])

@@ -51,31 +51,35 @@ class _Residuals(Measure):
             groups = sample.moments([tap])[tap]
             old = _part(held, tap)
             folds = torch.arange(len(groups)) % _FOLDS
-            num_folds = _FOLDS if len(groups) >= _FOLDS else 0  # too few images to hold some out
             own = [torch.zeros(3, 0, dtype=torch.float64)]
+            if old:
+                own.insert(0, old["own"])
+            num_folds = _FOLDS if len(groups) >= _FOLDS else 0  # too few images to hold some out
             for fold in range(num_folds):
                 unseen = folds == fold
+                # the space that these images would have met, had they been a new task
                 space, mean = self.extended(old, _total(groups, ~unseen), sample.space_options)
-                kept = [group for group, is_unseen in zip(groups, unseen, strict=True) if is_unseen]
+                left_out = [groups[number] for number in unseen.nonzero()[:, 0].tolist()]
                 images = torch.bincount(sample.groups)[unseen]
-                own.append(_residuals(kept, space, self.centre(mean, groups), images))
+                own.append(_residuals(left_out, space, self.centre(mean, groups), images))
+            # what is stored is the space of all images: those held out serve for ``own`` alone
             whole = _total(groups, folds >= 0)
             space, mean = self.extended(old, whole, sample.space_options)
             rows = old.get("rows", torch.zeros(())) + whole.count
             values = space.state() | {"mean": mean, "rows": rows}
-            if old:
-                own.insert(0, old["own"])
             values["own"] = torch.cat(own, dim=1)
-            state |= {f"{tap}|{name}": value for name, value in values.items()}
+            for name, value in values.items():
+                state[f"{tap}|{name}"] = value
         return state
 
     def extended(
         self, old: Mapping[str, Tensor], new: SecondMoment, options: SpaceOptions
     ) -> tuple[Subspace, Tensor]:
         """Return the space and the mean of old activations and some new ones."""
-        count = float(old["rows"]) if old else 0.0
+        count = 0.0
         sums = new.row_sum
         if old:
+            count = float(old["rows"])
             sums = sums + old["mean"].to(sums) * count
         mean = sums / max(count + new.count, 1)
         about = self.centre(mean, [new])
@@ -94,9 +98,11 @@ class _Residuals(Measure):
         images = torch.bincount(sample.groups)
         by_tap = {}
         for tap in _taps(candidate):
-            if not (old := _part(held, tap)):
+            old = _part(held, tap)
+            if not old:
                 continue
-            groups, space = sample.moments([tap])[tap], Subspace.from_state(old)
+            groups = sample.moments([tap])[tap]
+            space = Subspace.from_state(old)
             about = self.centre(old["mean"], groups)
             by_tap[tap] = _residuals(groups, space, about, images), old["own"], space
         return by_tap
@@ -110,22 +116,28 @@ class Energy(_Residuals):
 
     def centre(self, mean: Tensor, groups: Sequence[SecondMoment]) -> Tensor | None:
         """Return the mean of the given groups if the options centre activations."""
+        if not self._centre:
+            return None
         whole = _total(groups, torch.ones(len(groups)).bool())
-        return whole.row_sum / max(whole.count, 1) if self._centre else None
+        return whole.row_sum / max(whole.count, 1)
 
     def measure(self, sample: Sample) -> Mapping[int, Measurement]:
         """Return rho of every candidate with stored spaces."""
         shares = {}
         halves = half_samples(torch.arange(sample.num_groups), sample.generator("half-samples"))
         for candidate in sample.candidates:
-            tables = self.tables(sample, candidate)
-            sites = {str(tap): _shares(*values) for tap, values in tables.items()}
+            residuals = []
+            sites = {}
+            for tap, (of_new, of_own, space) in self.tables(sample, candidate).items():
+                residuals.append(of_new)
+                sites[str(tap)] = _shares(of_new, of_own, space)
             if not sites:
                 continue
-            new = torch.stack([residuals for residuals, _, _ in tables.values()])  # [taps, 3, groups]
+            new = torch.stack(residuals)  # [taps, 3, groups]
+            value = _ratio(new)
             spread = spread_over_halves(lambda at, new=new: _ratio(new[:, :, at]), halves, sample.left_out)  # type: ignore[misc]
             shares[candidate.set] = Measurement(
-                value=_ratio(new),
+                value=value,
                 error=spread.error,
                 replicates=spread.replicates,
                 null=mean_of_known([numbers["null"] for numbers in sites.values()]),
@@ -134,7 +146,7 @@ class Energy(_Residuals):
                 unit="share",
                 alike=-1,
                 sites=sites,
-                why="there is no energy" if _ratio(new) is None else None,
+                why="there is no energy" if value is None else None,
             )
         return shares
 
@@ -171,6 +183,9 @@ class Novelty(_Residuals):
 
             everything = z(torch.arange(sample.num_groups))
             spread = spread_over_halves(lambda at, z=z: float(z(at).mean()), halves, sample.left_out)  # type: ignore[misc]
+            sites: dict[str, dict[str, float | None]] = {}
+            for tap, score in zip(scales, everything, strict=True):
+                sites[str(tap)] = {"value": float(score)}
             scores[candidate.set] = Measurement(
                 value=float(everything.mean()),
                 error=spread.error,
@@ -179,14 +194,13 @@ class Novelty(_Residuals):
                 n=len(sample),
                 unit="standard deviations",
                 alike=-1,
-                sites={
-                    str(tap): {"value": float(score)} for tap, score in zip(scales, everything, strict=True)
-                },
+                sites=sites,
             )
         return scores
 
 
 def _taps(candidate: Candidate) -> list[Tap]:
+    # once each: several sites of a block read the same activations
     return list(dict.fromkeys(site.activation.tap for site in candidate.sites.values()))
 
 
@@ -204,9 +218,11 @@ def _about(moment: SecondMoment, mean: Tensor) -> SecondMoment:
     """Return the second moment of the rows less a vector ``[heads, width]``."""
     shifted = SecondMoment(moment.dim, moment.heads, moment.matrix.device)
     mean = mean.to(moment.matrix)
+    # sum of (x - m)(x - m)' = C - s m' - m s' + n m m', for the row sum s
     mixed = moment.row_sum[:, :, None] * mean[:, None]
     shifted.matrix = moment.matrix - mixed - mixed.mT + moment.count * mean[:, :, None] * mean[:, None]
-    shifted.row_sum, shifted.count = moment.row_sum - moment.count * mean, moment.count
+    shifted.row_sum = moment.row_sum - moment.count * mean
+    shifted.count = moment.count
     return shifted
 
 
@@ -216,24 +232,32 @@ def _residuals(
     """Return energy outside the space, energy, and number of images by group, ``[3, groups]`` float64."""
     rows = []
     for moment in groups:
-        matrix = (moment if about is None else _about(moment, about)).matrix
+        shifted = moment if about is None else _about(moment, about)
+        matrix = shifted.matrix
         basis = space.basis.to(matrix)
         energy = traces(matrix).sum()
-        rows.append(torch.stack([(energy - (basis * (matrix @ basis)).sum()).clamp(min=0), energy]))
+        inside = (basis * (matrix @ basis)).sum()  # tr(B' C B)
+        # where all energy lies inside, the difference may round to below 0
+        outside = (energy - inside).clamp(min=0)
+        rows.append(torch.stack([outside, energy]))
     return torch.cat([torch.stack(rows, dim=1).cpu(), images[None].double()])
 
 
 def _ratio(table: Tensor) -> float | None:
     """Return the share outside, mean over taps, from ``[taps, 3, groups]``; None where no tap has energy."""
+    # sums of all groups before the division: images count alike, not groups
     outside, energy, _ = table.sum(dim=2).T
     known = energy > 0
-    return float((outside[known] / energy[known]).mean()) if known.any() else None
+    if not known.any():
+        return None
+    return float((outside[known] / energy[known]).mean())
 
 
 def _shares(new: Tensor, own: Tensor, space: Subspace) -> dict[str, float | None]:
     return {
         "value": _ratio(new[None]),
-        "own": _ratio(own[None]) if own.shape[1] else None,
+        "own": _ratio(own[None]),
+        # a random space of this rank leaves so much outside
         "null": 1 - space.rank / space.dim,
         "rank": space.rank,
         "dim": space.dim,
@@ -248,4 +272,6 @@ def _scale(own: Tensor) -> tuple[float, float] | None:
     mu = float(outside.sum() / images.sum())
     # a group's mean varies less than an image, by the root of its size
     sd = math.sqrt(float((images * (outside / images - mu).square()).sum()) / (own.shape[1] - 1))
-    return (mu, sd) if sd > 0 else None
+    if sd <= 0:
+        return None
+    return mu, sd

@@ -51,7 +51,8 @@ class Hindrance(Measure):
                 angles[candidate.set, name] = _angles(
                     candidate.gradients[name], candidate.spaces[name], pre, comparisons, sample
                 )
-                ranks[candidate.set, name] = [part.rank for part in pre.parts(len(comparisons.subsets))]
+                parts = pre.parts(len(comparisons.subsets))
+                ranks[candidate.set, name] = [part.rank for part in parts]
         if not angles:
             return {}
         # one transfer from the device for all
@@ -80,9 +81,12 @@ def _angles(
     gradient: Tensor, space: Subspace, pretrained: Subspace, comparisons: Comparisons, sample: Sample
 ) -> Tensor:
     """Return a site's angles against old and pre-trained spaces, ``[2, draws, width, subsets]``."""
-    members, chosen, reduce = comparisons.subsets, comparisons.gradient, sample.reduce
-    old = site_angles(gradient, members[None], space, reduce=reduce)[:, :, 0]
-    pre = site_angles(gradient, members[chosen].transpose(0, 1), pretrained, reduce=reduce)
+    members = comparisons.subsets
+    chosen = comparisons.gradient
+    # the old space is the same in all comparisons, so its angle is taken once for each gradient ...
+    old = site_angles(gradient, members[None], space, reduce=sample.reduce)[:, :, 0]
+    # ... and the pre-trained space is another one in each, fitted on the images of its own subset
+    pre = site_angles(gradient, members[chosen].transpose(0, 1), pretrained, reduce=sample.reduce)
     return torch.stack([old[:, chosen.to(old.device)], pre])
 
 
@@ -96,6 +100,7 @@ def _summary(
     """Return Z of a candidate from its angles ``[2, sites, draws, width, subsets]``."""
     old, pre = angles
     spaces = candidate.spaces
+    # sites first, comparisons after: LW2G takes one arccos of the mean cosine over sites
     old_together = over_sites(old, reduce=sample.reduce).rad2deg()
     pre_together = over_sites(pre, reduce=sample.reduce).rad2deg()
     hfc = comparisons.value(old_together)  # [draws]
@@ -104,12 +109,14 @@ def _summary(
         return Measurement(n=len(sample), unit="degrees", why="gradient is zero at every site")
     degrees = float(hfc.nanmean())
     degrees_pre = float(hfc_pre.nanmean())
+    # of the difference, not of both angles: they share the gradient, and most of its noise
     spread = comparisons.spread(old_together - pre_together, sample.left_out)
 
     # what angles a gradient without any direction of its own would have, by the ranks alone
     null = null_hfc([(space.rank, space.dim) for space in spaces.values()])
     dims = [space.dim for space in spaces.values()]
     null_pre = []
+    # of the subsets that take part in Z: the others are there for its error alone
     for subset in comparisons.whole.sum(dim=0).nonzero()[:, 0].tolist():
         ranks = [of_subsets[subset] for of_subsets in pre_ranks]
         null_pre.append(null_hfc(list(zip(ranks, dims, strict=True))))
@@ -149,23 +156,31 @@ class _Pretrained:
     def __init__(self, sample: Sample, tap: Tap, members: Tensor) -> None:
         self._build = sample.space_options.build
         moments = subsets(sample.moments([tap])[tap], members)
+        if sample.centre:
+            moments = [moment.centred() for moment in moments]
         self._count = len(moments)
-        self._moments = side_by_side([moment.centred() for moment in moments] if sample.centre else moments)
+        # side by side: the solver takes all subsets in one call
+        self._moments = side_by_side(moments)
 
     def spaces(self, activations: Sequence[Activation]) -> list[Subspace]:
         """Return the spaces of each activation, one per subset, side by side; each is built once."""
-        spaces: dict[int, Subspace] = {}
-        own = [number for number, activation in enumerate(activations) if activation.cut == "map"]
-        if own:
-            moments = [activations[number].moment(self._moments) for number in own]
-            together = self._build(side_by_side(moments))
-            spaces.update(zip(own, together.parts(len(own)), strict=True))
-        if len(own) < len(activations):
-            tapped = self._build(self._moments)  # one for all activations that are images of the tap
-            for number, activation in enumerate(activations):
-                if number not in spaces:
-                    spaces[number] = self._image(activation, tapped)
-        return [spaces[number] for number in range(len(activations))]
+        mapped = [activation for activation in activations if activation.cut == "map"]
+        own: tuple[Subspace, ...] = ()
+        if mapped:  # the map comes before the cut: each has a space of its own
+            moments = [activation.moment(self._moments) for activation in mapped]
+            own = self._build(side_by_side(moments)).parts(len(mapped))
+        if len(mapped) == len(activations):
+            return list(own)
+        # the others are images of one space, that of the tap
+        tapped = self._build(self._moments)
+        of_mapped = iter(own)
+        spaces = []
+        for activation in activations:
+            if activation.cut == "map":
+                spaces.append(next(of_mapped))
+            else:
+                spaces.append(self._image(activation, tapped))
+        return spaces
 
     def _image(self, activation: Activation, tapped: Subspace) -> Subspace:
         if not activation.is_image:

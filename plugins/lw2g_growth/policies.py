@@ -48,11 +48,16 @@ class RulePolicy:
     def decide(self, evidence: Evidence, rng: np.random.Generator) -> Decision:
         """Return the decision; its confidence is that of the set nearest to sharing."""
         standings = self.rule.standings(evidence)
+        if not standings:  # the first task, or nothing could be measured
+            return Grow()
         shareable = self.rule.shareable(standings)
         if not shareable:
-            nearest = max(standings, key=lambda standing: standing.value, default=None)
-            probability = None if nearest is None else probability_of_sharing(nearest)
-            return Grow(confidence=None if probability is None else 1 - probability)
+            nearest = max(standings, key=lambda standing: standing.value)
+            probability = probability_of_sharing(nearest)
+            if probability is None:
+                return Grow()
+            return Grow(confidence=1 - probability)
+        # the confidence is that of sharing at all; which set is reused is another question
         nearest = max(shareable, key=lambda standing: standing.value)
         return Reuse(self.pick(shareable, rng).set, confidence=probability_of_sharing(nearest))
 
@@ -102,15 +107,21 @@ class ReleasePolicy:
         angles: dict[int, tuple[float, float]] = {}
         for candidate in evidence.eligible:
             measured = candidate.measures.get("hindrance")
-            hfc = None if measured is None else measured.parts.get("null_hfc")
-            if measured is not None and hfc is not None and measured.null is not None:
+            if measured is None or measured.null is None:
+                continue
+            hfc = measured.parts.get("null_hfc")
+            if hfc is not None:
+                # the null is a difference like Z: what is taken off is that of the pre-trained space
                 angles[candidate.set] = (hfc, hfc - measured.null)
         if not angles:
             return Grow()
         least = min(angles, key=lambda number: (angles[number][0], number))
+        # one threshold for all sets, that of the last: the paper has one for each
         threshold = angles[max(angles)][1]
         # the code compares strictly: a tie grows
-        return Reuse(least) if angles[least][0] < threshold else Grow()
+        if angles[least][0] < threshold:
+            return Reuse(least)
+        return Grow()
 
 
 class MaxPolicy(RulePolicy):
@@ -121,7 +132,9 @@ class MaxPolicy(RulePolicy):
 
         def hindrance(standing: Standing) -> float:
             hfc = standing.evidence.measures["hindrance"].parts.get("hfc")
-            return -standing.value if hfc is None else hfc
+            if hfc is None:
+                return -standing.value
+            return hfc
 
         return max(shareable, key=hindrance)
 
@@ -150,20 +163,26 @@ class VotePolicy:
 
     def decide(self, evidence: Evidence, rng: np.random.Generator) -> Decision:
         """Return the decision."""
-        votes = [
-            (self._share(standing), standing.value, standing) for standing in self.rule.standings(evidence)
-        ]
-        most = max(votes, key=lambda vote: vote[:2], default=None)
-        if most is None or most[0] < 0.5:
+        standings = self.rule.standings(evidence)
+        if not standings:
             return Grow()
-        return Reuse(most[2].set)
+        # among equals the set of better standing
+        most = max(standings, key=lambda standing: (self._share(standing), standing.value))
+        if self._share(most) < 0.5:
+            return Grow()
+        return Reuse(most.set)
 
     def _share(self, standing: Standing) -> float:
         """Return the share of sites that vote for sharing."""
         measured = standing.evidence.measures[self.rule.measure]
-        votes = [beyond(self.rule, measured, site) for site in measured.sites.values()]
-        known = [vote for vote in votes if vote is not None]
-        return sum(known) / len(known) if known else float(standing.value > 0)
+        known = []
+        for site in measured.sites.values():
+            vote = beyond(self.rule, measured, site)
+            if vote is not None:
+                known.append(vote)
+        if not known:  # a measure without sites has one vote
+            return float(standing.value > 0)
+        return sum(known) / len(known)
 
 
 class BudgetPolicy:
@@ -177,7 +196,8 @@ class BudgetPolicy:
 
     def __init__(self, config: BudgetConfig) -> None:
         """Keep the budget and the rule."""
-        self.sets, self.rule = config.sets, Rule.of(config)
+        self.sets = config.sets
+        self.rule = Rule.of(config)
 
     def decide(self, evidence: Evidence, rng: np.random.Generator) -> Decision:
         """Return the decision; unmeasured sets come last, by their ids."""
@@ -185,8 +205,11 @@ class BudgetPolicy:
             return Grow()
         standings = self.rule.standings(evidence)
         if standings:
-            return Reuse(max(standings, key=lambda standing: standing.value).set)
-        return Reuse(min(candidate.set for candidate in evidence.eligible)) if evidence.eligible else Grow()
+            best = max(standings, key=lambda standing: standing.value)
+            return Reuse(best.set)
+        if not evidence.eligible:
+            return Grow()
+        return Reuse(min(candidate.set for candidate in evidence.eligible))
 
 
 class OnePolicy:
@@ -263,10 +286,11 @@ class FixedPolicy:
             ConfigError: It ends before this task, or names a set that does not exist.
         """
         self.require_tasks(evidence.task + 1)
-        named, live = self.task_to_set[evidence.task], [candidate.set for candidate in evidence.candidates]
+        named = self.task_to_set[evidence.task]
+        live = [candidate.set for candidate in evidence.candidates]
         if named in live:
             return Reuse(named)
-        if named == len(live):
+        if named == len(live):  # sets are numbered in the order in which they are added
             return Grow()
         raise ConfigError(
             f"policy.map: task {evidence.task + 1} gets set {named}, and the run has the sets {live} then",

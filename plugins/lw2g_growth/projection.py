@@ -35,19 +35,22 @@ class Projection(Measure):
 
     def measure(self, sample: Sample) -> Mapping[int, Measurement]:
         """Return the mean length of every candidate that has spaces."""
+        # unlike Z, this needs no second half: an old space was fitted on images of old tasks
         comparisons = in_sample(sample.num_groups, sample.generator("half-samples"))
-        return {
-            candidate.set: self._measured(candidate, comparisons, sample)
-            for candidate in sample.candidates
-            if candidate.spaces
-        }
+        by_set = {}
+        for candidate in sample.candidates:
+            if candidate.spaces:
+                by_set[candidate.set] = self._measured(candidate, comparisons, sample)
+        return by_set
 
     def _measured(self, candidate: Candidate, comparisons: Comparisons, sample: Sample) -> Measurement:
-        spaces = candidate.spaces
-        angles = [
-            site_angles(candidate.gradients[name], comparisons.subsets[None], space, reduce="global")
-            for name, space in spaces.items()
-        ]
+        angles = []
+        nulls = []
+        for name, space in candidate.spaces.items():
+            gradient = candidate.gradients[name]
+            # global: |P g| of the site's whole gradient, as TRGP and API have it, not row by row
+            angles.append(site_angles(gradient, comparisons.subsets[None], space, reduce="global"))
+            nulls.append(self.null(space.rank / space.dim))
         lengths = self.length(torch.stack(angles)[..., 0].cpu())  # [sites, draws, subsets]
         table = lengths[..., comparisons.gradient]  # [sites, draws, width, subsets]
         values = comparisons.value(table.nanmean(dim=0))
@@ -55,8 +58,12 @@ class Projection(Measure):
             return Measurement(n=len(sample), alike=self.alike, why="gradient is zero at every site")
         value = float(values.nanmean())
         spread = comparisons.spread(table.nanmean(dim=0), sample.left_out)
+        sites: dict[str, dict[str, float | None]] = {}
         per_site = comparisons.value(table).nanmean(dim=1).tolist()
-        nulls = [self.null(space.rank / space.dim) for space in spaces.values()]
+        for name, own, null in zip(candidate.spaces, per_site, nulls, strict=True):
+            sites[name] = {"value": None, "null": null}
+            if not math.isnan(own):  # else the gradient is zero here
+                sites[name]["value"] = own
         return Measurement(
             value=value,
             error=spread.error,
@@ -66,10 +73,7 @@ class Projection(Measure):
             unit="relative length",
             alike=self.alike,
             parts=self.parts(value),
-            sites={
-                name: {"value": None if math.isnan(own) else own, "null": null}
-                for name, own, null in zip(spaces, per_site, nulls, strict=True)
-            },
+            sites=sites,
         )
 
     def length(self, angles: Tensor) -> Tensor:

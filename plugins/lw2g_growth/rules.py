@@ -49,7 +49,9 @@ class Standing:
         """Return that many standard errors, infinite where the error is unknown."""
         if margin <= 0:
             return 0.0
-        return math.inf if self.error is None else margin * self.error
+        if self.error is None:
+            return math.inf
+        return margin * self.error
 
 
 @attrs.frozen(kw_only=True)
@@ -81,8 +83,11 @@ class Rule:
             begin: Scale -> threshold where the option is empty; 0 in other scales.
             **fixed: Attributes that no option sets.
         """
-        chosen = {name: getattr(config, name) for name in attrs.fields_dict(cls) if hasattr(config, name)}
-        rule = fixed | chosen
+        rule = dict(fixed)
+        for name in attrs.fields_dict(cls):
+            if hasattr(config, name):
+                rule[name] = getattr(config, name)
+        # None is an empty option: the published threshold, which only the published scale has
         if rule.get("threshold", 0.0) is None:
             rule["threshold"] = (begin or {}).get(rule["scale"], 0.0)
         return cls(**rule)
@@ -99,12 +104,16 @@ class Rule:
                 continue
             value, per_unit, alike = compared
             sign = alike if self.reading == "affinity" else -alike
+            error = None
+            if measured.error is not None:
+                # all scales are linear in the measure
+                error = measured.error * abs(per_unit)
             standings.append(
                 Standing(
                     set=candidate.set,
                     value=sign * (value - self.threshold),
                     slope=sign * per_unit,
-                    error=None if measured.error is None else measured.error * abs(per_unit),
+                    error=error,
                     evidence=candidate,
                 )
             )
@@ -117,18 +126,21 @@ class Rule:
         """
         if self.burden == "reuse":
             return [standing for standing in standings if standing.value - standing.held(self.margin) > 0]
-        return (
-            list(standings)
-            if any(standing.value + standing.held(self.margin) >= 0 for standing in standings)
-            else []
-        )
+        # LW2G grows iff min Z > 0: one set that does not prove to hinder is enough to share, and then the
+        # policy may pick among all. At Z = 0 it shares.
+        for standing in standings:
+            if standing.value + standing.held(self.margin) >= 0:
+                return list(standings)
+        return []
 
     def limits(self, standings: Sequence[Standing]) -> dict[int, float]:
         """Return by set the value of the measure from which the set may be shared, where that is finite."""
         limits = {}
         for standing in standings:
+            needed = standing.held(self.margin)
+            if self.burden == "grow":  # noise speaks for sharing: less than the threshold is enough
+                needed = -needed
             # the standing is linear in the measure
-            needed = standing.held(self.margin) if self.burden == "reuse" else -standing.held(self.margin)
             value = standing.evidence.measures[self.measure].value
             if value is not None and math.isfinite(needed):
                 limits[standing.set] = value + (needed - standing.value) / standing.slope
@@ -136,18 +148,26 @@ class Rule:
 
     def _compared(self, measured: Measurement) -> tuple[float, float, int] | None:
         """Return the compared value, its change per unit of the measure, and its sign towards likeness."""
-        value, null, own, error = measured.value, measured.null, measured.own, measured.error or 0.0
-        if value is None or self.scale == "value":
-            return None if value is None else (value, 1.0, measured.alike)
+        value = measured.value
+        null = measured.null
+        own = measured.own
+        error = measured.error or 0.0
+        if value is None:
+            return None
+        if self.scale == "value":
+            return value, 1.0, measured.alike
         if null is None:
             return None
         if self.scale == "chance":
             return value - null, 1.0, measured.alike
         if self.scale == "errors":
             per = 1 / error if error else math.inf
-            return ((value - null) * per, per, measured.alike) if per < math.inf else None
+            if math.isinf(per):  # no error to count in
+                return None
+            return (value - null) * per, per, measured.alike
         if own is None or own == null or abs(own - null) < _ALIKE * error:
             return None
+        # its own tasks lie at 1, so a large position is always likeness, whatever the sign of the measure
         return (value - null) / (own - null), 1 / (own - null), 1
 
 
@@ -160,8 +180,13 @@ def probability_of_sharing(standing: Standing) -> float | None:
 
 def beyond(rule: Rule, measured: Measurement, site: Mapping[str, float | None]) -> bool | None:
     """Return whether one site of a measure lies beyond a rule's threshold; None where it is undefined."""
-    value, null = site.get("value"), site.get("null")
-    if value is None or (rule.scale == "chance" and null is None):
+    value = site.get("value")
+    if value is None:
         return None
+    if rule.scale == "chance":
+        null = site.get("null")
+        if null is None:
+            return None
+        value -= null
     sign = measured.alike if rule.reading == "affinity" else -measured.alike
-    return sign * (value - (null or 0.0 if rule.scale == "chance" else 0.0) - rule.threshold) > 0
+    return sign * (value - rule.threshold) > 0

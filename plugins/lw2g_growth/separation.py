@@ -39,7 +39,7 @@ class LogMe(Measure):
         """Return the gain of every candidate."""
         generator = sample.generator("half-samples")
         halves = half_samples(sample.groups, generator)
-        labels = sample.labels[torch.randperm(len(sample), generator=generator)]
+        permuted = sample.labels[torch.randperm(len(sample), generator=generator)]
         everything = torch.arange(len(sample))
         plain: dict[bytes, float | None] = {}  # by images and labels; the same for all candidates
 
@@ -47,8 +47,11 @@ class LogMe(Measure):
             key = torch.stack([at, labels[at]]).numpy().tobytes()
             if key not in plain:
                 plain[key] = log_evidence(_of(sample.queries)[at], labels[at])
-            under, without = log_evidence(features[at], labels[at]), plain[key]
-            return None if under is None or without is None else under - without
+            under = log_evidence(features[at], labels[at])
+            without = plain[key]
+            if under is None or without is None:
+                return None
+            return under - without
 
         gains = {}
         for candidate in sample.candidates:
@@ -62,7 +65,7 @@ class LogMe(Measure):
                 halves,
                 sample.left_out,
             )
-            shuffled = gain(features, everything, labels)
+            shuffled = gain(features, everything, permuted)
             gains[candidate.set] = Measurement(
                 value=value,
                 error=spread.error,
@@ -85,20 +88,21 @@ class LeaveOneOut(Measure):
         generator = sample.generator("shuffled")
         shuffled = sample.labels[torch.randperm(len(sample), generator=generator)]
         queries = _of(sample.queries)
-        without = {
-            True: is_right_left_out(queries, sample.labels),
-            False: is_right_left_out(queries, shuffled),
-        }
+        plain = is_right_left_out(queries, sample.labels)
+        plain_chance = is_right_left_out(queries, shuffled)
         gains = {}
         for candidate in sample.candidates:
             features = _of(candidate.features)
-            under, plain = is_right_left_out(features, sample.labels), without[True]
+            under = is_right_left_out(features, sample.labels)
             n = len(under)
             if n == 0:
                 gains[candidate.set] = Measurement(unit="percentage points", why="no class has two images")
                 continue
-            gained, lost = float((under & ~plain).sum()), float((~under & plain).sum())
-            chance = is_right_left_out(features, shuffled).double().mean() - without[False].double().mean()
+            # paired: what both features answer alike says nothing about their difference
+            gained = float((under & ~plain).sum())
+            lost = float((~under & plain).sum())
+            under_chance = is_right_left_out(features, shuffled).double().mean()
+            chance = under_chance - plain_chance.double().mean()
             # no less than 0, since an image is gained or lost at most once
             spread = gained + lost - (gained - lost) ** 2 / n
             error = 100 * math.sqrt(spread) / n
@@ -124,14 +128,19 @@ def log_evidence(features: Tensor, labels: Tensor) -> float | None:
     n, classes = targets.shape
     if classes < 2:
         return None
+    # float64: alpha and beta run over many orders of magnitude
     left, singular, _ = torch.linalg.svd(features.double(), full_matrices=False)
+    # the usual tolerance of a numerical rank: alpha / total is 1 in the directions that are left out
     kept = singular > singular.max() * max(features.shape) * torch.finfo(torch.float64).eps
-    sigma, inside = singular[kept].square(), (left[:, kept].T @ targets).square().T  # [k], [classes, k]
+    sigma = singular[kept].square()  # [k]
+    inside = (left[:, kept].T @ targets).square().T  # [classes, k]
     outside = (targets.square().sum(dim=0) - inside.sum(dim=1)).clamp(min=0)
-    alpha, beta = torch.ones(classes, 1).double(), torch.ones(classes, 1).double()
+    alpha = torch.ones(classes, 1).double()  # the precision of the weights
+    beta = torch.ones(classes, 1).double()  # the precision of the labels' noise
     last = torch.full((classes,), -math.inf, dtype=torch.float64)
     for _ in range(_ITERATIONS):
         total = alpha + beta * sigma
+        # of the weights' posterior mean m: |m|^2 and |F m - y|^2
         length = (beta.square() * sigma * inside / total.square()).sum(dim=1)
         residual = (alpha.square() * inside / total.square()).sum(dim=1) + outside
         evidence = (alpha / total).log().sum(dim=1) / 2 + n / 2 * (beta[:, 0].log() - math.log(2 * math.pi))
@@ -139,6 +148,7 @@ def log_evidence(features: Tensor, labels: Tensor) -> float | None:
         if float((evidence - last).abs().max()) < _CONVERGED:
             break
         last = evidence
+        # MacKay's fixed point: gamma is the number of weights that the data determine
         gamma = (beta * sigma / total).sum(dim=1)
         alpha = (gamma / length.clamp(min=_LEAST)).clamp(_LEAST, 1 / _LEAST)[:, None]
         beta = ((n - gamma) / residual.clamp(min=_LEAST)).clamp(_LEAST, 1 / _LEAST)[:, None]
@@ -161,7 +171,9 @@ def is_right_left_out(features: Tensor, labels: Tensor) -> Tensor:
     rows = functional.normalize(features.double() - features.double().mean(dim=0), dim=1)
     member = functional.one_hot(numbers).double()
     means = (member.T @ rows) / counts[:, None]
+    # exact distances: the quick form of cdist loses the small ones, which decide
     distance = torch.cdist(rows, means, compute_mode="donot_use_mm_for_euclid_dist")
+    # |x - mean without x| = n / (n - 1) |x - mean|
     scale = torch.where(member.bool(), (counts / (counts - 1).clamp(min=1))[None].double(), 1.0)
     right: Tensor = (distance * scale).argmin(dim=1) == numbers
     return right[kept]

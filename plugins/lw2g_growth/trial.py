@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping
 
 import torch
+from torch import Tensor
 
 from lw2g.interfaces.evidence import Measure, Sample
 from lw2g.interfaces.growth import Measurement
@@ -29,14 +30,18 @@ class Trial(Measure):
 
     def measure(self, sample: Sample) -> Mapping[int, Measurement]:
         """Return the gain of every candidate."""
-        config, draws = self.config, range(self.config.draws)
-        grown = torch.stack([sample.trial(None, config.steps, draw) for draw in draws]).double()
+        config = self.config
+        grown = self._losses(sample, None)
         by_set = {}
         for candidate in sample.candidates:
-            reused = torch.stack([sample.trial(candidate.set, config.steps, draw) for draw in draws]).double()
+            reused = self._losses(sample, candidate.set)
             gains = grown - reused  # [draws, images], paired
-            each, by_draw = gains.mean(dim=0), gains.mean(dim=1)
-            variance = float(each.var()) / len(each) if len(each) > 1 else 0.0
+            each = gains.mean(dim=0)
+            by_draw = gains.mean(dim=1)
+            # two sources of error: which images are held out, and how the head begins
+            variance = 0.0
+            if len(each) > 1:
+                variance += float(each.var()) / len(each)
             if len(by_draw) > 1:
                 variance += float(by_draw.var()) / len(by_draw)
             by_set[candidate.set] = Measurement(
@@ -52,3 +57,11 @@ class Trial(Measure):
                 },
             )
         return by_set
+
+    def _losses(self, sample: Sample, number: int | None) -> Tensor:
+        """Return the losses after training a set, a new one for None, ``[draws, images]`` float64."""
+        losses = []
+        for draw in range(self.config.draws):
+            # a draw has one head for all sets, so that their losses are paired
+            losses.append(sample.trial(number, self.config.steps, draw))
+        return torch.stack(losses).double()

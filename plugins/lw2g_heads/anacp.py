@@ -81,11 +81,12 @@ class AnaCP(ClosedForm):
         self.draws = draws
         self.map_back = map_back
         self.moments = Discriminant(dim, num_classes)
-        maps = [
-            RandomMap(dim, features, derive_seed(seed, "member", member), "gelu") for member in range(members)
-        ]
-        self.maps = nn.ModuleList(maps)
+        # a seed for each map: one map says nothing about the draws of another
+        self.maps = nn.ModuleList()
+        for member in range(members):
+            self.maps.append(RandomMap(dim, features, derive_seed(seed, "member", member), "gelu"))
         self.last_map = RandomMap(dim, features, derive_seed(seed, "classifier"), "gelu")
+        # float64: sums of all images, which are solved at the end
         self.register_buffer("gram", torch.zeros(members, features, features, dtype=torch.float64))
         self.register_buffer("cross", torch.zeros(num_classes, members, features, dtype=torch.float64))
         seeds = [derive_seed(seed, "draws", str(position)) for position in range(num_classes)]
@@ -96,6 +97,7 @@ class AnaCP(ClosedForm):
         super().begin_task(task)
         self.moments.begin_task(task)
         for entry in task.class_map:
+            # by name and not by position, which depends on the order of classes
             self.draw_seeds[entry.target] = derive_seed(self.seed, "draws", entry.name)
 
     def lifted(self, features: Tensor) -> Tensor:
@@ -109,10 +111,10 @@ class AnaCP(ClosedForm):
             rows: Features of length 1, ``[n, dim]`` float64.
             weights: The members' projections, ``[members, D, dim]``.
         """
-        answers = [
-            functional.normalize(lift(rows) @ weight, dim=-1)
-            for lift, weight in zip(self.maps, weights, strict=True)
-        ]
+        answers = []
+        for lift, weight in zip(self.maps, weights, strict=True):
+            # of length 1 before the mean: no member counts more than another
+            answers.append(functional.normalize(lift(rows) @ weight, dim=-1))
         return torch.stack(answers).mean(0)
 
     def add(self, features: Tensor, labels: Tensor, owner: int) -> None:
@@ -131,11 +133,14 @@ class AnaCP(ClosedForm):
         means, covariance = self.moments.within(seen)
         targets = spread_means(means, covariance, self.map_back)
         weights = self._projections(self.pooled(self.cross[:seen]), targets)
+        # all of it anew after each task: new classes change the targets, and so the projection of old ones
         lower = factor(covariance)
         gram = torch.zeros_like(self.gram[0])
         cross = gram.new_zeros(len(means), len(gram))
         for target, mean in enumerate(means):
-            rows = self.last_map(self.projected(mean + self._noise(target) @ lower.T, weights))
+            # L of S = L L' makes standard normal draws those of N(m, S)
+            drawn = mean + self._noise(target) @ lower.T
+            rows = self.last_map(self.projected(drawn, weights))
             gram += rows.T @ rows
             cross[target] = rows.sum(0)
         gram.diagonal().add_(self.penalty)
@@ -148,13 +153,16 @@ class AnaCP(ClosedForm):
         """
         weights = []
         for member, gram in enumerate(self.gram):
+            # a copy: the sums go on growing without the penalty
             raised = gram.clone()
             raised.diagonal().add_(self.penalty)
+            # theta = (A + r I)^-1 sum_c n_c g_c t_c'
             weights.append(torch.cholesky_solve(cross[:, member].T @ targets, factor(raised)))
         return torch.stack(weights)
 
     def _noise(self, target: int) -> Tensor:
         """Return the standard normal draws of a class, ``[draws, dim]``."""
+        # drawn on the CPU, so that the draw does not depend on the device
         generator = torch.Generator().manual_seed(int(self.draw_seeds[target]))
         dim = self.moments.mean.shape[1]
         return torch.randn(self.draws, dim, generator=generator, dtype=torch.float64).to(self.gram)
@@ -182,8 +190,11 @@ def spread_means(means: Tensor, covariance: Tensor, map_back: MapBack) -> Tensor
     whitening = vectors @ (values.rsqrt()[:, None] * vectors.mT)
     centre = means.mean(0)
     left, sizes, right = torch.linalg.svd((means - centre) @ whitening, full_matrices=False)
+    # C means about their centre span C - 1 directions; the last one is rounding, and 1 would make it one
     real = sizes > 1e-9 * sizes[0]
     real[len(means) - 1 :] = False
     spread = left @ ((sizes + real)[:, None] * right)
-    back = whitening if map_back == "inverse-root" else vectors @ (values.sqrt()[:, None] * vectors.mT)
+    back = whitening
+    if map_back == "root":
+        back = vectors @ (values.sqrt()[:, None] * vectors.mT)
     return functional.normalize(spread @ back + centre, dim=-1)

@@ -50,10 +50,12 @@ def ridge(config: RidgeConfig, context: HeadContext) -> Ridge:
             f"head.ridge.value: {config.value!r} is not used, because {config.penalty!r} chooses the penalty",
             "set head.ridge.penalty=fixed, or leave it out",
         )
+    # without penalty and cut, (G + 0 I) cannot be factored while there are fewer images than features
     if config.penalty == "fixed" and not config.value and not config.cut:
         raise ConfigError(
             "head.ridge.value: 0 leaves the sums singular", "raise it, or cut: head.ridge.cut=0.25"
         )
+    # relu is the default: it alone cannot have been asked for
     if not context.features and (config.lift != "relu" or config.row_nonzeros):
         raise ConfigError(
             "head.ridge.lift: there is no random map while baseline.head_features is 0", "raise head_features"
@@ -114,13 +116,15 @@ def text(config: TextConfig, context: HeadContext) -> TextHead:
         raise ConfigError(
             "head.text.weight: text alone has nothing to weigh", "set head.text.mix=lda, or leave it out"
         )
+    # both heads read the same rows: features that have been mapped to the space of text
+    beside = _beside_text(config.mix, attrs.evolve(context, dim=config.width))
     return TextHead(
         context.dim,
         context.num_classes,
         config.width,
         config.file,
         "head.text.file",
-        _beside_text(config.mix, attrs.evolve(context, dim=config.width)),
+        beside,
         config.weight,
     )
 

@@ -40,6 +40,7 @@ def overlap(past: Tensor, increment: Tensor) -> Tensor:
     >>> overlap(torch.tensor([2.0, 0.0]), torch.tensor([3.0, 5.0]))
     tensor(36.)
     """
+    # the sign of P is lost under the square
     return (past * increment).square().sum()
 
 
@@ -84,6 +85,7 @@ class CLora(HeadedBaseline):
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return two phases: remember the set as it is, then train it together with the head."""
         config = self.config
+        # once for the task and not in every step: nothing of it moves while the task is learned
         moved = cache(lambda: self.moved(context))
 
         def remember(progress: object) -> None:
@@ -92,6 +94,7 @@ class CLora(HeadedBaseline):
 
         def step(batch: Batch) -> StepOutput:
             output = self.step(batch, context)
+            # before the first task nothing has moved any entry
             if not config.penalty or context.task.index == 0:
                 return output
             past, start = moved()
@@ -123,6 +126,7 @@ class CLora(HeadedBaseline):
 
         Both are ``[num_blocks, num_targets, dim, dim]``.
         """
+        # in full precision: the increment less this start is the difference of two nearly equal products
         with torch.autocast(self.start_up.device.type, enabled=False):
             start = self.start_up @ self.start_down
         past = start.clone()

@@ -61,7 +61,9 @@ class HideLora(HeadedBaseline):
 
     def source_of(self, pool: Pool) -> nn.Module | None:
         """Return the most recently trained set where the options say so."""
-        return pool.newest if self.config.init_from == "previous" else None
+        if self.config.init_from == "previous":
+            return pool.newest
+        return None
 
     def sites(self, parameters: nn.Module) -> Sequence[Site]:
         """Return the down factors, measured, and the up factors behind them."""
@@ -91,6 +93,7 @@ class HideLora(HeadedBaseline):
         output = self.step(batch, context)
         if not self.config.contrastive:
             return output
+        # un-normalised, as released: centroids are means of features under the sets of old tasks
         old = self.statistics.centroids(range(context.task.classes[0]))
         features = cast(Tensor, output.features)
         contrast = self_identification_loss(features, old)
@@ -102,10 +105,19 @@ class HideLora(HeadedBaseline):
 
         Mixing would carry a reused set into the directions that constraints protect.
         """
-        others = [cast(LowRankSet, context.pool[i]) for i in context.pool.ids if i != context.set_id]
-        if not (context.grew and others and self.config.init_from == "previous"):
+        if not context.grew or self.config.init_from != "previous":
             return
-        own, weight = cast(LowRankSet, context.parameters), self.config.ensemble
-        own.down.lerp_(torch.stack([other.down for other in others]).mean(0), weight)
-        own.up.lerp_(torch.stack([other.up for other in others]).mean(0), weight)
+        downs: list[Tensor] = []
+        ups: list[Tensor] = []
+        for set_id in context.pool.ids:
+            if set_id != context.set_id:
+                other = cast(LowRankSet, context.pool[set_id])
+                downs.append(other.down)
+                ups.append(other.up)
+        if not downs:  # the first task
+            return
+        own = cast(LowRankSet, context.parameters)
+        own.down.lerp_(torch.stack(downs).mean(0), self.config.ensemble)
+        own.up.lerp_(torch.stack(ups).mean(0), self.config.ensemble)
+        # features under the set are others now: what was computed with it is stale
         context.pool.touch(context.set_id)

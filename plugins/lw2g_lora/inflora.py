@@ -68,6 +68,7 @@ def design_down(
     if design == "pcp":
         matrix = memory.off(matrix)
     left, values, _ = torch.linalg.svd(matrix)
+    # float64: P C P of a nearly covered task is a small difference of large numbers;
     # relative to C itself: what is left of a covered task is rounding throughout
     kept = values[:rank] > _NOTHING * max(moment.trace(), torch.finfo(values.dtype).tiny)
     rows: Tensor = left[:, :rank].mT * kept[:, None]
@@ -116,14 +117,15 @@ class InfLora(HeadedBaseline):
                 f"baseline.rank: {config.rank!r} exceeds the backbone's width {context.backbone.dim}",
                 "use a smaller one",
             )
-        count, dim = len(self.updates.blocks), context.backbone.dim
+        count = len(self.updates.blocks)
+        dim = context.backbone.dim
         # at full size, so that the state dict keeps its shapes: the memory's columns up to rank dim / 2,
         # those of its complement beyond
         self.register_buffer("basis", torch.zeros(count, dim, dim // 2, dtype=torch.float64))
         self.register_buffer("ranks", torch.zeros(count, dtype=torch.long))
-        increments = (
-            torch.zeros(count, len(self.updates.targets), dim, dim) if config.reuse == "redesign" else None
-        )
+        increments = None
+        if config.reuse == "redesign":
+            increments = torch.zeros(count, len(self.updates.targets), dim, dim)
         self.register_buffer("folded", increments)
         self.to(context.device)
 
@@ -143,13 +145,16 @@ class InfLora(HeadedBaseline):
     def memory(self) -> tuple[Subspace, ...]:
         """The span of all finished tasks' inputs at each block."""
 
-        def space(basis: Tensor, rank: int) -> Subspace:
+        spaces = []
+        for basis, rank in zip(self.basis, self.ranks.tolist(), strict=True):
             dim, most = basis.shape
-            kept = rank if rank <= most else dim - rank
-            stored = Subspace(basis=basis[None, :, :kept], ranks=(kept,))
-            return stored if kept == rank else complement(stored)
-
-        return tuple(space(basis, rank) for basis, rank in zip(self.basis, self.ranks.tolist(), strict=True))
+            if rank <= most:
+                spaces.append(Subspace(basis=basis[None, :, :rank], ranks=(rank,)))
+                continue
+            # beyond half of all dimensions the complement is what is stored (DualGPM)
+            left = dim - rank
+            spaces.append(complement(Subspace(basis=basis[None, :, :left], ranks=(left,))))
+        return tuple(spaces)
 
     def injection(self, routing: Routing) -> LowRankInjection:
         """Return the updates of all sets and what has been folded."""
@@ -164,22 +169,22 @@ class InfLora(HeadedBaseline):
         own = cast(DesignedSet, parameters)
         edition = int(own.designs)
         suffix = f".design-{edition}" if edition > 1 else ""
-
-        def site(position: int, block: int) -> Site:
-            return Site(
-                name=f"blocks.{block}.up{suffix}",
-                parameter=own.up,
-                index=(position,),
-                activation=Activation(
-                    tap=Tap(block=block, kind="attn_in"), map=lambda: own.down[position, 0], cut="map"
-                ),
+        sites = []
+        for position, block in enumerate(self.updates.blocks):
+            # cut behind the map: z has rank dimensions, and an energy below 1 leaves some of them free
+            activation = Activation(
+                tap=Tap(block=block, kind="attn_in"),
+                map=lambda position=position: own.down[position, 0],  # type: ignore[misc]
+                cut="map",
             )
-
-        return tuple(site(position, block) for position, block in enumerate(self.updates.blocks))
+            name = f"blocks.{block}.up{suffix}"
+            sites.append(Site(name=name, parameter=own.up, index=(position,), activation=activation))
+        return tuple(sites)
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return design (of a new set, or of every one), training, and the update of the memory."""
-        own, config = cast(LowRankSet, context.parameters), self.config
+        config = self.config
+        own = cast(LowRankSet, context.parameters)
         train = TrainingPhase(
             name="lora",
             groups=self.updates.groups((own.up,), self.head, config.lr),
@@ -191,13 +196,15 @@ class InfLora(HeadedBaseline):
         )
         design = ComputePhase(name="lora-design", run=lambda progress: self.design(context, progress))
         memory = ComputePhase(name="lora-memory", run=lambda progress: self.remember(context, progress))
-        designed = context.grew or config.reuse == "redesign"
-        return self.with_head(context, *((design,) if designed else ()), train, memory)
+        if context.grew or config.reuse == "redesign":
+            return self.with_head(context, design, train, memory)
+        return self.with_head(context, train, memory)
 
     @torch.no_grad()
     def design(self, context: TaskContext, progress: Progress) -> None:
         """Design the down factors of the task's set, which changes nothing yet: up is zero, or is folded."""
         own = cast(DesignedSet, context.parameters)
+        # under all earlier updates: the inputs that training will meet
         moments = self.input_moments(context, progress, "lora-design")
         if self.folded is not None:
             self.folded += own.increments()
@@ -217,13 +224,14 @@ class InfLora(HeadedBaseline):
     @torch.no_grad()
     def remember(self, context: TaskContext, progress: Progress) -> None:
         """Extend the memory by the finished task's inputs, with its set active."""
-        config, task = self.config, context.task.index
-        energy = memory_energy(config.memory_energy, task, self.context.num_tasks)
-        for position, (moment, old) in enumerate(
-            zip(self.input_moments(context, progress, "lora-memory"), self.memory, strict=True)
-        ):
+        energy = memory_energy(self.config.memory_energy, context.task.index, self.context.num_tasks)
+        # inputs are read anew: with the finished set they differ from those of the design
+        moments = self.input_moments(context, progress, "lora-memory")
+        for position, (moment, old) in enumerate(zip(moments, self.memory, strict=True)):
             space = self.remembered(old, moment, energy)
-            stored = space if space.rank <= self.basis.shape[2] else complement(space)
+            stored = space
+            if space.rank > self.basis.shape[2]:
+                stored = complement(space)
             self.basis[position] = 0.0
             self.basis[position, :, : stored.rank] = stored.basis[0]
             self.ranks[position] = space.rank
@@ -235,8 +243,10 @@ class InfLora(HeadedBaseline):
         if not old.is_empty:
             return extend(old, moment, energy, power=power, residual=config.memory_residual)
         space = build(moment, energy, power=power, rule=config.memory_rule)
-        # "below" may keep nothing; the release keeps one
-        return build(moment, energy, power=power) if space.is_empty else space
+        if space.is_empty:
+            # "below" may keep nothing; the release keeps one
+            return build(moment, energy, power=power)
+        return space
 
     def input_moments(self, context: TaskContext, progress: Progress, purpose: str) -> list[SecondMoment]:
         """Return the second moments of the inputs of qkv at each block, over all tokens of the task.
@@ -250,12 +260,16 @@ class InfLora(HeadedBaseline):
         taps = [Tap(block=block, kind="attn_in") for block in self.updates.blocks]
         injection = self.injection(context.pool.route(None))
 
-        moments, done = [SecondMoment(backbone.dim, device=context.device) for _ in taps], 0
-        augmented = self.config.transform != "test"
-        for batch in context.training_images(64, purpose) if augmented else context.statistics(64):
+        moments = {tap: SecondMoment(backbone.dim, device=context.device) for tap in taps}
+        done = 0
+        if self.config.transform == "test":
+            images = context.statistics(64)
+        else:  # as released, where the memory is of augmented images
+            images = context.training_images(64, purpose)
+        for batch in images:
             seen = backbone.activations(batch.images, taps, (injection,))
-            for tap, moment in zip(taps, moments, strict=True):
+            for tap, moment in moments.items():
                 moment.update(seen[tap])
             done += len(batch)
             progress(done, context.task.num_images)
-        return moments
+        return list(moments.values())

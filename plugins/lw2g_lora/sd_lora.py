@@ -54,7 +54,8 @@ class RankedSet(LowRankSet):
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *others: Any) -> None:
         for name in ("down", "up"):
-            stored, own = state_dict.get(prefix + name), getattr(self, name)
+            stored = state_dict.get(prefix + name)
+            own = getattr(self, name)
             if stored is not None and stored.shape != own.shape:
                 setattr(self, name, nn.Parameter(torch.empty(stored.shape, device=own.device)))
         super()._load_from_state_dict(state_dict, prefix, *others)
@@ -66,6 +67,7 @@ def inner_products(one: LowRankSet, other: LowRankSet) -> Tensor:
     Returns:
         ``[num_blocks, num_targets]``.
     """
+    # tr(D_i' U_i' U_j D_j): two products of size rank instead of one of size dim
     up = one.up.double().mT @ other.up.double()
     down = one.down.double() @ other.down.double().mT
     return (up * down).sum(dim=(-2, -1))
@@ -101,7 +103,9 @@ class SdLora(HeadedBaseline):
     @property
     def start(self) -> float:
         """What a magnitude begins with."""
-        return self.config.magnitude if self.config.magnitudes == "learned" else 1.0
+        if self.config.magnitudes == "learned":
+            return self.config.magnitude
+        return 1.0
 
     def new_head(self) -> nn.Linear:
         """Return the classifier as released: uniform within ``sqrt(3 / dim)``, bias zero."""
@@ -112,13 +116,20 @@ class SdLora(HeadedBaseline):
 
     def source_of(self, pool: Pool) -> nn.Module | None:
         """Return the live sets: their number determines the rank of the next one."""
-        return nn.ModuleList(pool.sets) if self.config.reduced_ranks and len(pool) else None
+        if not self.config.reduced_ranks or not len(pool):
+            return None
+        return nn.ModuleList(pool.sets)
 
     def new_set(self, source: nn.Module | None) -> LowRankSet:
         """Return a new set, of a lower rank where ``source`` holds as many sets as the options say."""
-        config, live = self.config, 0 if source is None else len(cast(nn.ModuleList, source))
-        steps = zip(config.reduce_after, config.reduced_ranks, strict=False)
-        rank = [config.rank, *(rank for after, rank in steps if live >= after)][-1]
+        config = self.config
+        live = 0
+        if source is not None:
+            live = len(cast(nn.ModuleList, source))
+        rank = config.rank
+        for after, reduced in zip(config.reduce_after, config.reduced_ranks, strict=False):
+            if live >= after:
+                rank = reduced
         new = self.updates.of_rank(rank)
         if config.new_direction == "normalised":  # a zero product has no direction
             nn.init.uniform_(new.up, -self.updates.bound, self.updates.bound)
@@ -134,12 +145,16 @@ class SdLora(HeadedBaseline):
         everywhere = self.config.new_direction == "normalised"
         if not (everywhere or self.config.boundary == "reset"):
             return torch.ones_like(self.offsets[: len(sets)])
-        owned = [cast(LowRankSet, own_set) for own_set in sets]
-        norms = torch.stack(
-            [own_set.down.norm(dim=(-2, -1)) * own_set.up.norm(dim=(-2, -1)) for own_set in owned]
-        )
-        divided = torch.ones_like(norms) if everywhere else self.finished[: len(sets), None, None]
-        return torch.where(divided.bool(), norms.clamp(min=_NOTHING), torch.ones_like(norms))
+        products = []
+        for own_set in sets:
+            own = cast(LowRankSet, own_set)
+            # |U| |D|, not |U D|: directions are shorter than 1, by about the root of the rank
+            products.append(own.down.norm(dim=(-2, -1)) * own.up.norm(dim=(-2, -1)))
+        norms = torch.stack(products).clamp(min=_NOTHING)
+        if everywhere:
+            return norms
+        # as released: the set that a task trains is no direction yet; the paper divides it, too
+        return torch.where(self.finished[: len(sets), None, None], norms, torch.ones_like(norms))
 
     def injection(self, routing: Routing) -> LowRankInjection:
         """Return the weighted updates of all sets."""
@@ -158,19 +173,23 @@ class SdLora(HeadedBaseline):
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return the boundary between tasks, the training, and the absorption of a set that adds little."""
-        config, later = self.config, context.task.index > 0
-        lr = config.later_lr if later and config.later_lr is not None else config.lr
-        still = config.directions == "first" and later
+        config = self.config
+        later = context.task.index > 0
+        lr = config.lr
+        if later and config.later_lr is not None:
+            lr = config.later_lr
         trained = trained_factors(context, config.up_on_reuse)
         factors, head = self.updates.groups(trained, self.head, lr)
-        magnitudes = ParameterGroup(parameters=(self.magnitudes,), lr=lr)
+        groups = []
+        if config.directions == "all" or not later:
+            groups.append(factors)
+        if config.magnitudes == "learned":
+            # of old sets, too: later tasks weigh old directions anew
+            groups.append(ParameterGroup(parameters=(self.magnitudes,), lr=lr))
+        groups.append(head)
         train = TrainingPhase(
             name="lora",
-            groups=(
-                *(() if still else (factors,)),
-                *((magnitudes,) if config.magnitudes == "learned" else ()),
-                head,
-            ),
+            groups=tuple(groups),
             step=lambda batch: self.step(batch, context),
             epochs=config.epochs,
             batch_size=config.batch_size,
@@ -181,14 +200,17 @@ class SdLora(HeadedBaseline):
         )
         start = ComputePhase(name="lora-start", run=lambda progress: self.begin(context))
         absorb = ComputePhase(name="lora-absorb", run=lambda progress: self.absorb(context))
-        absorbs = config.absorb is not None and context.grew and later
-        return self.with_head(context, start, train, *((absorb,) if absorbs else ()))
+        if config.absorb is not None and context.grew and later:
+            return self.with_head(context, start, train, absorb)
+        return self.with_head(context, start, train)
 
     @torch.no_grad()
     def begin(self, context: TaskContext) -> None:
         """Mark all sets but the task's as finished; reset the magnitudes where the options say so."""
         self.finished.fill_(False)
-        self.finished[[set_id for set_id in context.pool.ids if set_id != context.set_id]] = True
+        self.finished[list(context.pool.ids)] = True
+        self.finished[context.set_id] = False
+        # the release forgets here how long the last set had become: its function jumps between tasks
         if self.config.boundary == "reset":
             self.magnitudes.fill_(self.start)
 
@@ -198,8 +220,11 @@ class SdLora(HeadedBaseline):
         own, rest = self.residual(context)
         if rest is None or float(rest.mean()) >= cast(float, self.config.absorb):
             return
-        sets, old = context.pool.sets, [set_id for set_id in context.pool.ids if set_id != context.set_id]
-        weights, divisors = self.weights(sets), self.divisors(sets)
+        sets = context.pool.sets
+        old = [set_id for set_id in context.pool.ids if set_id != context.set_id]
+        weights = self.weights(sets)
+        divisors = self.divisors(sets)
+        # weight x product = sum of (weight x coefficient) x old products, and an old one enters divided
         self.offsets[old] += weights[context.set_id] * own.to(weights) * divisors[old]
         cast(RankedSet, context.parameters).drop()
         context.pool.touch(context.set_id)
@@ -212,12 +237,20 @@ class SdLora(HeadedBaseline):
             their span, ``[num_blocks, num_targets]``; None where the new product is zero.
         """
         own = cast(LowRankSet, context.parameters)
-        old = [
-            cast(LowRankSet, context.pool[set_id]) for set_id in context.pool.ids if set_id != context.set_id
-        ]
-        gram = torch.stack([torch.stack([inner_products(a, b) for b in old], dim=-1) for a in old], dim=-1)
+        old = []
+        for set_id in context.pool.ids:
+            if set_id != context.set_id:
+                old.append(cast(LowRankSet, context.pool[set_id]))
+        columns = []
+        for one in old:
+            products = [inner_products(one, other) for other in old]
+            columns.append(torch.stack(products, dim=-1))
+        gram = torch.stack(columns, dim=-1)  # [blocks, targets, old sets, old sets]
         with_own = torch.stack([inner_products(old_set, own) for old_set in old], dim=-1)
+        # least squares by the normal equations; pinv, as an absorbed set is zero and makes them singular
         coefficients = (torch.linalg.pinv(gram, hermitian=True) @ with_own[..., None])[..., 0]
         size = inner_products(own, own)
-        left = None if not bool((size > 0).all()) else 1 - (coefficients * with_own).sum(-1) / size
+        left = None
+        if bool((size > 0).all()):
+            left = 1 - (coefficients * with_own).sum(-1) / size
         return coefficients.permute(2, 0, 1), left

@@ -203,7 +203,8 @@ class Lwf(HeadedBaseline):
 
     def step(self, batch: Batch, context: TaskContext) -> StepOutput:
         """Return the loss of the task's classes, and the distillation of old ones."""
-        output, old = super().step(batch, context), context.task.classes[0]
+        output = super().step(batch, context)
+        old = context.task.classes[0]  # positions, so this is the number of old classes
         if not self.config.distillation or not old:
             return output
         # with gradients on, so that teacher and student round alike: merged weights round otherwise
@@ -217,6 +218,7 @@ class Lwf(HeadedBaseline):
 
         Up to a constant the paper's equation 2.
         """
+        # without the factor T^2 of Hinton et al., as in the paper
         now = functional.log_softmax(logits.float() / self.config.temperature, 1)
         then = functional.log_softmax(known.float() / self.config.temperature, 1)
         return functional.kl_div(now, then, reduction="batchmean", log_target=True)
@@ -267,10 +269,14 @@ class Ewc(HeadedBaseline):
         self.config = config
         self.updates = LowRankSets(config, context, set_class=DenseSet)
         like = cast(DenseSet, self.new_set(None))
-        released = config.boundary == "release"
+        down_sum = None
+        up_sum = None
+        if config.boundary == "release":
+            down_sum = torch.zeros_like(like.down.detach())
+            up_sum = torch.zeros_like(like.up.detach())
         self.register_buffer("importance", torch.zeros_like(like.dense))
-        self.register_buffer("down_sum", torch.zeros_like(like.down.detach()) if released else None)
-        self.register_buffer("up_sum", torch.zeros_like(like.up.detach()) if released else None)
+        self.register_buffer("down_sum", down_sum)
+        self.register_buffer("up_sum", up_sum)
 
     def new_set(self, source: nn.Module | None) -> LowRankSet:
         """Return a LoRA on top of no sum."""
@@ -299,7 +305,7 @@ class Ewc(HeadedBaseline):
         groups = trained_together(self.updates, self.head, self.config, context)
         train = training(groups, self.config, lambda batch: self.step(batch, context))
         fisher = ComputePhase(name="fisher", run=lambda progress: self.measure(context, progress))
-        if context.grew:
+        if context.grew:  # before the first task there is nothing to fold
             return self.with_head(context, train, fisher)
         return self.with_head(context, boundary, train, fisher)
 
@@ -311,21 +317,26 @@ class Ewc(HeadedBaseline):
         else:
             self.down_sum += own.down
             self.up_sum += own.up
+            # the product of sums, as released: it holds B_i A_j of unlike tasks beside the B_i A_i
             own.dense.copy_(self.up_sum @ self.down_sum)
         own.down.uniform_(-self.updates.bound, self.updates.bound)
         own.up.zero_()
 
     def measure(self, context: TaskContext, progress: Callable[[int, int], None]) -> None:
         """Add the task's squared gradients to the importance of earlier tasks."""
-        own, total = cast(DenseSet, context.parameters), context.task.num_images
+        own = cast(DenseSet, context.parameters)
+        total = context.task.num_images
+        # one dense leaf for sum and update: the gradient wanted is that of B A, not of its factors
         now = (own.dense + own.increments()).detach().requires_grad_()
-        added, done = torch.zeros_like(self.importance), 0
+        added = torch.zeros_like(self.importance)
+        done = 0
         for batch in context.training_images(self.config.batch_size, "fisher", shuffled=True):
             with torch.enable_grad():
                 injection = inject_factors(self.updates.blocks, self.updates.targets, (), dense=now)
                 features = self.context.backbone.features(batch.images, (injection,))
                 loss = self.class_loss(features, batch, context.task)
             (gradient,) = torch.autograd.grad(loss, now)
+            # by their share of images: the last batch may be a small one
             added += gradient.square() * (len(batch) / total)
             done += len(batch)
             progress(done, total)
@@ -347,7 +358,9 @@ def to_bytes(images: Tensor) -> tuple[Tensor, Tensor]:
     The 256 levels lie between the least and the greatest value of an image's channel, so that whatever the
     normalisation, an image comes back to within half a grey level of the file's.
     """
-    least, most = images.amin(dim=(-2, -1)), images.amax(dim=(-2, -1))
+    least = images.amin(dim=(-2, -1))
+    most = images.amax(dim=(-2, -1))
+    # a channel of one value has no step
     step = ((most - least) / 255).clamp(min=torch.finfo(torch.float32).tiny)
     levels = (images - least[..., None, None]) / step[..., None, None]
     return levels.round().to(torch.uint8), torch.stack([least, step], dim=-1)
@@ -387,7 +400,8 @@ class Replay(HeadedBaseline):
 
     def room(self, count: int) -> dict[str, Tensor]:
         """Return empty room for so many images."""
-        size, device = self.context.backbone.fingerprint.image_size, self.context.device
+        size = self.context.backbone.fingerprint.image_size
+        device = self.context.device
         return {
             "pixels": torch.zeros(count, 3, size, size, dtype=torch.uint8, device=device),
             "scales": torch.zeros(count, 3, 2, device=device),
@@ -429,13 +443,19 @@ class Replay(HeadedBaseline):
     @torch.no_grad()
     def keep(self, context: TaskContext) -> None:
         """Draw images of each of the task's classes and keep them."""
-        config, task, generator = self.config, context.task, context.generator("exemplars")
+        config = self.config
+        task = context.task
+        generator = context.generator("exemplars")
+        # two passes, so that no more images are held than are kept: the first one reads labels alone
         labels = torch.cat([batch.labels for batch in context.statistics(config.batch_size)]).cpu()
         drawn: list[int] = []
         for label in task.classes:
             own = (labels == label).nonzero().flatten()
-            drawn += own[torch.randperm(len(own), generator=generator)[: config.exemplars]].tolist()
-        chosen = torch.tensor(list(islice(cycle(drawn), config.exemplars * len(task.classes))))
+            order = torch.randperm(len(own), generator=generator)
+            drawn += own[order[: config.exemplars]].tolist()
+        # the room is for equally many of every class: where one has fewer, drawn images are kept again
+        room = config.exemplars * len(task.classes)
+        chosen = torch.tensor(list(islice(cycle(drawn), room)))
         first = 0
         for batch in context.statistics(config.batch_size):
             here = (first <= chosen) & (chosen < first + len(batch))

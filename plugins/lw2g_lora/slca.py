@@ -128,7 +128,8 @@ class TaskHeads(nn.Module):
 
     def __init__(self, dim: int, num_classes: int) -> None:
         super().__init__()
-        self.dim, self.num_classes = dim, num_classes
+        self.dim = dim
+        self.num_classes = num_classes
         self.tasks = nn.ModuleList()
 
     def grow(self, classes: int) -> None:
@@ -142,9 +143,15 @@ class TaskHeads(nn.Module):
             features: ``[B, dim]``.
             scales: Factor on the features for each task.
         """
-        inputs = [features if scales is None else scales[task] * features for task in range(len(self.tasks))]
-        logits = [task(own) for task, own in zip(self.tasks, inputs, strict=True)]
-        known = torch.cat(logits, dim=1) if logits else features.new_zeros(len(features), 0)
+        if not len(self.tasks):
+            return features.new_zeros(len(features), self.num_classes)
+        logits = []
+        for number, task in enumerate(self.tasks):
+            own = features
+            if scales is not None:
+                own = scales[number] * features
+            logits.append(task(own))
+        known = torch.cat(logits, dim=1)
         return functional.pad(known, (0, self.num_classes - known.shape[1]))
 
 
@@ -169,13 +176,16 @@ class SlcaPlusPlus(HeadedBaseline):
         super().__init__(config, context)
         self.config = config
         require_own_norm(context.backbone)
-        dim, classes = context.backbone.dim, context.num_classes
+        dim = context.backbone.dim
+        classes = context.num_classes
         if config.rank > dim:
             raise ConfigError(
                 f"baseline.rank: {config.rank!r} exceeds the backbone's width {dim}", "use a smaller one"
             )
         self.aligned = TaskHeads(dim, classes)
-        gaussians = ClassStatistics(classes, dim, "covariance") if self.closed_form is None else None
+        gaussians = None
+        if self.closed_form is None:
+            gaussians = ClassStatistics(classes, dim, "covariance")
         self.register_module("statistics", gaussians)
         self.register_buffer("scales", torch.ones(context.num_tasks))
         self.to(context.device)
@@ -193,11 +203,13 @@ class SlcaPlusPlus(HeadedBaseline):
         """Make room for the task's classifier, and for its aligned copy."""
         for heads in (self.head, self.aligned):
             cast(TaskHeads, heads).grow(len(task.classes))
+            # no gradient: a training phase unfreezes what it trains, the newest task's alone
             heads.to(self.context.device).requires_grad_(False)
 
     def features(self, batch: Batch, routing: Routing) -> Tensor:
         """Return features of the adapted network, ``[B, dim]``."""
         own = cast(SlowSet, routing.sets[0])
+        # without the backbone's final norm: the method trains one of its own in its place
         rows = self.context.backbone.features(batch.images, own.injections(), norm=False)
         return cast(Tensor, own.norm(rows)).float()
 
@@ -213,31 +225,34 @@ class SlcaPlusPlus(HeadedBaseline):
         Protecting the updates alone therefore does not keep features.
         """
         own = cast(SlowSet, parameters)
-        blocks = range(self.context.backbone.depth if self.config.rank else 0)
-        return tuple(
-            site
-            for name, kind in _INPUTS.items()
-            if name in own.down
-            for block in blocks
-            for site in factor_pair(own.down[name], own.up[name], block, name, kind)
-        )
+        if not self.config.rank:
+            return ()
+        sites: list[Site] = []
+        for name, kind in _INPUTS.items():
+            if name in own.down:
+                for block in range(self.context.backbone.depth):
+                    sites += factor_pair(own.down[name], own.up[name], block, name, kind)
+        return tuple(sites)
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return training, and statistics and alignment where the aligned classifiers predict."""
-        config, own = self.config, cast(SlowSet, context.parameters)
-        decay, first = config.weight_decay, context.grew
+        config = self.config
+        own = cast(SlowSet, context.parameters)
         task_head = cast(TaskHeads, self.head).tasks[context.task.index]
+        # the slow learner; in the first task there is nothing that quick updates could spoil
+        factor_rate = _FIRST if context.grew else config.slow_factor
         rates = (
             (tuple(task_head.parameters()), 1.0),
             (own.others, config.slow_factor),
-            (own.factors, _FIRST if first else config.slow_factor),
+            (own.factors, factor_rate),
         )
+        groups = []
+        for trained, rate in rates:
+            lr = rate * config.lr
+            groups.append(ParameterGroup(parameters=trained, lr=lr, weight_decay=config.weight_decay))
         train = TrainingPhase(
             name="lora",
-            groups=tuple(
-                ParameterGroup(parameters=trained, lr=factor * config.lr, weight_decay=decay)
-                for trained, factor in rates
-            ),
+            groups=tuple(groups),
             step=lambda batch: self.step(batch, context),
             epochs=config.epochs,
             batch_size=config.batch_size,
@@ -246,9 +261,11 @@ class SlcaPlusPlus(HeadedBaseline):
             schedule=cosine(config.least_lr),
             host=True,
         )
-        design = ComputePhase(name="lora-design", run=lambda progress: own.design(self.context.backbone))
-        trained = (design, train) if first else (train,)
-        return self.with_head(context, *trained, replay=self.alignment(context), gaussians=self.statistics)
+        phases: list[Phase] = [train]
+        if context.grew:  # once for the run: afterwards the down factors are trained like the others
+            design = ComputePhase(name="lora-design", run=lambda progress: own.design(self.context.backbone))
+            phases.insert(0, design)
+        return self.with_head(context, *phases, replay=self.alignment(context), gaussians=self.statistics)
 
     def alignment(self, context: TaskContext) -> Sequence[Phase]:
         """Return statistics and alignment; none where a head in closed form predicts."""
@@ -265,6 +282,7 @@ class SlcaPlusPlus(HeadedBaseline):
         """Return the symmetric loss over the task's classes."""
         classes = context.task.classes
         features = self.features(batch, context.pool.force(context.set_id))
+        # cut out and not masked: the reverse term takes all classes that it is given
         logits = self.head(features)[:, classes[0] : classes[-1] + 1]
         loss = symmetric_loss(logits, batch.labels - classes[0], self.config.plain, self.config.reverse)
         return StepOutput(loss=loss, features=features)
@@ -273,10 +291,15 @@ class SlcaPlusPlus(HeadedBaseline):
         self, context: TaskContext, gaussians: ClassStatistics, progress: Callable[[int, int], None]
     ) -> None:
         """Train a copy of all classifiers on samples of all classes, and set the scales of their features."""
-        config, newest, tasks = self.config, context.task.index, context.task_of_class()
+        config = self.config
+        newest = context.task.index
+        # of the stream: the release divides by the size of the newest task, wrong where sizes differ
+        tasks = context.task_of_class()
+        # from the heads as their tasks left them, every time: alignments do not add up
         self.aligned.load_state_dict(self.head.state_dict())
 
         def shrink(features: Tensor, labels: Tensor, generator: torch.Generator) -> Tensor:
+            # times 1 / (1 + u age), with u from U(0.01, 0.03) for each sample
             spread = torch.rand(len(features), generator=generator).to(features)
             growth = _DRIFT * (spread + 0.5) * (newest - tasks[labels])
             return features / (1 + growth)[:, None]

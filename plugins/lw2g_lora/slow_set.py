@@ -17,17 +17,24 @@ from lw2g.vit.parameters import ParameterInjection
 
 __all__ = ["SlowSet", "leading_rows"]
 
-_SCALE, _FRESH_EPS = 0.8, 1e-5
-"""Constant factor on every update, and the epsilon of torch's norms, which is not that of ViTs."""
+_SCALE = 0.8
+"""Constant factor on every update."""
+_FRESH_EPS = 1e-5
+"""The epsilon of torch's norms, which is not that of ViTs."""
 
 
 def leading_rows(weight: Tensor, rank: int) -> Tensor:
     """Return the leading right singular vectors of a weight ``[out, in]`` as rows, ``[rank, in]``."""
+    # float64: W' W has the squares of W's singular values
     matrix = weight.detach().double()
     wide = matrix.shape[1] > matrix.shape[0]
-    vectors = torch.linalg.eigh(matrix @ matrix.T if wide else matrix.T @ matrix)[1]
-    leading = vectors[:, vectors.shape[1] - rank :].flip(1).T
-    rows: Tensor = functional.normalize(leading @ matrix, dim=1) if wide else leading
+    # eigenvectors of the smaller of both products: cheaper than an SVD of the weight
+    small = matrix @ matrix.T if wide else matrix.T @ matrix
+    vectors = torch.linalg.eigh(small)[1]
+    rows: Tensor = vectors[:, vectors.shape[1] - rank :].flip(1).T
+    if wide:
+        # left singular vectors u, and v = W' u / |W' u|
+        rows = functional.normalize(rows @ matrix, dim=1)
     return rows.to(weight.dtype)
 
 
@@ -48,26 +55,26 @@ class SlowSet(nn.Module):
 
     def __init__(self, backbone: Backbone, rank: int, *, fresh_norm: bool) -> None:
         super().__init__()
-        names = _layer_names(backbone)
-        weights = {name: [layer.weight for layer in _layers(backbone, name)] for name in names}
-        shapes = {name: (len(stack), *stack[0].shape) for name, stack in weights.items()}
-        self.down = nn.ParameterDict(
-            {name: nn.Parameter(torch.zeros(n, rank, width)) for name, (n, _, width) in shapes.items()}
-        )
-        self.up = nn.ParameterDict(
-            {name: nn.Parameter(torch.zeros(n, out, rank)) for name, (n, out, _) in shapes.items()}
-        )
         model = backbone.model
-        self.values = nn.ParameterDict(
-            {
-                name.replace(".", "-"): nn.Parameter(value.detach().float().clone())
-                for name, value in model.named_parameters()
-                if not name.startswith("norm.")
-                and (name == "cls_token" or name.endswith((".bias", "_bias")) or "norm" in name)
-            }
-        )
+        down = {}
+        up = {}
+        for name in _layer_names(backbone):
+            layers = _layers(backbone, name)
+            out, width = layers[0].weight.shape
+            down[name] = nn.Parameter(torch.zeros(len(layers), rank, width))
+            up[name] = nn.Parameter(torch.zeros(len(layers), out, rank))
+        values = {}
+        for full_name, value in model.named_parameters():
+            if _is_trained(full_name):
+                # a parameter's name has no dots
+                values[full_name.replace(".", "-")] = nn.Parameter(value.detach().float().clone())
+        # from whole dictionaries, which torch sorts by name: checkpoints and optimizers know this order
+        self.down = nn.ParameterDict(down)
+        self.up = nn.ParameterDict(up)
+        self.values = nn.ParameterDict(values)
         own = cast(nn.LayerNorm, model.norm)
-        self.norm = nn.LayerNorm(backbone.dim, eps=_FRESH_EPS if fresh_norm else own.eps)
+        eps = _FRESH_EPS if fresh_norm else own.eps
+        self.norm = nn.LayerNorm(backbone.dim, eps=eps)
         if not fresh_norm:
             self.norm.load_state_dict(own.state_dict())
 
@@ -95,15 +102,21 @@ class SlowSet(nn.Module):
     def injections(self) -> tuple[LayerInjection, ParameterInjection]:
         """Return the injections of everything but the final norm."""
         depth = len(next(iter(self.down.values())))
-        updates: dict[int, dict[LinearLayer, Update]] = {
-            block: {
-                cast(LinearLayer, name): LowRank(down=self.down[name][block], up=self.up[name][block])
-                for name in self.down
-            }
-            for block in range(depth)
-        }
+        updates: dict[int, dict[LinearLayer, Update]] = {}
+        for block in range(depth):
+            updates[block] = {}
+            for name in self.down:
+                update = LowRank(down=self.down[name][block], up=self.up[name][block])
+                updates[block][cast(LinearLayer, name)] = update
         values = {name.replace("-", "."): value for name, value in self.values.items()}
         return LayerInjection(updates, scale=_SCALE), ParameterInjection(values)
+
+
+def _is_trained(name: str) -> bool:
+    """Whether a parameter of the model is a norm, a bias or the class token; the final norm is our own."""
+    if name.startswith("norm."):
+        return False
+    return name == "cls_token" or name.endswith((".bias", "_bias")) or "norm" in name
 
 
 def _layer_names(backbone: Backbone) -> tuple[LinearLayer, ...]:

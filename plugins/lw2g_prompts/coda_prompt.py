@@ -43,12 +43,13 @@ class CodaPrompt(WeightedPrefixBaseline):
 
     def regulariser(self, batch: Batch, sets: Sequence[nn.Module], seen: dict[int, Tensor]) -> Tensor | None:
         """Return the orthogonality of components, keys and masks over all live sets, frozen ones included."""
+        # 0 is the authors' weight since new components start orthogonal to the old ones
         if not self.config.orthogonality:
             return None
-        owned = [cast(ComponentSet, item) for item in sets]
-        terms = [
-            orthogonality(torch.cat(kind))
-            for position in range(len(self.blocks))
-            for kind in zip(*(item.rows(position) for item in owned), strict=True)
-        ]
+        terms = []
+        for position in range(len(self.blocks)):
+            rows = [cast(ComponentSet, item).rows(position) for item in sets]
+            # from (components, keys, masks) of each set to those of all sets together
+            for kind in zip(*rows, strict=True):
+                terms.append(orthogonality(torch.cat(kind)))
         return self.config.orthogonality * torch.stack(terms).sum()

@@ -42,6 +42,7 @@ class TokenSet(nn.Module):
 
     def __init__(self, num_blocks: int, length: int, dim: int) -> None:
         super().__init__()
+        # torch's default for the weights of a linear layer
         self.rows = nn.Parameter(torch.empty(num_blocks, length, dim).uniform_(-1, 1) / dim**0.5)
 
 
@@ -59,6 +60,7 @@ def smoothing_loss(logits: Tensor, confidence: Tensor, temperature: float, margi
     """
     violated = confidence <= logits.detach().amax(dim=1) + margin
     tau = torch.where(violated, temperature, 1.0)[:, None]
+    # a constant: where tau is 1 the term is an entropy, which a gradient of the target would lower
     target = (logits.detach() / tau).softmax(dim=1)
     return -(target * logits.log_softmax(dim=1)).sum(dim=1).mean()
 
@@ -92,7 +94,9 @@ class CPrompt(Baseline):
 
     def source_of(self, pool: Pool) -> nn.Module | None:
         """Return the most recently trained set where the options say so."""
-        return pool.newest if self.config.init_from == "previous" else None
+        if self.config.init_from == "previous":
+            return pool.newest
+        return None
 
     def begin_task(self, task: TaskInfo) -> None:
         """Add the task's classifier and replace the auxiliary one."""
@@ -106,6 +110,7 @@ class CPrompt(Baseline):
     def embed(self, images: Tensor, rows: Tensor) -> Tensor:
         """Return class tokens ``[B, dim]`` under prompts ``[num_blocks, L, dim]``, or one such per image."""
         tokens = {block: rows[..., i, :, :] for i, block in enumerate(self.blocks)}
+        # keep: a prompt stays in the sequence, so that deeper blocks see those of all blocks before them
         injection = TokenInjection(tokens, keep=True)
         return self.context.backbone.features(images, (injection,), norm=False)
 
@@ -121,12 +126,11 @@ class CPrompt(Baseline):
         heads = (*self.classifiers[context.task.index].parameters(), *self.auxiliary.parameters())
         # decay would pull a shared set towards zero, also inside the space that gradients are kept out of
         decay = config.weight_decay if context.grew else 0.0
+        prompts = tuple(context.parameters.parameters())
         phase = TrainingPhase(
             name="prompts",
             groups=(
-                ParameterGroup(
-                    parameters=tuple(context.parameters.parameters()), lr=config.lr, weight_decay=decay
-                ),
+                ParameterGroup(parameters=prompts, lr=config.lr, weight_decay=decay),
                 ParameterGroup(parameters=heads, lr=config.lr, weight_decay=config.weight_decay),
             ),
             step=lambda batch: self.step(batch, context),
@@ -145,6 +149,7 @@ class CPrompt(Baseline):
         labels = batch.labels - context.task.classes[0]
         own = self.features(batch, context.pool.force(context.set_id))
         drawn = self.embed(batch.images, self.random_rows(context, batch))
+        # the auxiliary classifier makes the set fit its task; the one that stays must fit any set
         loss = functional.cross_entropy(self.auxiliary(own), labels)
         loss = loss + functional.cross_entropy(self.classifiers[index](drawn), labels)
         if index and self.config.smoothing:
@@ -157,27 +162,25 @@ class CPrompt(Baseline):
         The draw is uniform over the sets of the pool, which are what retrieval can return.
         """
         pool = context.pool
-        rows = torch.stack(
-            [
-                cast(TokenSet, pool[i]).rows if i == context.set_id else cast(TokenSet, pool[i]).rows.detach()
-                for i in pool.ids
-            ]
-        )
+        by_set: list[Tensor] = []
+        for set_id in pool.ids:
+            rows = cast(TokenSet, pool[set_id]).rows
+            by_set.append(rows if set_id == context.set_id else rows.detach())
+        stacked = torch.stack(by_set)
         # drawn on the CPU, so that the draw does not depend on the device
         drawn = torch.randint(len(pool), (len(batch),))
-        return rows[drawn.to(rows.device, non_blocking=True)]
+        return stacked[drawn.to(stacked.device, non_blocking=True)]
 
     def consistency(self, features: Tensor, index: int) -> Tensor:
         """Return the mean of :func:`smoothing_loss` over the classifiers before task ``index``."""
         config = self.config
         with torch.no_grad():
             confidence = self.classifiers[index](features).amax(dim=1)
-        old = cast(Sequence[nn.Linear], self.classifiers[:index])
-        logits = [
-            functional.linear(features, classifier.weight.detach(), classifier.bias.detach())
-            for classifier in old
-        ]
-        terms = [smoothing_loss(part, confidence, config.temperature, config.margin) for part in logits]
+        terms = []
+        for classifier in cast(Sequence[nn.Linear], self.classifiers[:index]):
+            # detached: the old classifiers stay; what moves are the features, by the task's prompts
+            logits = functional.linear(features, classifier.weight.detach(), classifier.bias.detach())
+            terms.append(smoothing_loss(logits, confidence, config.temperature, config.margin))
         return torch.stack(terms).mean()
 
     def probe_loss(self, features: Tensor, batch: Batch, task: TaskInfo) -> Tensor:
@@ -198,15 +201,12 @@ class CPrompt(Baseline):
         attention logits are kept approximately.
         """
         rows = cast(TokenSet, parameters).rows
-        return tuple(
-            Site(
-                name=f"blocks.{block}.tokens",
-                parameter=rows,
-                index=(position,),
-                activation=Activation(tap=Tap(block=block, kind="block_in"), exact=False),
-            )
-            for position, block in enumerate(self.blocks)
-        )
+        sites = []
+        for position, block in enumerate(self.blocks):
+            activation = Activation(tap=Tap(block=block, kind="block_in"), exact=False)
+            name = f"blocks.{block}.tokens"
+            sites.append(Site(name=name, parameter=rows, index=(position,), activation=activation))
+        return tuple(sites)
 
     def _classifier(self, width: int) -> nn.Linear:
         classifier = nn.Linear(self.context.backbone.dim, width)

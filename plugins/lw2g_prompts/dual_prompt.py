@@ -62,6 +62,7 @@ class DualPrompt(HeadedBaseline):
 
     def injections(self, routing: Routing, size: int) -> Sequence[PrefixInjection]:
         """Return the E-prompts of the chosen sets, for a batch of ``size`` samples, and the G-prompt."""
+        # whichever set was chosen: an image retrieved wrongly still meets the right G-prompt
         shared = inject_prefixes(self.shared_blocks, self.shared_prompt.key, self.shared_prompt.value)
         return (self.prefixes.chosen(routing, size), shared)
 
@@ -73,6 +74,7 @@ class DualPrompt(HeadedBaseline):
         """Return the one phase: E-prompt, G-prompt and head together."""
         own = context.parameters
         shared = self.shared_prompt
+        # the G-prompt goes on learning in every task, at the rate of the E-prompt
         trained = (*own.parameters(), *shared.parameters(), *self.head.parameters())
         group = ParameterGroup(parameters=trained, lr=self.config.effective_lr)
         phase = self.prefixes.phase(context, lambda batch: self.step(batch, context), (group,))

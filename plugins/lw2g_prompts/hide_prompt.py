@@ -6,7 +6,7 @@ Sub-optimality", NeurIPS 2023. Its task-identity inference is the retrieval stra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 import torch
@@ -84,6 +84,7 @@ class HidePrompt(HeadedBaseline):
         features = self.context.backbone.features(batch.images, (injection,))
         loss = self.class_loss(features, batch, context.task)
         if self.config.contrastive:
+            # un-normalised, as released
             old = self.statistics.centroids(range(context.task.classes[0]))
             loss = loss + self.config.contrastive * self_identification_loss(features, old)
         return StepOutput(loss=loss, features=features)
@@ -95,16 +96,20 @@ class HidePrompt(HeadedBaseline):
         old directions are protected, is not mixed.
         """
         own = cast(PrefixSet, context.parameters)
-        others = [cast(PrefixSet, context.pool[i]) for i in context.pool.ids if i != context.set_id]
         weight = self.config.ensemble
-        if not (context.grew and others and weight):
+        keys = []
+        values = []
+        for set_id in context.pool.ids:
+            if set_id != context.set_id:
+                other = cast(PrefixSet, context.pool[set_id])
+                keys.append(other.key.detach())
+                values.append(other.value.detach())
+        # of the first set there are no others, and the mean of nothing is NaN
+        if not (context.grew and keys and weight):
             return own.key, own.value
-
-        def mixed(read: Callable[[PrefixSet], Tensor]) -> Tensor:
-            mean = torch.stack([read(other).detach() for other in others]).mean(0)
-            return (1 - weight) * read(own) + weight * mean
-
-        return mixed(lambda item: item.key), mixed(lambda item: item.value)
+        key = (1 - weight) * own.key + weight * torch.stack(keys).mean(0)
+        value = (1 - weight) * own.value + weight * torch.stack(values).mean(0)
+        return key, value
 
     @torch.no_grad()
     def merge(self, context: TaskContext) -> None:
@@ -115,4 +120,5 @@ class HidePrompt(HeadedBaseline):
         own = cast(PrefixSet, context.parameters)
         own.key.copy_(key)
         own.value.copy_(value)
+        # features under the set are others now: what was computed with it is stale
         context.pool.touch(context.set_id)

@@ -82,16 +82,20 @@ class L2P(Baseline):
     def features(self, batch: Batch, routing: Routing) -> Tensor:
         """Return what the head is fed under the selected prompts, ``[B, dim]``."""
         prompts = cast(PromptPool, routing.sets[0])
-        rows = prompts.prompt[self.select(batch.query, prompts)[1]].flatten(1, 2)
+        _, chosen = self.select(batch.query, prompts)
+        rows = prompts.prompt[chosen].flatten(1, 2)  # [B, top_k * length, dim]
         injection = TokenInjection({0: rows}, position="before-cls", keep=True)
         if self.config.pool == "class-token":
             return self.context.backbone.features(batch.images, (injection,))
-        return self.context.backbone.tokens(batch.images, (injection,))[:, : rows.shape[1]].mean(dim=1)
+        # the mean of what comes out at the prompts, as the paper's head is fed
+        tokens = self.context.backbone.tokens(batch.images, (injection,))
+        return tokens[:, : rows.shape[1]].mean(dim=1)
 
     def select(self, query: Tensor, prompts: PromptPool) -> tuple[Tensor, Tensor]:
         """Return cosines ``[B, pool_size]`` and selected prompts ``[B, top_k]`` of queries ``[B, dim]``."""
         cosines, chosen = prompts.match(query, self.config.top_k)
         if self.config.vote == "batch":
+            # as some releases do; in a test whose batches are of one task it tells that task
             votes = torch.bincount(chosen.flatten(), minlength=self.config.pool_size)
             chosen = votes.topk(self.config.top_k).indices.expand_as(chosen)
         return cosines, chosen
@@ -106,6 +110,7 @@ class L2P(Baseline):
         logits = mask_logits(self.logits(features), context.task.classes)
         prompts = cast(PromptPool, context.parameters)
         cosines, chosen = self.select(batch.query, prompts)
+        # the choice has no gradient, the cosines have: this term alone moves the keys
         pull = cosines.gather(1, chosen).sum(dim=1).mean()
         loss = functional.cross_entropy(logits, batch.labels) - self.config.pull * pull
         return StepOutput(loss=loss, features=features, keys=prompts.key[chosen])

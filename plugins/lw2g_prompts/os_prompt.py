@@ -29,7 +29,9 @@ def query_pool_distance(query: Tensor, reference: Tensor, key: Tensor) -> Tensor
         reference: ``[B, dim]``.
         key: The visible keys of a block, ``[M, dim]``.
     """
-    similarity, wanted = (component_weights(item, key).softmax(dim=1) for item in (query, reference))
+    similarity = component_weights(query, key).softmax(dim=1)
+    # with gradient, too: both weights are of the same keys, which the task trains
+    wanted = component_weights(reference, key).softmax(dim=1)
     return (similarity - wanted).square().sum(dim=1).mean()
 
 
@@ -51,11 +53,12 @@ class OsPrompt(WeightedPrefixBaseline):
         """Return the reference term of OS-Prompt++, summed over blocks."""
         if self.config.variant == "os" or not self.config.reference_weight:
             return None
-        if self.config.qr == "code":
-            terms = [(query - batch.query).square().mean() for query in seen.values()]
-        else:
-            terms = [
-                query_pool_distance(query, batch.query, visible(sets, "key", position))
-                for position, query in seen.items()
-            ]
+        terms = []
+        for position, query in seen.items():
+            if self.config.qr == "code":
+                # the release compares the queries themselves, and no key takes part
+                terms.append((query - batch.query).square().mean())
+            else:
+                keys = visible(sets, "key", position)
+                terms.append(query_pool_distance(query, batch.query, keys))
         return self.config.reference_weight * torch.stack(terms).sum()

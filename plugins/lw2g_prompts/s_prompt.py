@@ -50,6 +50,7 @@ class SPromptPlusPlus(HeadedBaseline):
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return the one phase: prefix and head together."""
+        # the head is shared by all sets; masked logits leave the rows of other tasks without gradient
         trained = (*context.parameters.parameters(), *self.head.parameters())
         group = ParameterGroup(parameters=trained, lr=self.config.effective_lr)
         phase = self.prefixes.phase(context, lambda batch: self.step(batch, context), (group,))

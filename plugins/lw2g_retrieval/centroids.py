@@ -48,6 +48,7 @@ class Centroids(RetrievalStrategy):
         """Replace the centroids of a task by those of its queries ``[n, dim]``."""
         rows = self._prepared(queries)
         owner = cluster(rows, self.config.clusters).to(rows.device)
+        # a task of few images has fewer clusters: those with count 0 are nobody's nearest
         self.count[task] = torch.bincount(owner, minlength=self.config.clusters)
         self.centroid[task] = 0.0
         for position in range(int(owner.max()) + 1):
@@ -58,6 +59,7 @@ class Centroids(RetrievalStrategy):
         tasks = torch.as_tensor(tuple(seen), dtype=torch.long, device=query.device)
         centroids = self.centroid[tasks].flatten(0, 1)
         if self.config.metric == "cosine":
+            # a mean of unit vectors is shorter than 1
             distance = -self._prepared(query) @ functional.normalize(centroids, dim=-1).T
         elif self.config.metric == "manhattan":
             distance = torch.cdist(self._prepared(query), centroids, p=1.0)
@@ -69,4 +71,6 @@ class Centroids(RetrievalStrategy):
         return -distance.reshape(len(query), len(tasks), -1).amin(dim=2)
 
     def _prepared(self, features: Tensor) -> Tensor:
-        return features if self.config.metric == "euclidean" else functional.normalize(features, dim=-1)
+        if self.config.metric == "euclidean":
+            return features
+        return functional.normalize(features, dim=-1)

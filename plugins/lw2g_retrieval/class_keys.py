@@ -36,6 +36,7 @@ class ClassKeys(ClassRetrieval):
         super().__init__(context)
         self.config = config
         self.key = nn.Parameter(torch.empty(context.num_classes, context.backbone.dim))
+        # for all classes at once, as only together they can be orthonormal
         nn.init.orthogonal_(self.key)
         self.to(context.device)
 
@@ -49,6 +50,7 @@ class ClassKeys(ClassRetrieval):
 
     def loss(self, batch: Batch, context: TaskContext) -> Tensor | None:
         """Return cross-entropy of the cosines to the keys of all seen classes, old keys detached."""
+        # of all seen classes, unlike the head's loss: a new key has to stay off old ones
         old = self.key[: context.task.classes[0]].detach()
         keys = torch.cat([old, self.keys(context)])
         return functional.cross_entropy(_cosines(batch.query.detach(), keys), batch.labels)

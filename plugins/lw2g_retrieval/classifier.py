@@ -71,18 +71,18 @@ class ResidualMLP(nn.Module):
         stream = x + self.contract(hidden)
         features, mean, scale = torch.native_layer_norm(stream, shape, norm.weight, norm.bias, norm.eps)
         errors = logit_gradient(head(features), labels, seen)
-        # from here on backwards
+        # from here on backwards, layer by layer
         of_features = errors @ head.weight
         of_stream, of_gain, of_shift = torch.ops.aten.native_layer_norm_backward(
             of_features, stream, shape, mean, scale, norm.weight, norm.bias, [True, True, True]
         )
         of_before = torch.ops.aten.gelu_backward(of_stream @ self.contract.weight, before)
-        return [
-            *(of_before.T @ x, of_before.sum(dim=0)),
-            *(of_stream.T @ hidden, of_stream.sum(dim=0)),
-            *(of_gain, of_shift),
-            *(errors.T @ features, errors.sum(dim=0)),
-        ]
+        # weight and bias of each layer, in the order in which parameters() has them
+        of_expand = [of_before.T @ x, of_before.sum(dim=0)]
+        of_contract = [of_stream.T @ hidden, of_stream.sum(dim=0)]
+        of_norm = [of_gain, of_shift]
+        of_head = [errors.T @ features, errors.sum(dim=0)]
+        return of_expand + of_contract + of_norm + of_head
 
 
 class ClassPredictor(ClassRetrieval):
@@ -101,7 +101,8 @@ class ClassPredictor(ClassRetrieval):
 
     def __init__(self, network: nn.Module, options: ClassPredictorOptions, context: BuildContext) -> None:
         super().__init__(context)
-        self.options, self.network = options, network
+        self.options = options
+        self.network = network
         self.statistics = replay_statistics(options, context)
         self.to(context.device)
 
@@ -110,6 +111,7 @@ class ClassPredictor(ClassRetrieval):
         options = self.options
         train = TrainingPhase(
             name="retrieval",
+            # the authors' rates are for 256 images a step
             groups=self.groups(context, options.lr * options.batch_size / 256),
             step=lambda batch: self._step(batch, context),
             epochs=options.epochs,
@@ -154,10 +156,12 @@ class ClassPredictor(ClassRetrieval):
         features, labels = self.statistics.sample(
             range(context.task.seen), _SAMPLES, generator, limit=_SAMPLES * 100
         )
-        of_class, seen = context.task_of_class(), [info.index for info in context.history]
+        of_class = context.task_of_class()
+        seen = [info.index for info in context.history]
         self.temperature.observe(self.scores(features, seen, of_class), of_class[labels])
 
     def _step(self, batch: Batch, context: TaskContext) -> StepOutput:
+        # over the task's classes alone: the others are met by replay, which has samples of all of them
         logits = mask_logits(self.network(self.query(batch)), context.task.classes)
         return StepOutput(loss=functional.cross_entropy(logits, batch.labels))
 

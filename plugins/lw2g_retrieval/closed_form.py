@@ -51,9 +51,11 @@ class ClosedFormRetrieval(ClassRetrieval):
         held = held_back(labels)
         self.classifier.learn(queries[~held], labels[~held], context.generator("retrieval-statistics"))
         if held.any():
+            # scored before they are taken in: a classifier is too sure of what it was fitted to
             tasks = [info.index for info in context.history]
             scores = self.scores(queries[held], tasks, context.task_of_class())
             self.temperature.observe(scores, tasks.index(context.task.index))
+            # then they join: the sums are of all images
             self.classifier.update(queries[held], labels[held])
 
     def class_scores(self, query: Tensor, classes: int) -> Tensor:

@@ -31,9 +31,9 @@ class KeyCosine(RetrievalStrategy):
         self.config = config
         self.votes = config.vote == "batch"
         dim = context.backbone.dim
-        self.key = nn.ParameterList(
-            nn.Parameter(torch.empty(dim).uniform_(-1, 1)) for _ in range(context.num_tasks)
-        )
+        self.key = nn.ParameterList()
+        for _ in range(context.num_tasks):
+            self.key.append(nn.Parameter(torch.empty(dim).uniform_(-1, 1)))
         self._keys = tuple(self.key)  # a ParameterList looks each entry up by name: many times the time
         self.set_of_task: Tensor
         self.register_buffer("set_of_task", torch.zeros(context.num_tasks, dtype=torch.long))
@@ -44,6 +44,7 @@ class KeyCosine(RetrievalStrategy):
         self.set_of_task[context.task.index] = context.set_id
         earlier = [task for task in context.pool.tasks_of(context.set_id) if task < context.task.index]
         if earlier and self.config.keys == "per-task":
+            # as in LW2G's code, where a reused set's key goes on from its last task
             with torch.no_grad():
                 self.key[context.task.index].copy_(self.key[earlier[-1]])
 
@@ -57,6 +58,7 @@ class KeyCosine(RetrievalStrategy):
         """Return ``-pull * mean cos(query, key)``; it reaches the forced key only."""
         if not self.config.pull:
             return None
+        # the query is of the frozen backbone: the key comes to the images, never the images to the key
         similarity = functional.cosine_similarity(batch.query.detach(), self._current(context)[None], dim=-1)
         return -self.config.pull * similarity.mean()
 
@@ -68,7 +70,10 @@ class KeyCosine(RetrievalStrategy):
         """Return the cosine to the key of each seen task, ``[B, len(seen)]``, or the batch's votes for it."""
         tasks = torch.as_tensor(tuple(seen), dtype=torch.long, device=query.device)
         sets = self.set_of_task[tasks]
-        owners = tasks if self.config.keys == "per-task" else sets
+        owners = tasks
+        if self.config.keys == "per-set":
+            owners = sets
+        # of seen tasks alone: the released code lets keys of tasks to come win, too
         keys = functional.normalize(torch.stack(self._keys), dim=-1)[owners]
         cosines = functional.normalize(query, dim=-1) @ keys.T
         if self.config.vote == "batch":
@@ -78,5 +83,6 @@ class KeyCosine(RetrievalStrategy):
         return cosines
 
     def _current(self, context: TaskContext) -> nn.Parameter:
-        per_task = self.config.keys == "per-task"
-        return cast(nn.Parameter, self.key[context.task.index if per_task else context.set_id])
+        if self.config.keys == "per-task":
+            return cast(nn.Parameter, self.key[context.task.index])
+        return cast(nn.Parameter, self.key[context.set_id])

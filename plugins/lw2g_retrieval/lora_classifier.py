@@ -61,6 +61,7 @@ class LoraClassifier(ClassPredictor):
 
     def groups(self, context: TaskContext, lr: float) -> tuple[ParameterGroup, ...]:
         """Train update and head alike in the first task, the update slowly afterwards."""
+        # statistics of old classes were taken under earlier updates, and go stale as it moves
         slowness = _SLOW if context.task.index else 1.0
         return (
             ParameterGroup(parameters=tuple(self.update.parameters()), lr=lr * slowness),

@@ -54,6 +54,7 @@ class Aper(Baseline):
     def features(self, batch: Batch, routing: Routing) -> Tensor:
         """Return ``[frozen ; adapted]``, ``[B, 2 dim]``; the frozen half is computed once a run."""
         adapted = self.adaptation.features(batch.images, routing.sets[0])
+        # as they are: one cosine of both halves lets the longer one count more, as the authors have it
         return torch.cat([batch.query, adapted], dim=1)
 
     def logits(self, features: Tensor) -> Tensor:
@@ -67,6 +68,7 @@ class Aper(Baseline):
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return the adaptation in the first task, and the class means in every task."""
         routing = context.pool.force(context.set_id)
+        # after the adaptation, in the first task, too: means of features that still move are of no use
         means = fitting_phase(
             "class-means", context, self.closed_form, lambda batch: self.features(batch, routing)
         )

@@ -65,6 +65,7 @@ class Adaptation(ABC):
             loss = functional.cross_entropy(classifier(features), batch.labels)
             return StepOutput(loss=loss, features=features)
 
+        # the classifier's scale is decayed like everything else, as in the authors' code
         trained = (*context.parameters.parameters(), *classifier.parameters())
         return TrainingPhase(
             name="adaptation",
@@ -128,7 +129,9 @@ class _ByAdapters(Adaptation):
     def injection(self, parameters: nn.Module, *, training: bool) -> AdapterInjection:
         """Return the branches of all blocks; dropout is for training alone."""
         routing = Routing(sets=(parameters,), chosen=0)
-        dropout = DROPOUT if training else 0.0
+        dropout = 0.0
+        if training:
+            dropout = DROPOUT
         branches = bottlenecks(routing, self.backbone.depth, dropout=dropout)
         return AdapterInjection(dict(enumerate(branches)))
 
@@ -153,4 +156,6 @@ def adaptation(
 
 def first_classifier(task: TaskInfo, dim: int) -> CosineClassifier | None:
     """Return the classifier that the first task is learned with; None for later tasks, which drop it."""
-    return CosineClassifier(len(task.classes), dim) if task.index == 0 else None
+    if task.index:
+        return None
+    return CosineClassifier(len(task.classes), dim)

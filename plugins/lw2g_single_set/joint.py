@@ -48,6 +48,7 @@ class Joint(HeadedBaseline):
 
     def features(self, batch: Batch, routing: Routing) -> Tensor:
         """Return features under the one set, whatever was chosen, ``[B, dim]``."""
+        # nothing is retrieved: there is but one set to choose
         prefix = self.prefixes.chosen(attrs.evolve(routing, chosen=0), len(batch))
         return self.context.backbone.features(batch.images, (prefix,))
 

@@ -50,9 +50,9 @@ class NoPrompt(Baseline):
             logits = mask_logits(self.logits(batch.query), context.task.classes)
             return StepOutput(loss=functional.cross_entropy(logits, batch.labels))
 
-        group = ParameterGroup(
-            parameters=tuple(self.head.parameters()), lr=config.lr * config.batch_size / 256
-        )
+        # rates are for 256 images a step, as in the prompt methods that it is compared with
+        lr = config.lr * config.batch_size / 256
+        group = ParameterGroup(parameters=tuple(self.head.parameters()), lr=lr)
         phase = TrainingPhase(
             name="head",
             groups=(group,),

@@ -181,7 +181,10 @@ class OnePrompt(Baseline):
         config = self.config
         classes = context.task.classes
         generator = context.generator("outliers")
-        synthesise = near_boundary if config.outliers == "paper" else around_origin
+        synthesise = around_origin
+        if config.outliers == "paper":
+            synthesise = near_boundary
+        # a copy, and an optimizer over it alone: the momentum of Adam would go on moving the prefixes
         head = copy.deepcopy(self.head).requires_grad_(True)
         optimizer = torch.optim.Adam(head.parameters(), lr=config.lr)
         for old in before:
@@ -189,10 +192,12 @@ class OnePrompt(Baseline):
         for done in range(config.head_epochs):
             epoch = config.epochs - config.head_epochs + done
             optimizer.param_groups[0]["lr"] = self.schedule(config.lr, epoch, config.head_epochs)
+            # without augmentation the features of the first epoch are those of all epochs
             if done == 0 or context.augmented is not None:
                 features, labels = self._stored(context, epoch)
             outliers = synthesise(features, _PER_CLASS * len(classes), generator)
             for rows, others in self._pairs(len(features), len(outliers), generator):
+                # the task's own logits: an energy over masked ones would hold infinities
                 known = head(features[rows])[:, list(classes)]
                 unknown = head(outliers[others])[:, list(classes)]
                 loss = functional.cross_entropy(known, labels[rows] - classes[0])
@@ -220,11 +225,12 @@ class OnePrompt(Baseline):
         width = max(1, outliers // steps)
         rows = torch.split(torch.randperm(features, generator=generator), self.config.batch_size)
         others = torch.randperm(outliers, generator=generator)
-        # more steps than outliers: start over
-        return [
-            (part, others[torch.arange(step * width, (step + 1) * width) % outliers])
-            for step, part in enumerate(rows)
-        ]
+        pairs = []
+        for step, part in enumerate(rows):
+            # more steps than outliers: start over
+            places = torch.arange(step * width, (step + 1) * width) % outliers
+            pairs.append((part, others[places]))
+        return pairs
 
 
 def _carry_on(
@@ -252,12 +258,12 @@ def neighbour_distance(points: Tensor, index: Tensor, neighbours: int) -> Tensor
     >>> neighbour_distance(torch.tensor([[0.0]]), torch.tensor([[0.0], [2.0], [3.0]]), 2)
     tensor([4.])
     """
-    parts = [
+    farthest = []
+    for part in torch.split(points, _ROWS_AT_ONCE):
         # not kthvalue, which is not deterministic on CUDA
-        torch.cdist(part, index).topk(neighbours, dim=1, largest=False).values[:, -1]
-        for part in torch.split(points, _ROWS_AT_ONCE)
-    ]
-    return torch.cat(parts).square()
+        nearest = torch.cdist(part, index).topk(neighbours, dim=1, largest=False).values
+        farthest.append(nearest[:, -1])
+    return torch.cat(farthest).square()
 
 
 def near_boundary(features: Tensor, count: int, generator: torch.Generator) -> Tensor:
@@ -280,6 +286,7 @@ def near_boundary(features: Tensor, count: int, generator: torch.Generator) -> T
     boundary = features[isolation.topk(min(_BOUNDARY, len(index))).indices]
     noise = torch.randn(len(boundary), _DRAWS, features.shape[1], generator=generator).to(features)
     candidates = (boundary[:, None] + _NOISE * noise).flatten(0, 1)
+    # of length 1 like the rows that they are compared with; the head gets them as they are
     isolation = neighbour_distance(functional.normalize(candidates, dim=1), index, neighbours)
     return candidates[isolation.topk(min(count, len(candidates))).indices]
 
@@ -292,6 +299,7 @@ def around_origin(features: Tensor, count: int, generator: torch.Generator) -> T
     """
     index = functional.normalize(features, dim=1)
     draws = _NOISE * torch.randn(_DRAWS, features.shape[1], generator=generator).to(features)
+    # not normalised: the release compares them as they are with rows of length 1
     isolation = neighbour_distance(draws, index, min(_NEIGHBOURS, len(index)))
     copies = min(_BOUNDARY, len(index))
     return draws[isolation.argsort(descending=True)].repeat_interleave(copies, dim=0)[:count]

@@ -171,7 +171,9 @@ class OnePromptConfig(SteppingOptions):
     @property
     def head_epochs(self) -> int:
         """Epochs at the end of a task that train the head alone."""
-        return 0 if self.outliers == "none" else round(self.outlier_share * self.epochs)
+        if self.outliers == "none":
+            return 0
+        return round(self.outlier_share * self.epochs)
 
 
 @attrs.frozen(kw_only=True)

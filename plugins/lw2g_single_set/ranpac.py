@@ -71,6 +71,7 @@ class RandomFeatureRidge(ClosedForm):
         super().__init__(num_classes)
         projection = None
         if width:
+            # its own generator: in the release R changes with the number of epochs before it
             generator = torch.Generator().manual_seed(seed)
             projection = torch.randn(dim, width, generator=generator, dtype=torch.float64)
         self.register_buffer("projection", projection, persistent=False)
@@ -78,7 +79,9 @@ class RandomFeatureRidge(ClosedForm):
         self.register_buffer("gram", torch.zeros(1, size, size, dtype=torch.float64))
         self.register_buffer("cross", torch.zeros(num_classes, size, dtype=torch.float64))
         self.register_buffer("penalty", torch.tensor(1.0, dtype=torch.float64))
-        errors = torch.zeros(len(PENALTIES), dtype=torch.float64) if running else None
+        errors = None
+        if running:
+            errors = torch.zeros(len(PENALTIES), dtype=torch.float64)
         self.register_buffer("errors", errors)
 
     # -- random features -------------------------------------------------------------------------------
@@ -115,10 +118,12 @@ class RandomFeatureRidge(ClosedForm):
         Candidates are fitted to the other four fifths of this task alone; the chosen one then applies to the
         sums of all tasks. A task with a single class chooses nothing, because its labels are constant.
         """
+        # sums first: what lambda is chosen on is part of them, too
         self.update(features, labels, owner)
         fitted = int(_FITTED * len(labels))
         if not 0 < fitted < len(labels) or len(torch.unique(labels)) == 1:
             return
+        # shuffled: images may come class by class, and the last fifth would be the last classes
         order = torch.randperm(len(labels), generator=generator).to(labels.device)
         rows = self.lifted(features[order].double())
         _, own_labels = torch.unique(labels[order], return_inverse=True)
@@ -218,7 +223,9 @@ class RanPac(Baseline):
 
     def new_set(self, source: nn.Module | None) -> nn.Module:
         """Return the set, before the first task is learned; an empty one on frozen features."""
-        return nn.Module() if self.adaptation is None else self.adaptation.new_set()
+        if self.adaptation is None:
+            return nn.Module()
+        return self.adaptation.new_set()
 
     def features(self, batch: Batch, routing: Routing) -> Tensor:
         """Return features F, ``[B, dim]``; frozen ones are computed once a run."""

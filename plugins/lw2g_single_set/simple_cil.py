@@ -43,6 +43,7 @@ class SimpleCIL(Baseline):
 
     def features(self, batch: Batch, routing: Routing) -> Tensor:
         """Return un-prompted features ``[B, dim]``, which are computed once a run."""
+        # of the frozen backbone without any set: no task can make a class mean stale
         return batch.query
 
     def logits(self, features: Tensor) -> Tensor:

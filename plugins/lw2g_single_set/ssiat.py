@@ -29,7 +29,8 @@ from lw2g_single_set.options import SsiatConfig
 
 __all__ = ["Ssiat"]
 
-_ALIGN_LR, _ALIGN_SAMPLES = 0.01, 256
+_ALIGN_LR = 0.01
+_ALIGN_SAMPLES = 256
 _YOUNGEST = 0.9
 """Factor on the means of the oldest classes in alignment; those of the newest keep theirs."""
 
@@ -51,8 +52,10 @@ class Ssiat(HeadedBaseline):
         super().__init__(config, context)
         self.config = config
         context.backbone.require("adapters")
-        gaussians = ClassStatistics(context.num_classes, context.backbone.dim, "covariance")
-        self.register_module("statistics", gaussians if self.closed_form is None else None)
+        gaussians = None
+        if self.closed_form is None:
+            gaussians = ClassStatistics(context.num_classes, context.backbone.dim, "covariance")
+        self.register_module("statistics", gaussians)
         self.to(context.device)
 
     def new_head(self) -> nn.Linear:
@@ -72,7 +75,9 @@ class Ssiat(HeadedBaseline):
 
     def logits(self, features: Tensor) -> Tensor:
         """Return ``scale`` times cosines, or the scores of the head in closed form, ``[B, num_classes]``."""
-        return self.cosines(features) if self.closed_form is None else super().logits(features)
+        if self.closed_form is None:
+            return self.cosines(features)
+        return super().logits(features)
 
     def cosines(self, features: Tensor) -> Tensor:
         """Return ``scale * cos(features, weight)``, ``[B, num_classes]``."""
@@ -83,6 +88,7 @@ class Ssiat(HeadedBaseline):
         """Return CosFace's loss: cross-entropy over the task's classes, less a margin for the true one."""
         labels = batch.labels - task.classes[0]
         logits = self.cosines(features)[:, task.classes[0] : task.classes[-1] + 1]
+        # scale * (cos - m): logits are scaled already, so the margin is, too
         margin = self.config.scale * self.config.margin
         true = torch.zeros_like(logits).scatter_(1, labels[:, None], margin)
         return functional.cross_entropy(logits - true, labels)
@@ -94,21 +100,25 @@ class Ssiat(HeadedBaseline):
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return training, and statistics and alignment where the trained classifier predicts."""
         config = self.config
+        epochs = config.epochs
+        if context.grew:
+            epochs = config.first_epochs
         trained = (*context.parameters.parameters(), *self.head.parameters())
         train = TrainingPhase(
             name="adapters",
             groups=(ParameterGroup(parameters=trained, lr=config.lr, weight_decay=config.weight_decay),),
             step=lambda batch: self.step(batch, context),
-            epochs=config.first_epochs if context.grew else config.epochs,
+            epochs=epochs,
             batch_size=config.batch_size,
             optimizer="sgd",
             momentum=0.9,
             schedule=cosine(),
             host=True,
         )
-        gaussians = self.statistics
-        replay = () if gaussians is None else self._alignment(context, gaussians)
-        return self.with_head(context, train, replay=replay, gaussians=gaussians)
+        replay: Sequence[Phase] = ()
+        if self.statistics is not None:
+            replay = self._alignment(context, self.statistics)
+        return self.with_head(context, train, replay=replay, gaussians=self.statistics)
 
     def step(self, batch: Batch, context: TaskContext) -> StepOutput:
         """Return the loss over the task's classes, with dropout in the adapters."""
@@ -121,9 +131,11 @@ class Ssiat(HeadedBaseline):
         newest = context.task.index
 
         def shrink(features: Tensor, labels: Tensor, generator: torch.Generator) -> Tensor:
+            # the mean is scaled, and the noise about it stays: share * m + noise
             share = _YOUNGEST + (1 - _YOUNGEST) * (ages[labels] + 1) / (newest + 1)
             return features - (1 - share)[:, None] * gaussians.mean[labels, 0]
 
+        # of the head itself: unlike SLCA's, every task goes on from what the last alignment left
         align = replay_phase(
             "alignment",
             context,

@@ -36,8 +36,10 @@ __all__ = ["VptNsp", "attended", "bend", "null_projection"]
 
 _MANY = 128
 """From this many directions on, a spectrum is smoothed before its knee is sought."""
-_SMOOTHING, _EDGES = 10, 0.03
-"""Deviation of that smoothing, in directions, and the share of them, at both ends together, left out."""
+_SMOOTHING = 10
+"""Deviation of that smoothing, in directions."""
+_EDGES = 0.03
+"""Share of the directions, at both ends together, in which no knee is sought."""
 
 _DROPS = (0.4, 0.7)
 """Shares of the epochs after which the rate falls to a tenth: the release's milestones 5 and 8 of 10, which
@@ -55,6 +57,7 @@ def null_projection(moment: Tensor, share: float, *, scaled: bool) -> Tensor:
         scaled: Whether B is divided by its Frobenius norm, as released.
     """
     values, vectors = torch.linalg.eigh(moment)
+    # rounding may leave small negative ones; eigh has the smallest first, a spectrum the largest
     first = _knee(values.clamp(min=0).flip(0).cpu().numpy())
     null = vectors.flip(1)[:, first:]
     projection = null @ null.T
@@ -69,10 +72,13 @@ def _knee(spectrum: np.ndarray[Any, Any]) -> int:
     """Return the place of the sharpest bend of a falling spectrum."""
     from scipy.ndimage import gaussian_filter1d
 
-    many = len(spectrum) >= _MANY
-    smooth = gaussian_filter1d(spectrum, sigma=_SMOOTHING) if many else spectrum
+    edge = 0
+    smooth = spectrum
+    if len(spectrum) >= _MANY:
+        smooth = gaussian_filter1d(spectrum, sigma=_SMOOTHING)
+        # the filter bends a spectrum at its ends
+        edge = int(len(spectrum) * _EDGES / 2)
     bends = np.diff(smooth, n=2)
-    edge = int(len(spectrum) * _EDGES / 2) if many else 0
     inner = bends[edge : len(bends) - edge]
     return int(inner.argmax()) + (len(spectrum) - len(inner)) // 2
 
@@ -121,19 +127,28 @@ def attended(block: nn.Module, rows: Tensor, prompts: Tensor) -> tuple[Tensor, T
     dim = rows.shape[-1]
     qkv = attention.qkv
     weight = qkv.weight.float()
-    bias = None if qkv.bias is None else qkv.bias.float()
+    bias = None
+    if qkv.bias is not None:
+        bias = qkv.bias.float()
+    # prompts join the stream in front of the norm, rows were read behind it
     normed = cast(Any, block).norm1(prompts.to(qkv.weight.dtype)).float()
 
     def split(projected: Tensor) -> Tensor:
         return projected.reshape(*projected.shape[:-1], heads, dim // heads).transpose(-3, -2)
 
-    query, key = (split(part) for part in functional.linear(rows, weight, bias).chunk(3, dim=-1)[:2])
+    projected = functional.linear(rows, weight, bias).chunk(3, dim=-1)
+    query = split(projected[0])
+    key = split(projected[1])
     extra = split(functional.linear(normed, weight, bias).chunk(3, dim=-1)[1])
     keys = torch.cat([key, extra.expand(len(rows), -1, -1, -1)], dim=2)
-    paid = (query @ keys.mT * attention.scale).softmax(dim=-1)[..., key.shape[2] :].flatten(0, 2).double()
+    # a softmax over all keys, of which the share that goes to the prompts is wanted
+    shares = (query @ keys.mT * attention.scale).softmax(dim=-1)
+    paid = shares[..., key.shape[2] :].flatten(0, 2).double()
+    # W_k' (sum q q') W_k, head by head: the rows q W_k themselves would be [B, heads, N, dim]
     of_heads = query.transpose(0, 1).flatten(1, 2)
     to_key = weight.chunk(3)[1].reshape(heads, dim // heads, dim).double()
-    return (to_key.mT @ (of_heads.mT @ of_heads).double() @ to_key).sum(dim=0), paid.T @ paid
+    queries = (to_key.mT @ (of_heads.mT @ of_heads).double() @ to_key).sum(dim=0)
+    return queries, paid.T @ paid
 
 
 class VptNsp(HeadedBaseline):
@@ -192,11 +207,9 @@ class VptNsp(HeadedBaseline):
 
     def norm_loss(self, tokens: Tensor) -> Tensor:
         """Return how far means and spreads of the tokens are from the last task's: L1, summed over blocks."""
-        now, before = (
-            (prompts.mean(dim=-1), prompts.std(dim=-1, correction=0)) for prompts in (tokens, self.anchor)
-        )
-        apart = sum((new - old).abs().mean(dim=-1).sum() for new, old in zip(now, before, strict=True))
-        return cast(Tensor, apart)
+        means = (tokens.mean(dim=-1) - self.anchor.mean(dim=-1)).abs()
+        spreads = (tokens.std(dim=-1, correction=0) - self.anchor.std(dim=-1, correction=0)).abs()
+        return means.mean(dim=-1).sum() + spreads.mean(dim=-1).sum()
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return the training of tokens and head, and the statistics of the task's attention."""
@@ -219,8 +232,12 @@ class VptNsp(HeadedBaseline):
             return StepOutput(loss=loss, features=features)
 
         def project() -> None:
+            # the step, not the gradient: what the momentum of Adam adds is bent, too
             tokens.copy_(last + bend(tokens - last, *projections()))
 
+        adjust = None
+        if context.task.index:  # before the first task nothing is to be kept
+            adjust = project
         training = TrainingPhase(
             name="prompts",
             groups=(
@@ -232,7 +249,7 @@ class VptNsp(HeadedBaseline):
             batch_size=config.batch_size,
             schedule=milestones([round(share * config.epochs) for share in _DROPS], 0.1),
             host=True,
-            adjust=project if context.task.index else None,
+            adjust=adjust,
         )
         statistics = ComputePhase(name="activations", run=lambda progress: self.remember(context, progress))
         return self.with_head(context, training, statistics)
@@ -240,7 +257,8 @@ class VptNsp(HeadedBaseline):
     def _projections(self, moments: Tensor) -> Tensor:
         config = self.config
         scaled = config.projector == "official"
-        return torch.stack([null_projection(moment, config.projected, scaled=scaled) for moment in moments])
+        by_block = [null_projection(moment, config.projected, scaled=scaled) for moment in moments]
+        return torch.stack(by_block)
 
     @torch.no_grad()
     def remember(self, context: TaskContext, progress: Callable[[int, int], None]) -> None:
@@ -249,16 +267,18 @@ class VptNsp(HeadedBaseline):
         tokens = cast(DeepTokens, context.parameters).token.detach()
         taps = [Tap(block=block, kind="attn_in") for block in range(backbone.depth)]
 
-        sums = (torch.zeros_like(self.queries), torch.zeros_like(self.attention))
+        queries = torch.zeros_like(self.queries)
+        attention = torch.zeros_like(self.attention)
         done = 0
         for batch in context.statistics(64):
             seen = backbone.activations(batch.images, taps, (self.injection(tokens),))
             for block, tap in enumerate(taps):
-                moments = attended(block_at(backbone.model, block), seen[tap], tokens[block])
-                for total, moment in zip(sums, moments, strict=True):
-                    total[block] += moment
+                of_queries, of_attention = attended(block_at(backbone.model, block), seen[tap], tokens[block])
+                queries[block] += of_queries
+                attention[block] += of_attention
             done += len(batch)
             progress(done, context.task.num_images)
-        self.queries += sums[0]
-        self.attention += sums[1]
+        # at the end: a run that was stopped on the way has taken in nothing twice
+        self.queries += queries
+        self.attention += attention
         self.anchor.copy_(tokens)

@@ -6,7 +6,7 @@ Only this module knows events; a tracker passes on what it gets from here.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,9 @@ class LoggedTable:
         | 0 | -1.23 |
         | 1 | - |
         """
-        lines = [self.columns, ("---",) * len(self.columns), *(map(_shown, row) for row in self.rows)]
+        lines: list[Iterable[str]] = [self.columns, ("---",) * len(self.columns)]
+        for row in self.rows:
+            lines.append(map(_shown, row))
         return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
@@ -75,8 +77,11 @@ def content_of(event: Event, directory: Path) -> Content:
         case RunStarted():
             return Content(parameters=dict(_leaves(event.config)))
         case EpochEnded():
-            points = {key: getattr(event, key) for key in ("loss", "lr", "images_per_second")}
-            scalars = {f"{event.phase}/{key}": value for key, value in points.items()}
+            scalars = {
+                f"{event.phase}/loss": event.loss,
+                f"{event.phase}/lr": event.lr,
+                f"{event.phase}/images_per_second": event.images_per_second,
+            }
             return Content(step=event.task * event.epochs + event.epoch + 1, scalars=scalars)
         case TaskDecided():
             return _decided(event)
@@ -90,16 +95,22 @@ def content_of(event: Event, directory: Path) -> Content:
 
 def _decided(event: TaskDecided) -> Content:
     """Return what was measured of each set, and what was decided."""
-    decision, rows, scalars = event.decision, [], {}
+    decision = event.decision
+    rows: list[tuple[Any, ...]] = []
+    scalars = {}
     for candidate in decision.get("candidates", ()):
         for name, measured in candidate["measures"].items():
             numbers = {key: measured.get(key) for key in _NUMBERS}
             rows.append((f"#{candidate['set']}", name, *numbers.values()))
             for key, value in (numbers | measured["parts"]).items():
-                if value is not None:
-                    curve = name if key == "value" else f"{name}/{key}"
-                    scalars[f"evidence/{curve}/set-{candidate['set']}"] = float(value)
-    rows.append((f"#{decision['set']}", decision["decision"], *(None for _ in _NUMBERS)))
+                if value is None:
+                    continue
+                # the measure's own curve has its name, the numbers beside it stand below
+                curve = name if key == "value" else f"{name}/{key}"
+                scalars[f"evidence/{curve}/set-{candidate['set']}"] = float(value)
+    # the last row says what was decided, and has no numbers
+    undefined = (None,) * len(_NUMBERS)
+    rows.append((f"#{decision['set']}", decision["decision"], *undefined))
     table = LoggedTable(name="decisions", columns=("set", "measure", *_NUMBERS), rows=tuple(rows))
     return Content(step=event.task + 1, scalars=scalars, tables=(table,))
 
@@ -121,7 +132,7 @@ def _pictures(task: int, directory: Path) -> Iterator[Picture]:
     file = directory / "predictions" / f"task-{task:03d}.safetensors"
     if not file.exists():
         return
-    from safetensors.numpy import load_file
+    from safetensors.numpy import load_file  # not before it is needed: numpy is slow to import
 
     rows = load_file(file)
     true = rows["true"].tolist()
@@ -129,7 +140,7 @@ def _pictures(task: int, directory: Path) -> Iterator[Picture]:
     own = rows["task"].tolist()
     brought = set(zip(own, true, strict=True))
     first_task: dict[int, int] = {}
-    for task_of_image, cls in sorted(brought):
+    for task_of_image, cls in sorted(brought):  # by task, so that the first one stays
         first_task.setdefault(cls, task_of_image)
 
     # classes in the order in which the stream brought them; lines where a task ends
@@ -139,9 +150,10 @@ def _pictures(task: int, directory: Path) -> Iterator[Picture]:
     for number in range(1, len(classes)):
         if first_task[classes[number]] != first_task[classes[number - 1]]:
             borders.append(number)
+    pairs = [(place[a], place[b]) for a, b in zip(true, predicted, strict=True)]
     yield heat_map(
         "confusion/classes",
-        ((place[a], place[b]) for a, b in zip(true, predicted, strict=True)),
+        pairs,
         size=len(place),
         borders=tuple(borders),
         axes=("class", "predicted class"),
@@ -152,6 +164,7 @@ def _pictures(task: int, directory: Path) -> Iterator[Picture]:
         is_own = (task_of_image, cls) in brought
         answered.append(task_of_image if is_own else first_task[cls])
     others = [("confusion/tasks", "task of the predicted class", answered)]
+    # -1 stands for images of methods that retrieve nothing
     if (rows["retrieved"] >= 0).all():
         others.append(("retrieval", "retrieved task", rows["retrieved"].tolist()))
     for name, axis, columns in others:
@@ -159,9 +172,11 @@ def _pictures(task: int, directory: Path) -> Iterator[Picture]:
 
 
 def _ended(event: RunEnded, directory: Path) -> Content:
-    final = {name: float(value) for name, value in event.metrics.items() if _is_number(value)}
-    metrics = tuple((name, value) for name, value in event.metrics.items())
-    rows = (*metrics, ("seconds", event.seconds))
+    final = {}
+    for name, value in event.metrics.items():
+        if _is_number(value):
+            final[name] = float(value)
+    rows = (*event.metrics.items(), ("seconds", event.seconds))
     tables = [LoggedTable(name="final", columns=("metric", "value"), rows=rows)]
     file = directory / "record.json"
     if file.exists():
@@ -172,11 +187,13 @@ def _ended(event: RunEnded, directory: Path) -> Content:
 def _by_task(record: Mapping[str, Any]) -> LoggedTable:
     """Return what became of each task: its set, its accuracy when it was learned and in the end."""
     rows = []
-    for task, (decision, accuracy) in enumerate(
-        zip(record["decisions"], record["accuracy_matrix"], strict=True)
-    ):
-        retrieval = record["retrieval_matrix"]
-        retrieved = None if retrieval is None else retrieval[task][-1]
+    retrieval = record["retrieval_matrix"]
+    by_task = zip(record["decisions"], record["accuracy_matrix"], strict=True)
+    for task, (decision, accuracy) in enumerate(by_task):
+        retrieved = None
+        if retrieval is not None:
+            retrieved = retrieval[task][-1]
+        # accuracy[t] is that of the task after task t: on the diagonal it has just been learned
         rows.append(
             (task + 1, decision["decision"], f"#{decision['set']}", accuracy[task], accuracy[-1], retrieved)
         )
@@ -194,10 +211,13 @@ def _leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 
 
 def _is_number(value: object) -> bool:
+    # to Python, True is an int
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _shown(value: Any) -> str:
     if value is None:
         return "-"
-    return f"{value:.2f}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:.2f}"
+    return str(value)

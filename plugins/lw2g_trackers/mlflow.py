@@ -13,7 +13,7 @@ from lw2g_trackers.options import MlflowConfig
 
 __all__ = ["MlflowTracker"]
 
-_LONGEST_VALUE = 500
+_LONGEST_VALUE = 500  # older servers refuse a longer value of an option
 
 
 class MlflowTracker:
@@ -41,7 +41,9 @@ class MlflowTracker:
         if uri is not None and ":" not in uri and uri != "databricks":
             folder = Path(uri).absolute()
             folder.mkdir(parents=True, exist_ok=True)
-            uri, self._artifacts = f"sqlite:///{folder / 'mlflow.db'}", {"artifact_location": folder.as_uri()}
+            uri = f"sqlite:///{folder / 'mlflow.db'}"
+            # a database does not say where artifacts go: without this they land in the working directory
+            self._artifacts = {"artifact_location": folder.as_uri()}
         self._client: Any = MlflowClient(tracking_uri=uri)
         self._directory = directory
         self._run = kept_id(directory / "mlflow-run", lambda: self._new_run(config.experiment))
@@ -49,11 +51,10 @@ class MlflowTracker:
 
     def _new_run(self, experiment: str) -> str:
         known = self._client.get_experiment_by_name(experiment)
-        number = (
-            self._client.create_experiment(experiment, **self._artifacts)
-            if known is None
-            else known.experiment_id
-        )
+        if known is None:
+            number = self._client.create_experiment(experiment, **self._artifacts)
+        else:
+            number = known.experiment_id
         run: str = self._client.create_run(number, run_name=self._directory.name).info.run_id
         return run
 
@@ -61,15 +62,17 @@ class MlflowTracker:
         """Log what the event holds; tables are artifacts, one file a step."""
         content = content_of(event, self._directory)
         if isinstance(event, RunStarted):
+            # a resumed run was marked as killed
             self._client.update_run(self._run, status="RUNNING")
-            for key, option in () if event.resumed else content.parameters.items():
-                self._client.log_param(self._run, key, str(option)[:_LONGEST_VALUE])
+            if not event.resumed:  # MLflow refuses an option that is logged twice with two values
+                for key, option in content.parameters.items():
+                    self._client.log_param(self._run, key, str(option)[:_LONGEST_VALUE])
         for name, value in content.scalars.items():
             self._client.log_metric(self._run, name, value, step=content.step)
         for table in content.tables:
-            file = (
-                f"{table.name}.md" if isinstance(event, RunEnded) else f"{table.name}/{content.step:03d}.md"
-            )
+            file = f"{table.name}/{content.step:03d}.md"
+            if isinstance(event, RunEnded):
+                file = f"{table.name}.md"
             self._client.log_text(self._run, table.markdown(), file)
         for picture in content.pictures:
             self._client.log_image(self._run, picture.pixels, key=picture.name, step=content.step)
@@ -77,4 +80,5 @@ class MlflowTracker:
 
     def close(self) -> None:
         """Say whether the run is finished or was interrupted."""
-        self._client.set_terminated(self._run, "FINISHED" if self._ended else "KILLED")
+        status = "FINISHED" if self._ended else "KILLED"
+        self._client.set_terminated(self._run, status)

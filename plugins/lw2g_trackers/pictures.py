@@ -13,9 +13,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Picture", "heat_map"]
 
-_SIDE, _EDGE = 480, 30
-_PALE, _DARK = (250, 250, 248), (24, 64, 122)
-_MOST_NUMBERS = 12
+_SIDE = 480
+_EDGE = 30
+_PALE = (250, 250, 248)
+_DARK = (24, 64, 122)
+_MOST_NUMBERS = 12  # more of them do not fit into their cells
 
 
 @attrs.frozen(kw_only=True)
@@ -54,7 +56,10 @@ def heat_map(
     from PIL import Image, ImageDraw
 
     counts = np.zeros((size, size))
-    np.add.at(counts, tuple(np.array(list(pairs), dtype=np.int64).reshape(-1, 2).T), 1)
+    rows, columns = np.array(list(pairs), dtype=np.int64).reshape(-1, 2).T
+    # add.at: plain indexing would count a pair that comes twice once
+    np.add.at(counts, (rows, columns), 1)
+    # a row without images stays 0
     shares = 100 * counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     colours = np.array(_PALE) + (np.array(_DARK) - np.array(_PALE)) * shares[..., None] / 100
     image = Image.new("RGB", (_SIDE + _EDGE, _SIDE + _EDGE), "white")

@@ -37,7 +37,9 @@ class TensorboardTracker:
         """Write what the event holds; the options stand beside the final metrics under HPARAMS."""
         content = content_of(event, self._directory)
         for key, option in content.parameters.items():
-            self._parameters[key] = option if isinstance(option, bool | int | float) else str(option)
+            if not isinstance(option, bool | int | float):  # HPARAMS take nothing else but text
+                option = str(option)
+            self._parameters[key] = option
         for name, value in content.scalars.items():
             self._writer.add_scalar(name, value, content.step)
         for table in content.tables:
@@ -45,6 +47,7 @@ class TensorboardTracker:
         for picture in content.pictures:
             self._writer.add_image(picture.name, picture.pixels, content.step, dataformats="HWC")
         if content.final:
+            # run_name: by default TensorBoard would make a folder by the time of day for this one point
             metrics = {f"final/{name}": value for name, value in content.final.items()}
             self._writer.add_hparams(self._parameters, metrics, run_name=".")
         if content.pictures or content.scalars or content.final:

@@ -37,7 +37,9 @@ class WandbTracker:
             ) from error
         self._wandb: Any = wandb
         self._directory = directory
-        options: dict[str, Any] = {"resume": "allow"} if config.mode == "online" else {}
+        options: dict[str, Any] = {}
+        if config.mode == "online":  # without the service there is nothing to resume from
+            options = {"resume": "allow"}
         try:
             self._run: Any = wandb.init(
                 project=config.project,
@@ -47,6 +49,7 @@ class WandbTracker:
                 id=kept_id(directory / "wandb-run", lambda: uuid.uuid4().hex[:12]),
                 name=directory.name,
                 reinit="create_new",
+                # what a run prints, its code and its repository are the user's to send
                 settings=wandb.Settings(console="off", silent=True, disable_git=True, save_code=False),
                 **options,
             )
@@ -55,9 +58,11 @@ class WandbTracker:
             raise ConfigError(
                 f"trackers.wandb: {reason}", "run `wandb login`, or set trackers.wandb.mode to 'offline'"
             ) from error
+        # a step of our own: theirs may only rise, and epochs and tasks count apart
         self._run.define_metric("step", hidden=True)
         self._run.define_metric("*", step_metric="step")
-        self._ended = self._closed = False
+        self._ended = False
+        self._closed = False
 
     def on_event(self, event: Event) -> None:
         """Log what the event holds, in one call; the final metrics are the run's summary."""
@@ -68,7 +73,8 @@ class WandbTracker:
         for table in content.tables:
             rows = [list(row) for row in table.rows]
             logged[table.name] = self._wandb.Table(columns=list(table.columns), data=rows)
-        logged |= {picture.name: self._wandb.Image(picture.pixels) for picture in content.pictures}
+        for picture in content.pictures:
+            logged[picture.name] = self._wandb.Image(picture.pixels)
         if logged:
             self._run.log(logged | {"step": content.step})
         if isinstance(event, RunEnded):
@@ -79,4 +85,5 @@ class WandbTracker:
         """Say whether the run is finished or was interrupted."""
         if not self._closed:
             self._closed = True
-            self._run.finish(exit_code=0 if self._ended else 1)
+            exit_code = 0 if self._ended else 1
+            self._run.finish(exit_code=exit_code)
