@@ -170,7 +170,7 @@ def public(record: Mapping[str, Any], files: Mapping[str, bytes]) -> dict[str, A
     shared["metric_definitions"] = {}
     checksums = {}
     for name, digest in record["files"].items():
-        if name.startswith("samples"):  # the run's lists of test images: not in the pack, but tied to it
+        if name.startswith("samples"):  # ids of test images: the lists stay with the run
             checksums[name] = digest
     for name, content in files.items():
         checksums[name] = hashlib.sha256(content).hexdigest()
