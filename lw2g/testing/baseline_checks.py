@@ -20,23 +20,20 @@ from lw2g.registry.catalogue import Registered
 from lw2g.tasks.evidence.collecting import collect_evidence
 from lw2g.tasks.evidence.gradients import each_its_own
 from lw2g.tasks.evidence.trial import Trials
+from lw2g.testing.changes import changed, everything, modules_of, same_predictions, wiring
 from lw2g.testing.guards import bearing, seeded
 from lw2g.testing.kit import ContractViolation, NotApplicable, Subject, check, error_line
-from lw2g.testing.scene import Scene, begin, declares, scene
-from lw2g.testing.world import (
+from lw2g.testing.moved_session import MovedSession, declares, moved_session
+from lw2g.testing.small_run import (
     Learned,
     SmallRun,
-    changed,
+    begin,
     evaluate,
-    everything,
     learned,
-    modules_of,
     opened,
     resumed,
     run_again,
-    same_predictions,
     whole,
-    wiring,
 )
 
 TOLERANCE = 1e-4
@@ -90,7 +87,7 @@ def _resolve_preset(subject: Subject, kind: str, family: str, values: Mapping[st
 @check("baseline", "retrieval")
 def check_prediction_belongs_to_its_sample(subject: Subject) -> None:
     """The prediction for an image does not depend on the rest of its batch, nor on labels."""
-    now = scene(subject)
+    now = moved_session(subject)
     everyone = list(range(now.images))
     logits, tasks = now.predict(now.batch(everyone))
     if float(logits.std(dim=0).max()) <= 100 * TOLERANCE:
@@ -127,7 +124,7 @@ def check_prediction_belongs_to_its_sample(subject: Subject) -> None:
 @check("baseline")
 def check_sets_answer_as_chosen(subject: Subject) -> None:
     """Features are those of the chosen set, in a mixed batch and under copies of the set as well."""
-    now = scene(subject)
+    now = moved_session(subject)
     baseline, pool, batch = now.baseline, now.pool, now.batch(range(16))
 
     def features(routing: Any) -> Tensor:
@@ -178,14 +175,14 @@ def check_phases_are_a_plan(subject: Subject) -> None:
             contexts = range(len(session.parts.infos))
             for index in contexts:
                 context = begin(session, index)
-                _require_a_plan(Scene(session=session), context, mine)
+                _require_a_plan(MovedSession(session=session), context, mine)
         except ContractViolation:
             raise
         except Exception as error:  # a plugin's code may raise anything: learns_a_small_stream reports it
             raise NotApplicable(f"its phases cannot be asked for ({error})") from error
 
 
-def _require_a_plan(now: Scene, context: Any, kind: str) -> None:
+def _require_a_plan(now: MovedSession, context: Any, kind: str) -> None:
     session, task = now.session, context.task.index + 1
     modules = modules_of(session)
     before, draws = everything(modules), torch.get_rng_state()

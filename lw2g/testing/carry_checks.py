@@ -10,7 +10,7 @@ from torch import Tensor
 from lw2g.interfaces.carry import Carry, CarryContext, Motion
 from lw2g.testing.guards import available, seeded
 from lw2g.testing.kit import ContractViolation, Subject, check
-from lw2g.testing.small_runs import require_run
+from lw2g.testing.small_run import require_run
 
 _DIM, _CLASSES, _IMAGES = 8, 10, 12
 

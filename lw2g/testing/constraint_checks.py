@@ -22,8 +22,7 @@ from lw2g.tasks.parts import RunParts
 from lw2g.tasks.protection import Protection, SiteRule
 from lw2g.testing.guards import available, bearing, seeded
 from lw2g.testing.kit import ContractViolation, Subject, check
-from lw2g.testing.scene import begin
-from lw2g.testing.world import opened
+from lw2g.testing.small_run import begin, opened
 
 _TARGETS: tuple[Target, ...] = get_args(Target)
 _ROUNDING = 1e-5

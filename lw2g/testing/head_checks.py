@@ -18,7 +18,7 @@ from lw2g.interfaces.head import ClosedForm, HeadContext
 from lw2g.models.parts import widened
 from lw2g.testing.guards import available, seeded
 from lw2g.testing.kit import ContractViolation, Subject, check
-from lw2g.testing.small_runs import require_run
+from lw2g.testing.small_run import require_run
 
 _DIM, _CLASSES, _IMAGES, _FEATURES = 12, 6, 40, 24
 _EXACT = 1e-8

@@ -1,6 +1,6 @@
 """Checks of a retrieval strategy: it scores the seen tasks, and changes nothing but itself.
 
-They use the baseline :data:`lw2g.testing.world.HOST`.
+They use the baseline :data:`lw2g.testing.small_run.HOST`.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ import torch
 
 from lw2g.interfaces.context import task_of_class
 from lw2g.interfaces.retrieval import RetrievalStrategy
+from lw2g.testing.changes import changed
 from lw2g.testing.guards import seeded
 from lw2g.testing.kit import ContractViolation, Subject, check
-from lw2g.testing.scene import begin, scene
-from lw2g.testing.world import HOST_PHASE, changed, learned, opened
+from lw2g.testing.moved_session import moved_session
+from lw2g.testing.small_run import HOST_PHASE, begin, learned, opened
 
 
 @check("retrieval", applies=lambda subject: not subject.component.control)
 def check_scores_each_seen_task(subject: Subject) -> None:
     """Each seen task gets a score, and keys are as wide as a query."""
-    now = scene(subject)
+    now = moved_session(subject)
     strategy = cast(RetrievalStrategy, now.session.parts.retrieval)
     batch, size = now.batch(range(now.images)), now.images
     with torch.no_grad():

@@ -15,7 +15,7 @@ from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.site import Owner, Site
 from lw2g.testing.guards import seeded
 from lw2g.testing.kit import ContractViolation, Subject, check
-from lw2g.testing.scene import Scene, declares, scene
+from lw2g.testing.moved_session import MovedSession, declares, moved_session
 
 _ENERGY = 0.9
 _NOTHING = 1e-6
@@ -32,7 +32,7 @@ def _grows(subject: Subject) -> bool:
     return subject.component.growth == "sets"  # type: ignore[no-any-return]
 
 
-def _declared(now: Scene) -> list[tuple[int | None, list[Site]]]:
+def _declared(now: MovedSession) -> list[tuple[int | None, list[Site]]]:
     """Return the sites of every set, and the shared ones under None."""
     own: list[tuple[int | None, list[Site]]] = [
         (set_id, list(now.baseline.sites(now.pool[set_id]))) for set_id in now.pool.ids
@@ -47,7 +47,7 @@ def _called(set_id: int | None, site: Site) -> str:
 @check("baseline", applies=_has_sites)
 def check_sites_are_what_they_say(subject: Subject) -> None:
     """Sites have unique names, parameters of their owner, taps that fire, and matching widths."""
-    now = scene(subject)
+    now = moved_session(subject)
     declared = _declared(now)
     _require_names(declared)
     for set_id, sites in declared:
@@ -71,7 +71,7 @@ def _require_names(declared: Sequence[tuple[int | None, list[Site]]]) -> None:
             )
 
 
-def _require_owned(now: Scene, set_id: int | None, site: Site) -> None:
+def _require_owned(now: MovedSession, set_id: int | None, site: Site) -> None:
     expected: Owner = "shared" if set_id is None else "set"
     if site.owner != expected:
         method = "shared_sites" if set_id is None else "sites"
@@ -95,7 +95,7 @@ def _require_owned(now: Scene, set_id: int | None, site: Site) -> None:
         ) from error
 
 
-def _tapped(now: Scene, set_id: int | None, site: Site) -> Tensor:
+def _tapped(now: MovedSession, set_id: int | None, site: Site) -> Tensor:
     """Return the activation at a site's tap for some images in a forward of its set, ``[..., dim]``."""
     routing = now.pool.force(now.pool.ids[0] if set_id is None else set_id)
     batch, tap = now.batch(range(16)), site.activation.tap
@@ -130,7 +130,7 @@ def _require_fitting(site: Site, called: str, tapped: Tensor) -> None:
 @check("baseline", applies=_has_sites)
 def check_taps_read_what_is_multiplied(subject: Subject) -> None:
     """A site's tap reads the activation that its parameter multiplies: it spans the gradient."""
-    now = scene(subject)
+    now = moved_session(subject)
     for set_id, sites in _declared(now):
         for site, share in outside_the_tap(now, set_id, [site for site in sites if site.activation.exact]):
             if share > OUTSIDE:
@@ -141,7 +141,9 @@ def check_taps_read_what_is_multiplied(subject: Subject) -> None:
                 )
 
 
-def outside_the_tap(now: Scene, set_id: int | None, sites: Sequence[Site]) -> Iterator[tuple[Site, float]]:
+def outside_the_tap(
+    now: MovedSession, set_id: int | None, sites: Sequence[Site]
+) -> Iterator[tuple[Site, float]]:
     """Yield the share of one image's gradient outside the span of the rows at each site's tap.
 
     Queries are compared per head, because attention computes logits per head. Sites that no gradient reaches
@@ -201,7 +203,7 @@ def _gradients(sites: Sequence[Site], loss_of: Callable[[], Tensor]) -> dict[int
 @check("baseline", applies=lambda subject: _grows(subject) and _has_sites(subject))
 def check_probe_reaches_measured_sites(subject: Subject) -> None:
     """The gradient of the probe loss reaches every measured site of a trained set."""
-    now = scene(subject)
+    now = moved_session(subject)
     task = now.session.parts.infos[-1]
     measured = [(owner, site) for owner, sites in _declared(now) for site in sites if site.measured]
     reached: set[int] = set()
@@ -227,7 +229,7 @@ def check_probe_reaches_measured_sites(subject: Subject) -> None:
 @check("baseline", applies=_grows)
 def check_head_is_drawn_anew(subject: Subject) -> None:
     """draw_head redraws the classifier of the new classes, which moves probe_loss, and nothing else."""
-    now = scene(subject, fresh=True)
+    now = moved_session(subject, fresh=True)
     baseline, task = now.baseline, now.session.parts.infos[-1]
     batch = now.of_task(task.index)
     others = [label for label in range(task.seen) if label not in task.classes]

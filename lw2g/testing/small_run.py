@@ -1,9 +1,12 @@
-"""The world of the kit: a run on the tiny benchmark, through the same code as real runs.
+"""The small run of the kit: the tiny benchmark on the tiny backbone, through the same code as real runs.
 
 It has three tasks: the first gets a set, the second reuses it, the third gets a new one (a fixed baseline has
 one set). The run collects evidence and applies the orthogonal constraint. Checks of training read the run;
-checks of forwards use the session that it leaves (:mod:`lw2g.testing.scene`). The run is done once for all
-checks of a component, and resumed once from the files that it had within its second task.
+checks of forwards use the session that it leaves (:mod:`lw2g.testing.moved_session`). The run is done once
+for all checks of a component, and resumed once from the files that it had within its second task.
+
+A component that a baseline's options name (a head, a carry) is checked by a plain run instead
+(:func:`require_run`).
 """
 
 from __future__ import annotations
@@ -15,7 +18,8 @@ from typing import Any
 
 import attrs
 import numpy as np
-from torch import Tensor, nn
+import torch
+from torch import Tensor
 
 from lw2g.base.progress import Reporter
 from lw2g.config.model import DEFAULT_FIXED_POLICY, DEFAULT_POLICY
@@ -30,13 +34,17 @@ from lw2g.interfaces.component import (
     EvidenceComponent,
     RetrievalComponent,
 )
+from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.growth import Decision, Evidence, Grow, Reuse
 from lw2g.interfaces.site import Site
 from lw2g.interfaces.tracker import EpochEnded, Event, PhaseStarted, TaskDecided, TaskEvaluated
 from lw2g.lifecycle.run import Run
+from lw2g.lifecycle.runner import start
+from lw2g.models.saved import export_run, open_model
 from lw2g.tasks.session import Session, open_session
 from lw2g.tasks.state import restore
-from lw2g.testing.kit import NotApplicable, Subject
+from lw2g.testing.changes import changed, everything, modules_of, same_predictions, wiring
+from lw2g.testing.kit import ContractViolation, NotApplicable, Subject
 
 __all__ = [
     "HOST",
@@ -45,18 +53,15 @@ __all__ = [
     "QUICK",
     "Learned",
     "SmallRun",
-    "changed",
+    "begin",
     "evaluate",
-    "everything",
     "learned",
-    "modules_of",
     "opened",
+    "require_run",
     "resumed",
     "run_again",
-    "same_predictions",
     "short_options",
     "whole",
-    "wiring",
 ]
 
 HOST, HOST_PHASE = "s-prompt-plus-plus", "prompts"
@@ -153,6 +158,22 @@ def opened(subject: Subject, checkpoint: Checkpoint | None = None) -> Session:
     if checkpoint is not None:
         restore(session, checkpoint)
     return session
+
+
+def begin(session: Session, index: int) -> TaskContext:
+    """Begin a task as a run does, without evidence, and return its context."""
+    session.parts.begin_task(index)
+    if len(session.parts.pool) and (session.parts.growth.fixed or index == 1):
+        session.parts.pool.reuse(0)
+    else:
+        torch.manual_seed(session.parts.seed_of(index, "new set"))
+        session.parts.pool.grow(session.parts.new_set(session.parts.baseline.source_of(session.parts.pool)))
+    images = session.data.image_set([session.data.stream.tasks[index].train], train=False)
+    context = session.task_context(index, images)
+    if session.parts.retrieval is not None:
+        torch.manual_seed(session.parts.seed_of(index, "retrieval"))
+        session.parts.retrieval.begin_task(context)
+    return context
 
 
 # -- a run --------------------------------------------------------------------------------------------------
@@ -340,54 +361,35 @@ def evaluate(session: Session, task: int) -> tuple[Predictions, Tensor]:
     return predictions, session.data.evaluator.features_of(len(predictions.sample)).clone()
 
 
-def same_predictions(first: Predictions, second: Predictions) -> bool:
-    """Return whether two evaluations agree on every sample, class, task and set."""
-    return all(
-        np.array_equal(getattr(first, field.name), getattr(second, field.name))
-        for field in attrs.fields(Predictions)
-    )
+def require_run(subject: Subject, options: Mapping[str, Any], baseline: str) -> None:
+    """Run a baseline that names the component, export the model, and compare what both predict.
 
+    Args:
+        subject: The component.
+        options: Options of the run, by dotted key.
+        baseline: Name of the baseline.
 
-# -- state of modules ---------------------------------------------------------------------------------------
-
-
-def modules_of(session: Session) -> dict[str, nn.Module]:
-    """Return all modules with state, by their names in messages."""
-    modules: dict[str, nn.Module] = {"baseline": session.parts.baseline}
-    modules |= {f"set {set_id}": session.parts.pool[set_id] for set_id in session.parts.pool.ids}
-    return modules if session.parts.retrieval is None else {**modules, "retrieval": session.parts.retrieval}
-
-
-def everything(modules: Mapping[str, nn.Module]) -> dict[str, Tensor]:
-    """Return copies of all parameters and buffers, those outside the state dict included, by full name."""
-    return {
-        f"{owner}.{name}": value.detach().clone()
-        for owner, module in modules.items()
-        for name, value in (*module.named_parameters(), *module.named_buffers())
+    Raises:
+        ContractViolation: Run and export predict otherwise.
+    """
+    kind, name = subject.component.kind, subject.component.name
+    method = subject.catalogue.get("baseline", baseline)
+    overrides = {
+        **QUICK,
+        "run.device": subject.device,
+        **{f"baseline.{key}": value for key, value in short_options(method.config).items()},
+        **{f"{kind}.{name}.{key}": value for key, value in subject.options.items()},
+        **options,
     }
-
-
-def changed(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> list[str]:
-    """Return the names of tensors that were added, removed, or differ in a bit."""
-    names = dict.fromkeys((*before, *after))
-    return [name for name in names if not _same(before.get(name), after.get(name))]
-
-
-def _same(a: Tensor | None, b: Tensor | None) -> bool:
-    if a is None or b is None or a.shape != b.shape or a.dtype != b.dtype:
-        return False
-    return bool(((a == b) | ((a != a) & (b != b))).all())
-
-
-def wiring(module: nn.Module) -> dict[str, frozenset[str]]:
-    """Return class, identity, attributes and hooks of every module of a tree, by name."""
-    wires = {}
-    for name, part in module.named_modules():
-        facts = {f"a {type(part).__name__} at {id(part):#x}"}
-        for key, value in vars(part).items():
-            if key.endswith("hooks") and value:
-                facts.add(f"{len(value)} in {key}")
-            elif not key.startswith("_"):
-                facts.add(f"attribute {key}")
-        wires[name] = frozenset(facts)
-    return wires
+    resolved = resolve(
+        subject.catalogue, overrides=overrides, baseline=baseline, benchmark="tiny", backbone="tiny"
+    )
+    images = torch.randint(0, 256, (12, 3, 16, 16), generator=torch.Generator().manual_seed(0)).byte()
+    with tempfile.TemporaryDirectory() as folder:
+        run, out = Path(folder) / "run", Path(folder) / "export"
+        start(resolved, subject.catalogue, run)
+        export_run(run, subject.catalogue, out)
+        models = [open_model(place, subject.catalogue, device=subject.device) for place in (run, out)]
+        answers = [model(list(images)) for model in models]
+    if not torch.equal(*answers):
+        raise ContractViolation("a run and its export predict otherwise; register as buffers what it needs")
