@@ -6,28 +6,32 @@ from collections.abc import Mapping
 
 import attrs
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from lw2g.files.predictions import Predictions
 from lw2g.tasks.session import Session
 
-__all__ = ["changed", "everything", "modules_of", "same_predictions", "wiring"]
+__all__ = ["changed", "everything", "flags", "modules_of", "same_predictions", "wiring"]
 
 
 def modules_of(session: Session) -> dict[str, nn.Module]:
     """Return all modules with state, by their names in messages."""
     modules: dict[str, nn.Module] = {"baseline": session.parts.baseline}
-    modules |= {f"set {set_id}": session.parts.pool[set_id] for set_id in session.parts.pool.ids}
-    return modules if session.parts.retrieval is None else {**modules, "retrieval": session.parts.retrieval}
+    for set_id in session.parts.pool.ids:
+        modules[f"set {set_id}"] = session.parts.pool[set_id]
+    if session.parts.retrieval is not None:
+        modules["retrieval"] = session.parts.retrieval
+    return modules
 
 
 def everything(modules: Mapping[str, nn.Module]) -> dict[str, Tensor]:
     """Return copies of all parameters and buffers, those outside the state dict included, by full name."""
-    return {
-        f"{owner}.{name}": value.detach().clone()
-        for owner, module in modules.items()
-        for name, value in (*module.named_parameters(), *module.named_buffers())
-    }
+    state = {}
+    for owner, module in modules.items():
+        for name, value in (*module.named_parameters(), *module.named_buffers()):
+            state[f"{owner}.{name}"] = value.detach().clone()
+    return state
 
 
 def changed(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> list[str]:
@@ -39,7 +43,19 @@ def changed(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> list[s
 def _same(a: Tensor | None, b: Tensor | None) -> bool:
     if a is None or b is None or a.shape != b.shape or a.dtype != b.dtype:
         return False
-    return bool(((a == b) | ((a != a) & (b != b))).all())
+    return bool(((a == b) | ((a != a) & (b != b))).all())  # NaN is the same as NaN
+
+
+def flags(modules: Mapping[str, nn.Module]) -> dict[str, object]:
+    """Return the generator, the modes of modules and the flags of parameters, by their names in messages."""
+    state: dict[str, object] = {"torch's global generator": torch.get_rng_state().tolist()}
+    for owner, module in modules.items():
+        for name, part in module.named_modules():
+            state[f"mode of {owner}.{name}"] = part.training
+        for name, parameter in module.named_parameters():
+            own = (parameter.requires_grad, parameter.grad is None)
+            state[f"requires_grad or grad of {owner}.{name}"] = own
+    return state
 
 
 def wiring(module: nn.Module) -> dict[str, frozenset[str]]:

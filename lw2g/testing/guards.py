@@ -111,11 +111,14 @@ def seeded(seed: int, *, others: int | None = None) -> Iterator[Generators]:
         seed: Seed of torch's CPU generator.
         others: Seed of numpy's and Python's; the same by default.
     """
-    numpy_state, python_state = np.random.get_state(), random.getstate()
+    if others is None:
+        others = seed
+    numpy_state = np.random.get_state()
+    python_state = random.getstate()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        np.random.seed(seed if others is None else others)
-        random.seed(seed if others is None else others)
+        np.random.seed(others)
+        random.seed(others)
         try:
             yield Generators()
         finally:

@@ -22,6 +22,7 @@ from lw2g.testing.small_run import NO_RUN, begin, opened, whole
 __all__ = ["MovedSession", "declares", "moved_session"]
 
 _MOVED = 0.3
+"""Standard deviation of the random motion of each parameter."""
 
 
 def declares(subject: Subject, what: str) -> bool:
@@ -79,8 +80,9 @@ class MovedSession:
 
     def of_task(self, index: int) -> Batch:
         """Return the images of one task."""
-        first = sum(len(task.test) for task in self.session.data.stream.tasks[:index])
-        return self.batch(range(first, first + len(self.session.data.stream.tasks[index].test)))
+        tasks = self.session.data.stream.tasks
+        first = sum(len(task.test) for task in tasks[:index])
+        return self.batch(range(first, first + len(tasks[index].test)))
 
     @torch.no_grad()
     def predict(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
@@ -88,7 +90,8 @@ class MovedSession:
 
         A control, which evaluation never asks, gets arbitrary tasks.
         """
-        tasks, strategy = len(self.session.parts.infos), self.session.parts.retrieval
+        tasks = len(self.session.parts.infos)
+        strategy = self.session.parts.retrieval
         predictor = Predictor.of(self.session.parts, tasks - 1)
         if strategy is None:
             choice = predictor.all_members(len(batch))

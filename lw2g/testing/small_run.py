@@ -36,7 +36,6 @@ from lw2g.interfaces.component import (
 )
 from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.growth import Decision, Evidence, Grow, Reuse
-from lw2g.interfaces.site import Site
 from lw2g.interfaces.tracker import EpochEnded, Event, PhaseStarted, TaskDecided, TaskEvaluated
 from lw2g.lifecycle.run import Run
 from lw2g.lifecycle.runner import start
@@ -64,8 +63,10 @@ __all__ = [
     "whole",
 ]
 
-HOST, HOST_PHASE = "s-prompt-plus-plus", "prompts"
-"""The baseline with which other components are checked, and its only phase."""
+HOST = "s-prompt-plus-plus"
+"""The baseline with which other components are checked."""
+HOST_PHASE = "prompts"
+"""Its only phase."""
 SHARING_HOST = "dual-prompt"
 """The baseline with which constraints are checked: it has sites of sets and shared ones."""
 
@@ -79,7 +80,8 @@ QUICK: Mapping[str, Any] = {
     "benchmark.random_crops": True,
     "backbone.spread": 0.1,
 }
-_EPOCHS, _BATCH = 2, 8
+_EPOCHS = 2
+_BATCH = 8
 NO_RUN = "a small run does not come to its end; see the check 'learns_a_small_stream'"
 
 
@@ -89,8 +91,9 @@ NO_RUN = "a small run does not come to its end; see the check 'learns_a_small_st
 def _host_of(subject: Subject) -> BaselineComponent:
     if isinstance(subject.component, BaselineComponent):
         return subject.component
-    shared = isinstance(subject.component, ConstraintComponent)
-    return subject.catalogue.get("baseline", SHARING_HOST if shared else HOST)
+    if isinstance(subject.component, ConstraintComponent):
+        return subject.catalogue.get("baseline", SHARING_HOST)
+    return subject.catalogue.get("baseline", HOST)
 
 
 def _retrieval_of(subject: Subject) -> RetrievalComponent | None:
@@ -98,29 +101,41 @@ def _retrieval_of(subject: Subject) -> RetrievalComponent | None:
     if isinstance(subject.component, RetrievalComponent):
         return subject.component
     own = _host_of(subject).retrieval
-    return None if own is None else subject.catalogue.get("retrieval", own)
+    if own is None:
+        return None
+    return subject.catalogue.get("retrieval", own)
 
 
 def resolved(subject: Subject) -> Resolved:
     """Return the configuration of the subject's short run; off the CPU it has deterministic kernels."""
-    baseline, retrieval = _host_of(subject), _retrieval_of(subject)
-    measure = isinstance(subject.component, EvidenceComponent)
+    baseline = _host_of(subject)
+    retrieval = _retrieval_of(subject)
     overrides = {**QUICK, "run.device": subject.device, "run.deterministic": subject.device != "cpu"}
-    sections = {"baseline": baseline, "retrieval": retrieval}
-    if measure:
+    sections: dict[str, Any] = {"baseline": baseline}
+    retrieval_name = None
+    if retrieval is not None:
+        sections["retrieval"] = retrieval
+        retrieval_name = retrieval.name
+    policy = DEFAULT_POLICY
+    if baseline.growth == "fixed":
+        policy = DEFAULT_FIXED_POLICY
+    if isinstance(subject.component, EvidenceComponent):
+        # measured, whatever the policy reads
         overrides["growth.measures"] = [subject.component.name]
         sections[f"evidence.{subject.component.name}"] = subject.component
+        policy = DEFAULT_FIXED_POLICY
     for section, component in sections.items():
-        if component is not None:
-            own = subject.options if component is subject.component else {}
-            chosen = short_options(component.config) | dict(own)
-            overrides |= {f"{section}.{key}": value for key, value in chosen.items()}
+        chosen = short_options(component.config)
+        if component is subject.component:
+            chosen |= subject.options
+        for key, value in chosen.items():
+            overrides[f"{section}.{key}"] = value
     return resolve(
         subject.catalogue,
         overrides=overrides,
         baseline=baseline.name,
-        retrieval=None if retrieval is None else retrieval.name,
-        policy=DEFAULT_FIXED_POLICY if measure or baseline.growth == "fixed" else DEFAULT_POLICY,
+        retrieval=retrieval_name,
+        policy=policy,
         constraints=["orthogonal"],
         benchmark="tiny",
         backbone="tiny",
@@ -203,7 +218,9 @@ class Learned:
             return repr(min(moved, key=lambda name: not name.startswith("retrieval.")))
         if changed({"": self.features}, {"": other.features}):
             return "features of test samples"
-        return None if same_predictions(self.predictions, other.predictions) else "predictions"
+        if not same_predictions(self.predictions, other.predictions):
+            return "predictions"
+        return None
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -239,7 +256,9 @@ class _Notes:
     """Records the events of a run."""
 
     def __init__(self, session: Session, files: RunDirectory, store: CheckpointStore) -> None:
-        self._session, self._files, self._store = session, files, store
+        self._session = session
+        self._files = files
+        self._store = store
         self.after: dict[int, Learned] = {}
         self.phases: list[tuple[int, str, dict[str, Tensor]]] = []
         self.decisions: dict[int, dict[str, Any]] = {}
@@ -260,34 +279,30 @@ class _Notes:
                 self.after[event.task] = self._learned(event.task)
 
     def _keep_files(self) -> None:
-        self._store.wait()
+        self._store.wait()  # checkpoints are written behind the run
         root = self._files.path
-        self.midway = {
-            path.relative_to(root): path.read_bytes() for path in root.rglob("*") if path.is_file()
-        }
+        self.midway = {}
+        for path in root.rglob("*"):
+            if path.is_file():
+                self.midway[path.relative_to(root)] = path.read_bytes()
 
     def close(self) -> None:
         """Nothing to close."""
 
     def _learned(self, task: int) -> Learned:
-        session, memory = self._session, self._session.parts.memory
+        session = self._session
+        parts = session.parts
         predictions = self._files.read_predictions(task)
-        set_id = session.parts.pool.task_to_set[task]
-        sites: list[Site] = [
-            *session.parts.baseline.sites(session.parts.pool[set_id]),
-            *session.parts.baseline.shared_sites(),
-        ]
+        set_id = parts.pool.task_to_set[task]
+        sites: dict[str, tuple[Tensor, Subspace | None]] = {}
+        for site in (*parts.baseline.sites(parts.pool[set_id]), *parts.baseline.shared_sites()):
+            rows = site.rows(site.parameter).detach().clone()
+            sites[parts.memory.key(set_id, site)] = (rows, parts.memory.space(set_id, site))
         return Learned(
             state=everything(modules_of(session)),
             predictions=predictions,
             features=session.data.evaluator.features_of(len(predictions.sample)).clone(),
-            sites={
-                memory.key(set_id, site): (
-                    site.rows(site.parameter).detach().clone(),
-                    memory.space(set_id, site),
-                )
-                for site in sites
-            },
+            sites=sites,
         )
 
 
@@ -372,24 +387,25 @@ def require_run(subject: Subject, options: Mapping[str, Any], baseline: str) -> 
     Raises:
         ContractViolation: Run and export predict otherwise.
     """
-    kind, name = subject.component.kind, subject.component.name
-    method = subject.catalogue.get("baseline", baseline)
-    overrides = {
-        **QUICK,
-        "run.device": subject.device,
-        **{f"baseline.{key}": value for key, value in short_options(method.config).items()},
-        **{f"{kind}.{name}.{key}": value for key, value in subject.options.items()},
-        **options,
-    }
+    component = subject.component
+    overrides = {**QUICK, "run.device": subject.device}
+    for key, value in short_options(subject.catalogue.get("baseline", baseline).config).items():
+        overrides[f"baseline.{key}"] = value
+    for key, value in subject.options.items():
+        overrides[f"{component.kind}.{component.name}.{key}"] = value
+    overrides |= options
     resolved = resolve(
         subject.catalogue, overrides=overrides, baseline=baseline, benchmark="tiny", backbone="tiny"
     )
     images = torch.randint(0, 256, (12, 3, 16, 16), generator=torch.Generator().manual_seed(0)).byte()
+    answers = []
     with tempfile.TemporaryDirectory() as folder:
-        run, out = Path(folder) / "run", Path(folder) / "export"
+        run = Path(folder) / "run"
+        export = Path(folder) / "export"
         start(resolved, subject.catalogue, run)
-        export_run(run, subject.catalogue, out)
-        models = [open_model(place, subject.catalogue, device=subject.device) for place in (run, out)]
-        answers = [model(list(images)) for model in models]
+        export_run(run, subject.catalogue, export)
+        for place in (run, export):
+            model = open_model(place, subject.catalogue, device=subject.device)
+            answers.append(model(list(images)))
     if not torch.equal(*answers):
         raise ContractViolation("a run and its export predict otherwise; register as buffers what it needs")
