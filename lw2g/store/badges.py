@@ -120,19 +120,18 @@ def predicted_again(
     again, _ = _answers(trained, stream, seed)
     same = 100 * float(np.mean(again == last["predicted"]))
     text = f"{same:.2f} % of {len(again)} predictions, one by one in random order, on {device}"
-    repeated = Badge(badge="re-predicted", holds=same >= _AGREE, text=text)
-    if fresh is None or not repeated.holds:  # another model would say nothing about this run
-        return [repeated]
-
-    if not hasattr(benchmark, "fresh"):
-        name = pack.record["config"]["benchmark"]["name"]
-        raise DataError(f"benchmark {name!r} draws no images", "leave out --fresh")
-    predicted, true = _answers(trained, benchmark.fresh(fresh), seed)
-    before = 100 * float(np.mean(last["predicted"] == last["true"]))
-    now = 100 * float(np.mean(predicted == true))
-    text = f"{now:.2f} % of {len(true)} new images (seed {fresh}), {before:.2f} % of those submitted"
-    holds = before - now <= _DEVIATIONS * _standard_error(before, len(true))
-    return [repeated, Badge(badge="re-predicted, fresh", holds=holds, text=text)]
+    badges = [Badge(badge="re-predicted", holds=same >= _AGREE, text=text)]
+    if fresh is not None and badges[0].holds:  # another model would say nothing about this run
+        if not hasattr(benchmark, "fresh"):
+            name = pack.record["config"]["benchmark"]["name"]
+            raise DataError(f"benchmark {name!r} draws no images", "leave out --fresh")
+        predicted, true = _answers(trained, benchmark.fresh(fresh), seed)
+        before = 100 * float(np.mean(last["predicted"] == last["true"]))
+        now = 100 * float(np.mean(predicted == true))
+        text = f"{now:.2f} % of {len(true)} new images (seed {fresh}), {before:.2f} % of those submitted"
+        holds = before - now <= _DEVIATIONS * _standard_error(before, len(true))
+        badges.append(Badge(badge="re-predicted, fresh", holds=holds, text=text))
+    return badges
 
 
 def _opened_benchmark(
