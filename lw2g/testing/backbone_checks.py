@@ -191,18 +191,15 @@ def check_image_size_can_be_chosen(subject: Subject) -> None:
 
 
 def _backbone(subject: Subject) -> Backbone:
-    return _checked(available_once(subject, "backbone", lambda: _make(subject, None)))
+    return available_once(subject, "backbone", lambda: _built(subject, None))
 
 
 def _another(subject: Subject, image_size: int | None = None) -> Backbone:
-    return _checked(available(lambda: _make(subject, image_size)))
+    return available(lambda: _built(subject, image_size))
 
 
-def _make(subject: Subject, image_size: int | None) -> Any:
-    return subject.component.build(subject.config, None, image_size)
-
-
-def _checked(built: Any) -> Backbone:
+def _built(subject: Subject, image_size: int | None) -> Backbone:
+    built = subject.component.build(subject.config, None, image_size)
     if not isinstance(built, Backbone):
         raise ContractViolation(
             f"build returns {type(built).__name__!r}; return a Backbone (lw2g.vit.backbone.Backbone.wrap)"
