@@ -43,7 +43,8 @@ class Lw2gError(Exception):
 
     def __init__(self, what: str, remedy: str = "") -> None:
         super().__init__(what, remedy)
-        self.what, self.remedy = what, remedy
+        self.what = what
+        self.remedy = remedy
 
     def __str__(self) -> str:
         return with_remedy(self.what, self.remedy)
@@ -100,12 +101,17 @@ class Interrupted(Exception):
 
 def with_remedy(what: str, remedy: str) -> str:
     """Return a problem and its remedy in one line."""
-    return f"{what}; {remedy}" if remedy else what
+    if not remedy:
+        return what
+    return f"{what}; {remedy}"
 
 
 _LONGEST = 200
-_NEAR, _SHORTEST = 0.65, 3
-"""How like a suggested name must be, and the length from which a name's beginning will do."""
+"""The most letters of a value in a message, and the most bits of a number."""
+_NEAR = 0.65
+"""How like a suggested name must be."""
+_SHORTEST = 3
+"""The length from which a name's beginning will do."""
 
 
 def shown(value: object) -> str:
@@ -120,7 +126,9 @@ def shown(value: object) -> str:
         text = repr(value)
     except (RecursionError, ValueError):  # nested too deeply, or a number with too many digits
         return f"a {type(value).__name__} that is too large to show"
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]}... ({len(text)} characters)"
+    if len(text) <= _LONGEST:
+        return text
+    return f"{text[: _LONGEST // 2]}... ({len(text)} characters)"
 
 
 def error_text(error: BaseException, kind: str = "") -> str:
@@ -133,13 +141,20 @@ def error_text(error: BaseException, kind: str = "") -> str:
         text = " ".join(str(error).split())
     except Exception:  # raised by a plugin's __str__
         text = "(its message cannot be read)"
-    return ": ".join(filter(None, (kind or type(error).__name__, text)))
+    kind = kind or type(error).__name__
+    if not text:
+        return kind
+    return f"{kind}: {text}"
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an error reports that no memory is left; torch's own is recognised by its class name."""
-    torch_error = any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__)
-    return isinstance(error, MemoryError) or torch_error or "can't allocate memory" in str(error)
+    """Return whether an error reports that no memory is left."""
+    if isinstance(error, MemoryError):
+        return True
+    # torch's own by its name, because this module must not import torch
+    if any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__):
+        return True
+    return "can't allocate memory" in str(error)  # its CPU allocator raises a plain RuntimeError
 
 
 def counted(number: int, noun: str) -> str:
@@ -152,7 +167,9 @@ def counted(number: int, noun: str) -> str:
         return f"1 {noun}"
     if noun.endswith("y"):
         return f"{number} {noun[:-1]}ies"
-    return f"{number} {noun}{'es' if noun.endswith('s') else 's'}"
+    if noun.endswith("s"):
+        return f"{number} {noun}es"
+    return f"{number} {noun}s"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -162,14 +179,22 @@ def nearest(name: str, known: Iterable[str]) -> str:
     (" (did you mean 'hide-prompt'?)", '')
     """
     match = _closest(name, known)
-    return "" if match is None else f" (did you mean {match!r}?)"
+    if match is None:
+        return ""
+    return f" (did you mean {match!r}?)"
 
 
 def _closest(name: str, known: Iterable[str]) -> str | None:
+    """Return the name that is most alike, else the first that begins with what was written."""
     names = list(known)
-    matches = difflib.get_close_matches(name, names, n=1, cutoff=_NEAR)
-    matches += [other for other in names if len(name) >= _SHORTEST and other.startswith(name)]
-    return matches[0] if matches else None
+    alike = difflib.get_close_matches(name, names, n=1, cutoff=_NEAR)
+    if alike:
+        return alike[0]
+    if len(name) >= _SHORTEST:
+        for other in names:
+            if other.startswith(name):
+                return other
+    return None
 
 
 def no_folder(path: str | Path) -> str:
@@ -186,9 +211,11 @@ def no_folder(path: str | Path) -> str:
         there = [child.name for child in os.scandir(place.parent) if child.is_dir()]
     except OSError:  # a folder that may not be listed
         there = []
+    text = f"no folder {str(path)!r}"
     like = _closest(place.name, there)
-    hint = "" if like is None else f" (did you mean {str(place.parent / like)!r}?)"
-    return f"no folder {str(path)!r}{hint}"
+    if like is not None:
+        text += f" (did you mean {str(place.parent / like)!r}?)"
+    return text
 
 
 def printable(text: str, *, lines: bool = False) -> str:
@@ -197,8 +224,10 @@ def printable(text: str, *, lines: bool = False) -> str:
     >>> printable("a\\x1b[31mb")
     'a\\\\x1b[31mb'
     """
-    kept = "\n" if lines else None
-    return "".join(
-        letter if letter.isprintable() or letter == kept else letter.encode("unicode_escape").decode("ascii")
-        for letter in text
-    )
+    escaped = []
+    for letter in text:
+        if letter.isprintable() or (lines and letter == "\n"):
+            escaped.append(letter)
+        else:  # an escape sequence from a stranger's file would command the terminal
+            escaped.append(letter.encode("unicode_escape").decode("ascii"))
+    return "".join(escaped)

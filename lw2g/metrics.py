@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -59,7 +58,9 @@ def accuracy(predicted: Tensor, true: Tensor) -> float | None:
     if predicted.shape != true.shape:
         raise ValueError(f"expected labels {tuple(true.shape)} but got {tuple(predicted.shape)}")
     total = math.prod(true.shape)
-    return 100.0 * int((predicted == true).sum()) / total if total else None
+    if total == 0:
+        return None
+    return 100.0 * int((predicted == true).sum()) / total
 
 
 def faa(matrix: AccuracyMatrix) -> float | None:
@@ -85,7 +86,9 @@ def faa_samples(matrix: AccuracyMatrix, samples: Sequence[int]) -> float | None:
     """
     last = _learned(matrix)[:, -1:]
     _check_samples(samples, last.ravel())
-    return _pooled(last, np.asarray(samples))[0] if len(last) else None
+    if not len(last):
+        return None
+    return _pooled(last, np.asarray(samples))[0]
 
 
 def caa_samples(matrix: AccuracyMatrix, samples: Sequence[int]) -> float | None:
@@ -97,11 +100,11 @@ def caa_samples(matrix: AccuracyMatrix, samples: Sequence[int]) -> float | None:
     Raises:
         ValueError: as :func:`faa_samples`.
     """
-    learned, counts = _learned(matrix), np.asarray(samples)
+    learned = _learned(matrix)
     _check_samples(samples, learned[:, -1:].ravel())
     if not _is_whole(learned):
         return None
-    return _mean(np.array(_pooled(learned, counts)))
+    return _mean(np.array(_pooled(learned, np.asarray(samples))))
 
 
 def caa(matrix: AccuracyMatrix) -> float | None:
@@ -184,7 +187,9 @@ def pra(retrieval: AccuracyMatrix | None) -> float | None:
     if retrieval is None:
         return None
     values = _numbers(retrieval)
-    return None if np.isnan(values).all() else faa(values)
+    if np.isnan(values).all():
+        return None
+    return faa(values)
 
 
 def faa_of_answers(task: Integers, true: Integers, answers: Integers) -> float:
@@ -290,11 +295,12 @@ def owning_tasks(
     for index, own in enumerate(classes):
         for target in own:
             owners.setdefault((domains[index], target), []).append(index)
+    # task and class of a sample as one number: they are few, however many samples there are
     width = 1 + int(true.max(initial=0))
     pairs, rows = np.unique(task.astype(np.int64) * width + true, return_inverse=True)
-    owning = [owners[domains[pair // width], pair % width] for pair in pairs.tolist()]
     table = np.zeros((len(pairs), len(classes)), dtype=bool)
-    table[np.repeat(np.arange(len(owning)), [len(tasks) for tasks in owning]), list(chain(*owning))] = True
+    for row, pair in enumerate(pairs.tolist()):
+        table[row, owners[domains[pair // width], pair % width]] = True
     return rows, table
 
 
@@ -325,10 +331,11 @@ def faa_domains(task: Integers, true: Integers, predicted: Integers, domains: Se
     >>> faa_domains(np.array([0, 0, 1]), np.array([0, 1, 0]), np.array([0, 0, 0]), ["photo", "sketch"])
     75.0
     """
-    names = {name: number for number, name in enumerate(dict.fromkeys(domains))}
-    if not any(names):
+    if not any(domains):
         return None
-    return _share(np.array([names[name] for name in domains])[task], predicted == true)
+    numbers: dict[str, int] = {}
+    domain_of_task = [numbers.setdefault(name, len(numbers)) for name in domains]
+    return _share(np.array(domain_of_task)[task], predicted == true)
 
 
 def ffm_absent(class_accuracy: Array, classes: Classes) -> float | None:
@@ -346,13 +353,16 @@ def ffm_absent(class_accuracy: Array, classes: Classes) -> float | None:
     """
     if not _is_whole(class_accuracy):
         return None
-    newest = {target: index for index, own in enumerate(classes) for target in own}
+    newest: dict[int, int] = {}
+    for index, own in enumerate(classes):
+        for target in own:
+            newest[target] = index
     end = len(classes) - 1
-    lost = [
-        np.fmax.reduce(class_accuracy[target, since:end]) - class_accuracy[target, end]
-        for target, since in newest.items()
-        if since < end
-    ]
+    lost = []
+    for target, since in newest.items():
+        if since < end:
+            best = np.fmax.reduce(class_accuracy[target, since:end])
+            lost.append(best - class_accuracy[target, end])
     return _mean(np.array(lost))
 
 
@@ -382,11 +392,12 @@ def adjusted_rand_index(task_to_set: Mapping[int, int], planted: Mapping[int, Ha
 def _numbers(matrix: AccuracyMatrix) -> Array:
     """Return the matrix as an array ``[T, T]``, NaN for None."""
     tasks = len(matrix)
-    for i, row in enumerate(() if isinstance(matrix, np.ndarray) else matrix):
-        if len(row) != tasks:
-            raise ValueError(
-                f"expected {tasks} entries for each of {tasks} tasks but got {len(row)} for task {i}"
-            )
+    if not isinstance(matrix, np.ndarray):  # an array's rows are of one length, and reshape checks it
+        for i, row in enumerate(matrix):
+            if len(row) != tasks:
+                raise ValueError(
+                    f"expected {tasks} entries for each of {tasks} tasks but got {len(row)} for task {i}"
+                )
     return np.array(matrix, dtype=np.float64).reshape(tasks, tasks)
 
 
@@ -408,7 +419,7 @@ def _learned(matrix: AccuracyMatrix) -> Array:
     untested[1:, 0] = np.isnan(values[1:]).all(axis=1)  # what the first task brings is new
     right = np.where(learned & ~untested, (values >= 0) & (values <= 100), np.isnan(values))
     if not right.all():
-        i, t = (int(place) for place in np.argwhere(~right)[0])
+        i, t = np.argwhere(~right)[0].tolist()
         if t < i:
             raise ValueError(f"expected None before task {i} was learned but got {values[i, :i].tolist()!r}")
         raise ValueError(f"expected percentages from task {i} on but got {values[i].tolist()!r}")
@@ -416,9 +427,9 @@ def _learned(matrix: AccuracyMatrix) -> Array:
 
 
 def _check_samples(samples: Sequence[int], last: Array) -> None:
-    if len(samples) != len(last) or any(
-        count < 1 - math.isnan(value) for count, value in zip(samples, last, strict=True)
-    ):
+    """Refuse counts that are not one for each task of the last column, positive where it has a number."""
+    least = np.where(np.isnan(last), 0, 1)
+    if len(samples) != len(last) or (np.asarray(samples) < least).any():
         raise ValueError(f"expected {len(last)} positive sample counts but got {list(samples)!r}")
 
 
@@ -426,20 +437,25 @@ def _pooled(accuracy: Array, samples: Integers) -> list[float]:
     """Return for each column ``[T]`` the accuracy on all samples of the tasks that have any."""
     tested = np.isfinite(accuracy)
     right = np.where(tested, accuracy, 0.0) * samples[:, None]
-    return [
-        math.fsum(column) / total if total else math.nan
-        for column, total in zip(right.T.tolist(), (samples @ tested).tolist(), strict=True)
-    ]
+    totals = (samples @ tested).tolist()
+    pooled = []
+    for column, total in zip(right.T.tolist(), totals, strict=True):
+        # fsum: the order of the tasks must not decide the last bit
+        pooled.append(math.fsum(column) / total if total else math.nan)
+    return pooled
 
 
 def _mean(values: Array) -> float | None:
     """Return the mean of the numbers that are known; None without any."""
     known = values[np.isfinite(values)]
-    return math.fsum(known) / known.size if known.size else None
+    if not known.size:
+        return None
+    return math.fsum(known) / known.size
 
 
 def _share(task: Integers, right: npt.NDArray[np.bool_]) -> float:
     """Return the mean over tasks of the percentage of samples that are right."""
     samples = np.bincount(task)
-    shares: list[float] = (100.0 * (np.bincount(task, right)[samples > 0] / samples[samples > 0])).tolist()
+    tested = samples > 0
+    shares: list[float] = (100.0 * (np.bincount(task, right)[tested] / samples[tested])).tolist()
     return sum(shares) / len(shares)

@@ -55,9 +55,9 @@ class _Old(MetaPathFinder, Loader):
             return
         # Level 2 is the import statement: warnings leave out the frames of importlib.
         warnings.warn(f"{module.__name__} is now {heir}", DeprecationWarning, stacklevel=2)
-        vars(module).update(
-            (name, value) for name, value in vars(import_module(heir)).items() if not name.startswith("__")
-        )
+        for name, value in vars(import_module(heir)).items():
+            if not name.startswith("__"):  # the old module keeps its own name and place
+                setattr(module, name, value)
 
 
 def moved_name(module: str, name: str) -> Any:

@@ -5,14 +5,19 @@ python scripts/write_backbones.py
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from lw2g.errors import ConfigError
-from lw2g.testing.families import FAMILIES, RUNGS, Family, build_family, probes
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.pooling import offered_pools
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "backbones.md"
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT / "tests" / "support"))
+
+from timm_families import FAMILIES, RUNGS, Family, build_family, probes  # noqa: E402
+
+PAGE = ROOT / "docs" / "backbones.md"
 BEGIN, END = "<!-- begin: scripts/write_backbones.py -->", "<!-- end -->"
 
 

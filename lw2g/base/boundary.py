@@ -60,13 +60,12 @@ def _promised(interface: type) -> list[str]:
     is_protocol = getattr(interface, "_is_protocol", False)
     for name in dir(interface):
         promise = getattr(interface, name)
-        if not name.startswith("_") and (
-            callable(promise) or (is_protocol and isinstance(promise, property))
-        ):
+        if callable(promise) or (is_protocol and isinstance(promise, property)):
             names.append(name)
     if is_protocol:
-        names += [name for name in inspect.get_annotations(interface) if not name.startswith("_")]
-    return names
+        # a value that is only annotated is no attribute of the class
+        names += inspect.get_annotations(interface)
+    return [name for name in names if not name.startswith("_")]
 
 
 @contextmanager
@@ -84,6 +83,7 @@ def guarded(catalogue: Catalogue, config: ModelConfig) -> Iterator[None]:
         with redirect_stdout(sys.stderr):
             yield
     except ContractError as error:
+        # it names the component already; here the plugin and its version are added
         for entry in _in_use(catalogue, config):
             if error.component == f"{entry.component.kind} {entry.component.name!r}":
                 raise type(error)(f"{entry.origin}: {error.what}", error.remedy) from error
@@ -109,16 +109,23 @@ def guarded(catalogue: Catalogue, config: ModelConfig) -> Iterator[None]:
 
 
 def _in_use(catalogue: Catalogue, config: ModelConfig) -> list[Registered]:
-    entries = (catalogue.entries.get((kind, choice.name)) for kind, choice in config.chosen())
-    return [entry for entry in entries if entry is not None]
+    entries = []
+    for kind, choice in config.chosen():
+        entry = catalogue.entries.get((kind, choice.name))
+        if entry is not None:  # without its plugin there is none
+            entries.append(entry)
+    return entries
 
 
 def _owner(entries: Sequence[Registered], frame: Frame) -> Registered | None:
     """Return the component that owns a frame's code; of several in one module, one with such a method."""
     fitting = sorted(entries, key=lambda entry: not hasattr(entry.component.interface.load(), frame.function))
-    return next(
-        (entry for rule in (_owns, _defines, _ships) for entry in fitting if rule(entry, frame)), None
-    )
+    # the surest rule first: a package may hold several components, a class belongs to one
+    for rule in (_owns, _defines, _ships):
+        for entry in fitting:
+            if rule(entry, frame):
+                return entry
+    return None
 
 
 def _raised_by_strangers(frames: Sequence[Frame], entries: Sequence[Registered]) -> bool:
@@ -135,12 +142,13 @@ def _blame(frames: Sequence[Frame], entries: Sequence[Registered]) -> tuple[Regi
     culprit: tuple[Registered, str] | None = None
     for frame in frames:
         entry = _owner(entries, frame)
-        if entry is None or (culprit is not None and entry is not culprit[0]):
-            if culprit is not None:
-                return culprit
+        if culprit is not None and entry is not culprit[0]:
+            return culprit
+        if entry is None:
             continue
-        culprit = (entry, "build" if frame.function == "__init__" else frame.function)
-        if not frame.function.startswith("<"):
+        method = "build" if frame.function == "__init__" else frame.function
+        culprit = (entry, method)
+        if not method.startswith("<"):  # a lambda or a comprehension has no name: the next frame may have one
             return culprit
     return culprit
 
@@ -189,7 +197,11 @@ class Frozen:
     @classmethod
     def of(cls, backbone: Backbone) -> Frozen:
         """Return the weights as they are."""
-        return cls({name: state_sha256({name: value}) for name, value in backbone.model.state_dict().items()})
+        sums = {}
+        # each by itself, so that a message can name the one that has changed
+        for name, value in backbone.model.state_dict().items():
+            sums[name] = state_sha256({name: value})
+        return cls(sums)
 
     def require_same(self, backbone: Backbone, when: str) -> None:
         """Compare the weights with those of the start.
@@ -198,10 +210,10 @@ class Frozen:
             BackboneChangedError: They have changed.
         """
         now = Frozen.of(backbone).sums
-        moved = [name for name in {**self.sums, **now} if self.sums.get(name) != now.get(name)]
-        if moved:
-            raise BackboneChangedError(
-                f"the frozen backbone's {moved[0]!r} has changed {when}",
-                "a component writes into it: let it inject parameters of its own (lw2g check NAME tells "
-                "which component it is)",
-            )
+        for name in {**self.sums, **now}:
+            if self.sums.get(name) != now.get(name):
+                raise BackboneChangedError(
+                    f"the frozen backbone's {name!r} has changed {when}",
+                    "a component writes into it: let it inject parameters of its own (lw2g check NAME tells "
+                    "which component it is)",
+                )

@@ -121,10 +121,10 @@ def require_step(output: object, whose: str) -> StepOutput:
     if isinstance(output, StepOutput):
         if isinstance(output.loss, Tensor) and output.loss.numel() == 1:
             return output
-        loss = output.loss
-        returned = (
-            f"a loss of shape {list(loss.shape)}" if isinstance(loss, Tensor) else f"the loss {shown(loss)}"
-        )
+        if isinstance(output.loss, Tensor):
+            returned = f"a loss of shape {list(output.loss.shape)}"
+        else:
+            returned = f"the loss {shown(output.loss)}"
     else:
         returned = shown(output)
     raise ContractError(
@@ -176,9 +176,7 @@ def require_decision(policy: str, decision: object, pool: Pool) -> Decision:
     match decision:
         case Grow():
             return decision
-        case Reuse(set=int(chosen)) | Merge(set=int(chosen)) if chosen in pool.ids and not isinstance(
-            chosen, bool
-        ):
+        case Reuse(set=int(chosen)) | Merge(set=int(chosen)) if _is_live(chosen, pool):
             return decision
         case Reuse(set=chosen) | Merge(set=chosen):
             what = f"reuses set {shown(chosen)}"
@@ -189,6 +187,11 @@ def require_decision(policy: str, decision: object, pool: Pool) -> Decision:
         f"return Grow(), or Reuse(set) or Merge(set, weight) with one of the live sets {list(pool.ids)}",
         f"policy {policy!r}",
     )
+
+
+def _is_live(number: int, pool: Pool) -> bool:
+    # True is an int, and equal to 1: a policy that returns a verdict for a set is not understood as that set
+    return number in pool.ids and not isinstance(number, bool)
 
 
 def require_measurements(measure: str, values: object, candidates: Set[int]) -> Mapping[int, Measurement]:

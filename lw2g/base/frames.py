@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from types import TracebackType
+from types import FrameType, TracebackType
 
 import attrs
 
@@ -31,17 +31,18 @@ def frames_of(where: TracebackType | None) -> tuple[Frame, ...]:
     """Return the calls of a traceback, outermost first."""
     frames = []
     while where is not None:
-        frame, where = where.tb_frame, where.tb_next
-        own = frame.f_locals.get("self")
-        classes = () if own is None else type(own).__mro__
-        frames.append(
-            Frame(
-                str(frame.f_globals.get("__name__")),
-                frame.f_code.co_name,
-                frozenset(f"{base.__module__}.{base.__qualname__}" for base in classes),
-            )
-        )
+        frame = where.tb_frame
+        module = str(frame.f_globals.get("__name__"))
+        frames.append(Frame(module, frame.f_code.co_name, _owners(frame)))
+        where = where.tb_next
     return tuple(frames)
+
+
+def _owners(frame: FrameType) -> frozenset[str]:
+    own = frame.f_locals.get("self")
+    if own is None:
+        return frozenset()
+    return frozenset(f"{base.__module__}.{base.__qualname__}" for base in type(own).__mro__)
 
 
 class WorkerError(Exception):
@@ -54,7 +55,8 @@ class WorkerError(Exception):
 
     def __init__(self, kind: str, message: str, frames: tuple[Frame, ...]) -> None:
         super().__init__(message)
-        self.kind, self.frames = kind, frames
+        self.kind = kind
+        self.frames = frames
 
 
 @attrs.frozen
@@ -78,18 +80,20 @@ class Handed:
     @classmethod
     def of(cls, error: BaseException) -> Handed:
         """Return an error in this form."""
+        # a stranger's error may not survive pickling: the receiver gets its text
+        passes = isinstance(error, Lw2gError | OSError | MemoryError)
         return cls(
-            error if isinstance(error, Lw2gError | OSError | MemoryError) else None,
-            type(error).__name__,
-            error_text(error).partition(": ")[2],
-            frames_of(error.__traceback__),
-            "".join(traceback.format_exception(error)),
+            error=error if passes else None,
+            kind=type(error).__name__,
+            message=error_text(error).partition(": ")[2],
+            frames=frames_of(error.__traceback__),
+            text="".join(traceback.format_exception(error)),
         )
 
     def raised(self) -> BaseException:
         """Return the error for the receiving process to raise."""
         if self.error is not None:
-            vars(self.error)["frames"] = self.frames
+            vars(self.error)["frames"] = self.frames  # a traceback does not travel; `guarded` reads these
             return self.error
         error = WorkerError(self.kind, self.message, self.frames)
         error.add_note(f"in a process that decodes images:\n{self.text}")

@@ -52,7 +52,8 @@ class Pace:
                 decoded, kernels chosen), so the pace of earlier tasks counts as well, less and less.
             share: How much of the phase is done, 0 to 1.
         """
-        size, now = self._sizes[task], seconds / self._sizes[task]
+        size = self._sizes[task]
+        now = seconds / size
         self._pace[phase] = share * now + (1 - share) * self._finished.get(phase, now)
         phases = {*self._epochs, *self._around}
         every = sum(self._pace_of(name) for name in phases)
@@ -63,6 +64,11 @@ class Pace:
     def _pace_of(self, phase: str) -> float:
         if phase in self._pace:
             return self._pace[phase]
-        known = [name for name, count in self._epochs.items() if count and name in self._pace]
-        epochs = sum(self._epochs[name] for name in known)
-        return self._epochs.get(phase, 0) * sum(self._pace[name] for name in known) / max(epochs, 1)
+        seconds = 0.0
+        epochs = 0
+        for name, count in self._epochs.items():
+            if count > 0 and name in self._pace:
+                seconds += self._pace[name]
+                epochs += count
+        # as many seconds per epoch as the training phases that have run; around them nothing is foreseen
+        return self._epochs.get(phase, 0) * seconds / max(epochs, 1)

@@ -26,6 +26,7 @@ STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that stop a run where it can be resumed; the last one comes when a terminal is closed."""
 
 _INTERVAL = 0.2
+"""The least seconds between two reports of progress."""
 
 
 class StopRequest:
@@ -37,8 +38,10 @@ class StopRequest:
     """
 
     def __init__(self) -> None:
-        self.wanted, self.listens = False, False
-        self._owner, self._waits = os.getpid(), False
+        self.wanted = False
+        self.listens = False
+        self._owner = os.getpid()
+        self._waits = False
 
     @contextmanager
     def after_batch(self) -> Iterator[None]:
@@ -56,6 +59,7 @@ class StopRequest:
         if not self._waits or self.wanted:
             raise KeyboardInterrupt
         self.wanted = True
+        # not print: the signal may have come within one, and its lock is not reentrant
         os.write(2, b"\nstopping after this batch ... (once more: at once)\n")
 
 
@@ -88,7 +92,9 @@ class Steps:
     """
 
     def __init__(self, total: int, progress: Callable[[int, int], None]) -> None:
-        self._total, self._progress, self._done = total, progress, 0
+        self._total = total
+        self._progress = progress
+        self._done = 0
 
     def __call__(self) -> None:
         """Count one."""
@@ -98,12 +104,12 @@ class Steps:
 
 def _copied(event: Event) -> Event:
     """Return a copy of an event; tuples of numbers, as long as the stream, cannot be changed and stay."""
-
-    def fixed(value: object) -> bool:
-        return isinstance(value, tuple) and all(isinstance(entry, int | float | None) for entry in value)
-
-    kept = {id(value): value for value in attrs.asdict(event, recurse=False).values() if fixed(value)}
-    return copy.deepcopy(event, kept)
+    # deepcopy takes what its memo holds for a copy that was made already
+    memo: dict[int, object] = {}
+    for value in attrs.asdict(event, recurse=False).values():
+        if isinstance(value, tuple) and all(isinstance(entry, int | float | None) for entry in value):
+            memo[id(value)] = value
+    return copy.deepcopy(event, memo)
 
 
 class Reporter:
@@ -117,12 +123,18 @@ class Reporter:
     def __init__(self, listeners: Sequence[Tracker], sizes: Sequence[int]) -> None:
         self._listeners = list(listeners)
         self._shields = [listener for listener in self._listeners if isinstance(listener, Shield)]
-        self._tasks, self._last = len(sizes), 0.0
+        self._tasks = len(sizes)
         self._pace = Pace(sizes)
         self.seconds: dict[str, float] = defaultdict(float)
-        self._began, self._before = time.perf_counter(), 0.0
-        self._task, self._phase = -1, ""
-        self._since, self._from = 0.0, 0.0
+        # the run: when this process began it, and its seconds before a resume
+        self._began = time.perf_counter()
+        self._before = 0.0
+        # the phase: when it began, the share of it that was done before a resume, the last report
+        self._task = -1
+        self._phase = ""
+        self._since = 0.0
+        self._from = 0.0
+        self._last = 0.0
 
     @property
     def elapsed(self) -> float:
@@ -168,7 +180,10 @@ class Reporter:
         if self._phase and self._from < 1:
             self._pace.finish(self._task, self._phase, (now - self._since) / (1 - self._from))
         self._pace.begin(phase, first=task != self._task)
-        self._task, self._phase, self._since, self._from = task, phase, now, share
+        self._task = task
+        self._phase = phase
+        self._since = now
+        self._from = share
         self.send(PhaseStarted(task=task, tasks=self._tasks, phase=phase))
 
     def advance(

@@ -83,20 +83,37 @@ def on_its_device(config: ExperimentConfig, count: int, rank: int = 0) -> Experi
     """
     run = config.run
     if count == 1:
-        return config if run.devices == 1 else attrs.evolve(config, run=attrs.evolve(run, devices=1))
+        if run.devices == 1:
+            return config
+        return attrs.evolve(config, run=attrs.evolve(run, devices=1))
     gpu = run.device == "cuda" or (run.device == "auto" and torch.cuda.is_available())
     if not gpu and run.device not in {"auto", "cpu"}:
         raise ConfigError(
             f"run.device: {run.device!r} is one device, and {count} processes need one each",
             "use auto, cuda or cpu",
         )
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    there, what = (torch.cuda.device_count(), "GPUs") if gpu else (cores, "cores")
+    if gpu:
+        there = torch.cuda.device_count()
+        what = "GPUs"
+    else:
+        there = _cores()
+        what = "cores"
     if 0 < there < count:  # the engine reports that there is no device
         raise ConfigError(f"run.devices: {count!r} is too many for the {what} here", f"use at most {there}")
-    device = f"cuda:{rank}" if gpu and rank else run.device  # rank 0 takes the first one
-    run = attrs.evolve(run, devices=count, device=device, deterministic=run.deterministic or gpu)
+    device = run.device
+    if gpu and rank > 0:  # rank 0 takes the first one
+        device = f"cuda:{rank}"
+    # ranks compute the same evaluations: kernels of a GPU that add in any order would part them
+    deterministic = run.deterministic or gpu
+    run = attrs.evolve(run, devices=count, device=device, deterministic=deterministic)
     return attrs.evolve(config, run=run)
+
+
+def _cores() -> int:
+    """Return the number of cores that this process may use, which a container or a scheduler may limit."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 # -- the ranks, as rank 0 sees them --------------------------------------------------------------------------
@@ -110,7 +127,8 @@ class Ranks:
     """
 
     def __init__(self, count: int) -> None:
-        self._count, self._directory = count, Path()
+        self._count = count
+        self._directory = Path()
         self._others: list[tuple[subprocess.Popen[bytes], IO[bytes]]] = []
 
     def __enter__(self) -> Ranks:
@@ -127,8 +145,10 @@ class Ranks:
         self._directory = directory
         # listens at a port that the system chooses: a free port found earlier could be taken by then
         self._store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-        threads = {"OMP_NUM_THREADS": str(torch.get_num_threads())}
-        variables = os.environ | threads | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        variables = dict(os.environ)
+        variables["OMP_NUM_THREADS"] = str(torch.get_num_threads())
+        # plugins may come from folders that only this process has on its path
+        variables["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
         for rank in range(1, self._count):
             arguments = map(str, (directory, rank, self._count, self._store.port, os.getpid()))
             errors = TemporaryFile()  # noqa: SIM115 (open for as long as the process runs)
@@ -175,18 +195,25 @@ class Ranks:
         until = time.monotonic() + _GRACE
         while time.monotonic() < until:
             for rank, (process, errors) in enumerate(self._others, start=1):
-                if (code := process.poll()) is not None:
+                code = process.poll()
+                if code is None:
+                    continue
+                if code < 0:
+                    reason = f"killed by {signal.Signals(-code).name}"
+                else:
+                    # the last line of a traceback is the error
                     errors.seek(0)
-                    last = errors.read().decode(errors="replace").strip().rpartition("\n")[2]
-                    reason = f"killed by {signal.Signals(-code).name}" if code < 0 else last
-                    return f"process {rank + 1} of {self._count} ended ({reason})"
+                    reason = errors.read().decode(errors="replace").strip().rpartition("\n")[2]
+                return f"process {rank + 1} of {self._count} ended ({reason})"
             time.sleep(0.05)
         return f"one of {self._count} processes cannot be reached"
 
 
 def _join(store: TCPStore, rank: int, count: int, device: torch.device) -> None:
     """Become one of the ranks; tensors of the CPU go by gloo, those of GPUs by NCCL."""
-    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    backend = "gloo"
+    if device.type == "cuda":
+        backend = "cpu:gloo,cuda:nccl"
     distributed.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=_PATIENCE)
     _here.update(rank=rank, size=count)
 
@@ -238,7 +265,9 @@ def share(positions: Sequence[int]) -> tuple[Sequence[int], float]:
 
     A rank without images (a batch smaller than the number of ranks) computes on the first one with weight 0.
     """
-    first, last = (len(positions) * rank // size() for rank in (number(), number() + 1))
+    # every image has one rank: where a slice ends, the next one begins
+    first = len(positions) * number() // size()
+    last = len(positions) * (number() + 1) // size()
     return positions[first:last] or positions[:1], (last - first) / len(positions)
 
 
@@ -260,23 +289,33 @@ def average(
     """
     if size() == 1:
         return dict(losses)
-    # through the CPU, where the loss of a rank is noticed at once
-    counts = torch.tensor([len(losses), *(parameter.grad is not None for parameter in parameters)])
-    parts, *present = _summed(counts).tolist()
+    # First how many losses each rank has, and on how many ranks each parameter has a gradient: vectors of
+    # different lengths cannot be summed. Through the CPU, where the loss of a rank is noticed at once.
+    counts = [len(losses)]
+    for parameter in parameters:
+        counts.append(parameter.grad is not None)
+    parts, *present = _summed(torch.tensor(counts)).tolist()
     if parts != size() * len(losses):
         raise ContractError(
             f"the processes of a run have losses of {sorted(losses)} and others",
             "which losses a step has must not depend on its images",
         )
-    held = [parameter for parameter, ranks in zip(parameters, present, strict=True) if ranks]
-    gradients = [
-        torch.zeros_like(parameter) if parameter.grad is None else parameter.grad for parameter in held
-    ]
-    values = torch.stack([loss.detach().float().reshape(()) for loss in losses.values()])
-    flat = _summed(torch.cat([*(gradient.flatten() for gradient in gradients), values]) * weight)
-    *sums, means = torch.split(flat, [*(parameter.numel() for parameter in held), len(values)])
-    for parameter, total in zip(held, sums, strict=True):
-        parameter.grad = total.view_as(parameter).to(parameter.dtype)
+    moved: list[nn.Parameter] = []
+    pieces: list[Tensor] = []
+    for parameter, ranks in zip(parameters, present, strict=True):
+        if ranks == 0:
+            continue
+        moved.append(parameter)
+        gradient = parameter.grad
+        if gradient is None:  # another rank has one: this rank's images add nothing to it
+            gradient = torch.zeros_like(parameter)
+        pieces.append(gradient.flatten())
+    pieces.append(torch.stack([loss.detach().float().reshape(()) for loss in losses.values()]))
+    # one vector, because each exchange between processes costs its latency
+    flat = _summed(torch.cat(pieces) * weight)
+    *gradients, means = torch.split(flat, [len(piece) for piece in pieces])
+    for parameter, gradient in zip(moved, gradients, strict=True):
+        parameter.grad = gradient.view_as(parameter).to(parameter.dtype)
     return dict(zip(losses, means.unbind(), strict=True))
 
 
@@ -288,19 +327,22 @@ def require_agreement(state: Mapping[str, Tensor], when: str) -> None:
     """
     if size() == 1:
         return
+    # checksums, because states are large and only their equality is asked
     own = {name: _checksum(value) for name, value in state.items()}
     gathered: list[Any] = [None] * size()
     with _reaching():
         distributed.all_gather_object(gathered, own)
-    if apart := [name for name in own if any(other.get(name) != own[name] for other in gathered)]:
-        raise ContractError(
-            f"the {size()} processes of the run have come apart {when} (in {apart[0]!r}): something draws "
-            "without the run's seeds, or keeps what a step saw of its images",
-            "go on: lw2g resume RUN --devices 1",
-        )
+    for name in own:
+        if any(other.get(name) != own[name] for other in gathered):
+            raise ContractError(
+                f"the {size()} processes of the run have come apart {when} (in {name!r}): something draws "
+                "without the run's seeds, or keeps what a step saw of its images",
+                "go on: lw2g resume RUN --devices 1",
+            )
 
 
 def _checksum(value: Tensor) -> int:
+    # by bytes: numpy has no bfloat16
     return zlib.crc32(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
 
 
@@ -312,9 +354,10 @@ def _summed(values: Tensor) -> Tensor:
 
 @contextmanager
 def _reaching() -> Iterator[None]:
+    """Turn the errors of torch's exchange between processes into one line for the user."""
     try:
         yield
-    except torch.OutOfMemoryError:
+    except torch.OutOfMemoryError:  # a RuntimeError too, and this process's own
         raise
     except RuntimeError as error:
         raise RankLostError(f"one of {size()} processes cannot be reached") from error

@@ -30,7 +30,8 @@ class Shield:
     """
 
     def __init__(self, who: str, build: Callable[[], Tracker], *, required: bool = False) -> None:
-        self._who, self._failures = who, 0
+        self._who = who
+        self._failures = 0
         self._complaints: list[str] = []
         self._told: set[str] = set()
         self._tracker: Tracker | None = None
@@ -46,7 +47,8 @@ class Shield:
 
     def complaints(self) -> list[str]:
         """Return the errors since the last call."""
-        complaints, self._complaints = self._complaints, []
+        complaints = self._complaints
+        self._complaints = []
         return complaints
 
     def on_event(self, event: Event) -> None:

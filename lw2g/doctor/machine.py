@@ -108,8 +108,11 @@ def room_finding(directory: Path = RUNS) -> Finding:
     text = f"runs go to {str(directory.absolute())!r}, {free / _GIB:.1f} GiB free"
     if free >= _LITTLE_ROOM:
         return ok("machine", text)
-    judge = problem if free < _NO_ROOM else note
-    return judge("machine", f"{text}: checkpoints may not fit", "make room, or use --out on another disk")
+    text += ": checkpoints may not fit"
+    remedy = "make room, or use --out on another disk"
+    if free >= _NO_ROOM:
+        return note("machine", text, remedy)
+    return problem("machine", text, remedy)
 
 
 def package_findings(name: str = "lw2g") -> Iterator[Finding]:
@@ -137,20 +140,31 @@ def package_findings(name: str = "lw2g") -> Iterator[Finding]:
         for need in _requirements(owner):
             installed = _version(need.name)
             if not _is_met(need):
-                text = (
-                    f"{need.name} {installed or 'is not installed,'} does not fit {owner}, which needs {need}"
-                )
+                what = f"{need.name} {installed or 'is not installed,'}"
+                text = f"{what} does not fit {owner}, which needs {need}"
                 yield problem("packages", text, f'pip install "{need.name}{need.specifier}"')
             elif owner == name:
                 fitting.append(f"{need.name} {installed}")
     yield ok("packages", f"{len(fitting)} of {len(needed)} dependencies fit: {', '.join(fitting)}")
+    yield from _extra_findings(name, needed)
+
+
+def _extra_findings(name: str, needed: list[Requirement]) -> Iterator[Finding]:
+    """Yield which extras of a distribution are installed in part, and which are not at all.
+
+    Args:
+        name: Name of the distribution.
+        needed: What it requires without any extra.
+    """
     absent = []
-    for extra in about.get_all("Provides-Extra") or ():
+    for extra in metadata(name).get_all("Provides-Extra") or ():
         members = [need for need in _requirements(name, extra) if need not in needed]
         lacking = [f"{need.name}{need.specifier}" for need in members if not _is_met(need)]
-        if lacking and len(lacking) == len(members):
+        if not lacking:
+            continue
+        if len(lacking) == len(members):  # nobody has asked for it
             absent.append(extra)
-        elif lacking:
+        else:
             text = f"extra {extra!r} is not complete, it lacks {', '.join(lacking)}"
             yield note("packages", text, f'pip install "{name}[{extra}]" if you need it')
     if absent:

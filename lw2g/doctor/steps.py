@@ -57,7 +57,8 @@ _SMALL = {
 
 def libraries(names: Iterable[str] = _COMPILED) -> Iterator[Finding]:
     """Import libraries with compiled parts, each after its requirements, and yield which ones fail."""
-    fine, messages = list[str](), set[str]()
+    fine: list[str] = []
+    messages: set[str] = set()
     for name in names:
         # the last line of a process that an import kills
         print(f"importing {name}", file=sys.stderr, flush=True)
@@ -146,11 +147,12 @@ def plugins(catalogue: Catalogue | None = None, *, imports_code: bool = True) ->
     if catalogue.disabled:
         text = f"{DISABLE_VARIABLE} leaves out {', '.join(catalogue.disabled)}"
         yield note("plugins", text, f"unset {DISABLE_VARIABLE} to use them")
-    for entry in entries if imports_code else ():
-        build = getattr(entry.component, "build", None)
-        if isinstance(build, Lazy):
-            what = f"cannot build its {entry.component.kind} {entry.component.name!r}"
-            attempt(build.load, entry.origin, what, problems)
+    if imports_code:
+        for entry in entries:
+            build = getattr(entry.component, "build", None)
+            if isinstance(build, Lazy):
+                what = f"cannot build its {entry.component.kind} {entry.component.name!r}"
+                attempt(build.load, entry.origin, what, problems)
     for fault in problems:
         yield problem("plugins", fault.text, fault.remedy)
 

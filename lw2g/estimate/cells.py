@@ -55,12 +55,13 @@ def costs_beside(
     for cell in cells:
         if cell.name in took:
             by_kind[_kind_of(cell, catalogue)] = took[cell.name]
-    waiting = [cell for cell in cells if cell.name not in took]
-    known = [_known(cell, catalogue, by_kind) for cell in waiting]
+    known: list[tuple[Cell, float | None]] = []
+    for cell in cells:
+        if cell.name not in took:
+            known.append((cell, _known(cell, catalogue, by_kind)))
     # measured lazily, so that each line can be printed as soon as it is known
-    unknown = [cell for cell, seconds in zip(waiting, known, strict=True) if seconds is None]
-    costs = costs_of(unknown, catalogue)
-    for cell, seconds in zip(waiting, known, strict=True):
+    costs = costs_of([cell for cell, seconds in known if seconds is None], catalogue)
+    for cell, seconds in known:
         if seconds is None:
             yield cell, None, next(costs)
         else:

@@ -162,7 +162,9 @@ def estimate(config: ExperimentConfig, catalogue: Catalogue, *, tasks: int | Non
         plans = _plans(session.parts, goal, reads=bool(reads))
         rehearsal = Rehearsal(session, Path(folder), plans[0])
         first = rehearsal.measure(0)
-        second = rehearsal.measure(1) if goal > 1 else first
+        second = first
+        if goal > 1:
+            second = rehearsal.measure(1)
     return _continued(session.parts, session.data, plans, first, second, opening)
 
 
@@ -177,18 +179,20 @@ def _plans(parts: RunParts, tasks: int, *, reads: bool) -> list[tuple[int, ...]]
         reads: Whether the policy reads measures, so that nobody knows what it decides.
     """
     shared = (0,) * tasks
-    if parts.growth.fixed:
+    if parts.growth.fixed or (reads and tasks == 1):
         return [shared]
     if reads:
-        own = tuple(range(tasks))
-        return [own, shared] if tasks > 1 else [shared]
+        return [tuple(range(tasks)), shared]
     # a policy that reads no evidence is asked, with the draws that it will have in the run
     plan: list[int] = []
     for task in range(tasks):
         live = tuple(CandidateEvidence(set=known) for known in sorted(set(plan)))
         generator = np.random.default_rng(derive_seed(parts.config.run.seed, "task", task, "policy"))
         decision = parts.growth.policy.decide(Evidence(task=task, candidates=live), generator)
-        plan.append(len(live) if isinstance(decision, Grow) else decision.set)
+        if isinstance(decision, Grow):
+            plan.append(len(live))
+        else:
+            plan.append(decision.set)
     return [tuple(plan)]
 
 
@@ -226,9 +230,13 @@ def _continued(
     if len(plans) > 1:
         # a task that reuses a set adds none, and its evaluation computes all images again
         set_size = second.stored - first.stored
-        reusing = attrs.evolve(second, stored=first.stored, disk=second.disk - _NUMBER * set_size)
-        tests = (len(tasks[0].test), len(tasks[0].test) + len(tasks[1].test))
-        reusing = attrs.evolve(reusing, evaluation=first.evaluation * tests[1] / tests[0])
+        tests = len(tasks[0].test)
+        reusing = attrs.evolve(
+            second,
+            stored=first.stored,
+            disk=second.disk - _NUMBER * set_size,
+            evaluation=first.evaluation * (tests + len(tasks[1].test)) / tests,
+        )
         other = _priced(run, data, tasks, plans[1], first, reusing)
     parts = {"data": Range(opening, opening)}
     for part, seconds in measured.parts.items():
@@ -277,7 +285,9 @@ def _priced(
         later_pace = second.training / len(tasks[1].train)
         of_a_test = max(0.0, second.evaluation - first.evaluation) / len(tasks[1].test)
     # a slope between two measurements of the same work would be multiplied by the number of tasks
-    slope = later_pace - pace if later_pace > _NOISE * pace else 0.0
+    slope = 0.0
+    if later_pace > _NOISE * pace:
+        slope = later_pace - pace
     of_a_set = max(0.0, second.evidence - first.evidence)
     evidence = first.evidence
     training = first.training

@@ -39,8 +39,14 @@ __all__ = ["Rehearsal", "TaskCost"]
 
 _PATIENCE = 0.5
 """Seconds allowed for plain forwards of a task's images, and for a phase that reads no images."""
-_STEPS, _BATCHES, _BATCH, _PER_CLASS = 4, 3, 128, 2
-"""Steps a phase; batches a task, their size if the baseline names none; least images a class."""
+_STEPS = 4
+"""Steps a phase."""
+_BATCHES = 3
+"""Batches a task."""
+_BATCH = 128
+"""The size of a batch if the baseline names none."""
+_PER_CLASS = 2
+"""The least images a class."""
 _PACED = 4
 """Images of the forward that sets the pace."""
 
@@ -48,15 +54,18 @@ _PACED = 4
 class _Planned:
     """A policy that follows a plan: the set of each task."""
 
-    margin, burden = 0.0, None
+    margin = 0.0
+    burden = None
 
     def __init__(self, plan: Sequence[int]) -> None:
         self._plan = plan
 
     def decide(self, evidence: Evidence, rng: np.random.Generator) -> Decision:
         wanted = self._plan[evidence.task]
-        live = {candidate.set for candidate in evidence.candidates}
-        return Reuse(wanted) if wanted in live else Grow()
+        for candidate in evidence.candidates:
+            if candidate.set == wanted:
+                return Reuse(wanted)
+        return Grow()
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -92,13 +101,15 @@ class _SmallSession(Session):
     def task_context(self, index: int, images: ImageSet, d_sub: DSub | None = None) -> TaskContext:
         """Return the context of a task, which counts the images it gives."""
         context = Session.task_context(self, index, images, d_sub)
-        augmented, shuffled = context.augmented, context.shuffled
         return attrs.evolve(
             context,
-            statistics=lambda size: self._counted(context.statistics(size)),
-            augmented=None if augmented is None else lambda size, seed: self._counted(augmented(size, seed)),
-            shuffled=None if shuffled is None else lambda size, seed: self._counted(shuffled(size, seed)),
+            statistics=self._counting(context.statistics),
+            augmented=context.augmented and self._counting(context.augmented),
+            shuffled=context.shuffled and self._counting(context.shuffled),
         )
+
+    def _counting(self, read: Callable[..., Iterable[Batch]]) -> Callable[..., Iterator[Batch]]:
+        return lambda *arguments: self._counted(read(*arguments))
 
     def _counted(self, batches: Iterable[Batch]) -> Iterator[Batch]:
         for batch in batches:
@@ -173,8 +184,10 @@ class _Clock(Observer):
             if isinstance(phase, TrainingPhase):
                 self._price_steps(phase)
             else:
-                share = self._images / self._small if noted["pulled"] else 1.0
-                self.seconds += share * (self._now() - began)
+                taken = self._now() - began
+                if noted["pulled"]:  # it read the images of the small task, and reads all of them in a run
+                    taken *= self._images / self._small
+                self.seconds += taken
         except _EnoughError as enough:
             self.seconds += float(enough.args[0])
         finally:
@@ -248,7 +261,7 @@ class Rehearsal:
         began = time.perf_counter()
         saved = self._store.save(attrs.evolve(state, task_done=index))
         saving = time.perf_counter() - began
-        # evidence and spaces take so many images of a task, or all that it has
+        # evidence and spaces take `most` images of a task, or all that it has
         most = session.parts.config.growth.images
         larger = min(len(whole.train), most) / min(len(small.train), most)
         routing = max(0.0, clock.reporter.seconds["training"] - clock.spent)
@@ -289,16 +302,18 @@ class Rehearsal:
         test = max(least, min(affordable, 2 * run.evaluation_batch))
         run = attrs.evolve(run, evaluation_batch=min(run.evaluation_batch, train, test))
         tasks = tuple(_smaller_task(task, train, test) for task in session.data.stream.tasks)
+        held_back = tuple(images and _part_of(images, train) for images in session.data.held_back)
         data = attrs.evolve(
             session.data,
             stream=attrs.evolve(session.data.stream, tasks=tasks),
-            held_back=tuple(data and _part_of(data, train) for data in session.data.held_back),
+            held_back=held_back,
             options=run,
         )
         # parts of another class: attrs cannot evolve into it
-        fields = {
-            field.name: getattr(session.parts, field.name) for field in attrs.fields(RunParts) if field.init
-        }
+        fields = {}
+        for field in attrs.fields(RunParts):
+            if field.init:
+                fields[field.name] = getattr(session.parts, field.name)
         fields["config"] = attrs.evolve(session.parts.config, run=run)
         fields["infos"] = data.stream.infos
         fields["growth"] = attrs.evolve(session.parts.growth, policy=_Planned(self._plan))
@@ -326,7 +341,9 @@ def _seconds_per_image(session: Session) -> float:
             session.parts.backbone.features(images)
         session.parts.engine.synchronize()
 
-    return max(min([_timed(forward) for _ in range(3)]) / len(images), 1e-6)
+    # the fastest of three: other programs can only slow it down
+    seconds = min(_timed(forward) for _ in range(3))
+    return max(seconds / len(images), 1e-6)
 
 
 def _smaller_task(task: Task, train: int, test: int) -> Task:
@@ -335,6 +352,7 @@ def _smaller_task(task: Task, train: int, test: int) -> Task:
 
 def _part_of(data: TaskData, count: int) -> TaskData:
     """Return at most ``count`` samples, balanced over the classes."""
+    # the first sample of every class comes first, then the second of every class
     turns = np.zeros(len(data), dtype=np.int64)
     for label in np.unique(data.labels):
         where = np.flatnonzero(data.labels == label)

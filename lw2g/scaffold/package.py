@@ -188,11 +188,15 @@ def check_name(name: str, catalogue: Catalogue, plugins: Collection[str] | None 
     package = name.replace("-", "_")
     if plugins is None:
         plugins = entry_points(group=PROJECT).names
-    owner = f"a plugin is called {package!r}" if package in plugins else ""
-    if keyword.iskeyword(package) or importlib.util.find_spec(package) is not None:
-        owner = owner or f"Python knows {package!r} already"
-    if owner:
-        raise ConfigError(f"plugin name {name!r} is taken: {owner}", "choose another one")
+    # two entry points of one name: the manager would keep one of them
+    if package in plugins:
+        owner = f"a plugin is called {package!r}"
+    # a package of this name would hide the other one, or could not be imported at all
+    elif keyword.iskeyword(package) or importlib.util.find_spec(package) is not None:
+        owner = f"Python knows {package!r} already"
+    else:
+        return
+    raise ConfigError(f"plugin name {name!r} is taken: {owner}", "choose another one")
 
 
 def _kebab(name: str) -> str:
@@ -201,9 +205,12 @@ def _kebab(name: str) -> str:
     >>> _kebab("MyMethod 2")
     'my-method-2'
     """
-    words = re.findall(r"[a-z0-9]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower())
-    kebab = "-".join(words)
-    return kebab if _NAME.fullmatch(kebab) else "my-method"
+    # a hyphen before a capital letter: the words of "MyMethod" are two
+    apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name)
+    kebab = "-".join(re.findall(r"[a-z0-9]+", apart.lower()))
+    if not _NAME.fullmatch(kebab):  # it begins with a digit, or nothing is left
+        return "my-method"
+    return kebab
 
 
 def write_package(scaffold: Scaffold, directory: Path) -> list[Path]:
@@ -212,12 +219,14 @@ def write_package(scaffold: Scaffold, directory: Path) -> list[Path]:
     Raises:
         ConfigError: The directory is a file or not empty, or cannot be written.
     """
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        what = "is not empty" if directory.is_dir() else "is a file"
-        raise ConfigError(f"{str(directory)!r} {what}", "choose another --out")
+    if directory.exists() and not directory.is_dir():
+        raise ConfigError(f"{str(directory)!r} is a file", "choose another --out")
+    if directory.exists() and any(directory.iterdir()):
+        raise ConfigError(f"{str(directory)!r} is not empty", "choose another --out")
     written = []
     try:
-        for path, text in list(scaffold.files()):
+        contents = list(scaffold.files())  # all of them before the first is written: a template may fail
+        for path, text in contents:
             target = directory / path
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(text, encoding="utf-8", newline="\n")

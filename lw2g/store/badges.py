@@ -5,21 +5,29 @@ from __future__ import annotations
 import json
 import platform
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 import numpy as np
 
 from lw2g import __version__
-from lw2g.config.structure import misfit
+from lw2g.config.structure import NONE, misfit, structure
 from lw2g.errors import DataError
+from lw2g.files.protocol import noted_facts
+from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.store.bounds import read_json
 from lw2g.store.layout import BADGES
 from lw2g.store.packs import Pack
 
+if TYPE_CHECKING:
+    from lw2g.vit.fingerprint import BackboneFingerprint
+
 __all__ = ["Badge", "add_badge", "predicted_again", "read_badges"]
 
-_AGREE, _DEVIATIONS = 99.9, 3
+_AGREE = 99.9
+"""Per cent of the predictions that must come again: other hardware decides a few close ones otherwise."""
+_DEVIATIONS = 3
+"""Standard errors by which new images may be answered worse than those submitted."""
 
 
 @attrs.frozen(kw_only=True)
@@ -72,11 +80,13 @@ def add_badge(store: Path, pack: Pack, badge: Badge) -> Path:
         raise DataError(f"no badge {badge.badge!r}: {badge.text}")
     run = pack.record["sha256"][:12]
     path = store / BADGES / f"{run}.json"
-    others = [
-        other for other in (read_badges(path) if path.exists() else []) if other["badge"] != badge.badge
-    ]
+    badges: list[dict[str, Any]] = []
+    if path.exists():
+        # a run has at most one badge of a kind, and the last look at it counts
+        badges = [other for other in read_badges(path) if other["badge"] != badge.badge]
+    badges.append(attrs.asdict(badge))
     path.parent.mkdir(exist_ok=True)
-    content = {"run": run, "badges": [*others, attrs.asdict(badge)]}
+    content = {"run": run, "badges": badges}
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     return path
 
@@ -96,37 +106,16 @@ def predicted_again(
     Raises:
         DataError: Model, protocol and data do not belong together, or the benchmark draws no images.
     """
-    from lw2g.config.structure import structure
-    from lw2g.files.protocol import noted_facts
     from lw2g.models.saved import open_model
-    from lw2g.registry.catalogue import load_catalogue
 
     catalogue = load_catalogue()
+    # one image at a time: a model that peeks at the others of a batch gains nothing by it
     trained = open_model(model, catalogue, device=device, batch_size=1)
     if trained.backbone.fingerprint.sha256 != pack.record["backbone"]["sha256"]:
         raise DataError("the model is on another backbone than the run")
-    options = {key: value for key, value in pack.record["config"]["benchmark"].items() if key != "name"}
-    component = catalogue.get("benchmark", pack.record["config"]["benchmark"]["name"])
-    for key in ("root", "file"):
-        if data is not None and key in options:
-            options[key] = str(data)
-    config, problems = structure(
-        component.config, {k: "none" if v is None else v for k, v in options.items()}
-    )
-    if config is None:
-        raise DataError(f"benchmark {component.name!r}: {problems[0][0]}: {problems[0][1]}")
-    benchmark = component.build(config)
-    stream, backbone = benchmark.stream(), trained.backbone
-    numbers = backbone.fingerprint
-    transforms = benchmark.transforms(numbers.image_size, numbers.mean, numbers.std)
-    noted = json.loads(json.dumps(noted_facts(stream, transforms, config)))
-    if (
-        stream.fingerprint != pack.record["fingerprints"]["benchmark"]
-        or noted != pack.record["protocol_facts"]
-    ):
-        raise DataError(
-            "the data are not those of the run's protocol", "give the root of its data with --data"
-        )
+    component, config = _benchmark_of(pack, catalogue, data)
+    stream = _stream_of_the_protocol(pack, component.build(config), config, trained.backbone.fingerprint)
+    # the order cannot be known before the record is sealed
     seed = int(pack.record["sha256"][:8], 16)
     last = pack.evaluations[-1]
     again, _ = _answers(trained, stream, seed)
@@ -136,20 +125,70 @@ def predicted_again(
     if fresh is not None and badges[0].holds:  # another model would say nothing about this run
         if component.fresh_stream is None:
             raise DataError(f"benchmark {component.name!r} draws no images", "leave out --fresh")
-        told, true = _answers(trained, component.fresh_stream(config, fresh), seed)
+        predicted, true = _answers(trained, component.fresh_stream(config, fresh), seed)
         before = 100 * float(np.mean(last["predicted"] == last["true"]))
-        now = 100 * float(np.mean(told == true))
-        error = 100 * (2 * max(before, 1) / 100 * max(100 - before, 1) / 100 / len(true)) ** 0.5
+        now = 100 * float(np.mean(predicted == true))
         text = f"{now:.2f} % of {len(true)} new images (seed {fresh}), {before:.2f} % of those submitted"
-        badges.append(
-            Badge(badge="re-predicted, fresh", holds=before - now <= _DEVIATIONS * error, text=text)
-        )
+        holds = before - now <= _DEVIATIONS * _standard_error(before, len(true))
+        badges.append(Badge(badge="re-predicted, fresh", holds=holds, text=text))
     return badges
+
+
+def _benchmark_of(pack: Pack, catalogue: Catalogue, data: Path | None) -> tuple[Any, Any]:
+    """Return the component of a run's benchmark, and its options with the root of the data on this machine.
+
+    Raises:
+        DataError: The record's options fit no such benchmark.
+    """
+    component = catalogue.get("benchmark", pack.record["config"]["benchmark"]["name"])
+    options: dict[str, Any] = {}
+    for key, value in pack.record["config"]["benchmark"].items():
+        if key != "name":
+            # JSON has null, TOML has not: an option is spelt as a configuration spells it
+            options[key] = NONE if value is None else value
+    for key in ("root", "file"):
+        if data is not None and key in options:
+            options[key] = str(data)
+    config, problems = structure(component.config, options)
+    if config is None:
+        raise DataError(f"benchmark {component.name!r}: {problems[0][0]}: {problems[0][1]}")
+    return component, config
+
+
+def _stream_of_the_protocol(pack: Pack, benchmark: Any, config: Any, backbone: BackboneFingerprint) -> Any:
+    """Return a benchmark's stream, which must be that of a run.
+
+    Raises:
+        DataError: The data are not those of the protocol.
+    """
+    stream = benchmark.stream()
+    transforms = benchmark.transforms(backbone.image_size, backbone.mean, backbone.std)
+    # through JSON, because the record's facts came from there: tuples are lists in it
+    facts = json.loads(json.dumps(noted_facts(stream, transforms, config)))
+    fits = stream.fingerprint == pack.record["fingerprints"]["benchmark"]
+    if not fits or facts != pack.record["protocol_facts"]:
+        raise DataError(
+            "the data are not those of the run's protocol", "give the root of its data with --data"
+        )
+    return stream
+
+
+def _standard_error(accuracy: float, count: int) -> float:
+    """Return the standard error, in points, of the difference of two accuracies near one in percent.
+
+    At least one point is taken for right and for wrong: at 100 % the binomial error would be 0, and one
+    wrong image would refuse the badge.
+    """
+    right = max(accuracy, 1)
+    wrong = max(100 - accuracy, 1)
+    return float(100 * (2 * right / 100 * wrong / 100 / count) ** 0.5)
 
 
 def _answers(model: Any, stream: Any, seed: int) -> tuple[Any, Any]:
     """Return predicted and true class of each test image, in the order of the stream."""
-    images = [(task.test.source, int(index)) for task in stream.tasks for index in task.test.indices]
+    images: list[tuple[Any, int]] = []
+    for task in stream.tasks:
+        images += [(task.test.source, int(index)) for index in task.test.indices]
     true = np.concatenate([stream.class_map.targets_at(task.test.labels) for task in stream.tasks])
     predicted = np.full(len(images), -1)
     for place in np.random.default_rng(seed).permutation(len(images)):

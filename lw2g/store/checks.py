@@ -19,7 +19,7 @@ from lw2g.store.layout import (
     read_protocol,
     require_store,
 )
-from lw2g.store.packs import FILES, examine
+from lw2g.store.packs import FILES, Pack, examine
 
 __all__ = ["check_store"]
 
@@ -45,6 +45,7 @@ def check_store(store: Path, catalogue: Catalogue, changed: Iterable[str] | None
     wanted = stored
     if changed is not None:
         verdicts, wanted = _path_rule(store, list(changed))
+    # a file of a protocol is read once for all of its runs
     protocols: dict[str, Any] = {}
     for folder in wanted:
         verdicts += _run(store, folder, catalogue, protocols)
@@ -55,30 +56,40 @@ def check_store(store: Path, catalogue: Catalogue, changed: Iterable[str] | None
 
 
 def _path_rule(store: Path, changed: list[str]) -> tuple[list[Verdict], list[str]]:
-    """Return what breaks the rule that a change adds the files of one run alone; and that run's folder."""
+    """Return what breaks the rule that a change adds the files of one run alone; and that run's folder.
+
+    A proposal of a run must not touch what it is checked by: tools, protocols, other runs.
+    """
     folders: set[str] = set()
     for line in changed:
         status, _, name = line.rstrip("\n").partition("\t")
-        path = PurePosixPath(name)
         if status != "A":
-            text = f"{name[:200]!r} is changed or removed ({status[:5]}): files are only added"
-        elif not RUN_FOLDER.fullmatch(str(path.parent)) or path.name not in FILES or str(path) != name:
-            text = f"{name[:200]!r} is no file of a run; protocols, badges and tools are the maintainers'"
-        else:
-            folders.add(str(path.parent))
-            continue
-        return [Verdict(what="paths", holds=False, text=text)], []
+            return _refused(f"{name[:200]!r} is changed or removed ({status[:5]}): files are only added")
+        if not _is_file_of_a_run(name):
+            return _refused(
+                f"{name[:200]!r} is no file of a run; protocols, badges and tools are the maintainers'"
+            )
+        folders.add(str(PurePosixPath(name).parent))
     if len(folders) != 1:
-        return [Verdict(what="paths", holds=False, text=f"{len(folders)} runs at once, not one")], []
-    inside = [store / folder for folder in _parents(next(iter(folders)))]
-    if link := next((path for path in inside if path.is_symlink()), None):
-        return [Verdict(what="paths", holds=False, text=f"{link.name[:100]!r} is a link")], []
+        return _refused(f"{len(folders)} runs at once, not one")
+    # a link among the parents would let the files come from anywhere
+    path = store
+    for part in next(iter(folders)).split("/"):
+        path = path / part
+        if path.is_symlink():
+            return _refused(f"{path.name[:100]!r} is a link")
     return [], sorted(folders)
 
 
-def _parents(folder: str) -> list[str]:
-    parts = folder.split("/")
-    return ["/".join(parts[: end + 1]) for end in range(len(parts))]
+def _refused(text: str) -> tuple[list[Verdict], list[str]]:
+    return [Verdict(what="paths", holds=False, text=text)], []
+
+
+def _is_file_of_a_run(name: str) -> bool:
+    path = PurePosixPath(name)
+    if str(path) != name:  # "a//b" and "./a" are other names of a file, and none is ever written
+        return False
+    return path.name in FILES and RUN_FOLDER.fullmatch(str(path.parent)) is not None
 
 
 def _run(store: Path, folder: str, catalogue: Catalogue, protocols: dict[str, Any]) -> Iterator[Verdict]:
@@ -97,24 +108,29 @@ def _run(store: Path, folder: str, catalogue: Catalogue, protocols: dict[str, An
         return
     broken = [verdict for verdict in verdicts if verdict.holds is False]
     if pack is not None and not broken:
+        # the folder's name is what readers and links go by, and only here it meets what the pack says
         for what, written, place in (
             ("method", pack.submission["method"], fits["method"]),
             ("record", pack.record["sha256"][:12], fits["sha"]),
         ):
             if written != place:
-                broken.append(
-                    Verdict(what="paths", holds=False, text=f"{what} {written!r} lies in {place!r}")
-                )
+                text = f"{what} {written!r} lies in {place!r}"
+                broken.append(Verdict(what="paths", holds=False, text=text))
     for verdict in broken:
         yield Verdict(what=folder, holds=False, text=f"{verdict.what}: {verdict.text}")
     if not broken and pack is not None:
-        faa, shared = pack.record["metrics"]["faa"], pack.record.get("shared_images")
-        text = f"recomputed: FAA {faa:.2f}, seed {pack.record['seed']}"
-        if shared and shared["count"]:
-            text += f"; test images that are training images, too: {shared['count']} of {shared['tested']}"
-        if plugin := pack.submission.get("plugin"):
-            text += f"; plugin {plugin}"
-        yield Verdict(what=folder, holds=True, text=text)
+        yield Verdict(what=folder, holds=True, text=_summary(pack))
+
+
+def _summary(pack: Pack) -> str:
+    """Return what a maintainer wants to know of a run that holds, in one line."""
+    text = f"recomputed: FAA {pack.record['metrics']['faa']:.2f}, seed {pack.record['seed']}"
+    shared = pack.record.get("shared_images")
+    if shared and shared["count"]:
+        text += f"; test images that are training images, too: {shared['count']} of {shared['tested']}"
+    if plugin := pack.submission.get("plugin"):
+        text += f"; plugin {plugin}"
+    return text
 
 
 def _protocols(store: Path) -> Iterator[Verdict]:
@@ -127,14 +143,16 @@ def _protocols(store: Path) -> Iterator[Verdict]:
 
 
 def _badges(store: Path, stored: list[str]) -> Iterator[Verdict]:
+    """Yield a verdict for each file of badges: it can be read, and its run is stored."""
     known = {folder.rsplit("/", 1)[-1] for folder in stored}
     for path in sorted((store / BADGES).glob("*.json")):
         what = f"{BADGES}/{path.name[:80]}"
         try:
-            count = len(read_badges(path))
-            holds, text = path.stem in known, counted(count, "badge")
-            if not holds:
-                text = "badge of a run that is not stored"
+            badges = read_badges(path)
         except Lw2gError as error:
-            holds, text = False, str(error)
-        yield Verdict(what=what, holds=holds, text=text)
+            yield Verdict(what=what, holds=False, text=str(error))
+            continue
+        if path.stem in known:
+            yield Verdict(what=what, holds=True, text=counted(len(badges), "badge"))
+        else:
+            yield Verdict(what=what, holds=False, text="badge of a run that is not stored")

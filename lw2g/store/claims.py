@@ -56,8 +56,14 @@ _KEYS: Mapping[str, Collection[str]] = {
 _FILE = re.compile(rf"samples(-\d+)?\.json|{re.escape(CONFIG)}|{re.escape(PREDICTED)}")
 _OPTION = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}")
 _MARKUP = frozenset("<>`|*\\&")
-_LEVELS, _OPTIONS, _LETTERS = 5, 2_000, 1_000
-_TASKS, _CELLS, _NAME = 1_000, 10**7, 200
+_LEVELS = 5
+_OPTIONS = 2_000
+_LETTERS = 1_000
+"""The limits of a configuration: its nesting, its options, the letters of one option."""
+_TASKS = 1_000
+_CELLS = 10**7
+_NAME = 200
+"""The limits of a stream: its tasks, classes times tasks (what metrics loop over), a domain's letters."""
 
 
 def require_known_keys(record: Mapping[str, Any]) -> None:
@@ -68,6 +74,7 @@ def require_known_keys(record: Mapping[str, Any]) -> None:
     """
     for place, known in _KEYS.items():
         table = record[place] if place else record
+        # what nothing here compares could say anything, and a report might show it
         if strange := sorted(table.keys() - set(known)):
             what = f"{place}.{strange[0]:.60}".removeprefix(".")
             raise DataError(
@@ -97,6 +104,7 @@ def require_plain_options(config: Any, name: str) -> None:
         below: list[Any] = []
         for value in level:
             if isinstance(value, Mapping):
+                count += len(value)
                 for key in value:
                     if not _OPTION.fullmatch(key):
                         raise DataError(f"{name!r}: {shown(key)} cannot be the name of an option")
@@ -105,7 +113,6 @@ def require_plain_options(config: Any, name: str) -> None:
                 below += value
             elif isinstance(value, str) and not _is_plain(value):
                 raise DataError(f"{name!r}: {shown(value)} holds markup, or is too long for an option")
-        count += sum(len(value) for value in level if isinstance(value, Mapping))
         level = below
     if level:
         raise DataError(f"{name!r}: options are nested in more than {_LEVELS} levels")
@@ -128,8 +135,11 @@ def components_of(config: Mapping[str, Any]) -> list[tuple[Kind, str]]:
     for section, record in SECTIONS.items():
         table = config.get(section) or {}
         names = list(table) if record.several else [table.get("name")]
-        if section != "trackers":
-            found += [(record.kind, name) for name in names if name is not None]
+        if section == "trackers":  # they listen, and change nothing of a result
+            continue
+        for name in names:
+            if name is not None:
+                found.append((record.kind, name))
     return found
 
 
@@ -149,24 +159,21 @@ def require_agreement(
     config = record["config"]
     if record.get("origin") is not None:
         raise DataError("the run is a fork of another one", "submit a run of its own")
-    twice = {
-        "seed": (record["seed"], "config.run.seed", config["run"]["seed"]),
-        "protocol": (record["protocol"], "config.run.protocol", config["run"]["protocol"]),
-        "fingerprints.backbone": (
-            record["fingerprints"]["backbone"],
-            "backbone.sha256",
-            record["backbone"]["sha256"],
-        ),
-        "sources[0].benchmark": (
-            record["sources"][0]["benchmark"],
-            "config.benchmark",
-            config["benchmark"],
-        ),
-    }
-    for key, (value, other, again) in twice.items():
+    fingerprint = record["fingerprints"]["backbone"]
+    source = record["sources"][0]["benchmark"]
+    twice = (
+        ("seed", record["seed"], "config.run.seed", config["run"]["seed"]),
+        ("protocol", record["protocol"], "config.run.protocol", config["run"]["protocol"]),
+        ("fingerprints.backbone", fingerprint, "backbone.sha256", record["backbone"]["sha256"]),
+        ("sources[0].benchmark", source, "config.benchmark", config["benchmark"]),
+    )
+    for key, value, other, again in twice:
         if value != again:
             raise DataError(f"{RECORD!r}: {key} is {shown(value)[:60]}, and {other} is {shown(again)[:60]}")
-    ids = protocol_ids(record) | ({str(protocol["id"])} if protocol is not None else set())
+    ids = protocol_ids(record)
+    if protocol is not None:
+        # a store may name data that the record's own ids leave open (`folder/official/NAME@1`)
+        ids = ids | {str(protocol["id"])}
     if record["protocol_id"] not in ids:
         raise DataError(
             f"{RECORD!r}: protocol_id is {shown(record['protocol_id'])[:80]}, and its hash is that of "
@@ -185,31 +192,36 @@ def require_stream(record: Mapping[str, Any]) -> None:
         DataError: They cannot be.
     """
     stream: Sequence[Sequence[int]] = record["task_classes"]
-    tasks, classes = record["tasks"], len(record["class_names"])
+    tasks = record["tasks"]
+    classes = len(record["class_names"])
     lengths = {len(stream), len(record["accuracy_matrix"]), len(record["task_to_set"])}
     if lengths != {tasks}:
         raise DataError(f"the run has finished {len(record['accuracy_matrix'])} of {tasks} tasks")
     if not 0 < tasks <= _TASKS:
         raise DataError(f"{RECORD!r}: {tasks} tasks are not 1 to {_TASKS}")
-    if sum(map(len, stream)) * tasks > _CELLS:
-        raise DataError(f"{sum(map(len, stream))} classes in {tasks} tasks are more than a store takes")
+    positions = sum(map(len, stream))
+    if positions * tasks > _CELLS:
+        raise DataError(f"{positions} classes in {tasks} tasks are more than a store takes")
     for task, own in enumerate(stream, start=1):
         if not own:
             raise DataError(f"{RECORD!r}: task {task} has no classes")
-        if strange := [number for number in own if not 0 <= number < classes]:
-            raise DataError(
-                f"{RECORD!r}: task {task} has class {strange[0]}, which is none of 0 to {classes - 1}"
-            )
+        for number in own:
+            if not 0 <= number < classes:
+                raise DataError(
+                    f"{RECORD!r}: task {task} has class {number}, which is none of 0 to {classes - 1}"
+                )
+    # a name of its own choice could carry anything into a report
     if record["class_names"] != [class_name(number) for number in range(classes)]:
         raise DataError(f"{RECORD!r}: class_names are not 'class 0' to 'class {classes - 1}'")
-    if strange := [label for label in record["class_order"] if label < 0]:
-        raise DataError(f"{RECORD!r}: class_order has label {strange[0]}")
+    for label in record["class_order"]:
+        if label < 0:
+            raise DataError(f"{RECORD!r}: class_order has label {label}")
     domains = record["domains"]
-    if domains is not None and (len(domains) != tasks or any(len(name) > _NAME for name in domains)):
+    if domains is not None and (len(domains) != tasks or max(map(len, domains)) > _NAME):
         raise DataError(f"{RECORD!r}: domains are not {tasks} names of at most {_NAME} letters")
-    groups = record["planted_groups"]
-    if groups is not None and not all(type(group) is int for group in groups):
-        raise DataError(f"{RECORD!r}: planted_groups are no whole numbers")
+    for group in record["planted_groups"] or ():
+        if type(group) is not int:  # True is an int to isinstance
+            raise DataError(f"{RECORD!r}: planted_groups are no whole numbers")
 
 
 def require_possible(evaluations: Sequence[Columns], record: Mapping[str, Any]) -> None:
@@ -218,23 +230,26 @@ def require_possible(evaluations: Sequence[Columns], record: Mapping[str, Any]) 
     Raises:
         DataError: There are some; the first is named.
     """
-    last, classes = evaluations[-1], len(record["class_names"])
+    last = evaluations[-1]
+    classes = len(record["class_names"])
     recorded = RecordedStream.of(record, record["tasks"])
     if (np.diff(last["task"]) < 0).any():
         raise DataError(f"{PREDICTED!r}: samples do not stand task after task")
-    for task, true in np.unique(np.stack([last["task"], last["true"]], axis=1), axis=0).tolist():
+    # pairs of task and class: few, however many samples there are
+    pairs = np.unique(np.stack([last["task"], last["true"]], axis=1), axis=0).tolist()
+    for task, true in pairs:
+        # where several tasks have a class in one domain, its test images are the first one's
         if min(recorded.owners(task, true), default=None) != task:
             raise DataError(
                 f"{PREDICTED!r}: task {task + 1} has samples of class {true}, which is not its own"
             )
     for columns in evaluations:
         for name in columns.keys() & set(ANSWERS):
-            least, most = int(columns[name].min()), int(columns[name].max())
-            if least < 0 or most >= classes:
-                strange = least if least < 0 else most
-                raise DataError(
-                    f"{PREDICTED!r}: {name} has class {strange}, which is none of 0 to {classes - 1}"
-                )
+            for number in (int(columns[name].min()), int(columns[name].max())):
+                if not 0 <= number < classes:
+                    raise DataError(
+                        f"{PREDICTED!r}: {name} has class {number}, which is none of 0 to {classes - 1}"
+                    )
         for name in CHOICES:
             if columns[name].min() < -1:
                 raise DataError(f"{PREDICTED!r}: {name} has {int(columns[name].min())}")

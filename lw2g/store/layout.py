@@ -35,8 +35,12 @@ __all__ = [
     "take_back",
 ]
 
-PROTOCOLS, RUNS, BADGES = "protocols", "runs", "badges"
-_NAME, _PLAIN = r"[a-z0-9][a-z0-9.-]{0,60}", r"[a-z0-9][a-z0-9._-]{0,150}"
+PROTOCOLS = "protocols"
+RUNS = "runs"
+BADGES = "badges"
+# no pattern takes "..", a slash or a leading dot: names from records become folders
+_NAME = r"[a-z0-9][a-z0-9.-]{0,60}"
+_PLAIN = r"[a-z0-9][a-z0-9._-]{0,150}"
 PROTOCOL_ID = re.compile(rf"{_NAME}/{_NAME}(?:/{_NAME})?@[1-9][0-9]{{0,3}}")
 RUN_FOLDER = re.compile(
     rf"{RUNS}/(?P<protocol>{PROTOCOL_ID.pattern})/(?P<method>{_PLAIN})/(?P<sha>[0-9a-f]{{12}})"
@@ -82,7 +86,8 @@ def init(directory: Path) -> list[str]:
     if directory.exists() and any(path.name != ".git" for path in directory.iterdir()):
         raise ConfigError(f"{str(directory)!r} is not empty", "name a new folder")
     names = []
-    for item in sorted((files("lw2g.store") / "template").iterdir(), key=lambda item: item.name):
+    template = files("lw2g.store") / "template"
+    for item in sorted(template.iterdir(), key=lambda item: item.name):
         # `__` stands for a folder's end and `dot-` for a leading dot
         name = item.name.replace("dot-", ".").replace("__", "/")
         path = directory / name
@@ -91,7 +96,7 @@ def init(directory: Path) -> list[str]:
         names.append(name)
     for folder in (PROTOCOLS, RUNS, BADGES, "reported"):
         (directory / folder).mkdir()
-        (directory / folder / ".gitkeep").touch()
+        (directory / folder / ".gitkeep").touch()  # git knows no empty folders
     return names
 
 
@@ -111,7 +116,10 @@ def add_protocol(store: Path, record: Mapping[str, Any], seeds: list[int], data:
     if (known := protocol_of(store, record, required=False)) is not None:
         raise DataError(f"the store has this protocol already: {known['id']}")
     facts = facts_of(record)
-    name = f"{facts['benchmark']}/{facts['protocol']}" + (f"/{data}" if data else "")
+    name = f"{facts['benchmark']}/{facts['protocol']}"
+    if data:
+        name += f"/{data}"
+    # versions are never overwritten: runs that lie in the store name them
     number = 1
     while (path := store / PROTOCOLS / f"{name}@{number}.json").exists():
         number += 1
@@ -146,7 +154,7 @@ def read_protocol(store: Path, name: str) -> dict[str, Any]:
     content: dict[str, Any] = read_json(path)
     if problem := misfit(content, _Protocol):
         raise DataError(f"{name!r} is no protocol: {problem[:200]}")
-    if strange := sorted(content.keys() - {field.name for field in attrs.fields(_Protocol)}):
+    if strange := sorted(content.keys() - attrs.fields_dict(_Protocol).keys()):
         raise DataError(f"{name!r} is no protocol: {strange[0][:60]!r} is unknown")
     if content["id"] != name:
         raise DataError(f"{name!r} is no protocol: its id is {content['id'][:100]!r}")
@@ -192,13 +200,16 @@ def packs_in(store: Path) -> Iterator[str]:
 
     Links are not followed. A stray file hides no run, and a folder too deep for a run is not entered.
     """
-    waiting = [RUNS] if (store / RUNS).is_dir() else []
+    if not (store / RUNS).is_dir():
+        return
+    waiting = [RUNS]
     while waiting:
         folder = waiting.pop()
         if RUN_FOLDER.fullmatch(folder) or folder.count("/") >= _DEEPEST:
             yield folder
             continue
         with os.scandir(store / folder) as entries:
+            # the last in the alphabet first, because the list is taken from its end
             found = sorted(entries, key=lambda entry: entry.name, reverse=True)
         for entry in found:
             inside = f"{folder}/{entry.name}"

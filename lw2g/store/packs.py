@@ -54,9 +54,11 @@ SUBMISSION = "submission.json"
 FILES = (RECORD, CONFIG, PREDICTED, SUBMISSION)
 PLUGIN = r"https://[A-Za-z0-9.-]+(/[A-Za-z0-9._~-]+)+@[0-9a-f]{40}"
 """Where a package lies that no index has: its address and the commit."""
-_KEPT_ONCE = ("sample", "true", "task")
+_OF_A_SAMPLE = ("sample", "true", "task")
+"""Columns that say the same after each task; the first numbers the rows, and is not kept."""
 _NEEDED = ("faa", "caa", "ffm", "bwt")
 _MISSING = -2
+"""Fills a column for evaluations without it; -1 is taken: it says that no set was chosen."""
 _LOCAL_PATH = re.compile(r"/home/|/Users/|/root/|\b[A-Za-z]:\\\\")
 
 
@@ -100,13 +102,13 @@ class Pack:
 def method_of(record: Mapping[str, Any]) -> str:
     """Return the method as a name of a folder, made from the record."""
     config = record["config"]
-    grows = record["metrics"].get("ssp") is not None
-    parts = [
-        config["baseline"]["name"],
-        *([config["policy"]["name"], *sorted(config["constraints"])] if grows else []),
-    ]
-    parts += [config["baseline"].get("head"), (config.get("retrieval") or {}).get("name")]
-    return re.sub(r"[^a-z0-9._-]", "-", "_".join(str(part) for part in parts if part).lower())[:150]
+    parts = [config["baseline"]["name"]]
+    if record["metrics"].get("ssp") is not None:  # without sets, policy and constraints decide nothing
+        parts += [config["policy"]["name"], *sorted(config["constraints"])]
+    parts.append(config["baseline"].get("head"))
+    parts.append((config.get("retrieval") or {}).get("name"))
+    name = "_".join(str(part) for part in parts if part)
+    return re.sub(r"[^a-z0-9._-]", "-", name.lower())[:150]
 
 
 def is_pack(directory: Path) -> bool:
@@ -123,20 +125,26 @@ def joined(evaluations: Sequence[Columns]) -> dict[str, Integers]:
     Other columns hold the evaluations one after another, without columns of -1 alone.
     """
     last = evaluations[-1]
-    columns = {name: last[name] for name in _KEPT_ONCE[1:]}
-    for name in dict.fromkeys(name for each in evaluations for name in each):
-        if name in _KEPT_ONCE:
+    columns = {"true": _small(last["true"]), "task": _small(last["task"])}
+    names: dict[str, None] = {}  # a set that keeps the order in which columns are met
+    for each in evaluations:
+        names.update(dict.fromkeys(each))
+    for name in names:
+        if name in _OF_A_SAMPLE:
             continue
         parts = [each.get(name, np.full(len(each["true"]), _MISSING)) for each in evaluations]
         whole = np.concatenate(parts)
+        # `split` fills in -1 for choices alone: an answer that was measured stays, whatever it holds
         if name in ("hard", "told", "within") or (whole != -1).any():
-            columns[name] = whole
-    return {name: _small(column) for name, column in columns.items()}
+            columns[name] = _small(whole)
+    return columns
 
 
 def _small(column: Any) -> Integers:
-    fits = np.abs(column).max(initial=0) <= np.iinfo(np.int16).max
-    return np.asarray(column, dtype="<i2" if fits else "<i4")
+    """Return a column in the smaller of the two types that fits it, in the byte order of the file."""
+    if np.abs(column).max(initial=0) <= np.iinfo(np.int16).max:
+        return np.asarray(column, dtype="<i2")
+    return np.asarray(column, dtype="<i4")
 
 
 def split(columns: Mapping[str, Integers], tasks: int) -> list[Columns]:
@@ -154,19 +162,29 @@ def split(columns: Mapping[str, Integers], tasks: int) -> list[Columns]:
     of = columns["task"]
     if not len(of) or of.min() != 0 or of.max() >= tasks:
         raise DataError(f"{PREDICTED!r} holds samples of other tasks than 1 to {tasks}")
+    # after a task the samples of all tasks so far are predicted, so that each evaluation is longer
     counts = np.bincount(of, minlength=tasks).cumsum().tolist()
-    ends = np.cumsum(counts)
+    rows = sum(counts)
     evaluations: list[Columns] = []
-    for count, end in zip(counts, ends, strict=True):
-        each = {"sample": np.arange(count)} | {name: columns[name][:count] for name in _KEPT_ONCE[1:]}
+    first = 0
+    for count in counts:
+        each: dict[str, Any] = {
+            "sample": np.arange(count, dtype=np.int32),
+            "true": columns["true"][:count].astype(np.int32),
+            "task": of[:count].astype(np.int32),
+        }
         for name in {"predicted", "retrieved", "set", "rank", *columns} - each.keys():
-            whole = columns.get(name)
-            if whole is not None and len(whole) != ends[-1]:
-                raise DataError(f"{PREDICTED!r}: {name[:40]!r} has {len(whole)} rows, not {ends[-1]}")
-            part = np.full(count, -1) if whole is None else whole[end - count : end]
+            if name not in columns:  # `joined` left it out, because it held -1 alone
+                each[name] = np.full(count, -1, dtype=np.int32)
+                continue
+            whole = columns[name]
+            if len(whole) != rows:
+                raise DataError(f"{PREDICTED!r}: {name[:40]!r} has {len(whole)} rows, not {rows}")
+            part = whole[first : first + count]
             if not (part == _MISSING).any():
-                each[name] = part
-        evaluations.append({name: column.astype(np.int32) for name, column in each.items()})
+                each[name] = part.astype(np.int32)
+        evaluations.append(each)
+        first += count
     return evaluations
 
 
@@ -191,6 +209,8 @@ def examine(
     Returns:
         The results, and the pack unless it cannot be read.
     """
+    # The order is what makes this safe: files are bounded before they are parsed, their keys and types are
+    # known before a value is used, and nothing is computed of tasks and classes that cannot be a stream's.
     read: dict[str, Any] = {}
     steps: dict[str, Callable[[], str | None]] = {
         "files": lambda: names_in(directory, FILES),
@@ -255,7 +275,7 @@ def _contents(directory: Path) -> dict[str, Any]:
 def _require_known(record: Mapping[str, Any], submission: Mapping[str, Any]) -> None:
     require_known_keys(record)
     require_plain_options(record["config"], RECORD)
-    known = {field.name for field in attrs.fields(Submission)} | {"sha256"}
+    known = {*attrs.fields_dict(Submission), "sha256"}
     if strange := sorted(submission.keys() - known):
         raise DataError(f"{SUBMISSION!r}: {strange[0][:60]!r} is no field of a submission", "remove it")
 
@@ -274,7 +294,8 @@ def _require_sealed(directory: Path, record: Mapping[str, Any], submission: Mapp
             raise DataError(f"{name!r} does not match its checksum in {RECORD!r}")
     config = read_toml(directory / CONFIG)
     require_plain_options(config, CONFIG)
-    written, recorded = (_told(flat(table)) for table in (config, record["config"]))
+    written = _set_options(config)
+    recorded = _set_options(record["config"])
     for key in sorted(written.keys() | recorded.keys()):
         if written.get(key) != recorded.get(key):
             raise DataError(
@@ -283,8 +304,9 @@ def _require_sealed(directory: Path, record: Mapping[str, Any], submission: Mapp
             )
 
 
-def _told(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in options.items() if value is not None}
+def _set_options(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a configuration by dotted keys; JSON's null is TOML's missing key."""
+    return {key: value for key, value in flat(config).items() if value is not None}
 
 
 def _columns(directory: Path, record: Mapping[str, Any]) -> list[Columns]:
@@ -292,6 +314,7 @@ def _columns(directory: Path, record: Mapping[str, Any]) -> list[Columns]:
 
 
 def _require_public(directory: Path) -> None:
+    # a store is public, and a path tells a user's name and what else lies on the machine
     for name in (RECORD, CONFIG, SUBMISSION):
         if found := _LOCAL_PATH.search((directory / name).read_text(encoding="utf-8")):
             raise DataError(f"{name!r} contains a local path ({found[0]!r})", "pack it with lw2g submit")
@@ -315,13 +338,15 @@ def _require_protocol(
     facts = facts_of(record)
     if digest_of(facts) != record["protocol_hash"]:
         raise DataError("protocol_hash is not that of the record's facts")
-    if protocol is not None and facts != protocol["facts"]:
-        keys = sorted(facts.keys() | protocol["facts"].keys())
-        other = next(key for key in keys if facts.get(key) != protocol["facts"].get(key))
-        raise DataError(f"another {other} than {protocol['id']} has: {shown(facts.get(other))[:80]}")
-    seeds = None if protocol is None else protocol.get("seeds")
-    if seeds and record["seed"] not in seeds:
-        raise DataError(f"seed {record['seed']} is none of the protocol's: {', '.join(map(str, seeds))}")
+    if protocol is not None:
+        wanted = protocol["facts"]
+        if facts != wanted:
+            other = min(key for key in facts.keys() | wanted.keys() if facts.get(key) != wanted.get(key))
+            raise DataError(f"another {other} than {protocol['id']} has: {shown(facts.get(other))[:80]}")
+        seeds = protocol.get("seeds")
+        if seeds and record["seed"] not in seeds:  # none are all
+            raise DataError(f"seed {record['seed']} is none of the protocol's: {', '.join(map(str, seeds))}")
+    # the facts only name the test samples by a hash: here it meets those of the predictions
     last = evaluations[-1]
     if sha_of_labels(last["true"], last["task"]) != facts["test_labels"]:
         raise DataError("labels or tasks of the test samples are not the protocol's")
@@ -345,6 +370,7 @@ def _follows(pack: Pack, catalogue: Catalogue) -> Iterator[Verdict]:
     record = pack.record
     try:
         with warnings.catch_warnings():
+            # numpy only warns of a mean of nothing or an overflow, and goes on with NaN, which equals nothing
             warnings.simplefilter("error")
             for task in range(len(pack.evaluations)):
                 verdict = consistent(task, pack.evaluations[: task + 1], record)

@@ -24,7 +24,8 @@ from lw2g.store.packs import Pack, opened
 __all__ = ["Stored", "beside", "stored_runs"]
 
 _LONGEST = 40
-_OF_THE_DATA = [key.partition(".")[2] for key in MACHINE_OPTIONS if key.startswith("benchmark.")]
+"""The letters of a submitter's name that a row has room for."""
+_PLACE_OF_DATA = [key.partition(".")[2] for key in MACHINE_OPTIONS if key.startswith("benchmark.")]
 
 
 @attrs.frozen(kw_only=True)
@@ -53,7 +54,8 @@ def stored_runs(store: Path, catalogue: Catalogue, hashes: Sequence[str] | None 
     """
     require_store(store)
     left_out: list[str] = []
-    protocols: dict[str, str] = {}
+    protocols: dict[Path, str] = {}
+    # the runs of one method by one submitter: a row of a report, with the badges that all of them have
     rows: dict[tuple[str, str], list[Pack]] = defaultdict(list)
     for folder in packs_in(store):
         try:
@@ -63,24 +65,26 @@ def stored_runs(store: Path, catalogue: Catalogue, hashes: Sequence[str] | None 
             protocol = read_protocol(store, name)
             if hashes is None or protocol["hash"] in hashes:
                 pack = opened(store / folder, catalogue, protocol)
-                protocols[str(pack.path)] = name
+                protocols[pack.path] = name
                 rows[str(pack.path.parent), pack.submission["who"]].append(pack)
         except DataError as error:
             left_out.append(f"left out of the store: {error.what}")
-    runs = []
+    runs: list[tuple[Pack, ReportedRun]] = []
     for packs in rows.values():
-        badges, unread = _common(store, packs)
+        badges, unread = _common_badges(store, packs)
         left_out += unread
-        runs += [(pack, _reported(pack, protocols[str(pack.path)], badges)) for pack in packs]
+        for pack in packs:
+            runs.append((pack, _reported(pack, protocols[pack.path], badges)))
     return Stored(runs=runs, left_out=left_out)
 
 
-def _common(store: Path, packs: Sequence[Pack]) -> tuple[tuple[str, ...], list[str]]:
-    """Return the badges that each of some packs has, and the files of badges that cannot be read.
+def _common_badges(store: Path, packs: Sequence[Pack]) -> tuple[tuple[str, ...], list[str]]:
+    """Return the badges that each of some packs has, and a line for each file of badges that cannot be read.
 
     That its numbers were recomputed holds for all.
     """
-    kinds, unread = [], []
+    common: set[str] | None = None
+    unread = []
     for pack in packs:
         path = store / BADGES / f"{pack.record['sha256'][:12]}.json"
         badges: list[dict[str, Any]] = []
@@ -89,14 +93,20 @@ def _common(store: Path, packs: Sequence[Pack]) -> tuple[tuple[str, ...], list[s
                 badges = read_badges(path)
             except DataError as error:
                 unread.append(f"left out of the store: {error.what}")
-        kinds.append({badge["badge"] for badge in badges if badge["holds"]} - {"recomputed"})
-    return ("recomputed", *sorted(set.intersection(*kinds))), unread
+        own = {badge["badge"] for badge in badges if badge["holds"]}
+        common = own if common is None else common & own
+    confirmed = (common or set()) - {"recomputed"}
+    return ("recomputed", *sorted(confirmed)), unread
 
 
 def _reported(pack: Pack, protocol: str, badges: tuple[str, ...]) -> ReportedRun:
-    who, tuned = (str(pack.submission[key]) for key in ("who", "tuned_on"))
-    plugin = str(pack.submission.get("plugin", ""))
-    given = Given(who=who[:_LONGEST], tuned_on=tuned, protocol=protocol, badges=badges, plugin=plugin)
+    given = Given(
+        who=str(pack.submission["who"])[:_LONGEST],
+        tuned_on=str(pack.submission["tuned_on"]),
+        protocol=protocol,
+        badges=badges,
+        plugin=str(pack.submission.get("plugin", "")),
+    )
     return ReportedRun(
         path=pack.path, state="finished", config=pack.record["config"], record=pack.record, given=given
     )
@@ -117,11 +127,14 @@ def beside(
     stored = stored_runs(store, catalogue, list(own))
     others = []
     for pack, run in stored.runs:
-        if pack.submission["original"] in originals:
+        if pack.submission["original"] in originals:  # a run beside its own copy would count twice
             continue
         like = own[pack.record["protocol_hash"]]
-        data = {key: like.config["benchmark"][key] for key in _OF_THE_DATA if key in like.config["benchmark"]}
-        config = {**run.config, "benchmark": {**run.config["benchmark"], **data}}
+        benchmark = dict(run.config["benchmark"])
+        for key in _PLACE_OF_DATA:
+            if key in like.config["benchmark"]:
+                benchmark[key] = like.config["benchmark"][key]
+        config = {**run.config, "benchmark": benchmark}
         record = {**run.record, "config": config, "class_names": like.record["class_names"]}
         others.append(attrs.evolve(run, config=config, record=record))
     return others, stored.left_out

@@ -15,6 +15,7 @@ from safetensors.numpy import save
 
 from lw2g import __version__
 from lw2g.config.directory import CONFIG, RECORD
+from lw2g.config.structure import NONE
 from lw2g.errors import ConfigError, DataError
 from lw2g.files.contents import prediction_name, read_record, record_hash
 from lw2g.files.sealed import seal_json, sha256_of
@@ -22,6 +23,7 @@ from lw2g.interfaces.metric import CORE_METRICS
 from lw2g.registry.catalogue import Catalogue
 from lw2g.results.recomputed import read_columns
 from lw2g.results.verification import verify as verify_run
+from lw2g.store.bounds import Integers
 from lw2g.store.claims import PREDICTED, class_name, components_of
 from lw2g.store.layout import protocol_of, run_folder, take_back
 from lw2g.store.packs import (
@@ -37,6 +39,7 @@ from lw2g.store.packs import (
 
 __all__ = ["Packed", "public", "submit"]
 
+# two or more parts after a slash, a tilde or a drive, where a word begins: "1/2" and "a/b" are no paths
 _PATH = re.compile(r"(?<![^\s'\"=(\[])(?:~|[A-Za-z]:)?(?:[\\/][^\\/\s'\",;)\]]+){2,}[\\/]?")
 
 
@@ -64,39 +67,56 @@ def submit(run: Path, catalogue: Catalogue, out: Path, told: Mapping[str, Any]) 
     """
     record = read_record(run)
     components = _require_fit(run, record, catalogue)
-    evaluations = [
-        read_columns(run / prediction_name(task)) for task in range(len(record["accuracy_matrix"]))
-    ]
-    columns = joined(evaluations)
-    again = split(columns, len(evaluations))
-    for before, after in zip(evaluations, again, strict=True):
-        if any((before[name] != after[name]).any() for name in before):
-            raise DataError(f"{str(run)!r}: predictions change when they are packed", "report it as a bug")
+    columns = _packed_predictions(run, len(record["accuracy_matrix"]))
     config = _scrubbed(tomllib.loads((run / CONFIG).read_text(encoding="utf-8")))
+    # each file names those before it by their checksums, and so the last one seals all
     files = {CONFIG: tomli_w.dumps(config).encode(), PREDICTED: save(columns)}
-    original = sha256_of(run / RECORD) or ""
     files[RECORD] = seal_json(public(record, files))
     sealed = _seal_of(files[RECORD])
-    method = method_of(record)
-    submission = {
-        **{"lw2g_version": __version__, "record": sealed, "original": original, "method": method},
-        **{"components": components, **told},
-    }
-    files[SUBMISSION] = seal_json(attrs.asdict(Submission(**submission)))
-    protocol = protocol_of(out, record)
-    folder = out / sealed[:12] if protocol is None else run_folder(out, protocol, method, sealed)
+    submission = Submission(
+        lw2g_version=__version__,
+        record=sealed,
+        original=sha256_of(run / RECORD) or "",
+        method=method_of(record),
+        components=components,
+        **told,
+    )
+    files[SUBMISSION] = seal_json(attrs.asdict(submission))
+    folder = out / sealed[:12]
+    if (protocol := protocol_of(out, record)) is not None:
+        folder = run_folder(out, protocol, submission.method, sealed)
     if folder.exists():
         raise ConfigError(f"{str(folder)!r} exists already", "remove it, or name another place with --out")
     folder.mkdir(parents=True)
     for name, content in files.items():
         (folder / name).write_bytes(content)
-    if broken := [verdict for verdict in verify(folder, catalogue) if verdict.holds is False]:
-        take_back(folder, out)
-        raise DataError(f"the pack would not hold: {broken[0].what}: {broken[0].text}")
+    # what the store's own check would refuse is better known before it is sent
+    for verdict in verify(folder, catalogue):
+        if verdict.holds is False:
+            take_back(folder, out)
+            raise DataError(f"the pack would not hold: {verdict.what}: {verdict.text}")
     return Packed(path=folder, sizes={name: len(content) for name, content in files.items()})
 
 
+def _packed_predictions(run: Path, tasks: int) -> dict[str, Integers]:
+    """Return the columns of a pack for the predictions of a run.
+
+    Raises:
+        DataError: Other predictions would come out of the pack again.
+    """
+    evaluations = [read_columns(run / prediction_name(task)) for task in range(tasks)]
+    columns = joined(evaluations)
+    for before, after in zip(evaluations, split(columns, tasks), strict=True):
+        for name in before:
+            if (before[name] != after[name]).any():
+                raise DataError(
+                    f"{str(run)!r}: predictions change when they are packed", "report it as a bug"
+                )
+    return columns
+
+
 def _seal_of(content: bytes) -> str:
+    """Return the seal of a file that :func:`seal_json` made: its last value, 64 digits before the end."""
     return content[-68:-4].decode()
 
 
@@ -126,9 +146,9 @@ def _require_fit(run: Path, record: Mapping[str, Any], catalogue: Catalogue) -> 
             )
         components[f"{kind} {name}"] = f"{entry.origin.distribution} {entry.origin.version}"
     # a pack has no checkpoints: who keeps many runs may have deleted them
-    verdicts = verify_run(run, catalogue, needs_checkpoints=False)
-    if broken := [verdict for verdict in verdicts if verdict.holds is False]:
-        raise DataError(f"{broken[0].what}: {broken[0].text}", f"lw2g verify {run}")
+    for verdict in verify_run(run, catalogue, needs_checkpoints=False):
+        if verdict.holds is False:
+            raise DataError(f"{verdict.what}: {verdict.text}", f"lw2g verify {run}")
     return components
 
 
@@ -138,40 +158,55 @@ def public(record: Mapping[str, Any], files: Mapping[str, bytes]) -> dict[str, A
     Class names stay out: the protocol's hash says which classes they are. Metrics of plugins stay out: a
     store holds what it can compute again.
     """
-    told: dict[str, Any] = _scrubbed({key: value for key, value in record.items() if key != "files"})
-    told["config"]["trackers"] = {}
-    for source in told["sources"]:
-        source["benchmark"] = _of_the_data(source["benchmark"])
-    system = str(told["environment"].get("platform", "")).partition("-")[0]
-    told["environment"]["platform"] = system
-    told["class_names"] = [class_name(number) for number in range(len(record["class_names"]))]
-    told["metrics"] = {name: value for name, value in record["metrics"].items() if name in CORE_METRICS}
-    told["metric_definitions"] = {}
-    samples = {name: value for name, value in record["files"].items() if name.startswith("samples")}
-    told["files"] = samples | {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
-    if "record_hash" in told:  # older records have none
-        told["record_hash"] = record_hash(told)
-    return told
+    shared: dict[str, Any] = _scrubbed({key: value for key, value in record.items() if key != "files"})
+    shared["config"]["trackers"] = {}
+    for source in shared["sources"]:
+        source["benchmark"] = _without_places(source["benchmark"])
+    # of "Linux-6.1.0-13-amd64-x86_64" the system alone: a kernel of one's own may be named after its place
+    system = str(shared["environment"].get("platform", "")).partition("-")[0]
+    shared["environment"]["platform"] = system
+    shared["class_names"] = [class_name(number) for number in range(len(record["class_names"]))]
+    shared["metrics"] = {name: value for name, value in record["metrics"].items() if name in CORE_METRICS}
+    shared["metric_definitions"] = {}
+    checksums = {}
+    for name, digest in record["files"].items():
+        if name.startswith("samples"):  # ids of test images: the lists stay with the run
+            checksums[name] = digest
+    for name, content in files.items():
+        checksums[name] = hashlib.sha256(content).hexdigest()
+    shared["files"] = checksums
+    if "record_hash" in shared:  # older records have none
+        shared["record_hash"] = record_hash(shared)
+    return shared
 
 
 def _scrubbed(value: Any) -> Any:
     """Return plain values without paths; the data set's name stands for its root."""
-    if isinstance(value, Mapping):
-        table = {key: _scrubbed(inner) for key, inner in value.items() if key != "trackers"}
-        if isinstance(table.get("benchmark"), Mapping):
-            table["benchmark"] = _of_the_data(table["benchmark"])
-        if (
-            isinstance(table.get("backbone"), Mapping)
-            and (table["backbone"].get("weights") or "none") != "none"
-        ):
-            table["backbone"] |= {"weights": table["backbone"]["name"]}
-        return table
+    if isinstance(value, str):
+        return _PATH.sub("PATH", value)
     if isinstance(value, list | tuple):
         return [_scrubbed(inner) for inner in value]
-    return _PATH.sub("PATH", value) if isinstance(value, str) else value
+    if not isinstance(value, Mapping):
+        return value
+    table: dict[str, Any] = {}
+    for key, inner in value.items():
+        if key != "trackers":  # addresses and folders of a laboratory
+            table[key] = _scrubbed(inner)
+    benchmark = table.get("benchmark")
+    if isinstance(benchmark, Mapping):
+        table["benchmark"] = _without_places(benchmark)
+    backbone = table.get("backbone")
+    if isinstance(backbone, Mapping) and (backbone.get("weights") or NONE) != NONE:
+        # a file of weights is known by its checksum; here it is called as its architecture is
+        table["backbone"] = {**backbone, "weights": backbone["name"]}
+    return table
 
 
-def _of_the_data(options: Mapping[str, Any]) -> dict[str, Any]:
-    kept: dict[str, Any] = {"root": options.get("name"), "more_roots": [], "title": "none"}
-    known = {key: value for key, value in kept.items() if options.get(key) not in (None, "none", [], ())}
-    return {**options, **known}
+def _without_places(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a benchmark without what names places on the machine that made the run."""
+    instead: dict[str, Any] = {"root": options.get("name"), "more_roots": [], "title": NONE}
+    kept = dict(options)
+    for key, value in instead.items():
+        if options.get(key) not in (None, NONE, [], ()):  # else it names no place
+            kept[key] = value
+    return kept

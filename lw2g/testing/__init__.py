@@ -1,6 +1,10 @@
 """Tools for tests of plugins: the contract kit, a tiny benchmark and backbone, and hypothesis strategies.
 
 The strategies need the ``test`` extra: ``from lw2g.testing.strategies import gradients``.
+
+Checks stand on five modules: ``tiny`` (data and backbone), ``small_run`` (a run on them), ``moved_session``
+(what a forward is checked with after it), ``changes`` (what is compared before and after) and ``guards``
+(around a component's code: no network, seeded generators, errors with a remedy).
 """
 
 # imported because they register checks

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from lw2g.errors import ConfigError
+from lw2g.testing.changes import wiring
 from lw2g.testing.guards import available, available_once, bearing, seeded
 from lw2g.testing.kit import ContractViolation, Subject, check
-from lw2g.testing.world import wiring
 from lw2g.vit.anatomy import Rung, is_pre_norm
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.injection import Injection
@@ -36,18 +36,18 @@ def check_is_frozen_and_as_large_as_it_states(subject: Subject) -> None:
     backbone = _backbone(subject)
     stated = backbone.fingerprint
     own = sizes_of(backbone.model, stated.image_size)
-    sizes = {name: getattr(own, name) for name in ("dim", "depth", "heads", "image_size", "patch_size")}
-    for name, value in sizes.items():
+    for name in ("dim", "depth", "heads", "image_size", "patch_size"):
+        value = getattr(own, name)
         if getattr(stated, name) != value:
             raise ContractViolation(
                 f"it states {name} {getattr(stated, name)!r} and its model has {value!r}; build it with "
                 "Backbone.wrap or load_backbone, which read the sizes off the model"
             )
-    trained = [name for name, parameter in backbone.named_parameters() if parameter.requires_grad]
-    if trained:
-        raise ContractViolation(
-            f"{trained[0]!r} requires a gradient; call requires_grad_(False) after all changes to the model"
-        )
+    for name, parameter in backbone.named_parameters():
+        if parameter.requires_grad:
+            raise ContractViolation(
+                f"{name!r} requires a gradient; call requires_grad_(False) after all changes to the model"
+            )
     backbone.train()
     if any(module.training for module in backbone.modules()):
         raise ContractViolation(
@@ -59,7 +59,8 @@ def check_is_frozen_and_as_large_as_it_states(subject: Subject) -> None:
 def check_features_are_of_their_image_alone(subject: Subject) -> None:
     """Features are float32 [B, dim] and depend on their image alone: not on batch, seed or state."""
     backbone = _backbone(subject)
-    images, results = _images(backbone), []
+    images = _images(backbone)
+    results = []
     for seed in (1, 2):
         with seeded(seed) as generators:
             results.append(backbone.features(images))
@@ -89,21 +90,31 @@ def check_taps_fire(subject: Subject) -> None:
     # injections publish activations, the backbone itself does not
     elsewhere: tuple[TapKind, ...] = ("feature", "published")
     if not all(is_pre_norm(block) for block in _blocks(backbone)):
+        # where the norm comes after the branch there is no normed input of it
         elsewhere = (*elsewhere, "attn_in", "mlp_in", "block_mid")
     kinds: Sequence[TapKind] = [kind for kind in get_args(TapKind) if kind not in elsewhere]
     taps = [Tap(block, kind) for block in range(backbone.depth) for kind in kinds]
-    seen = backbone.activations(_images(backbone), [*taps, Tap(-1, "feature")])
-    for tap in [*taps, Tap(-1, "feature")]:
-        inner = tap.kind == "mlp_hidden"
-        dim = backbone.model.blocks[tap.block].mlp.fc2.in_features if inner else backbone.dim
-        wanted = (_IMAGES, dim) if tap.kind == "feature" else (_IMAGES, backbone.num_tokens, dim)
+    taps.append(Tap(-1, "feature"))
+    seen = backbone.activations(_images(backbone), taps)
+    for tap in taps:
         got = seen.get(tap)
-        if got is None or got.dtype != torch.float32 or tuple(got.shape) != wanted:
-            shape = "nothing" if got is None else f"{got.dtype} {list(got.shape)}"
-            raise ContractViolation(
-                f"tap {tap} reads {shape} where float32 {list(wanted)} is due; let the forward call timm's "
-                "own norm1, attn.qkv and norm modules, to which taps are hooked"
-            )
+        wanted = _shape_at(backbone, tap)
+        if got is not None and got.dtype == torch.float32 and tuple(got.shape) == wanted:
+            continue
+        found = "nothing" if got is None else f"{got.dtype} {list(got.shape)}"
+        raise ContractViolation(
+            f"tap {tap} reads {found} where float32 {list(wanted)} is due; let the forward call timm's "
+            "own norm1, attn.qkv and norm modules, to which taps are hooked"
+        )
+
+
+def _shape_at(backbone: Backbone, tap: Tap) -> tuple[int, ...]:
+    """Return the shape of what a tap reads of some images."""
+    if tap.kind == "feature":
+        return (_IMAGES, backbone.dim)
+    if tap.kind == "mlp_hidden":
+        return (_IMAGES, backbone.num_tokens, backbone.model.blocks[tap.block].mlp.fc2.in_features)
+    return (_IMAGES, backbone.num_tokens, backbone.dim)
 
 
 @check("backbone")
@@ -111,7 +122,8 @@ def check_injection_leaves_nothing_behind(subject: Subject) -> None:
     """Prompts act within a call alone: after it, weights, hooks and features are the same to the bit."""
     backbone = _backbone(subject)
     images = _images(backbone)
-    plain, before = backbone.features(images), _wires_and_weights(backbone)
+    plain = backbone.features(images)
+    before = _wires_and_weights(backbone)
     for name, injection in _injections(backbone).items():
         with bearing(f"a forward with {name}", "it must be an unmodified timm model"):
             prompted = backbone.features(images, [injection])
@@ -179,18 +191,15 @@ def check_image_size_can_be_chosen(subject: Subject) -> None:
 
 
 def _backbone(subject: Subject) -> Backbone:
-    return _checked(available_once(subject, "backbone", lambda: _make(subject, None)))
+    return available_once(subject, "backbone", lambda: _built(subject, None))
 
 
 def _another(subject: Subject, image_size: int | None = None) -> Backbone:
-    return _checked(available(lambda: _make(subject, image_size)))
+    return available(lambda: _built(subject, image_size))
 
 
-def _make(subject: Subject, image_size: int | None) -> Any:
-    return subject.component.build(subject.config, None, image_size)
-
-
-def _checked(built: Any) -> Backbone:
+def _built(subject: Subject, image_size: int | None) -> Backbone:
+    built = subject.component.build(subject.config, None, image_size)
     if not isinstance(built, Backbone):
         raise ContractViolation(
             f"build returns {type(built).__name__!r}; return a Backbone (lw2g.vit.backbone.Backbone.wrap)"
@@ -225,7 +234,9 @@ def _is_offered(backbone: Backbone, rung: Rung) -> bool:
 
 
 def _blocks(backbone: Backbone) -> Sequence[Any]:
-    return list(backbone.model.blocks) if backbone.depth else []
+    if not backbone.depth:  # a network without blocks
+        return []
+    return list(backbone.model.blocks)
 
 
 def _wires_and_weights(backbone: Backbone) -> tuple[dict[str, frozenset[str]], str]:

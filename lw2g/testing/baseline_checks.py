@@ -2,41 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lw2g.base.boundary import BackboneChangedError
 from lw2g.config.resolve import resolve
 from lw2g.errors import ConfigError
 from lw2g.files.predictions import Predictions
-from lw2g.interfaces.component import BaselineComponent, Kind, Presets
-from lw2g.interfaces.phase import TrainingPhase
+from lw2g.interfaces.component import BaselineComponent, Presets
+from lw2g.interfaces.context import TaskContext
+from lw2g.interfaces.phase import Phase, TrainingPhase
 from lw2g.models.parts import lasting
-from lw2g.registry.catalogue import Registered
+from lw2g.registry.catalogue import Catalogue, Registered
 from lw2g.tasks.evidence.collecting import collect_evidence
 from lw2g.tasks.evidence.gradients import each_its_own
 from lw2g.tasks.evidence.trial import Trials
+from lw2g.tasks.session import Session
+from lw2g.testing.changes import changed, everything, flags, modules_of, same_predictions, wiring
 from lw2g.testing.guards import bearing, seeded
 from lw2g.testing.kit import ContractViolation, NotApplicable, Subject, check, error_line
-from lw2g.testing.scene import Scene, begin, declares, scene
-from lw2g.testing.world import (
+from lw2g.testing.moved_session import declares, moved_session
+from lw2g.testing.small_run import (
     Learned,
     SmallRun,
-    changed,
+    begin,
     evaluate,
-    everything,
     learned,
-    modules_of,
     opened,
     resumed,
     run_again,
-    same_predictions,
     whole,
-    wiring,
 )
 
 TOLERANCE = 1e-4
@@ -62,35 +62,52 @@ def _resolve_preset(subject: Subject, kind: str, family: str, values: Mapping[st
 
     If none is registered, the tiny benchmark replaces it, and options of the benchmark are not checked.
     """
-    catalogue, name = subject.catalogue, subject.component.name
-    benchmarks = [catalogue.get("benchmark", each) for each in catalogue.names("benchmark")]
-    benchmark = next((registered for registered in benchmarks if registered.family == family), None)
+    catalogue = subject.catalogue
+    name = subject.component.name
+    benchmark = _benchmark_of(catalogue, family)
     if benchmark is None:
         benchmark = catalogue.get("benchmark", "tiny")
         values = {key: value for key, value in values.items() if not key.startswith("benchmark.")}
+    # the preset alone: another one of the same benchmark would cover what is wrong in it
+    presets: dict[str, Presets] = {"presets": {}, "tuned": {}}
+    presets[kind] = {benchmark.family: values}
+    record = attrs.evolve(subject.component, **presets)
     entries = dict(catalogue.entries)
-    empty: dict[str, Presets] = {"presets": {}, "tuned": {}}
-    only = attrs.evolve(subject.component, **(empty | {kind: {benchmark.family: values}}))
-    replaced: tuple[tuple[Kind, Any], ...] = (("baseline", only), ("benchmark", benchmark))
-    for kind, record in replaced:
-        entries[kind, record.name] = Registered(component=record, origin=entries[kind, record.name].origin)
-    used = [path.split(".")[1] for path in values if path.startswith("constraints.") and path.count(".") == 2]
+    entries["baseline", name] = Registered(component=record, origin=entries["baseline", name].origin)
+    # options of a constraint are known where the run has it
+    constraints = []
+    for path in values:
+        section, *rest = path.split(".")
+        if section == "constraints" and len(rest) == 2:
+            constraints.append(rest[0])
+    backbone = None
+    if "backbone.name" not in values:
+        backbone = "tiny"
     try:
         resolve(
             attrs.evolve(catalogue, entries=entries),
             baseline=name,
             benchmark=benchmark.name,
-            backbone=None if "backbone.name" in values else "tiny",
-            constraints=used,
+            backbone=backbone,
+            constraints=constraints,
         )
     except ConfigError as error:
         raise ContractViolation(f"correct the preset of {name!r} for {family!r}: {error}") from error
 
 
+def _benchmark_of(catalogue: Catalogue, family: str) -> Any:
+    """Return the first registered benchmark of a family; None without one."""
+    for name in catalogue.names("benchmark"):
+        benchmark = catalogue.get("benchmark", name)
+        if benchmark.family == family:
+            return benchmark
+    return None
+
+
 @check("baseline", "retrieval")
 def check_prediction_belongs_to_its_sample(subject: Subject) -> None:
     """The prediction for an image does not depend on the rest of its batch, nor on labels."""
-    now = scene(subject)
+    now = moved_session(subject)
     everyone = list(range(now.images))
     logits, tasks = now.predict(now.batch(everyone))
     if float(logits.std(dim=0).max()) <= 100 * TOLERANCE:
@@ -127,8 +144,10 @@ def check_prediction_belongs_to_its_sample(subject: Subject) -> None:
 @check("baseline")
 def check_sets_answer_as_chosen(subject: Subject) -> None:
     """Features are those of the chosen set, in a mixed batch and under copies of the set as well."""
-    now = scene(subject)
-    baseline, pool, batch = now.baseline, now.pool, now.batch(range(16))
+    now = moved_session(subject)
+    baseline = now.baseline
+    pool = now.pool
+    batch = now.batch(range(16))
 
     def features(routing: Any) -> Tensor:
         with torch.no_grad():
@@ -145,15 +164,19 @@ def check_sets_answer_as_chosen(subject: Subject) -> None:
                     "retrieval strategy in the component"
                 )
     else:
+        # the sets in turn, and of each image the row that its own set gave
         ids = [pool.ids[number % len(pool)] for number in range(16)]
+        expected = torch.stack([forced[set_id][row] for row, set_id in enumerate(ids)])
         mixed = features(pool.route(torch.tensor(ids, device=batch.labels.device)))
-        if not _close(mixed, torch.stack([forced[set_id][row] for row, set_id in enumerate(ids)])):
+        if not _close(mixed, expected):
             raise ContractViolation(
                 "an image gets other features from its set in a mixed batch than where that set is forced on "
                 "all; hand out sets per sample (routing.select gives [B, ...] where samples differ)"
             )
+    if not baseline.takes_copies:
+        return
     shared = [site for site in baseline.shared_sites() if site.per_sample]
-    for set_id in pool.ids if baseline.takes_copies else ():
+    for set_id in pool.ids:
         way = each_its_own(baseline, pool[set_id], [*baseline.sites(pool[set_id]), *shared], (5, 11))
         with torch.no_grad():
             if not _close(way.features(batch), forced[set_id]):
@@ -171,26 +194,29 @@ def _close(first: Tensor, second: Tensor) -> bool:
 @check("baseline", "retrieval")
 def check_phases_are_a_plan(subject: Subject) -> None:
     """phases() changes nothing; phases have different names and train their owner's parameters alone."""
-    mine = subject.component.kind
     with seeded(10):
         try:
             session = opened(subject)
-            contexts = range(len(session.parts.infos))
-            for index in contexts:
+            for index in range(len(session.parts.infos)):
                 context = begin(session, index)
-                _require_a_plan(Scene(session=session), context, mine)
+                _require_a_plan(session, context, subject.component.kind)
         except ContractViolation:
             raise
         except Exception as error:  # a plugin's code may raise anything: learns_a_small_stream reports it
             raise NotApplicable(f"its phases cannot be asked for ({error})") from error
 
 
-def _require_a_plan(now: Scene, context: Any, kind: str) -> None:
-    session, task = now.session, context.task.index + 1
+def _require_a_plan(session: Session, context: TaskContext, kind: str) -> None:
+    strategy = session.parts.retrieval
+    task = context.task.index + 1
     modules = modules_of(session)
-    before, draws = everything(modules), torch.get_rng_state()
-    first = [] if session.parts.retrieval is None else list(session.parts.retrieval.phases(context))
-    second = list(session.parts.baseline.phases(context))
+    before = everything(modules)
+    draws = torch.get_rng_state()
+    # in the order of a run: retrieval first
+    of_retrieval: list[Phase] = []
+    if strategy is not None:
+        of_retrieval = list(strategy.phases(context))
+    of_baseline = list(session.parts.baseline.phases(context))
     moved = changed(before, everything(modules))
     if not torch.equal(draws, torch.get_rng_state()):
         moved.append("torch's global generator")
@@ -199,31 +225,49 @@ def _require_a_plan(now: Scene, context: Any, kind: str) -> None:
             f"phases() of task {task} changes {moved[0]!r}; do it in a ComputePhase, which is not run again "
             "after a resume"
         )
-    own, names = second if kind == "baseline" else first, [phase.name for phase in (*first, *second)]
-    twice = [phase.name for phase in own if names.count(phase.name) > 1]
-    if twice:
-        raise ContractViolation(
-            f"several phases of task {task} are named {twice[0]!r}; name each differently, and those of a "
-            "retrieval strategy 'retrieval...'"
-        )
-    trained = [(phase.name, phase.trained) for phase in own if isinstance(phase, TrainingPhase)]
-    if kind == "retrieval" and session.parts.retrieval is not None:
-        groups = session.parts.retrieval.parameter_groups(context, 0.1)
-        trained += [("parameter_groups", group.parameters) for group in groups]
-    mine = {"retrieval"} if kind == "retrieval" else {"baseline", f"set {context.set_id}"}
-    owners = {
-        id(parameter): (owner, name)
-        for owner, module in (*modules.items(), ("backbone", session.parts.backbone))
-        for name, parameter in module.named_parameters()
-    }
-    for phase, parameters in trained:
+    if kind == "baseline":
+        own = of_baseline
+        mine = {"baseline", f"set {context.set_id}"}
+    else:
+        own = of_retrieval
+        mine = {"retrieval"}
+    _require_names(own, [*of_retrieval, *of_baseline], task)
+    trained: list[tuple[str, Iterable[Tensor]]] = []
+    for phase in own:
+        if isinstance(phase, TrainingPhase):
+            trained.append((phase.name, phase.trained))
+    if kind == "retrieval" and strategy is not None:
+        for group in strategy.parameter_groups(context, 0.1):
+            trained.append(("parameter_groups", group.parameters))
+    owners = _owners({**modules, "backbone": session.parts.backbone})
+    for name, parameters in trained:
         for parameter in parameters:
-            owner, name = owners.get(id(parameter), ("nobody", "unregistered parameter"))
+            owner, called = owners.get(id(parameter), ("nobody", "unregistered parameter"))
             if owner not in mine:
                 raise ContractViolation(
-                    f"{phase!r} of task {task} trains {name!r} of {owner}; train parameters of "
+                    f"{name!r} of task {task} trains {called!r} of {owner}; train parameters of "
                     f"{' and '.join(sorted(mine))} alone, registered there so that a checkpoint holds them"
                 )
+
+
+def _require_names(own: Sequence[Phase], phases: Sequence[Phase], task: int) -> None:
+    """Refuse a phase that has the name of another one of the task: a checkpoint finds phases by name."""
+    names = Counter(phase.name for phase in phases)
+    for phase in own:
+        if names[phase.name] > 1:
+            raise ContractViolation(
+                f"several phases of task {task} are named {phase.name!r}; name each differently, and those "
+                "of a retrieval strategy 'retrieval...'"
+            )
+
+
+def _owners(modules: Mapping[str, nn.Module]) -> dict[int, tuple[str, str]]:
+    """Return owner and name of each parameter, by its identity; a shared one belongs to the last owner."""
+    owners = {}
+    for owner, module in modules.items():
+        for name, parameter in module.named_parameters():
+            owners[id(parameter)] = (owner, name)
+    return owners
 
 
 @check("baseline", "retrieval")
@@ -252,13 +296,14 @@ def check_backbone_is_untouched(subject: Subject) -> None:
                 f"backbone.{name} is left with a gradient or requires one; never ask for gradients of the "
                 "backbone"
             )
-    now, nothing = wiring(backbone), frozenset[str]()
+    nothing = frozenset[str]()
+    now = wiring(backbone)
     for name in dict.fromkeys((*run.wires, *now)):
-        before, after = run.wires.get(name, nothing), now.get(name, nothing)
+        before = run.wires.get(name, nothing)
+        after = now.get(name, nothing)
         if before != after:
-            gained, lost = (
-                ", ".join(sorted(facts)) or "nothing" for facts in (after - before, before - after)
-            )
+            gained = ", ".join(sorted(after - before)) or "nothing"
+            lost = ", ".join(sorted(before - after)) or "nothing"
             raise ContractViolation(
                 f"module {name!r} of the backbone has gained {gained} and lost {lost}; inject within "
                 "backbone.features(images, injections), which takes everything out again"
@@ -274,9 +319,11 @@ def check_other_sets_stay(subject: Subject) -> None:
     """Learning a task changes no set but the task's own."""
     run = learned(subject)
     for task in range(1, run.tasks):
-        before, own = run.after[task - 1].state, f"set {run.session.parts.pool.task_to_set[task]}"
+        before = run.after[task - 1].state
+        own = f"set {run.session.parts.pool.task_to_set[task]}"
         for name in changed(before, run.after[task].state):
-            if name.startswith("set ") and name.split(".", 1)[0] != own and name in before:
+            owner = name.split(".", 1)[0]
+            if owner.startswith("set ") and owner != own and name in before:
                 raise ContractViolation(
                     f"learning task {task + 1}, which has {own}, changes {name!r}; let new_set clone what it "
                     "takes from its source, and detach or freeze the other sets"
@@ -309,25 +356,17 @@ def check_evidence_changes_nothing(subject: Subject) -> None:
     session = opened(subject, run.checkpoints[0])
     session.parts.begin_task(1)
     modules = modules_of(session)
+    # modes that differ, so that one mode set for all of them is noticed
     for number, module in enumerate(modules.values()):
         module.train(number % 2 == 0)
     task = session.data.stream.tasks[1]
     d_sub = session.parts.d_sub(task.index, session.data.image_set([task.train], train=False))
 
-    def flags() -> dict[str, object]:
-        state: dict[str, object] = {"torch's global generator": torch.get_rng_state().tolist()}
-        for owner, module in modules.items():
-            state |= {f"mode of {owner}.{name}": part.training for name, part in module.named_modules()}
-            state |= {
-                f"requires_grad or grad of {owner}.{name}": (parameter.requires_grad, parameter.grad is None)
-                for name, parameter in module.named_parameters()
-            }
-        return state
-
-    values, others = everything(modules), flags()
+    values = everything(modules)
+    before = flags(modules)
     collect_evidence(session.parts, d_sub, trials=lambda: Trials(session, d_sub))
     moved = changed(values, everything(modules))
-    moved += [name for name, value in flags().items() if others.get(name) != value]
+    moved += [name for name, value in flags(modules).items() if before.get(name) != value]
     if moved:
         raise ContractViolation(
             f"collecting evidence changes {moved[0]!r}; let features, probe_loss, draw_head and measures "
@@ -338,10 +377,11 @@ def check_evidence_changes_nothing(subject: Subject) -> None:
 @check("baseline", "retrieval")
 def check_resumes_to_the_same_bits(subject: Subject) -> None:
     """A run resumed within a task ends with the parameters and predictions of the uninterrupted run."""
-    first, rest = learned(subject), resumed(subject)
-    task, what = _first_difference(first, rest)
+    first = learned(subject)
+    task, what = _first_difference(first, resumed(subject))
     if what is None:
         return
+    # a run that never gives the same bits has another fault, and another remedy
     again, unlike = _first_difference(first, run_again(subject))
     if unlike is not None:
         raise ContractViolation(
@@ -395,7 +435,7 @@ def check_answers_without_what_only_learning_reads(subject: Subject) -> None:
             raise ContractViolation(
                 f"learning_only {module.learning_only!r} names nothing in the state; correct it"
             )
-        for value in unread:
+        for value in unread:  # nothing that is computed from NaN stays as it was
             value.fill_(torch.nan if value.is_floating_point() else 0)
     if not _agree(evaluate(session, last), run.after[last]):
         raise ContractViolation(
@@ -419,9 +459,9 @@ def _is_protected(subject: Subject) -> bool:
 def check_protection_holds(subject: Subject) -> None:
     """Training a reused set changes its parameters, but no linear output of old activations."""
     run = learned(subject)
-    before, after = run.after[0].sites, run.after[1].sites
+    after = run.after[1].sites
     free = trained = 0
-    for name, (old, space) in before.items():
+    for name, (old, space) in run.after[0].sites.items():
         if name not in after or space is None:
             continue
         new, _ = after[name]

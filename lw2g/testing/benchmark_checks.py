@@ -28,7 +28,8 @@ from lw2g.testing.guards import available, available_once, bearing, seeded
 from lw2g.testing.kit import ContractViolation, Subject, check
 
 _SIZES = (32, 48)
-_MEAN, _STD = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
+_MEAN = (0.4, 0.5, 0.6)
+_STD = (0.2, 0.25, 0.3)
 _LOOKED_AT = 3
 """Number of images that checks decode per task and split."""
 _ROUNDING = 0.05
@@ -40,24 +41,28 @@ def check_samples_belong_to_one_task_and_split(subject: Subject) -> None:
 
     Test images of a class that comes again in its domain are those of the first of its tasks.
     """
+    stream = _stream(subject)
+    target_of = stream.class_map.target
     met: dict[str, str] = {}
-    stream, pairs = _stream(subject), set[tuple[str, int]]()
+    tested: set[tuple[str, int]] = set()
     for task, split, data in _parts(stream):
-        targets = {position: stream.class_map.target(position) for position in task.classes}
-        if split == "test":
-            again = {position for position in targets if (task.domain, targets[position]) in pairs}
-            pairs |= {(task.domain, target) for target in targets.values()}
-            if twice := sorted(again & set(data.labels.tolist())):
+        labels = set(data.labels.tolist())
+        for position in task.classes:
+            target = target_of(position)
+            if split == "test" and (task.domain, target) in tested:
+                # an earlier task of the domain has the class, and all its test images
+                if position in labels:
+                    raise ContractViolation(
+                        f"task {task.index} tests class {target}, which an earlier task brought; give "
+                        "all its test images of the domain to the first"
+                    )
+            elif position not in labels:
                 raise ContractViolation(
-                    f"task {task.index} tests class {targets[twice[0]]}, which an earlier task brought; give "
-                    "all its test images of the domain to the first"
+                    f"task {task.index} has no {split} image of class {position}; leave the class out or "
+                    "raise DataError for incomplete data"
                 )
-            targets = {position: target for position, target in targets.items() if position not in again}
-        if empty := sorted(set(targets) - set(data.labels.tolist())):
-            raise ContractViolation(
-                f"task {task.index} has no {split} image of class {empty[0]}; leave the class out or raise "
-                "DataError for incomplete data"
-            )
+        if split == "test":
+            tested |= {(task.domain, target_of(position)) for position in task.classes}
         here = f"the {split} data of task {task.index}"
         if len(data.source.ids) != len(data.source):
             raise ContractViolation(
@@ -76,7 +81,8 @@ def check_samples_belong_to_one_task_and_split(subject: Subject) -> None:
 @check("benchmark")
 def check_fingerprint_is_one_of_content(subject: Subject) -> None:
     """The same options give the same data and fingerprint under any seed; other data have another one."""
-    first, remedy = _stream(subject), "draw from a generator of your own, seeded by an option, in stream()"
+    first = _stream(subject)
+    remedy = "draw from a generator of your own, seeded by an option, in stream()"
     if not isinstance(first.fingerprint, str) or len(first.fingerprint) < 8:
         raise ContractViolation(
             f"its fingerprint is {first.fingerprint!r}; hash ids, images, labels, split and class order "
@@ -106,16 +112,17 @@ def check_no_look_ahead(subject: Subject) -> None:
     """The transforms of a task's images do not depend on the data of later tasks."""
     stream = _stream(subject)
     early = _images(stream.tasks[0].train) + _images(stream.tasks[0].test)
-    used, fresh = _transforms(subject), _transforms(subject, fresh=True)
+    used = _transforms(subject)
+    fresh = _transforms(subject, fresh=True)
     before = _transformed(used, early)
     for task in reversed(stream.tasks):  # a transform that learns from its inputs would change here
         _transformed(used, _images(task.train))
-    if not all(map(torch.equal, before, _transformed(used, early))):
+    if not _agree(before, _transformed(used, early)):
         raise ContractViolation(
             "an image of the first task is transformed otherwise once later tasks have been read; transforms "
             "must not learn from what they see"
         )
-    if not all(map(torch.equal, before, _transformed(fresh, early))):
+    if not _agree(before, _transformed(fresh, early)):
         raise ContractViolation(
             "transforms() differ once stream() has been read; take statistics from options or from the "
             "backbone, never from the data of the whole stream"
@@ -146,8 +153,9 @@ def check_images_become_network_input(subject: Subject) -> None:
 
 
 def _must_be_input(name: str, transform: ImageTransform, image: Tensor, size: int) -> None:
+    kept = image.clone()
     with bearing(f"the {name} transform", "it takes uint8 [3, H, W]"), seeded(1):
-        kept, given = image.clone(), transform(image)
+        given = transform(image)
     if not torch.equal(image, kept):
         raise ContractViolation(f"the {name} transform writes into the image it is given; work on a copy")
     if given.dtype != torch.float32 or tuple(given.shape) != (3, size, size):
@@ -162,17 +170,13 @@ def _must_be_input(name: str, transform: ImageTransform, image: Tensor, size: in
 @check("benchmark")
 def check_transforms_draw_as_declared(subject: Subject) -> None:
     """The test transform is deterministic; the training transform draws from torch alone, if declared."""
-    images, transforms = _images(_stream(subject).tasks[0].train), _transforms(subject)
-    fixed = bool(transforms.train_is_deterministic)
-    for name, transform in _both(transforms) if fixed else [("test", transforms.test)]:
-        results = [_drawn(transform, images, seed) for seed in (1, 2, 3)]
-        if not all(all(map(torch.equal, results[0], other)) for other in results[1:]):
-            remedy = (
-                "leave randomness to training" if name == "test" else "declare train_is_deterministic = False"
-            )
-            raise ContractViolation(f"the {name} transform changes with the global seed; {remedy}")
-    if fixed:
-        if not all(map(torch.equal, *(list(map(transform, images)) for _, transform in _both(transforms)))):
+    images = _images(_stream(subject).tasks[0].train)
+    transforms = _transforms(subject)
+    if transforms.train_is_deterministic:
+        _require_deterministic("train", transforms.train, images, "declare train_is_deterministic = False")
+    _require_deterministic("test", transforms.test, images, "leave randomness to training")
+    if transforms.train_is_deterministic:
+        if not _agree(_transformed_by(transforms.train, images), _transformed_by(transforms.test, images)):
             raise ContractViolation(
                 "train_is_deterministic is True and the training transform is not the test transform; "
                 "declare it False, else the features of one are used for the other"
@@ -181,65 +185,96 @@ def check_transforms_draw_as_declared(subject: Subject) -> None:
     results = []
     for others in (1, 2):
         with seeded(1, others=others) as generators:
-            results.append([transforms.train(image) for image in images])
+            results.append(_transformed_by(transforms.train, images))
             generators.refuse_draws("the training transform", "; draw from torch's global generator", "torch")
-    if not all(map(torch.equal, *results)):
+    if not _agree(*results):
         raise ContractViolation(
             "the training transform gives two results for one torch seed; draw from torch's global generator "
             "alone, since a resumed run seeds nothing else"
         )
 
 
-def _drawn(transform: ImageTransform, images: Sequence[Tensor], seed: int) -> list[Tensor]:
-    with seeded(seed):
-        return [transform(image) for image in images]
+def _require_deterministic(
+    name: str, transform: ImageTransform, images: Sequence[Tensor], remedy: str
+) -> None:
+    results = []
+    for seed in (1, 2, 3):
+        with seeded(seed):
+            results.append(_transformed_by(transform, images))
+    for other in results[1:]:
+        if not _agree(results[0], other):
+            raise ContractViolation(f"the {name} transform changes with the global seed; {remedy}")
+
+
+def _transformed_by(transform: ImageTransform, images: Sequence[Tensor]) -> list[Tensor]:
+    return [transform(image) for image in images]
+
+
+def _agree(one: Sequence[Tensor], other: Sequence[Tensor]) -> bool:
+    """Return whether two lists of images are equal to the bit."""
+    return all(map(torch.equal, one, other))
 
 
 @check("benchmark")
 def check_transforms_by_the_batch_agree_with_those_of_one_image(subject: Subject) -> None:
     """Transforms by the batch give valid input, the same for an image in any batch."""
-    transforms, size = _transforms(subject), _SIZES[0]
+    transforms = _transforms(subject)
     images = _images(_stream(subject).tasks[0].train)
-    test, train = transforms.test, transforms.train
-    if isinstance(test, StagedTransform):
-        pixels = [test.pixels(image) for image in images]
-        if any(image.dtype != torch.uint8 for image in pixels):
-            raise ContractViolation("the test transform's pixels are no bytes; scale in finish")
-        if not torch.equal(test.finish(torch.stack(pixels)), torch.stack([test(image) for image in images])):
-            raise ContractViolation(
-                "the test transform finishes a batch otherwise than its images; let finish look at one value"
-            )
-    if isinstance(train, RandomTransform):
-        made = _by_the_batch(train.batch, images, range(len(images)))
-        if made.dtype != torch.float32 or made.shape[1:] != (3, size, size) or not made.isfinite().all():
-            raise ContractViolation(
-                f"the training transform by the batch gives {made.dtype} {list(made.shape)}, or values that "
-                "are not finite; end with resizing to image_size and float32"
-            )
-        alone = [_by_the_batch(train.batch, images, [number]) for number in range(len(images))]
-        if not torch.allclose(made, torch.cat(alone), atol=_ROUNDING):
-            raise ContractViolation(
-                "the training transform by the batch depends on the other images of the batch; look at one "
-                "image, its shape and its draws"
-            )
+    if isinstance(transforms.test, StagedTransform):
+        _require_the_same_in_stages(transforms.test, images)
+    if isinstance(transforms.train, RandomTransform):
+        _require_the_same_by_the_batch(transforms.train.batch, images, _SIZES[0])
+
+
+def _require_the_same_in_stages(transform: StagedTransform, images: Sequence[Tensor]) -> None:
+    pixels = [transform.pixels(image) for image in images]
+    if any(image.dtype != torch.uint8 for image in pixels):
+        raise ContractViolation("the test transform's pixels are no bytes; scale in finish")
+    finished = transform.finish(torch.stack(pixels))
+    if not torch.equal(finished, torch.stack([transform(image) for image in images])):
+        raise ContractViolation(
+            "the test transform finishes a batch otherwise than its images; let finish look at one value"
+        )
+
+
+def _require_the_same_by_the_batch(
+    augmentation: BatchAugmentation, images: Sequence[Tensor], size: int
+) -> None:
+    made = _by_the_batch(augmentation, images, range(len(images)))
+    if made.dtype != torch.float32 or made.shape[1:] != (3, size, size) or not made.isfinite().all():
+        raise ContractViolation(
+            f"the training transform by the batch gives {made.dtype} {list(made.shape)}, or values that "
+            "are not finite; end with resizing to image_size and float32"
+        )
+    alone = [_by_the_batch(augmentation, images, [number]) for number in range(len(images))]
+    if not torch.allclose(made, torch.cat(alone), atol=_ROUNDING):
+        raise ContractViolation(
+            "the training transform by the batch depends on the other images of the batch; look at one "
+            "image, its shape and its draws"
+        )
 
 
 def _by_the_batch(augmentation: BatchAugmentation, images: Sequence[Tensor], chosen: Sequence[int]) -> Tensor:
     """Return some images augmented together, as in a run with ``run.speed = "fast"``."""
-    pixels = [augmentation.pixels(images[number]) for number in chosen]
-    shapes = torch.tensor(
-        [[*part.shape[:2], *images[number].shape[1:]] for part, number in zip(pixels, chosen, strict=True)]
-    )
+    pixels = []
+    shapes = []
+    for number in chosen:
+        part = augmentation.pixels(images[number])
+        pixels.append(part)
+        # height and width of the pixels, then those of the image that they come from
+        shapes.append([*part.shape[:2], *images[number].shape[1:]])
     draws = uniforms(1, torch.tensor(list(chosen)), augmentation.draws)
-    return augmentation(canvas_of(pixels), shapes, draws)
+    return augmentation(canvas_of(pixels), torch.tensor(shapes), draws)
 
 
 @check("benchmark", applies=lambda subject: bool(subject.component.like_for_like))
 def check_like_for_like_names_options(subject: Subject) -> None:
     """like_for_like names options that exist, with values that they take."""
     name = subject.component.name
-    # stored features go with a method that needs no images: the first one that never does
-    baseline = _first_without_images(subject.catalogue) if subject.component.vectors else None
+    baseline = None
+    if subject.component.vectors:
+        # stored features go with a method that needs no images: the first one that never does
+        baseline = _first_without_images(subject.catalogue)
     try:
         resolve(
             subject.catalogue, baseline=baseline, benchmark=name, overrides={"run.protocol": "like-for-like"}
@@ -275,7 +310,10 @@ def _benchmark(subject: Subject) -> Any:
 def _transforms(subject: Subject, *, size: int = _SIZES[0], fresh: bool = False) -> Transforms:
     """Return the transforms of the benchmark that has read its stream, or of a fresh one."""
     with bearing("transforms()", "transforms() takes size, mean and std and needs no stream"):
-        benchmark = subject.component.build(subject.config) if fresh else _benchmark(subject)
+        if fresh:
+            benchmark = subject.component.build(subject.config)
+        else:
+            benchmark = _benchmark(subject)
         transforms: Transforms = benchmark.transforms(size, _MEAN, _STD)
     return transforms
 
@@ -286,8 +324,12 @@ def _both(transforms: Transforms) -> list[tuple[str, ImageTransform]]:
 
 def _transformed(transforms: Transforms, images: Sequence[Tensor]) -> list[Tensor]:
     """Return all images under both transforms, with the same random draws on every call."""
+    made = []
     with seeded(7):
-        return [transform(image.clone()).clone() for _, transform in _both(transforms) for image in images]
+        for _, transform in _both(transforms):
+            # copies: a transform may write into its image, or give a view of it
+            made += [transform(image.clone()).clone() for image in images]
+    return made
 
 
 def _parts(stream: TaskStream) -> Iterator[tuple[Task, str, TaskData]]:
@@ -298,8 +340,10 @@ def _parts(stream: TaskStream) -> Iterator[tuple[Task, str, TaskData]]:
 
 def _images(data: TaskData) -> list[Tensor]:
     """Return copies of a few images, first and last among them."""
+    if not len(data):
+        return []
     step = max(1, math.ceil((len(data) - 1) / (_LOOKED_AT - 1)))
-    chosen = sorted({*range(0, len(data), step), len(data) - 1}) if len(data) else []
+    chosen = sorted({*range(0, len(data), step), len(data) - 1})
     return [data.source.image(int(data.indices[position])).clone() for position in chosen]
 
 

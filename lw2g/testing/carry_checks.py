@@ -10,9 +10,12 @@ from torch import Tensor
 from lw2g.interfaces.carry import Carry, CarryContext, Motion
 from lw2g.testing.guards import available, seeded
 from lw2g.testing.kit import ContractViolation, Subject, check
-from lw2g.testing.small_runs import require_run
+from lw2g.testing.small_run import require_run
 
-_DIM, _CLASSES, _IMAGES = 8, 10, 12
+_DIM = 8
+_CLASSES = 10
+_IMAGES = 12
+"""Width of features, number of classes, images of each."""
 
 
 def made(subject: Subject) -> Carry:
@@ -57,21 +60,23 @@ def _same(one: Motion, other: Motion, rows: Tensor) -> bool:
 @check("carry")
 def check_fits_a_motion(subject: Subject) -> None:
     """It returns a motion of float64 rows and one of its candidates' names; it changes no feature."""
-    carry, images = made(subject), images_of()
+    carry = made(subject)
+    images = images_of()
     names = carry.candidates
     if not names or len(set(names)) != len(names) or not all(isinstance(name, str) for name in names):
         raise ContractViolation(f"candidates must be distinct names, but are {names!r}")
     given = [one.clone() for one in images]
     motion = _fitted(carry, *images)
-    if not all(torch.equal(one, other) for one, other in zip(given, images, strict=True)):
+    if not all(map(torch.equal, given, images)):
         raise ContractViolation("fit changes the features that it is given; copy them first")
     rows = images_of(1)[0].double()
     moved = motion(rows)
     if moved.shape != rows.shape or moved.dtype != torch.float64 or not moved.isfinite().all():
         raise ContractViolation(f"its motion must map float64 rows {tuple(rows.shape)} to finite ones")
-    if motion.share is not None and not bool(
-        ((shares := motion.share(rows)) >= 0).all() & (shares <= 1).all()
-    ):
+    if motion.share is None:
+        return
+    shares = motion.share(rows)
+    if not bool(((shares >= 0) & (shares <= 1)).all()):
         raise ContractViolation("shares of a motion must be from 0 to 1")
 
 
@@ -91,7 +96,8 @@ def check_moves_nothing_without_drift(subject: Subject) -> None:
 @check("carry")
 def check_says_whether_it_moves(subject: Subject) -> None:
     """A carry that says ``moves = False`` moves nothing, and any other one follows a drift."""
-    carry, (before, _, labels) = made(subject), images_of()
+    carry = made(subject)
+    before, _, labels = images_of()
     rows = before.double()
     moved = _fitted(carry, before, before + 1, labels)(rows)
     away = float((moved - rows - 1).abs().mean())
@@ -104,7 +110,8 @@ def check_says_whether_it_moves(subject: Subject) -> None:
 @check("carry")
 def check_order_does_not_matter(subject: Subject) -> None:
     """Neither the order of images nor the numbers of their classes matter, as far as classes keep theirs."""
-    carry, (before, after, labels) = made(subject), images_of()
+    carry = made(subject)
+    before, after, labels = images_of()
     rows = images_of(1)[0].double()
     motion = _fitted(carry, before, after, labels)
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(5))
@@ -117,7 +124,8 @@ def check_order_does_not_matter(subject: Subject) -> None:
 @check("carry")
 def check_sees_this_task_alone(subject: Subject) -> None:
     """A task's motion does not depend on other tasks, on earlier fits, or on any generator."""
-    carry, images = made(subject), images_of()
+    carry = made(subject)
+    images = images_of()
     rows = images_of(1)[0].double()
     with seeded(1) as generators:
         first = _fitted(carry, *images)(rows)

@@ -22,8 +22,7 @@ from lw2g.tasks.parts import RunParts
 from lw2g.tasks.protection import Protection, SiteRule
 from lw2g.testing.guards import available, bearing, seeded
 from lw2g.testing.kit import ContractViolation, Subject, check
-from lw2g.testing.scene import begin
-from lw2g.testing.world import opened
+from lw2g.testing.small_run import begin, opened
 
 _TARGETS: tuple[Target, ...] = get_args(Target)
 _ROUNDING = 1e-5
@@ -83,8 +82,12 @@ class Stage:
 
     def restrictions(self) -> list[tuple[Site, Restriction]]:
         """Return the restrictions by site."""
-        asked = ((site, self.constraint.restriction(site, self.context)) for site in self.sites)
-        return [(site, restriction) for site, restriction in asked if restriction is not None]
+        found = []
+        for site in self.sites:
+            restriction = self.constraint.restriction(site, self.context)
+            if restriction is not None:
+                found.append((site, restriction))
+        return found
 
     def extra_loss(self) -> Tensor | None:
         """Return the loss that the constraint adds to a step."""
@@ -92,17 +95,16 @@ class Stage:
 
     def effect(self) -> tuple[dict[str, tuple[float, tuple[int, ...], bytes]], bytes | None]:
         """Return restrictions by site and the loss of one batch, as values that compare."""
-        rules = {
-            site.name: (
-                restriction.strength,
-                restriction.subspace.ranks,
-                restriction.subspace.basis.detach().cpu().contiguous().numpy().tobytes(),
-            )
-            for site, restriction in self.restrictions()
-        }
+        rules = {}
+        for site, restriction in self.restrictions():
+            space = restriction.subspace
+            basis = space.basis.detach().cpu().contiguous().numpy().tobytes()
+            rules[site.name] = (restriction.strength, space.ranks, basis)
         with seeded(1):
             loss = self.extra_loss()
-        return rules, None if loss is None else loss.detach().cpu().numpy().tobytes()
+        if loss is None:
+            return rules, None
+        return rules, loss.detach().cpu().numpy().tobytes()
 
 
 # -- checks -------------------------------------------------------------------------------------------------
@@ -119,10 +121,12 @@ def check_constraint_lives_through_a_run(subject: Subject) -> None:
 
 def _require_a_step(stage: Stage, *, bare: bool) -> None:
     batch, output = stage.step()
-    where, remedy = f"in task {stage.context.task.index + 1}", "return None where nothing is absorbed yet"
+    where = f"in task {stage.context.task.index + 1}"
+    remedy = "return None where nothing is absorbed yet"
     if bare:
         output = StepOutput(loss=output.loss)
-        where, remedy = "without keys and features", "return None where it has nothing to act on"
+        where = "without keys and features"
+        remedy = "return None where it has nothing to act on"
     with bearing(f"{where}, restriction or extra_loss", remedy):
         stage.restrictions()
         loss = stage.constraint.extra_loss(batch, output, stage.context)
@@ -138,20 +142,20 @@ def _require_a_step(stage: Stage, *, bare: bool) -> None:
 
 
 def _overrides(method: str) -> Callable[[Subject], bool]:
-    """Return whether a constraint has a method of its own; True where it cannot be built."""
-
-    def class_of(subject: Subject) -> Any:
-        try:
-            return type(subject.component.build(subject.config, opened(subject).parts.baseline.context))
-        # a stranger's code may raise anything, which a check reports
-        except Exception:
-            return None
+    """Return what says of a constraint whether it has a method of its own: True where it cannot be built."""
 
     def applies(subject: Subject) -> bool:
-        own = getattr(subject.once("class", lambda: class_of(subject)), method, None)
-        return own is not getattr(Constraint, method)
+        made_of = subject.once("class", lambda: _class_of(subject))
+        return getattr(made_of, method, None) is not getattr(Constraint, method)
 
     return applies
+
+
+def _class_of(subject: Subject) -> type[Any] | None:
+    try:
+        return type(subject.component.build(subject.config, opened(subject).parts.baseline.context))
+    except Exception:  # a stranger's code may raise anything: a check reports it
+        return None
 
 
 @check("constraint", applies=_overrides("restriction"))
@@ -163,7 +167,8 @@ def check_restrictions_take_away_alone(subject: Subject) -> None:
 
 
 def _require_taking_away(site: Site, restriction: Restriction, *, hard: bool) -> None:
-    width, dim = site.parameter.shape[-1], restriction.subspace.dim
+    width = site.parameter.shape[-1]
+    dim = restriction.subspace.dim
     if width != dim:
         raise ContractViolation(
             f"site {site.name!r} has rows of {width} and gets a space of {dim}; return the space of the "
@@ -189,7 +194,9 @@ def _require_taking_away(site: Site, restriction: Restriction, *, hard: bool) ->
                 f"{float(once.norm()):.4g}; return a space of orthonormal columns (subspace.build, extend, "
                 "union) and a strength from 0 to 1"
             )
-        twice = _bend(site, restriction, target, once, hard=hard) if hard else once
+        if not hard:  # a soft one takes away a share each time
+            continue
+        twice = _bend(site, restriction, target, once, hard=hard)
         if not float((twice - once).norm()) <= _ROUNDING * float(change.norm()):
             raise ContractViolation(
                 f"applied twice at site {site.name!r} it removes more than once; return a space with "
@@ -201,7 +208,8 @@ def _require_taking_away(site: Site, restriction: Restriction, *, hard: bool) ->
 def check_asks_for_what_it_reads(subject: Subject) -> None:
     """It declares needs_memory if it reads the memory, and absorbs if it overrides absorb."""
     for stage in _tasks(subject):
-        constraint, memory = stage.constraint, cast(WatchedMemory, stage.parts.memory)
+        constraint = stage.constraint
+        memory = cast(WatchedMemory, stage.parts.memory)
         memory.was_read = False
         stage.restrictions()
         stage.extra_loss()
@@ -221,13 +229,15 @@ def check_constraint_state_round_trips(subject: Subject) -> None:
     """Restored from its state dict, it gives the same restrictions and the same loss."""
     for stage in _tasks(subject):
         state = stage.constraint.state_dict()
-        wrong = [key for key, value in state.items() if not isinstance(value, Tensor)]
-        if wrong:
-            raise ContractViolation(
-                f"state_dict holds {wrong[0]!r}, which is no tensor; return tensors by name"
-            )
+        copied = {}
+        for key, value in state.items():
+            if not isinstance(value, Tensor):
+                raise ContractViolation(
+                    f"state_dict holds {key!r}, which is no tensor; return tensors by name"
+                )
+            copied[key] = value.detach().clone()
         restored = _constraint(subject, stage.parts)
-        restored.load_state_dict({key: value.detach().clone() for key, value in state.items()})
+        restored.load_state_dict(copied)
         restored.begin_task(stage.context)
         if attrs.evolve(stage, constraint=restored).effect() != stage.effect():
             raise ContractViolation(
@@ -326,7 +336,9 @@ def _tasks(subject: Subject, *, still: bool = False, bare: bool = False) -> Iter
 
 
 def _equal(first: Tensor | None, second: Tensor | None) -> bool:
-    return first is second if first is None or second is None else torch.equal(first, second)
+    if first is None or second is None:
+        return first is second
+    return torch.equal(first, second)
 
 
 # -- bending ------------------------------------------------------------------------------------------------

@@ -35,9 +35,14 @@ def measured_set(
     >>> measured_set(0, -1.5, rank=3).measures["hindrance"].value
     -1.5
     """
-    own = {name: said.pop(name) for name in ("rank", "captured", "excluded") if name in said}
-    measures = {} if value is None else {measure: Measurement(value=value, error=error, **said)}
-    return CandidateEvidence(set=set_id, measures=measures, **own)
+    of_set = {}
+    for name in ("rank", "captured", "excluded"):
+        if name in said:
+            of_set[name] = said.pop(name)
+    measures = {}
+    if value is not None:
+        measures[measure] = Measurement(value=value, error=error, **said)
+    return CandidateEvidence(set=set_id, measures=measures, **of_set)
 
 
 def made_sample(

@@ -78,11 +78,6 @@ class Generators:
 
     states: dict[str, bytes] = attrs.field(factory=lambda: _states(), init=False)
 
-    def moved(self, *allowed: str) -> tuple[str, ...]:
-        """Return the names of the generators that have advanced since, except for allowed ones."""
-        states = _states()
-        return tuple(name for name in states if states[name] != self.states[name] and name not in allowed)
-
     def refuse_draws(self, who: str, remedy: str, *allowed: str) -> None:
         """Raise a violation if a generator has advanced that is not allowed to.
 
@@ -91,8 +86,10 @@ class Generators:
             remedy: What its author must do.
             *allowed: Names of generators that it may draw from.
         """
-        if moved := self.moved(*allowed):
-            raise ContractViolation(f"{who} draws from the global generator of {' and '.join(moved)}{remedy}")
+        now = _states()
+        drawn = [name for name in now if now[name] != self.states[name] and name not in allowed]
+        if drawn:
+            raise ContractViolation(f"{who} draws from the global generator of {' and '.join(drawn)}{remedy}")
 
 
 def _states() -> dict[str, bytes]:
@@ -111,11 +108,14 @@ def seeded(seed: int, *, others: int | None = None) -> Iterator[Generators]:
         seed: Seed of torch's CPU generator.
         others: Seed of numpy's and Python's; the same by default.
     """
-    numpy_state, python_state = np.random.get_state(), random.getstate()
+    if others is None:
+        others = seed
+    numpy_state = np.random.get_state()
+    python_state = random.getstate()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        np.random.seed(seed if others is None else others)
-        random.seed(seed if others is None else others)
+        np.random.seed(others)
+        random.seed(others)
         try:
             yield Generators()
         finally:

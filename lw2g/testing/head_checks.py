@@ -19,9 +19,13 @@ from lw2g.models.parts import widened
 from lw2g.models.rejection import moments_of
 from lw2g.testing.guards import available, seeded
 from lw2g.testing.kit import ContractViolation, Subject, check
-from lw2g.testing.small_runs import require_run
+from lw2g.testing.small_run import require_run
 
-_DIM, _CLASSES, _IMAGES, _FEATURES = 12, 6, 40, 24
+_DIM = 12
+_CLASSES = 6
+_IMAGES = 40
+_FEATURES = 24
+"""Width of features, number of classes, images of each, width of what a head may lift features to."""
 _EXACT = 1e-8
 """Relative difference of scores up to which cuts into tasks and batches count as the same."""
 _SURE = 2.0
@@ -102,7 +106,7 @@ def check_scores_classes(subject: Subject) -> None:
     """It scores each seen class of each image in float64; logits are 0 for classes to come."""
     rows, labels = images_of()
     for seen, sizes in ((2, (2,)), (_CLASSES, (2, 2, 2))):
-        teach(head := made(subject), sizes, rows, labels)
+        head = teach(made(subject), sizes, rows, labels)
         scores = head.scores(rows[:5], seen)
         if scores.shape != (5, seen) or scores.dtype != torch.float64 or not scores.isfinite().all():
             raise ContractViolation(
@@ -132,16 +136,19 @@ def check_is_exact(subject: Subject) -> None:
     whole = teach(made(subject), (_CLASSES,), rows, labels).scores(rows, _CLASSES)
     for sizes in ((3, 3), (2, 2, 2), (1,) * _CLASSES):
         cut = teach(made(subject), sizes, rows, labels).scores(rows, _CLASSES)
-        if _difference(whole, cut) > _EXACT:
+        away = _difference(whole, cut)
+        if away > _EXACT:
             raise ContractViolation(
-                f"its scores after tasks of {sizes} classes differ by {_difference(whole, cut):.1e}; choose "
+                f"its scores after tasks of {sizes} classes differ by {away:.1e}; choose "
                 "nothing by one task's images, or declare exact = False"
             )
-    head, order = made(subject), torch.randperm(len(rows), generator=torch.Generator().manual_seed(3))
+    head = made(subject)
+    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(3))
     head.begin_task(task_of(0, range(_CLASSES)))
     for part in torch.split(order, 7):
         head.update(rows[part], labels[part])
-    if (away := _difference(whole, head.scores(rows, _CLASSES))) > _EXACT:
+    away = _difference(whole, head.scores(rows, _CLASSES))
+    if away > _EXACT:
         raise ContractViolation(f"its scores after batches of 7 in another order differ by {away:.1e}")
 
 
@@ -198,10 +205,10 @@ def check_takes_more_classes(subject: Subject) -> None:
 def check_takes_one_image(subject: Subject) -> None:
     """A class of one image is legal."""
     rows, labels = images_of()
-    few = torch.cat([torch.arange(_IMAGES), torch.tensor([_IMAGES])])
+    count = _IMAGES + 1  # all images of the first class, and the first one of the second
     head = made(subject)
     head.begin_task(task_of(0, (0, 1)))
-    head.learn(rows[few], labels[few], torch.Generator().manual_seed(0))
+    head.learn(rows[:count], labels[:count], torch.Generator().manual_seed(0))
     if not head.scores(rows, 2).isfinite().all():
         raise ContractViolation(
             "its scores are not finite where a class has one image; shrink what is inverted"
@@ -258,7 +265,9 @@ def check_forgets_a_class(subject: Subject) -> None:
     rows, labels = images_of()
     head = teach(made(subject), (_CLASSES,), rows, labels)
     kept = [position for position in range(_CLASSES) if position != 2]
-    state = {name: value[kept] if value.ndim else value for name, value in head.state_dict().items()}
+    state = {}
+    for name, value in head.state_dict().items():
+        state[name] = value[kept] if value.ndim else value  # a number is of no class
     less = made(subject, classes=_CLASSES - 1)
     less.load_state_dict(state)
     never = labels != 2
@@ -280,7 +289,8 @@ def check_can_be_carried(subject: Subject) -> None:
     # a head of normalised features knows means up to a few percent
     if float((head.centres(classes) - means).norm() / means.norm()) > 0.25:
         raise ContractViolation("centres are not the means of the features that it has learned")
-    before, scores = head.centres(classes).clone(), head.scores(rows, _CLASSES)
+    before = head.centres(classes).clone()
+    scores = head.scores(rows, _CLASSES)
     head.carry(Motion(rows=lambda one: one, still=True), classes.tolist())
     if not torch.equal(head.scores(rows, _CLASSES), scores):
         raise ContractViolation("a motion that moves nothing changes its scores")

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 from unittest import SkipTest
@@ -63,10 +63,13 @@ class NotApplicable(SkipTest):
 def error_line(error: BaseException) -> str:
     """Return a description of an error on one line, with its place in the component's code."""
     text = " ".join(str(error).split()) or "without a message"
+    line = f"{type(error).__name__}: {text}"
     library = str(Path(torch.__file__).parent)
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if library not in frame.filename]
-    where = f" (in {frames[-1].name}, {Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {text}{where}"
+    # the innermost call outside of torch, where the author can look
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if library not in frame.filename:
+            return f"{line} (in {frame.name}, {Path(frame.filename).name}:{frame.lineno})"
+    return line
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -191,7 +194,9 @@ class ContractCase:
         except NotApplicable:
             raise
         except Exception as error:  # a plugin's code may raise anything
-            message = str(error) if isinstance(error, ContractViolation) else error_line(error)
+            message = error_line(error)
+            if isinstance(error, ContractViolation):
+                message = str(error)
             strategy = getattr(self.subject.component, "retrieval", None)
             if strategy is not None and not _keeps_its_promises(strategy, self.subject):
                 message = (
@@ -208,9 +213,11 @@ class ContractCase:
         try:
             self.run()
         except NotApplicable as reason:
-            status, message = "skipped", str(reason)
+            status = "skipped"
+            message = str(reason)
         except ContractViolation as violation:
-            status, message = "failed", str(violation)
+            status = "failed"
+            message = str(violation)
         return CheckResult(
             kind=self.check.kind,
             component=self.subject.component.name,
@@ -241,17 +248,30 @@ def contract_cases(
         PluginError: A component cannot be used as it is registered.
     """
     records = [component for component in components if isinstance(component, Component)]
+    names = [component for component in components if isinstance(component, str)]
     if catalogue is None:
-        catalogue = tiny_catalogue()
-        registered = [entry.component for entry in catalogue.components()]
-        if new := [record for record in records if record not in registered]:
-            catalogue = tiny_catalogue(*(_Offer(record) for record in new))
-    chosen: list[Component] = [catalogue.get(record.kind, record.name) for record in records]
-    for name in components:
-        chosen += [entry.component for entry in catalogue.called(name)] if isinstance(name, str) else []
+        catalogue = _catalogue_with(records)
+    chosen: list[Component] = []
+    for record in records:
+        chosen.append(catalogue.get(record.kind, record.name))
+    for name in names:
+        chosen += [entry.component for entry in catalogue.called(name)]
     if not components:
         chosen = [entry.component for entry in catalogue.components() if entry.component.name != "tiny"]
-    return [case for component in chosen for case in _cases(component, catalogue, options or {}, device)]
+    cases: list[ContractCase] = []
+    for component in chosen:
+        cases += _cases(component, catalogue, options or {}, device)
+    return cases
+
+
+def _catalogue_with(records: Sequence[Component]) -> Catalogue:
+    """Return all installed components, the tiny ones, and those of some records that no plugin registers."""
+    catalogue = tiny_catalogue()
+    registered = [entry.component for entry in catalogue.components()]
+    new = [_Offer(record) for record in records if record not in registered]
+    if new:
+        catalogue = tiny_catalogue(*new)
+    return catalogue
 
 
 def _cases(
@@ -272,7 +292,8 @@ def _keeps_its_promises(name: str, host: Subject) -> bool:
     key = (id(strategy), host.device)
     if key not in _SOUND:
         cases = _cases(strategy, host.catalogue, {}, host.device)
-        _SOUND[key] = strategy, all(case.result().status != "failed" for case in cases)
+        # the strategy itself is kept, so that no other object gets its identity
+        _SOUND[key] = (strategy, all(case.result().status != "failed" for case in cases))
     return _SOUND[key][1]
 
 

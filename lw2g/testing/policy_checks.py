@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -43,7 +44,8 @@ def check_decides_on_any_evidence(subject: Subject) -> None:
     policy = _policy(subject)
     for evidence in _records(subject):
         given = copy.deepcopy(evidence)
-        decision, where = _decide(policy, given), f"on {_shown(evidence)}"
+        decision = _decide(policy, given)
+        where = f"on {_shown(evidence)}"
         if given != evidence:
             raise ContractViolation(
                 f"decide changes the evidence it is given ({_shown(evidence)}); work on copies"
@@ -69,12 +71,15 @@ def check_decides_on_any_evidence(subject: Subject) -> None:
 @check("policy")
 def check_same_evidence_same_decision(subject: Subject) -> None:
     """Its decision depends on the evidence and the given generator alone, not on earlier decisions."""
-    records, policy = _records(subject), _policy(subject)
+    records = _records(subject)
+    policy = _policy(subject)
     with seeded(1) as generators:
         first = [_decide(policy, evidence) for evidence in records]
         generators.refuse_draws("decide", "; draw from rng alone")
     with seeded(1):
-        again = [_decide(policy, evidence) for evidence in reversed(records)][::-1]
+        # the same object asked in another order, then a new object for each record
+        again = [_decide(policy, evidence) for evidence in reversed(records)]
+        again.reverse()
         fresh = [_decide(_policy(subject), evidence) for evidence in records]
     with seeded(2):
         other = [_decide(_policy(subject), evidence) for evidence in records]
@@ -94,8 +99,10 @@ def check_same_evidence_same_decision(subject: Subject) -> None:
 @check("policy")
 def check_record_tells_the_truth(subject: Subject) -> None:
     """What it declares holds: margin, burden, adds_always, and measures = () if it reads none."""
-    component, policy = subject.component, _policy(subject)
-    margin, burden = getattr(policy, "margin", None), getattr(policy, "burden", "unsaid")
+    component = subject.component
+    policy = _policy(subject)
+    margin = getattr(policy, "margin", None)
+    burden = getattr(policy, "burden", "unsaid")
     if not isinstance(margin, int | float) or not math.isfinite(margin) or margin < 0:
         raise ContractViolation(
             f"its margin is {margin!r}; set the attribute margin to a finite number from 0 (0 where it uses "
@@ -143,17 +150,20 @@ def _read(subject: Subject) -> tuple[str, ...]:
 
 
 def _shown(evidence: Evidence) -> str:
-    def words(candidate: CandidateEvidence) -> str:
-        values = [
-            f"{name} {measured.value:.4g} +- {'?' if measured.error is None else f'{measured.error:.2g}'}"
-            for name, measured in candidate.measures.items()
-            if measured.value is not None
-        ]
-        return (
-            f"set {candidate.set}: {'excluded' if candidate.excluded else ', '.join(values) or 'unmeasured'}"
-        )
+    """Return evidence in short, for a message."""
+    candidates = ", ".join(f"set {each.set}: {_shown_of(each)}" for each in evidence.candidates)
+    return f"task {evidence.task} [{candidates or 'no set'}]"
 
-    return f"task {evidence.task} [{', '.join(map(words, evidence.candidates)) or 'no set'}]"
+
+def _shown_of(candidate: CandidateEvidence) -> str:
+    if candidate.excluded:
+        return "excluded"
+    values = []
+    for name, measured in candidate.measures.items():
+        if measured.value is not None:
+            error = "?" if measured.error is None else f"{measured.error:.2g}"
+            values.append(f"{name} {measured.value:.4g} +- {error}")
+    return ", ".join(values) or "unmeasured"
 
 
 # -- evidence -----------------------------------------------------------------------------------------------
@@ -189,19 +199,15 @@ def _made(measures: tuple[str, ...]) -> tuple[Evidence, ...]:
 
 
 def _corners(measures: tuple[str, ...]) -> Iterator[Evidence]:
-    yield from (Evidence(task=0), Evidence(task=3))
-    extremes = [
-        Measurement(value=value, error=error, null=null, alike=alike)  # type: ignore[arg-type]
-        for value in _VALUES
-        for error in _ERRORS
-        for null, alike in ((None, 1), (0.5, -1))
-    ]
-    undefined = Measurement(why="gradient is zero at every site")
+    yield Evidence(task=0)
+    yield Evidence(task=3)
+    values = [Measurement(why="gradient is zero at every site")]
+    for value, error in itertools.product(_VALUES, _ERRORS):
+        values.append(Measurement(value=value, error=error, null=None, alike=1))
+        values.append(Measurement(value=value, error=error, null=0.5, alike=-1))
+    kinds: list[dict[str, Any]] = [{"rank": 8, "excluded": "its space is full"}, {}]
+    kinds += [{"rank": 12, "measures": dict.fromkeys(measures, value)} for value in values]
     for count in (1, 4):
-        kinds: list[dict[str, Any]] = [{"rank": 8, "excluded": "its space is full"}, {}]
-        kinds += [
-            {"rank": 12, "measures": dict.fromkeys(measures, value)} for value in (undefined, *extremes)
-        ]
         for fields in kinds:
             candidates = tuple(CandidateEvidence(set=number, **fields) for number in range(count))
             yield Evidence(task=count, candidates=candidates)
@@ -229,6 +235,9 @@ def _random_measured(alike: Any, rng: np.random.Generator) -> Measurement:
     if rng.random() < 0.5:  # coarse values tie
         value = round(float(value), -1)
     error = [None, 0.0, float(rng.exponential(2.0))][rng.integers(3)]
+    replicates: tuple[float, ...] = ()
+    if error:
+        replicates = tuple(error * factor for factor in (1.0, -1.0, 0.5, -0.5))
     return Measurement(
         value=float(value),
         error=error,
@@ -237,5 +246,5 @@ def _random_measured(alike: Any, rng: np.random.Generator) -> Measurement:
         alike=alike,
         parts={"hfc": float(abs(value)) % 90},
         sites={"blocks.0": {"value": float(value), "null": float(null)}, "blocks.1": {"value": None}},
-        replicates=tuple(error * factor for factor in (1.0, -1.0, 0.5, -0.5)) if error else (),
+        replicates=replicates,
     )

@@ -1,28 +1,31 @@
 """Checks of a retrieval strategy: it scores the seen tasks, and changes nothing but itself.
 
-They use the baseline :data:`lw2g.testing.world.HOST`.
+They use the baseline :data:`lw2g.testing.small_run.HOST`.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import cast
 
 import torch
 
 from lw2g.interfaces.context import task_of_class
 from lw2g.interfaces.retrieval import RetrievalStrategy
+from lw2g.testing.changes import changed
 from lw2g.testing.guards import seeded
 from lw2g.testing.kit import ContractViolation, Subject, check
-from lw2g.testing.scene import begin, scene
-from lw2g.testing.world import HOST_PHASE, changed, learned, opened
+from lw2g.testing.moved_session import moved_session
+from lw2g.testing.small_run import HOST_PHASE, begin, learned, opened
 
 
 @check("retrieval", applies=lambda subject: not subject.component.control)
 def check_scores_each_seen_task(subject: Subject) -> None:
     """Each seen task gets a score, and keys are as wide as a query."""
-    now = scene(subject)
+    now = moved_session(subject)
     strategy = cast(RetrievalStrategy, now.session.parts.retrieval)
-    batch, size = now.batch(range(now.images)), now.images
+    size = now.images
+    batch = now.batch(range(size))
     with torch.no_grad():
         query = strategy.query(batch).float()
     for tasks in range(1, len(now.session.parts.infos) + 1):
@@ -51,12 +54,14 @@ def check_phases_leave_sets_alone(subject: Subject) -> None:
     for task in range(run.tasks):
         notes = [(phase, state) for index, phase, state in run.phases if index == task]
         names = [phase for phase, _ in notes]
-        first, last = names.index("decided"), names.index(HOST_PHASE)
-        for (name, before), (_, after) in zip(notes[first:last], notes[first + 1 : last + 1], strict=True):
-            moved = [tensor for tensor in changed(before, after) if not tensor.startswith("retrieval.")]
-            if moved:
+        # from the decision until the host trains, the strategy alone is at work
+        of_strategy = notes[names.index("decided") : names.index(HOST_PHASE) + 1]
+        for (name, before), (_, after) in pairwise(of_strategy):
+            for tensor in changed(before, after):
+                if tensor.startswith("retrieval."):
+                    continue
                 what = "begin_task" if name == "decided" else f"phase {name!r}"
                 raise ContractViolation(
-                    f"{what} of task {task + 1} changes {moved[0]!r}; a retrieval strategy changes its own "
+                    f"{what} of task {task + 1} changes {tensor!r}; a retrieval strategy changes its own "
                     "parameters and buffers alone"
                 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
@@ -15,7 +16,7 @@ from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.site import Owner, Site
 from lw2g.testing.guards import seeded
 from lw2g.testing.kit import ContractViolation, Subject, check
-from lw2g.testing.scene import Scene, declares, scene
+from lw2g.testing.moved_session import MovedSession, declares, moved_session
 
 _ENERGY = 0.9
 _NOTHING = 1e-6
@@ -32,22 +33,25 @@ def _grows(subject: Subject) -> bool:
     return subject.component.growth == "sets"  # type: ignore[no-any-return]
 
 
-def _declared(now: Scene) -> list[tuple[int | None, list[Site]]]:
+def _declared(now: MovedSession) -> list[tuple[int | None, list[Site]]]:
     """Return the sites of every set, and the shared ones under None."""
-    own: list[tuple[int | None, list[Site]]] = [
-        (set_id, list(now.baseline.sites(now.pool[set_id]))) for set_id in now.pool.ids
-    ]
-    return [*own, (None, list(now.baseline.shared_sites()))]
+    declared: list[tuple[int | None, list[Site]]] = []
+    for set_id in now.pool.ids:
+        declared.append((set_id, list(now.baseline.sites(now.pool[set_id]))))
+    declared.append((None, list(now.baseline.shared_sites())))
+    return declared
 
 
 def _called(set_id: int | None, site: Site) -> str:
-    return f"shared site {site.name!r}" if set_id is None else f"site {site.name!r} of set {set_id}"
+    if set_id is None:
+        return f"shared site {site.name!r}"
+    return f"site {site.name!r} of set {set_id}"
 
 
 @check("baseline", applies=_has_sites)
 def check_sites_are_what_they_say(subject: Subject) -> None:
     """Sites have unique names, parameters of their owner, taps that fire, and matching widths."""
-    now = scene(subject)
+    now = moved_session(subject)
     declared = _declared(now)
     _require_names(declared)
     for set_id, sites in declared:
@@ -57,31 +61,43 @@ def check_sites_are_what_they_say(subject: Subject) -> None:
 
 
 def _require_names(declared: Sequence[tuple[int | None, list[Site]]]) -> None:
+    expected: set[str] | None = None
     for set_id, sites in declared:
-        name, count = next(iter(Counter(site.name for site in sites).most_common(1)), ("", 0))
-        if count > 1:
-            where = "shared sites" if set_id is None else f"sites of set {set_id}"
-            raise ContractViolation(f"{count} {where} are named {name!r}; name each differently")
-    names = [{site.name for site in sites} for set_id, sites in declared if set_id is not None]
-    for set_id, other in enumerate(names):
-        if other != names[0]:
+        counts = Counter(site.name for site in sites)
+        for name, count in counts.most_common(1):
+            if count > 1:
+                where = "shared sites" if set_id is None else f"sites of set {set_id}"
+                raise ContractViolation(f"{count} {where} are named {name!r}; name each differently")
+        if set_id is None:
+            continue
+        if expected is None:
+            expected = set(counts)
+        elif expected != set(counts):
             raise ContractViolation(
-                f"site {sorted(other ^ names[0])[0]!r} is not declared for both set 0 and set {set_id}; give "
+                f"site {min(expected ^ set(counts))!r} is not declared for both set 0 and set {set_id}; give "
                 "the sites of all sets the same names, which do not tell the set or the task"
             )
 
 
-def _require_owned(now: Scene, set_id: int | None, site: Site) -> None:
-    expected: Owner = "shared" if set_id is None else "set"
+def _require_owned(now: MovedSession, set_id: int | None, site: Site) -> None:
+    expected: Owner
+    owner: nn.Module
+    if set_id is None:
+        expected = "shared"
+        method = "shared_sites"
+        owner = now.baseline
+        whose = "the baseline"
+    else:
+        expected = "set"
+        method = "sites"
+        owner = now.pool[set_id]
+        whose = "that set"
     if site.owner != expected:
-        method = "shared_sites" if set_id is None else "sites"
         raise ContractViolation(
             f"{_called(set_id, site)} says owner {site.owner!r}; {method} declares those of {expected!r} "
             "alone"
         )
-    owner: nn.Module = now.baseline if set_id is None else now.pool[set_id]
     if not any(site.parameter is parameter for parameter in owner.parameters()):
-        whose = "the baseline" if set_id is None else "that set"
         raise ContractViolation(
             f"the parameter of {_called(set_id, site)} is no parameter of {whose}; name the tensor itself, "
             "not a copy or one of another owner"
@@ -95,10 +111,11 @@ def _require_owned(now: Scene, set_id: int | None, site: Site) -> None:
         ) from error
 
 
-def _tapped(now: Scene, set_id: int | None, site: Site) -> Tensor:
+def _tapped(now: MovedSession, set_id: int | None, site: Site) -> Tensor:
     """Return the activation at a site's tap for some images in a forward of its set, ``[..., dim]``."""
     routing = now.pool.force(now.pool.ids[0] if set_id is None else set_id)
-    batch, tap = now.batch(range(16)), site.activation.tap
+    tap = site.activation.tap
+    batch = now.batch(range(16))
     batch.query  # noqa: B018  computed first, because its forward could be read instead
     try:
         return now.session.parts.backbone.read((tap,), lambda: now.baseline.features(batch, routing))[tap]
@@ -130,9 +147,10 @@ def _require_fitting(site: Site, called: str, tapped: Tensor) -> None:
 @check("baseline", applies=_has_sites)
 def check_taps_read_what_is_multiplied(subject: Subject) -> None:
     """A site's tap reads the activation that its parameter multiplies: it spans the gradient."""
-    now = scene(subject)
+    now = moved_session(subject)
     for set_id, sites in _declared(now):
-        for site, share in outside_the_tap(now, set_id, [site for site in sites if site.activation.exact]):
+        exact = [site for site in sites if site.activation.exact]
+        for site, share in outside_the_tap(now, set_id, exact):
             if share > OUTSIDE:
                 raise ContractViolation(
                     f"{share:.2f} of one image's gradient at {_called(set_id, site)} lies outside the rows "
@@ -141,7 +159,9 @@ def check_taps_read_what_is_multiplied(subject: Subject) -> None:
                 )
 
 
-def outside_the_tap(now: Scene, set_id: int | None, sites: Sequence[Site]) -> Iterator[tuple[Site, float]]:
+def outside_the_tap(
+    now: MovedSession, set_id: int | None, sites: Sequence[Site]
+) -> Iterator[tuple[Site, float]]:
     """Yield the share of one image's gradient outside the span of the rows at each site's tap.
 
     Queries are compared per head, because attention computes logits per head. Sites that no gradient reaches
@@ -169,44 +189,60 @@ def outside_the_tap(now: Scene, set_id: int | None, sites: Sequence[Site]) -> It
         gradient = gradients[id(site.parameter)]
         if gradient is None or not bool(site.view(gradient).any()):
             continue
-        rows, tap = site.rows(gradient).double(), site.activation.tap
+        tap = site.activation.tap
         tapped = read[tap].detach().double().flatten(0, -2)
-        heads = now.session.parts.backbone.heads if tap.kind in ("query", "query_used") else 1
         if site.activation.map is not None:
             tapped = tapped @ site.activation.map().detach().double().T
-        left, everything = 0.0, True
-        for part, made_of in zip(rows.chunk(heads, dim=1), tapped.chunk(heads, dim=1), strict=True):
-            _, values, directions = torch.linalg.svd(made_of, full_matrices=False)
-            basis = directions[values > _NOTHING * values.max()]
-            left += float((part - part @ basis.T @ basis).square().sum())
-            everything &= len(basis) == part.shape[1]
-        if not everything:
-            yield site, (left / float(rows.square().sum())) ** 0.5
+        heads = 1
+        if tap.kind in ("query", "query_used"):
+            heads = now.session.parts.backbone.heads
+        share = _share_outside(site.rows(gradient).double(), tapped, heads)
+        if share is not None:
+            yield site, share
+
+
+def _share_outside(rows: Tensor, tapped: Tensor, heads: int) -> float | None:
+    """Return the share of rows ``[n, dim]`` outside the span of others, head by head; None if that is all."""
+    left = 0.0
+    spans_all = True
+    for part, others in zip(rows.chunk(heads, dim=1), tapped.chunk(heads, dim=1), strict=True):
+        _, values, directions = torch.linalg.svd(others, full_matrices=False)
+        basis = directions[values > _NOTHING * values.max()]
+        left += float((part - part @ basis.T @ basis).square().sum())
+        spans_all &= len(basis) == part.shape[1]
+    if spans_all:
+        return None
+    return math.sqrt(left / float(rows.square().sum()))
 
 
 def _gradients(sites: Sequence[Site], loss_of: Callable[[], Tensor]) -> dict[int, Tensor | None]:
     """Return the gradient of a loss at the sites' parameters, by these parameters' identities."""
+    # sites may be rows of one parameter, of which autograd takes each once
     parameters = list({id(site.parameter): site.parameter for site in sites}.values())
     for parameter in parameters:
         parameter.requires_grad_(True)
+    reached: Sequence[Tensor | None] = [None] * len(parameters)
     with torch.enable_grad():
         loss = loss_of()
-        reached = torch.autograd.grad(loss, parameters, allow_unused=True) if loss.requires_grad else ()
+        if loss.requires_grad:
+            reached = torch.autograd.grad(loss, parameters, allow_unused=True)
     for parameter in parameters:
         parameter.requires_grad_(False)
-    gradients: dict[int, Tensor | None] = dict.fromkeys(map(id, parameters))
-    return gradients | {id(each): gradient for each, gradient in zip(parameters, reached, strict=False)}
+    return dict(zip(map(id, parameters), reached, strict=True))
 
 
 @check("baseline", applies=lambda subject: _grows(subject) and _has_sites(subject))
 def check_probe_reaches_measured_sites(subject: Subject) -> None:
     """The gradient of the probe loss reaches every measured site of a trained set."""
-    now = scene(subject)
+    now = moved_session(subject)
     task = now.session.parts.infos[-1]
-    measured = [(owner, site) for owner, sites in _declared(now) for site in sites if site.measured]
+    measured: list[tuple[int | None, Site]] = []
+    for owner, sites in _declared(now):
+        measured += [(owner, site) for site in sites if site.measured]
     reached: set[int] = set()
     for set_id in now.pool.ids:
-        routing, batch = now.baseline.scope.force(now.pool, set_id), now.of_task(task.index)
+        routing = now.baseline.scope.force(now.pool, set_id)
+        batch = now.of_task(task.index)
 
         def loss() -> Tensor:
             return now.baseline.probe_loss(now.baseline.features(batch, routing), batch, task)  # noqa: B023
@@ -227,8 +263,9 @@ def check_probe_reaches_measured_sites(subject: Subject) -> None:
 @check("baseline", applies=_grows)
 def check_head_is_drawn_anew(subject: Subject) -> None:
     """draw_head redraws the classifier of the new classes, which moves probe_loss, and nothing else."""
-    now = scene(subject, fresh=True)
-    baseline, task = now.baseline, now.session.parts.infos[-1]
+    now = moved_session(subject, fresh=True)
+    baseline = now.baseline
+    task = now.session.parts.infos[-1]
     batch = now.of_task(task.index)
     others = [label for label in range(task.seen) if label not in task.classes]
     with torch.no_grad():
@@ -241,13 +278,14 @@ def check_head_is_drawn_anew(subject: Subject) -> None:
             logits = baseline.logits(now.as_answers(features))
             return baseline.probe_loss(features, batch, task), logits[:, others]
 
-    drawn, other = outcomes(1), outcomes(2)
+    loss, old_logits = outcomes(1)
+    other_loss, other_old_logits = outcomes(2)
     # an override may belong to a classifier without random initial values
-    if torch.equal(drawn[0], other[0]) and type(baseline).draw_head is Baseline.draw_head:
+    if torch.equal(loss, other_loss) and type(baseline).draw_head is Baseline.draw_head:
         raise ContractViolation(
             "draw_head leaves probe_loss as it is; let it draw what the classifier of a task's classes "
             "begins with, or evidence rests on one draw"
         )
     # with the scope EACH logits combine all sets: those of old classes may depend on new ones
-    if not baseline.scope.each and not torch.equal(drawn[1], other[1]):
+    if not baseline.scope.each and not torch.equal(old_logits, other_old_logits):
         raise ContractViolation("draw_head changes the logits of old classes; leave their rows as they are")

@@ -101,11 +101,13 @@ def subspaces(
 def space_pairs(draw: DrawFn, *, dims: SearchStrategy[int] = _DIMS) -> tuple[Subspace, Subspace]:
     """Draw two subspaces of one head and width; the second may be the first, turned by as little as 1e-9."""
     width = st.just(draw(dims))
-    a, b = draw(orthonormal_bases(dims=width)), draw(orthonormal_bases(dims=width))
+    a = draw(orthonormal_bases(dims=width))
+    b = draw(orthonormal_bases(dims=width))
     if draw(st.booleans()):
         turned = a + 10.0 ** draw(st.integers(-9, -1)) * b[:, : a.shape[1]].sum(dim=1, keepdim=True)
         b = torch.linalg.qr(turned).Q
-    first, second = (Subspace(basis=basis[None], ranks=(basis.shape[1],)) for basis in (a, b))
+    first = Subspace(basis=a[None], ranks=(a.shape[1],))
+    second = Subspace(basis=b[None], ranks=(b.shape[1],))
     return first, second
 
 
@@ -130,7 +132,12 @@ def accuracy_matrices(
     """Draw a square accuracy matrix in percent: entry [i][t] is None for i > t."""
     tasks = draw(num_tasks)
     percent = st.floats(0.0, 100.0)
-    return [[draw(percent) if i <= t else None for t in range(tasks)] for i in range(tasks)]
+    matrix: list[list[float | None]] = []
+    for i in range(tasks):
+        row: list[float | None] = [None] * i
+        row += [draw(percent) for _ in range(i, tasks)]
+        matrix.append(row)
+    return matrix
 
 
 @st.composite
@@ -140,8 +147,12 @@ def task_splits(
     """Draw the classes of each task: disjoint, 1 to ``largest``, together 0 .. num_classes - 1."""
     sizes = [draw(st.integers(1, largest)) for _ in range(draw(num_tasks))]
     order = draw(st.permutations(range(sum(sizes))))
-    starts = [sum(sizes[:task]) for task in range(len(sizes))]
-    return tuple(tuple(order[start : start + size]) for start, size in zip(starts, sizes, strict=True))
+    tasks = []
+    first = 0
+    for size in sizes:
+        tasks.append(tuple(order[first : first + size]))
+        first += size
+    return tuple(tasks)
 
 
 @st.composite
@@ -175,13 +186,17 @@ def evidences(
 @st.composite
 def _candidates(draw: DrawFn, set_id: int, measured: bool) -> CandidateEvidence:
     rank = draw(st.integers(0, 32))
-    kind = (
-        "measured" if measured else draw(st.sampled_from(["measured", "measured", "excluded", "unmeasured"]))
-    )
-    if kind != "measured":
-        return CandidateEvidence(set=set_id, rank=rank, excluded=_EXCLUDED if kind == "excluded" else None)
-    hfc, hfc_pre, errors = draw(_ANGLES), draw(_ANGLES), st.floats(0.0, 5.0)
-    error = draw(errors if measured else st.none() | errors)
+    errors: SearchStrategy[float | None] = st.floats(0.0, 5.0)
+    if not measured:
+        errors = st.none() | errors
+        kind = draw(st.sampled_from(["measured", "measured", "excluded", "unmeasured"]))
+        if kind == "excluded":
+            return CandidateEvidence(set=set_id, rank=rank, excluded=_EXCLUDED)
+        if kind == "unmeasured":
+            return CandidateEvidence(set=set_id, rank=rank)
+    hfc = draw(_ANGLES)
+    hfc_pre = draw(_ANGLES)
+    error = draw(errors)
     return measured_set(
         set_id, hfc - hfc_pre, error, rank=rank, parts={"hfc": hfc, "hfc_pre": hfc_pre}, unit="degrees"
     )

@@ -45,9 +45,10 @@ def tiny_backbone(depth: int = 6, dim: int = 32, image_size: int = 16, spread: f
         model = VisionTransformer(
             img_size=image_size, patch_size=8, embed_dim=dim, depth=depth, num_heads=4, num_classes=0
         )
-        with torch.no_grad():
-            for weight in model.parameters() if spread else ():
-                weight.add_(spread * torch.randn_like(weight))
+        if spread:
+            with torch.no_grad():
+                for weight in model.parameters():
+                    weight.add_(spread * torch.randn_like(weight))
     return Backbone.wrap(model, name="tiny random ViT")
 
 
@@ -161,6 +162,7 @@ def _split(split: str, classes: int, least: int) -> tuple[_Source, IndexArray]:
     generator = torch.Generator().manual_seed(11)
     patterns = torch.randint(0, 256, (classes, 3, 4, 4), generator=generator)
     patterns = patterns.repeat_interleave(4, dim=2).repeat_interleave(4, dim=3)
+    # the patterns are those of both splits, the noise is not
     generator.manual_seed(13 if split == "train" else 17)
     noise = torch.randint(-60, 61, (len(labels), 3, 16, 16), generator=generator)
     images = (patterns[torch.from_numpy(labels)] + noise).clamp(0, 255).to(torch.uint8)

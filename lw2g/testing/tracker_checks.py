@@ -124,24 +124,33 @@ def _events(*, resumed: bool = False) -> list[Event]:
         "constraints": {"orthogonal": {"on": "update"}},
         "run": {"seed": 1, "name": "long " * 200},
     }
+    # the first task grows a set and retrieves nothing; the second has evidence, and reuses the set
     measured = measured_set(0, -2.5, parts={"hfc": 41.0, "hfc_pre": 43.5}).as_mapping()
     closed = measured_set(1, None, excluded="space is full").as_mapping()
+    decisions = [
+        {"task": 0, "candidates": [], "decision": "grow"},
+        {"task": 1, "candidates": [measured, closed], "decision": "reuse"},
+    ]
+    evaluations = [
+        TaskEvaluated(
+            task=0,
+            accuracy=(90.0,),
+            retrieval=None,
+            metrics={"faa": 90.0, "bwt": None, "pra": None, "ssp": 1},
+        ),
+        TaskEvaluated(
+            task=1,
+            accuracy=(89.0, 89.0),
+            retrieval=(89.0, 89.0),
+            metrics={"faa": 90.0, "bwt": None, "pra": 80.0, "ssp": 1},
+        ),
+    ]
+    shared = {"set": 0, "margin": 0.0, "burden": "grow", "confidence": None, "ranks_after": {}}
     events: list[Event] = [RunStarted(name="checked", config=config, resumed=resumed)]
     for task in range(2):
-        decision = {
-            "task": task,
-            "candidates": [measured, closed] if task else [],
-            "decision": "reuse" if task else "grow",
-            "set": 0,
-            "margin": 0.0,
-            "burden": "grow",
-            "confidence": None,
-            "ranks_after": {},
-        }
-        known = tuple(90.0 - task for _ in range(task + 1))
         events += [
             PhaseStarted(task=task, tasks=2, phase="evidence"),
-            TaskDecided(task=task, decision=decision),
+            TaskDecided(task=task, decision={**decisions[task], **shared}),
             PhaseStarted(task=task, tasks=2, phase="train"),
             Stepped(task=task, tasks=2, phase="train", done=1, total=2, loss=0.5, images_per_second=10.0),
             EpochEnded(
@@ -149,11 +158,6 @@ def _events(*, resumed: bool = False) -> list[Event]:
             ),
             Warned(message="set 0 goes on although excluded"),
             Stepped(task=task, tasks=2, phase="evaluation", done=2, total=2),
-            TaskEvaluated(
-                task=task,
-                accuracy=known,
-                retrieval=known if task else None,
-                metrics={"faa": 90.0, "bwt": None, "pra": 80.0 if task else None, "ssp": 1},
-            ),
+            evaluations[task],
         ]
     return [*events, RunEnded(metrics={"faa": 90.0, "bwt": None}, seconds=1.5)]

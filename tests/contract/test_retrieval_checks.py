@@ -13,7 +13,7 @@ from broken_components import Broken, evolving, kept
 from lw2g.errors import ConfigError
 from lw2g.interfaces.phase import ComputePhase, ParameterGroup, StepOutput, TrainingPhase
 from lw2g.testing import ContractCase, ContractViolation, contract_cases
-from lw2g.testing.scene import scene
+from lw2g.testing.moved_session import moved_session
 from lw2g_retrieval.centroids import Centroids
 from lw2g_retrieval.key_cosine import KeyCosine
 from lw2g_retrieval.plugin import CENTROIDS, KEY_COSINE
@@ -208,7 +208,7 @@ SUBJECTS = {case.subject.component.name: case.subject for case in kept("retrieva
 @pytest.mark.parametrize("name", sorted(SUBJECTS.keys() - {"oracle"}))
 def test_the_scene_tells_tasks_apart(name: str) -> None:
     """Different tasks are retrieved for different images, so that a check of company can see something."""
-    now = scene(SUBJECTS[name])
+    now = moved_session(SUBJECTS[name])
     _, retrieved = now.predict(now.batch(range(now.images)))
     assert retrieved is not None
     assert len(retrieved.unique()) > 1

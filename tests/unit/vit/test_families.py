@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from lw2g.errors import ConfigError
-from lw2g.testing.families import FAMILIES, RUNGS, build_family, probes
 from lw2g.vit.anatomy import attention_of, is_pre_norm, num_tokens
 from lw2g.vit.attention import heads_of
 from lw2g.vit.injection import inject, real_tokens
@@ -17,6 +16,7 @@ from lw2g.vit.pooling import pooled
 from lw2g.vit.prefix import PrefixInjection
 from lw2g.vit.taps import Tap
 from lw2g.vit.tokens import TokenInjection
+from timm_families import FAMILIES, RUNGS, build_family, probes
 
 ROOT = Path(__file__).resolve().parents[3]
 SMALL = [family for family in FAMILIES if family.changes]

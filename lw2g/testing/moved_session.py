@@ -1,4 +1,4 @@
-"""Scenes for checks of forwards: the session that a small run leaves, with randomly moved parameters."""
+"""The session that a small run leaves, with randomly moved parameters: for checks of forwards."""
 
 from __future__ import annotations
 
@@ -11,33 +11,18 @@ from torch import Tensor, nn
 
 from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.pool import Pool
 from lw2g.models.predictor import Predictor
 from lw2g.tasks.session import Session
+from lw2g.testing.changes import modules_of
 from lw2g.testing.guards import seeded
 from lw2g.testing.kit import NotApplicable, Subject
-from lw2g.testing.world import NO_RUN, modules_of, opened, whole
+from lw2g.testing.small_run import NO_RUN, begin, opened, whole
 
-__all__ = ["Scene", "begin", "declares", "scene"]
+__all__ = ["MovedSession", "declares", "moved_session"]
 
 _MOVED = 0.3
-
-
-def begin(session: Session, index: int) -> TaskContext:
-    """Begin a task as a run does, without evidence, and return its context."""
-    session.parts.begin_task(index)
-    if len(session.parts.pool) and (session.parts.growth.fixed or index == 1):
-        session.parts.pool.reuse(0)
-    else:
-        torch.manual_seed(session.parts.seed_of(index, "new set"))
-        session.parts.pool.grow(session.parts.new_set(session.parts.baseline.source_of(session.parts.pool)))
-    images = session.data.image_set([session.data.stream.tasks[index].train], train=False)
-    context = session.task_context(index, images)
-    if session.parts.retrieval is not None:
-        torch.manual_seed(session.parts.seed_of(index, "retrieval"))
-        session.parts.retrieval.begin_task(context)
-    return context
+"""Standard deviation of the random motion of each parameter."""
 
 
 def declares(subject: Subject, what: str) -> bool:
@@ -65,7 +50,7 @@ def _facts(subject: Subject) -> dict[str, bool]:
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class Scene:
+class MovedSession:
     """A session after three tasks with randomly moved parameters, and the test images of all tasks.
 
     So sets differ from each other and heads prefer some classes. Buffers, which may have structure (a
@@ -95,8 +80,9 @@ class Scene:
 
     def of_task(self, index: int) -> Batch:
         """Return the images of one task."""
-        first = sum(len(task.test) for task in self.session.data.stream.tasks[:index])
-        return self.batch(range(first, first + len(self.session.data.stream.tasks[index].test)))
+        tasks = self.session.data.stream.tasks
+        first = sum(len(task.test) for task in tasks[:index])
+        return self.batch(range(first, first + len(tasks[index].test)))
 
     @torch.no_grad()
     def predict(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
@@ -104,7 +90,8 @@ class Scene:
 
         A control, which evaluation never asks, gets arbitrary tasks.
         """
-        tasks, strategy = len(self.session.parts.infos), self.session.parts.retrieval
+        tasks = len(self.session.parts.infos)
+        strategy = self.session.parts.retrieval
         predictor = Predictor.of(self.session.parts, tasks - 1)
         if strategy is None:
             choice = predictor.all_members(len(batch))
@@ -121,18 +108,18 @@ class Scene:
         return self.baseline.scope.repeated(features, members)
 
 
-def scene(subject: Subject, *, fresh: bool = False) -> Scene:
-    """Return the scene after the subject's run, or after beginning its tasks if the run fails.
+def moved_session(subject: Subject, *, fresh: bool = False) -> MovedSession:
+    """Return the session after the subject's run, or after beginning its tasks if the run fails.
 
     Args:
         subject: The component.
-        fresh: Whether the check will change the scene, which is then not shared with other checks.
+        fresh: Whether the check will change the session, which is then not shared with other checks.
 
     Raises:
         NotApplicable: The tasks cannot be begun; the check ``learns_a_small_stream`` reports why.
     """
 
-    def make() -> Scene | None:
+    def make() -> MovedSession | None:
         run = whole(subject)
         with seeded(0):
             try:
@@ -146,9 +133,9 @@ def scene(subject: Subject, *, fresh: bool = False) -> Scene:
                 return None
             for module in modules_of(session).values():
                 _move(module)
-        return Scene(session=session)
+        return MovedSession(session=session)
 
-    result = make() if fresh else subject.once("scene", make)
+    result = make() if fresh else subject.once("moved session", make)
     if result is None:
         raise NotApplicable(NO_RUN)
     return result

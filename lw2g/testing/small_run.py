@@ -1,9 +1,12 @@
-"""The world of the kit: a run on the tiny benchmark, through the same code as real runs.
+"""The small run of the kit: the tiny benchmark on the tiny backbone, through the same code as real runs.
 
 It has three tasks: the first gets a set, the second reuses it, the third gets a new one (a fixed baseline has
 one set). The run collects evidence and applies the orthogonal constraint. Checks of training read the run;
-checks of forwards use the session that it leaves (:mod:`lw2g.testing.scene`). The run is done once for all
-checks of a component, and resumed once from the files that it had within its second task.
+checks of forwards use the session that it leaves (:mod:`lw2g.testing.moved_session`). The run is done once
+for all checks of a component, and resumed once from the files that it had within its second task.
+
+A component that a baseline's options name (a head, a carry) is checked by a plain run instead
+(:func:`require_run`).
 """
 
 from __future__ import annotations
@@ -15,7 +18,8 @@ from typing import Any
 
 import attrs
 import numpy as np
-from torch import Tensor, nn
+import torch
+from torch import Tensor
 
 from lw2g.base.progress import Reporter
 from lw2g.config.model import DEFAULT_FIXED_POLICY, DEFAULT_POLICY
@@ -30,13 +34,16 @@ from lw2g.interfaces.component import (
     EvidenceComponent,
     RetrievalComponent,
 )
+from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.growth import Decision, Evidence, Grow, Reuse
-from lw2g.interfaces.site import Site
 from lw2g.interfaces.tracker import EpochEnded, Event, PhaseStarted, TaskDecided, TaskEvaluated
 from lw2g.lifecycle.run import Run
+from lw2g.lifecycle.runner import start
+from lw2g.models.saved import export_run, open_model
 from lw2g.tasks.session import Session, open_session
 from lw2g.tasks.state import restore
-from lw2g.testing.kit import NotApplicable, Subject
+from lw2g.testing.changes import changed, everything, modules_of, same_predictions, wiring
+from lw2g.testing.kit import ContractViolation, NotApplicable, Subject
 
 __all__ = [
     "HOST",
@@ -45,22 +52,21 @@ __all__ = [
     "QUICK",
     "Learned",
     "SmallRun",
-    "changed",
+    "begin",
     "evaluate",
-    "everything",
     "learned",
-    "modules_of",
     "opened",
+    "require_run",
     "resumed",
     "run_again",
-    "same_predictions",
     "short_options",
     "whole",
-    "wiring",
 ]
 
-HOST, HOST_PHASE = "s-prompt-plus-plus", "prompts"
-"""The baseline with which other components are checked, and its only phase."""
+HOST = "s-prompt-plus-plus"
+"""The baseline with which other components are checked."""
+HOST_PHASE = "prompts"
+"""Its only phase."""
 SHARING_HOST = "dual-prompt"
 """The baseline with which constraints are checked: it has sites of sets and shared ones."""
 
@@ -74,7 +80,8 @@ QUICK: Mapping[str, Any] = {
     "benchmark.random_crops": True,
     "backbone.spread": 0.1,
 }
-_EPOCHS, _BATCH = 2, 8
+_EPOCHS = 2
+_BATCH = 8
 NO_RUN = "a small run does not come to its end; see the check 'learns_a_small_stream'"
 
 
@@ -84,8 +91,9 @@ NO_RUN = "a small run does not come to its end; see the check 'learns_a_small_st
 def _host_of(subject: Subject) -> BaselineComponent:
     if isinstance(subject.component, BaselineComponent):
         return subject.component
-    shared = isinstance(subject.component, ConstraintComponent)
-    return subject.catalogue.get("baseline", SHARING_HOST if shared else HOST)
+    if isinstance(subject.component, ConstraintComponent):
+        return subject.catalogue.get("baseline", SHARING_HOST)
+    return subject.catalogue.get("baseline", HOST)
 
 
 def _retrieval_of(subject: Subject) -> RetrievalComponent | None:
@@ -93,29 +101,41 @@ def _retrieval_of(subject: Subject) -> RetrievalComponent | None:
     if isinstance(subject.component, RetrievalComponent):
         return subject.component
     own = _host_of(subject).retrieval
-    return None if own is None else subject.catalogue.get("retrieval", own)
+    if own is None:
+        return None
+    return subject.catalogue.get("retrieval", own)
 
 
 def resolved(subject: Subject) -> Resolved:
     """Return the configuration of the subject's short run; off the CPU it has deterministic kernels."""
-    baseline, retrieval = _host_of(subject), _retrieval_of(subject)
-    measure = isinstance(subject.component, EvidenceComponent)
+    baseline = _host_of(subject)
+    retrieval = _retrieval_of(subject)
     overrides = {**QUICK, "run.device": subject.device, "run.deterministic": subject.device != "cpu"}
-    sections = {"baseline": baseline, "retrieval": retrieval}
-    if measure:
+    sections: dict[str, Any] = {"baseline": baseline}
+    retrieval_name = None
+    if retrieval is not None:
+        sections["retrieval"] = retrieval
+        retrieval_name = retrieval.name
+    policy = DEFAULT_POLICY
+    if baseline.growth == "fixed":
+        policy = DEFAULT_FIXED_POLICY
+    if isinstance(subject.component, EvidenceComponent):
+        # measured, whatever the policy reads
         overrides["growth.measures"] = [subject.component.name]
         sections[f"evidence.{subject.component.name}"] = subject.component
+        policy = DEFAULT_FIXED_POLICY
     for section, component in sections.items():
-        if component is not None:
-            own = subject.options if component is subject.component else {}
-            chosen = short_options(component.config) | dict(own)
-            overrides |= {f"{section}.{key}": value for key, value in chosen.items()}
+        chosen = short_options(component.config)
+        if component is subject.component:
+            chosen |= subject.options
+        for key, value in chosen.items():
+            overrides[f"{section}.{key}"] = value
     return resolve(
         subject.catalogue,
         overrides=overrides,
         baseline=baseline.name,
-        retrieval=None if retrieval is None else retrieval.name,
-        policy=DEFAULT_FIXED_POLICY if measure or baseline.growth == "fixed" else DEFAULT_POLICY,
+        retrieval=retrieval_name,
+        policy=policy,
         constraints=["orthogonal"],
         benchmark="tiny",
         backbone="tiny",
@@ -155,6 +175,22 @@ def opened(subject: Subject, checkpoint: Checkpoint | None = None) -> Session:
     return session
 
 
+def begin(session: Session, index: int) -> TaskContext:
+    """Begin a task as a run does, without evidence, and return its context."""
+    session.parts.begin_task(index)
+    if len(session.parts.pool) and (session.parts.growth.fixed or index == 1):
+        session.parts.pool.reuse(0)
+    else:
+        torch.manual_seed(session.parts.seed_of(index, "new set"))
+        session.parts.pool.grow(session.parts.new_set(session.parts.baseline.source_of(session.parts.pool)))
+    images = session.data.image_set([session.data.stream.tasks[index].train], train=False)
+    context = session.task_context(index, images)
+    if session.parts.retrieval is not None:
+        torch.manual_seed(session.parts.seed_of(index, "retrieval"))
+        session.parts.retrieval.begin_task(context)
+    return context
+
+
 # -- a run --------------------------------------------------------------------------------------------------
 
 
@@ -182,7 +218,9 @@ class Learned:
             return repr(min(moved, key=lambda name: not name.startswith("retrieval.")))
         if changed({"": self.features}, {"": other.features}):
             return "features of test samples"
-        return None if same_predictions(self.predictions, other.predictions) else "predictions"
+        if not same_predictions(self.predictions, other.predictions):
+            return "predictions"
+        return None
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -218,7 +256,9 @@ class _Notes:
     """Records the events of a run."""
 
     def __init__(self, session: Session, files: RunDirectory, store: CheckpointStore) -> None:
-        self._session, self._files, self._store = session, files, store
+        self._session = session
+        self._files = files
+        self._store = store
         self.after: dict[int, Learned] = {}
         self.phases: list[tuple[int, str, dict[str, Tensor]]] = []
         self.decisions: dict[int, dict[str, Any]] = {}
@@ -239,34 +279,30 @@ class _Notes:
                 self.after[event.task] = self._learned(event.task)
 
     def _keep_files(self) -> None:
-        self._store.wait()
+        self._store.wait()  # checkpoints are written behind the run
         root = self._files.path
-        self.midway = {
-            path.relative_to(root): path.read_bytes() for path in root.rglob("*") if path.is_file()
-        }
+        self.midway = {}
+        for path in root.rglob("*"):
+            if path.is_file():
+                self.midway[path.relative_to(root)] = path.read_bytes()
 
     def close(self) -> None:
         """Nothing to close."""
 
     def _learned(self, task: int) -> Learned:
-        session, memory = self._session, self._session.parts.memory
+        session = self._session
+        parts = session.parts
         predictions = self._files.read_predictions(task)
-        set_id = session.parts.pool.task_to_set[task]
-        sites: list[Site] = [
-            *session.parts.baseline.sites(session.parts.pool[set_id]),
-            *session.parts.baseline.shared_sites(),
-        ]
+        set_id = parts.pool.task_to_set[task]
+        sites: dict[str, tuple[Tensor, Subspace | None]] = {}
+        for site in (*parts.baseline.sites(parts.pool[set_id]), *parts.baseline.shared_sites()):
+            rows = site.rows(site.parameter).detach().clone()
+            sites[parts.memory.key(set_id, site)] = (rows, parts.memory.space(set_id, site))
         return Learned(
             state=everything(modules_of(session)),
             predictions=predictions,
             features=session.data.evaluator.features_of(len(predictions.sample)).clone(),
-            sites={
-                memory.key(set_id, site): (
-                    site.rows(site.parameter).detach().clone(),
-                    memory.space(set_id, site),
-                )
-                for site in sites
-            },
+            sites=sites,
         )
 
 
@@ -340,54 +376,36 @@ def evaluate(session: Session, task: int) -> tuple[Predictions, Tensor]:
     return predictions, session.data.evaluator.features_of(len(predictions.sample)).clone()
 
 
-def same_predictions(first: Predictions, second: Predictions) -> bool:
-    """Return whether two evaluations agree on every sample, class, task and set."""
-    return all(
-        np.array_equal(getattr(first, field.name), getattr(second, field.name))
-        for field in attrs.fields(Predictions)
+def require_run(subject: Subject, options: Mapping[str, Any], baseline: str) -> None:
+    """Run a baseline that names the component, export the model, and compare what both predict.
+
+    Args:
+        subject: The component.
+        options: Options of the run, by dotted key.
+        baseline: Name of the baseline.
+
+    Raises:
+        ContractViolation: Run and export predict otherwise.
+    """
+    component = subject.component
+    overrides = {**QUICK, "run.device": subject.device}
+    for key, value in short_options(subject.catalogue.get("baseline", baseline).config).items():
+        overrides[f"baseline.{key}"] = value
+    for key, value in subject.options.items():
+        overrides[f"{component.kind}.{component.name}.{key}"] = value
+    overrides |= options
+    resolved = resolve(
+        subject.catalogue, overrides=overrides, baseline=baseline, benchmark="tiny", backbone="tiny"
     )
-
-
-# -- state of modules ---------------------------------------------------------------------------------------
-
-
-def modules_of(session: Session) -> dict[str, nn.Module]:
-    """Return all modules with state, by their names in messages."""
-    modules: dict[str, nn.Module] = {"baseline": session.parts.baseline}
-    modules |= {f"set {set_id}": session.parts.pool[set_id] for set_id in session.parts.pool.ids}
-    return modules if session.parts.retrieval is None else {**modules, "retrieval": session.parts.retrieval}
-
-
-def everything(modules: Mapping[str, nn.Module]) -> dict[str, Tensor]:
-    """Return copies of all parameters and buffers, those outside the state dict included, by full name."""
-    return {
-        f"{owner}.{name}": value.detach().clone()
-        for owner, module in modules.items()
-        for name, value in (*module.named_parameters(), *module.named_buffers())
-    }
-
-
-def changed(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> list[str]:
-    """Return the names of tensors that were added, removed, or differ in a bit."""
-    names = dict.fromkeys((*before, *after))
-    return [name for name in names if not _same(before.get(name), after.get(name))]
-
-
-def _same(a: Tensor | None, b: Tensor | None) -> bool:
-    if a is None or b is None or a.shape != b.shape or a.dtype != b.dtype:
-        return False
-    return bool(((a == b) | ((a != a) & (b != b))).all())
-
-
-def wiring(module: nn.Module) -> dict[str, frozenset[str]]:
-    """Return class, identity, attributes and hooks of every module of a tree, by name."""
-    wires = {}
-    for name, part in module.named_modules():
-        facts = {f"a {type(part).__name__} at {id(part):#x}"}
-        for key, value in vars(part).items():
-            if key.endswith("hooks") and value:
-                facts.add(f"{len(value)} in {key}")
-            elif not key.startswith("_"):
-                facts.add(f"attribute {key}")
-        wires[name] = frozenset(facts)
-    return wires
+    images = torch.randint(0, 256, (12, 3, 16, 16), generator=torch.Generator().manual_seed(0)).byte()
+    answers = []
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(folder) / "run"
+        export = Path(folder) / "export"
+        start(resolved, subject.catalogue, run)
+        export_run(run, subject.catalogue, export)
+        for place in (run, export):
+            model = open_model(place, subject.catalogue, device=subject.device)
+            answers.append(model(list(images)))
+    if not torch.equal(*answers):
+        raise ContractViolation("a run and its export predict otherwise; register as buffers what it needs")
