@@ -282,7 +282,7 @@ class Report(_Tabular):
         )
 
     def _repr_html_(self) -> str:
-        from lw2g.reports.render import mean_cells, shown_columns
+        from lw2g.reports.cells import mean_cells, shown_columns
 
         return "".join(self._blocks(mean_cells, shown_columns))
 
