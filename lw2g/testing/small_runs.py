@@ -11,7 +11,8 @@ import torch
 
 from lw2g.config.resolve import resolve
 from lw2g.lifecycle.runner import start
-from lw2g.models.saved import export_run, open_model
+from lw2g.models.exporting import export_run
+from lw2g.models.saved import open_model
 from lw2g.testing.kit import ContractViolation, Subject
 from lw2g.testing.world import QUICK, short_options
 
