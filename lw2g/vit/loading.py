@@ -17,15 +17,8 @@ from lw2g.vit.fingerprint import WeightSource
 from lw2g.vit.names import plain_name
 from lw2g.vit.plain import PlainShape, PlainViT, emptied, initialised, plain_shape
 from lw2g.vit.pooling import Pool
-from lw2g.vit.weights import (
-    create_model,
-    described,
-    file_sha256,
-    load_weights,
-    require_possible,
-    resolve_name,
-    seen_1k,
-)
+from lw2g.vit.timm_models import create_model, described, require_possible, resolve_name, seen_1k
+from lw2g.vit.weights import file_sha256, load_weights
 
 __all__ = ["load_backbone", "plain_model"]
 
