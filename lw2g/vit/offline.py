@@ -59,4 +59,6 @@ def hub_fails(seconds: float = 3.0) -> str | None:
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     thread.join(seconds)
-    return reasons[-1] if reasons else None
+    if not reasons:
+        return None
+    return reasons[-1]

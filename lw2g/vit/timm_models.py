@@ -114,10 +114,15 @@ def _address(timm_name: str) -> str:
 
     published = timm.models.get_pretrained_cfg(timm_name)
     if published is not None and published.hf_hub_id:
-        repository = published.hf_hub_id if "/" in published.hf_hub_id else f"timm/{timm_name}"
+        repository = published.hf_hub_id
+        if "/" not in repository:
+            # timm's own repositories have the name of the model, and the configuration leaves the owner out
+            repository = f"timm/{timm_name}"
         file = published.hf_hub_filename or "model.safetensors"
         return f"{hub.ENDPOINT}/{repository}/resolve/main/{file}"
-    return str(published.url) if published is not None and published.url else "the file"
+    if published is not None and published.url:
+        return str(published.url)
+    return "the file"
 
 
 def require_possible(name: str, build: Callable[[], nn.Module], image_size: int | None = None) -> None:
@@ -173,7 +178,9 @@ def described(timm_name: str, weights: Path | None, random_seed: int | None) -> 
     """Return a backbone's name in messages."""
     if weights is not None:
         return f"{timm_name} ({weights.name})"
-    return timm_name if random_seed is None else f"{timm_name} (random weights, seed {random_seed})"
+    if random_seed is None:
+        return timm_name
+    return f"{timm_name} (random weights, seed {random_seed})"
 
 
 def seen_1k(config: Any | None) -> bool | None:

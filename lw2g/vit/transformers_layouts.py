@@ -141,7 +141,9 @@ def _require_one_layout(stripped: Mapping[str, Tensor], state: Iterable[str], so
     if len(layouts) == 1:
         return
     first = ", ".join(repr(key) for key in list(state)[:3])
-    found = f"those of {' and of '.join(layouts)}" if layouts else "those of no model that is converted"
+    found = "those of no model that is converted"
+    if layouts:
+        found = f"those of {' and of '.join(layouts)}"
     raise DataError(
         f"weights file {source!r} has names of transformers, {found}: {first}, ...",
         f"give the vision model alone; converted are {', '.join(_MARKERS)}",

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from lw2g.errors import ConfigError, DataError, first_line
-from lw2g.vit.anatomy import has_blocks
+from lw2g.vit.anatomy import has_blocks, timm_config
 from lw2g.vit.layouts import filtered
 from lw2g.vit.transformers_layouts import from_transformers
 
@@ -87,7 +87,13 @@ def load_weights(model: nn.Module, path: Path) -> None:
     state = convert_state_dict(tensors, source=str(path), own=own, classifier=drops)
     if state.keys() != own.keys() or _has_other_tables(state, own):
         converted = filtered(state, model, str(path))
-        state = {name: x for name, x in converted.items() if name in own or not name.startswith(drops)}
+        state = {}
+        for name, tensor in converted.items():
+            # a filter may bring a classifier to light that had another name in the file
+            is_classifier = name not in own and name.startswith(drops)
+            if not is_classifier:
+                state[name] = tensor
+    # before positions are resampled, which would turn integers into floats
     _require_numbers(state, model, path)
     _fit_positions(state, model)
     _require_fit(state, model, path)
@@ -121,20 +127,28 @@ def _last_norm(model: nn.Module) -> str | None:
     if not has_blocks(model):
         return None
     names = [name for name, _ in model.named_parameters()]
-    last_block = max((name for name in names if name.endswith("norm2.weight")), key=names.index, default="")
-    candidates = ("norm.weight", "fc_norm.weight", "norm_pre.weight", last_block)
-    return next((name for name in candidates if name in names), None)
+    for name in ("norm.weight", "fc_norm.weight", "norm_pre.weight"):
+        if name in names:
+            return name
+    # no norm behind the blocks: that of the last block, because names come in the order of the modules
+    of_blocks = [name for name in names if name.endswith("norm2.weight")]
+    if not of_blocks:
+        return None
+    return of_blocks[-1]
 
 
 def _classifier(model: nn.Module) -> tuple[str, ...]:
     """Return how the names of a model's classifiers begin, as timm's configuration tells them."""
-    config = getattr(model, "pretrained_cfg", None)
-    named = config.get("classifier") if isinstance(config, dict) else None
-    names = (named,) if isinstance(named, str) else tuple(named or ())
-    # a model with mean pooling reads a file with pooling by attention: SigLIP's, under its _gap_ name
-    architecture = str(config.get("architecture", "")) if isinstance(config, dict) else ""
-    pooling = ("attn_pool.",) if "_gap_" in architecture else ()
-    return (*(f"{name}." for name in names), "head.", *pooling)
+    config = timm_config(model)
+    named = config.get("classifier") or ()
+    if isinstance(named, str):
+        named = (named,)
+    beginnings = [f"{name}." for name in named]
+    beginnings.append("head.")
+    if "_gap_" in str(config.get("architecture", "")):
+        # a model with mean pooling reads a file with pooling by attention: SigLIP's, under its _gap_ name
+        beginnings.append("attn_pool.")
+    return tuple(beginnings)
 
 
 def convert_state_dict(
@@ -178,8 +192,11 @@ def convert_state_dict(
 
 
 def _unwrap(checkpoint: Mapping[str, Any], source: str) -> dict[str, Tensor]:
-    containers = (checkpoint[key] for key in _CONTAINERS if isinstance(checkpoint.get(key), Mapping))
-    inner = next(containers, checkpoint)
+    inner = checkpoint
+    for key in _CONTAINERS:
+        if isinstance(checkpoint.get(key), Mapping):
+            inner = checkpoint[key]
+            break
     tensors = {str(key): value for key, value in inner.items() if isinstance(value, Tensor)}
     if not tensors:
         raise DataError(
@@ -221,7 +238,11 @@ def _load_npz(model: Any, path: Path) -> None:
             whole = [name for name in arrays.files if not np.issubdtype(arrays[name].dtype, np.floating)]
             if whole:
                 raise ValueError(f"{whole[0]!r} holds {arrays[whole[0]].dtype}")
-            blocks = {match[1] for name in arrays.files if (match := re.search(r"encoderblock_(\d+)/", name))}
+            blocks = set()
+            for name in arrays.files:
+                match = re.search(r"encoderblock_(\d+)/", name)
+                if match:
+                    blocks.add(match[1])
         if blocks and len(blocks) != len(model.blocks):
             # timm reads the blocks it needs and ignores the rest
             raise ValueError(f"it has {len(blocks)} blocks and the model {len(model.blocks)}")
@@ -246,10 +267,16 @@ def _require_numbers(state: Mapping[str, Tensor], model: nn.Module, path: Path) 
 
 def _fit_positions(state: dict[str, Tensor], model: Any) -> None:
     """Resample the position embeddings to the model's grid, as timm does when it loads weights."""
-    table, own = state.get("pos_embed"), getattr(model, "pos_embed", None)
-    if table is None or own is None or table.shape == own.shape or table.ndim != 3 or not has_blocks(model):
+    table = state.get("pos_embed")
+    own = getattr(model, "pos_embed", None)
+    if table is None or own is None or table.shape == own.shape:
         return
-    prefix = 0 if getattr(model, "no_embed_class", False) else model.num_prefix_tokens
+    if table.ndim != 3 or not has_blocks(model):
+        return
+    prefix = model.num_prefix_tokens
+    if getattr(model, "no_embed_class", False):
+        # the table is of the patches alone
+        prefix = 0
     patches = table.shape[1] - prefix
     if patches < 1 or math.isqrt(patches) ** 2 != patches:
         return  # not a square grid: refused later for its shape
@@ -271,11 +298,13 @@ def _require_fit(state: Mapping[str, Tensor], model: nn.Module, path: Path) -> N
     missing = [name for name in wanted if name not in state]
     unexpected = [name for name in state if name not in wanted]
     misshapen = [name for name in wanted if name in state and state[name].shape != wanted[name].shape]
-    problems = [
-        f"{kind} {_first(names)}"
-        for kind, names in (("missing", missing), ("unexpected", unexpected), ("of another shape", misshapen))
-        if names
-    ]
+    problems = []
+    if missing:
+        problems.append(f"missing {_first(missing)}")
+    if unexpected:
+        problems.append(f"unexpected {_first(unexpected)}")
+    if misshapen:
+        problems.append(f"of another shape {_first(misshapen)}")
     if problems:
         raise DataError(
             f"weights file {str(path)!r} does not fit the model: {'; '.join(problems)}",
@@ -285,8 +314,10 @@ def _require_fit(state: Mapping[str, Tensor], model: nn.Module, path: Path) -> N
 
 def _first(names: Iterable[Any], limit: int = 3) -> str:
     names = [repr(name) for name in names]
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + more
+    shown = ", ".join(names[:limit])
+    if len(names) <= limit:
+        return shown
+    return f"{shown} and {len(names) - limit} more"
 
 
 def per_channel(values: Sequence[float], what: str) -> tuple[float, float, float]:
