@@ -68,7 +68,6 @@ BRIEF = {
             "ridge",
             "spectrum",
             "random_maps",
-            "text_head",
             "carrying",
             "motions",
             "expert",
