@@ -13,7 +13,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from lw2g.errors import DataError
+from lw2g.errors import DataError, first_line
 
 __all__ = ["JSON_FILE", "LAYOUT", "Readers", "open_container", "read_entry"]
 
@@ -78,6 +78,7 @@ def _archive(path: Path) -> Readers:
 def _mapped(path: Path, info: zipfile.ZipInfo) -> Any:
     """Map an uncompressed member of a zip file: its bytes lie in the file as they are."""
     with path.open("rb") as file:
+        # the directory of the archive tells where the member's own header lies, and not how long that is
         file.seek(info.header_offset)
         header = file.read(30)
         name, extra = struct.unpack("<HH", header[26:30])
@@ -125,10 +126,11 @@ def _damaged(path: Path, error: BaseException, entry: str = "") -> DataError:
             f"{str(path)!r}: {entry} holds Python objects, which are never unpickled",
             "save names as an array of strings: numpy.array(names, dtype=str)",
         )
-    what = f"{str(path)!r}: {entry + ' ' if entry else ''}cannot be read"
+    what = f"{str(path)!r}:"
+    if entry:
+        what += f" {entry}"
     return DataError(
-        f"{what} ({str(error).splitlines()[0] if str(error) else type(error).__name__})",
-        "it is damaged or half written: write it again",
+        f"{what} cannot be read ({first_line(error)})", "it is damaged or half written: write it again"
     )
 
 

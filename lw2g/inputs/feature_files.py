@@ -61,7 +61,8 @@ class NumberedIds(Sequence[str]):
     """The ids ``PREFIX/0``, ``PREFIX/1`` and so on, made when they are asked for."""
 
     def __init__(self, prefix: str, count: int) -> None:
-        self._prefix, self._numbers = prefix, range(count)
+        self._prefix = prefix
+        self._numbers = range(count)
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -130,23 +131,33 @@ class FeatureFile:
 
     def said(self, name: str) -> str:
         """Return what the metadata say of the backbone; empty where they say nothing, or something else."""
+        # anybody writes such files: nothing is taken for granted of what stands in their JSON
         backbone = self.metadata.get("backbone")
-        value = backbone.get(name) if isinstance(backbone, dict) else None
-        return value if isinstance(value, str) else ""
+        if not isinstance(backbone, dict):
+            return ""
+        value = backbone.get(name)
+        if not isinstance(value, str):
+            return ""
+        return value
 
     @property
     def pool(self) -> Pool | None:
         """How the backbone's output was pooled, as its fingerprint names it; None where nobody says."""
-        # files of the first layout held class tokens alone, and said so
-        said = self.said("pool") or ("token" if self.metadata.get("token") == "cls" else "")
-        return next((pool for pool in POOLS if pool == said), None)
+        said = self.said("pool")
+        if not said and self.metadata.get("token") == "cls":
+            # files of the first layout held class tokens alone, and said so
+            return "token"
+        for pool in POOLS:
+            if pool == said:
+                return pool
+        return None
 
 
 def is_feature_file(path: Path) -> bool:
     """Whether a path is one of stored features by its ending, or by what its folder holds."""
-    return path.suffix in (".npz", ".safetensors") or any(
-        (path / f"{split}_x.npy").is_file() for split in ("train", "test")
-    )
+    if path.suffix in (".npz", ".safetensors"):
+        return True
+    return (path / "train_x.npy").is_file() or (path / "test_x.npy").is_file()
 
 
 def open_features(path: Path, splits: Sequence[Split] = ("train", "test")) -> FeatureFile:
@@ -169,7 +180,9 @@ def open_features(path: Path, splits: Sequence[Split] = ("train", "test")) -> Fe
     metadata, strings = _metadata(path, readers)
 
     def names_of(name: str) -> list[str] | None:
-        return _strings(path, name, strings[name] if name in strings else read_entry(path, name, readers))
+        if name in strings:
+            return _strings(path, name, strings[name])
+        return _strings(path, name, read_entry(path, name, readers))
 
     found = {split: _rows(path, split, readers, names_of) for split in splits}
     widths = {split: rows.x.shape[1] for split, rows in found.items()}
@@ -183,6 +196,7 @@ def open_features(path: Path, splits: Sequence[Split] = ("train", "test")) -> Fe
         raise DataError(f"{str(path)!r}: train_x and test_x differ in dtype", "store both in one")
     classes = _class_names(path, found, names_of("class_names"))
     domains = _domain_names(path, found, names_of("domain_names"))
+    # last, because it reads all vectors from the disk: whatever is told at once is told before
     for split, rows in found.items():
         _require_finite(path, split, rows)
     return FeatureFile(path=path, splits=found, class_names=classes, domain_names=domains, metadata=metadata)
@@ -200,8 +214,10 @@ def _metadata(path: Path, readers: Readers) -> tuple[dict[str, Any], dict[str, A
     stored = read_entry(path, "metadata", readers)
     if stored is None:
         return {}, {}
+    if not isinstance(stored, str):
+        stored = str(np.asarray(stored))  # an archive holds text as an array of one string
     try:
-        content = json.loads(str(np.asarray(stored)) if not isinstance(stored, str) else stored)
+        content = json.loads(stored)
     except (ValueError, RecursionError) as error:
         raise DataError(f"{str(path)!r}: metadata is no JSON ({error})", LAYOUT) from error
     if not isinstance(content, dict):
@@ -216,20 +232,21 @@ def _metadata(path: Path, readers: Readers) -> tuple[dict[str, Any], dict[str, A
 
 
 def _rows(path: Path, split: Split, readers: Readers, names_of: Callable[[str], list[str] | None]) -> Rows:
-    x, y = (_needed(path, f"{split}_{kind}", readers) for kind in ("x", "y"))
+    x = _needed(path, f"{split}_x", readers)
+    y = _needed(path, f"{split}_y", readers)
     vectors = _vectors(path, f"{split}_x", x)
     labels = _integers(path, f"{split}_y", y, len(vectors))
     domain = read_entry(path, f"{split}_domain", readers)
-    ids = names_of(f"{split}_id")
-    if ids is not None:
+    if domain is not None:
+        domain = _integers(path, f"{split}_domain", domain, len(vectors))
+    ids: Sequence[str] | None = names_of(f"{split}_id")
+    if ids is None:
+        ids = NumberedIds(split, len(vectors))
+    else:
         _require_ids(path, split, ids, len(vectors))
-    return Rows(
-        x=vectors,
-        y=labels,
-        domain=None if domain is None else _integers(path, f"{split}_domain", domain, len(vectors)),
-        ids=NumberedIds(split, len(vectors)) if ids is None else tuple(ids),
-        release=_release_of(x),
-    )
+        ids = tuple(ids)
+    # the release is of the stored array: a tensor on its memory does not know that it is mapped
+    return Rows(x=vectors, y=labels, domain=domain, ids=ids, release=_release_of(x))
 
 
 def _release_of(stored: Any) -> Callable[[], None]:
@@ -312,12 +329,18 @@ def _require_ids(path: Path, split: Split, ids: Sequence[str], count: int) -> No
 
 def _class_names(path: Path, splits: Mapping[Split, Rows], names: Sequence[str] | None) -> tuple[str, ...]:
     """Return the name of each label, and refuse labels that are not 0 to C - 1."""
-    reference = "train" if "train" in splits else "test"
-    there = np.unique(splits[reference].y)  # type: ignore[index]
-    count = int(there[-1]) + 1 if names is None else len(names)
+    # every class must be learned from: where there are training rows, they say which classes there are
+    reference: Split = "train" if "train" in splits else "test"
+    there = np.unique(splits[reference].y)
+    if names is None:
+        count = int(there[-1]) + 1
+        source = f"{reference}_y"
+    else:
+        count = len(names)
+        source = f"class_names, which has {count} names,"
     for split, rows in splits.items():
-        if (most := int(rows.y.max())) >= count:
-            source = f"{reference}_y" if names is None else f"class_names, which has {count} names,"
+        most = int(rows.y.max())
+        if most >= count:
             raise DataError(
                 f"{str(path)!r}: {split}_y holds the label {most}, of which {source} knows nothing",
                 "number classes from 0, and give each one training rows",
@@ -337,12 +360,13 @@ def _class_names(path: Path, splits: Mapping[Split, Rows], names: Sequence[str] 
 
 def _domain_names(path: Path, splits: Mapping[Split, Rows], names: Sequence[str] | None) -> tuple[str, ...]:
     """Return the name of each domain, and refuse domains of one split alone."""
-    given = [split for split, rows in splits.items() if rows.domain is not None]
-    if not given:
+    domains = {split: rows.domain for split, rows in splits.items() if rows.domain is not None}
+    if not domains:
         return ()
-    if len(given) < len(splits):
-        raise DataError(f"{str(path)!r}: {given[0]} has domains, and the other split has none", "store both")
-    count = 1 + max(int(rows.domain.max()) for rows in splits.values() if rows.domain is not None)
+    if len(domains) < len(splits):
+        given = next(iter(domains))
+        raise DataError(f"{str(path)!r}: {given} has domains, and the other split has none", "store both")
+    count = 1 + max(int(domain.max()) for domain in domains.values())
     if names is None:
         return tuple(map(str, range(count)))
     if len(names) < count or len(set(names)) < len(names):
