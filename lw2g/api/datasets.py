@@ -73,7 +73,13 @@ def data_sets(name: str | None = None) -> list[DataSet]:
 
 def images_of(split: Split) -> tuple[str, str]:
     """Return the numbers of training and test images of a split, as text."""
-    return ("?" if split.train is None else str(split.train), "?" if split.test is None else str(split.test))
+    return _as_text(split.train), _as_text(split.test)
+
+
+def _as_text(images: int | None) -> str:
+    if images is None:
+        return "?"
+    return str(images)
 
 
 def way_to_get(data: DataSet) -> str:
@@ -81,8 +87,10 @@ def way_to_get(data: DataSet) -> str:
     direct = [route for route in data.routes if not isinstance(route, ByHand)]
     if not direct:
         return "by hand"
-    unpinned = all(isinstance(route, HubRoute) and route.revision is None for route in direct)
-    return "--revision" if unpinned else "yes"
+    # without a confirmed commit the hub may hold anything: the user must name one
+    if all(isinstance(route, HubRoute) and route.revision is None for route in direct):
+        return "--revision"
+    return "yes"
 
 
 def facts_of(data: DataSet) -> Iterator[str]:
@@ -94,10 +102,12 @@ def facts_of(data: DataSet) -> Iterator[str]:
         train, test = images_of(split)
         listed = ", lists known" if split.test_sha256 else ""
         yield f"split {name}: {train} + {test} images, read from {split.reader}{listed}"
-    yield from (f"from {route}" for route in data.routes)
+    for route in data.routes:
+        yield f"from {route}"
     if data.flaws:
         yield f"flaws: {data.flaws}"
-    yield from (f"unconfirmed: {text}" for text in data.unconfirmed)
+    for text in data.unconfirmed:
+        yield f"unconfirmed: {text}"
 
 
 def get_data(

@@ -54,18 +54,22 @@ class _Tabular(ABC):
 
 def _table(rows: Iterable[Row]) -> str:
     listed = list(rows)
+    # rows may lack columns that others have
     names = list(dict.fromkeys(name for row in listed for name in row))
-    lines = [names, *([_cell(row.get(name)) for name in names] for row in listed)]
-    head, *body = ("".join(f"<td>{html.escape(cell)}</td>" for cell in line) for line in lines)
-    body = [f"<tr>{line}</tr>" for line in body]
-    head = head.replace("td>", "th>")
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
+    body = ""
+    for row in listed:
+        cells = "".join(f"<td>{html.escape(_cell(row.get(name)))}</td>" for name in names)
+        body += f"<tr>{cells}</tr>"
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _cell(value: Any) -> str:
     if value is None:
         return "-"
-    return f"{value:.2f}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:.2f}"
+    return str(value)
 
 
 class RunRecord(dict[str, Any], _Tabular):
@@ -86,11 +90,13 @@ class RunRecord(dict[str, Any], _Tabular):
 
     def rows(self) -> list[Row]:
         """Return the accuracy of every task after every task, in percent; tasks count from 1."""
-        return [
-            {"after_task": after, "task": task, "accuracy": row[after - 1]}
-            for after in range(1, len(self["accuracy_matrix"]) + 1)
-            for task, row in enumerate(self["accuracy_matrix"][:after], start=1)
-        ]
+        matrix = self["accuracy_matrix"]
+        rows: list[Row] = []
+        for after in range(1, len(matrix) + 1):
+            # a line of the matrix is a task, which has no value before it was learned
+            for task, line in enumerate(matrix[:after], start=1):
+                rows.append({"after_task": after, "task": task, "accuracy": line[after - 1]})
+        return rows
 
     def __repr__(self) -> str:
         found = ", ".join(f"{name} {value:.2f}" for name, value in self.metrics.items() if value is not None)
@@ -151,10 +157,9 @@ class Runs(_Tabular, Sequence["ReportedRun"]):
         catalogue = load_catalogue()
         rows: list[Row] = []
         for run in self.runs:
-            named = {
-                part: run.options.get(f"{part}.name")
-                for part in ("baseline", "policy", "benchmark", "backbone")
-            }
+            named = {}
+            for part in ("baseline", "policy", "benchmark", "backbone"):
+                named[part] = run.options.get(f"{part}.name")
             if not catalogue.grows(str(named["baseline"])):
                 named["policy"] = None
             rows.append(
@@ -217,8 +222,11 @@ class Report(_Tabular):
         left_out: Sequence[str] = (),
     ) -> None:
         self.left_out = tuple(left_out)
-        self.tables, self._columns, self._against = tuple(tables), columns, against
-        self._catalogue, self._command = catalogue, command
+        self.tables = tuple(tables)
+        self._columns = columns
+        self._against = against
+        self._catalogue = catalogue
+        self._command = command
 
     def to_text(self, form: str = "md") -> str:
         """Return ``md``, ``latex``, ``csv`` or ``json``.
@@ -277,9 +285,10 @@ class Report(_Tabular):
         return self.to_text()
 
     def __repr__(self) -> str:
-        return (
-            f"<report of {counted(sum(len(row.runs) for table in self.tables for row in table.rows), 'run')}>"
-        )
+        number = 0
+        for table in self.tables:
+            number += sum(len(row.runs) for row in table.rows)
+        return f"<report of {counted(number, 'run')}>"
 
     def _repr_html_(self) -> str:
         from lw2g.reports.cells import mean_cells, shown_columns
@@ -322,8 +331,9 @@ class Verification(_Tabular):
         return [{"what": one.what, "holds": one.holds, "text": one.text} for one in self.verdicts]
 
     def __repr__(self) -> str:
-        count = len(self.broken)
-        return f"<{count} of {len(self.verdicts)} do not hold>" if count else "<everything holds>"
+        if self.holds:
+            return "<everything holds>"
+        return f"<{len(self.broken)} of {len(self.verdicts)} do not hold>"
 
 
 class SweepResult(_Tabular):
@@ -357,17 +367,19 @@ class SweepResult(_Tabular):
 
     def rows(self) -> list[Row]:
         """Return label, state, directory and settings of each cell, why it failed, and its metrics."""
-        return [
-            {
+        rows: list[Row] = []
+        for status in self.cells:
+            row = {
                 "cell": status.cell.label,
                 "state": status.state,
                 "run": str(self.path / status.cell.name),
                 "reason": status.reason,
                 **status.cell.settings,
-                **({} if status.run is None else status.run.record.get("metrics", {})),
             }
-            for status in self.cells
-        ]
+            if status.run is not None:
+                row |= status.run.record.get("metrics", {})
+            rows.append(row)
+        return rows
 
     def __repr__(self) -> str:
         done = sum(status.state == "finished" for status in self.cells)
