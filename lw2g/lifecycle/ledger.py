@@ -122,11 +122,13 @@ class Ledger:
         self, task: int, evidence: Evidence, decision: Decision, set_id: int, policy: GrowthPolicy
     ) -> dict[str, Any]:
         """Note a decision of a policy and the set that the task got; return its entry."""
+        candidates = []
+        for candidate in evidence.candidates:
+            if _has_measurements(candidate):
+                candidates.append(candidate.as_mapping())
         entry: dict[str, Any] = {
             "task": task,
-            "candidates": [
-                candidate.as_mapping() for candidate in evidence.candidates if _has_measurements(candidate)
-            ],
+            "candidates": candidates,
             "decision": type(decision).__name__.lower(),
             "set": set_id,
             "margin": policy.margin,
@@ -179,16 +181,20 @@ class Ledger:
             # that sets are chosen is known since the first evaluation only
             self.retrieval += _unmeasured(range(len(self.retrieval), len(infos) - 1))
             self.retrieval.append(retrievals)
-            ranks = range(1, 1 + min(len(set(self.task_to_set)), _CHOICES))
-            self.coverage.append([_mean_of_known(predictions.coverage(sets) or []) for sets in ranks])
+            coverage = []
+            for choices in range(1, 1 + min(len(set(self.task_to_set)), _CHOICES)):
+                coverage.append(_mean_of_known(predictions.coverage(choices) or []))
+            self.coverage.append(coverage)
         self.right.append(right_by_class(predictions.true, predictions.predicted, classes))
         self.drift.append(drift)
         self._note_moved(session.data.evaluator.moved)
+        # before the metrics, which are computed from the formatted matrices
         self._written.format_new_entries(self)
         inputs = inputs_of(
             {field.name: getattr(predictions, field.name) for field in attrs.fields(Predictions)},
             self._written.accuracy.values,
             self._written.retrieval.values if self.retrieval else None,
+            # sets of a method on frozen features hold nothing, and are nothing that was chosen
             self.task_to_set if session.parts.pool.size else None,
             session.data.stream.planted_groups,
             classes=classes,
@@ -215,7 +221,10 @@ class Ledger:
 
     def _note_moved(self, moved: Sequence[bool]) -> None:
         """Note for which tasks the features of their own images may have changed since their end."""
-        before = [*self.stale[-1], False] if self.stale else []
+        before: list[bool] = []
+        if self.stale:
+            # and the task that was new then: nothing had made its statistics stale
+            before = [*self.stale[-1], False]
         # once stale, always stale: later statistics do not come back to images that are gone
         self.stale.append([old or now for old, now in zip(before, moved, strict=True)])
 
@@ -288,8 +297,6 @@ def build_record(
     agreement = None
     if planted is not None and parts.pool.size:
         agreement = _agreement(ledger.task_to_set[: len(ledger.accuracy)], planted)
-    training = ledger.seconds.get("training", 0.0)
-    parameters = _parameters(parts)
     record = {
         "lw2g_version": __version__,
         "protocol": parts.config.run.protocol,
@@ -308,6 +315,7 @@ def build_record(
         "sources": _sources(data),
         "shared_images": None if data.shared is None else data.shared.as_mapping(),
         "origin": ledger.origin,
+        # results compare where this is the same
         "backbone": attrs.asdict(parts.backbone.fingerprint),
         "class_order": list(stream.class_order),
         "class_names": list(stream.target_names),
@@ -324,25 +332,10 @@ def build_record(
         "feature_drift": tables["feature_drift"],
         "stale_classes": _stale(parts.infos, ledger),
         "routing": _routing(parts, ledger),
-        "storage": {
-            # in units of the backbone's width, whatever the form of a set: methods compare by it
-            "prompt_vectors": _vectors(parts),
-            "basis_vectors": parts.memory.basis_vectors
-            + sum(constraint.basis_vectors for constraint in parts.constraints.values()),
-            "parameters": parameters,
-            "statistics": kept_numbers(session, base) - parameters,
-        },
-        "flops": {
-            "training_per_image": ledger.flops.get("training_per_image"),
-            "inference_per_image": ledger.flops.get("inference_per_image"),
-        }
-        | {name: value for name, value in ledger.flops.items() if name == "expert_per_image"},
-        "seconds": {
-            part: round(ledger.seconds.get(part, 0.0), 3)
-            for part in ("evidence", "training", "subspace", "evaluation", "total")
-        }
-        | {"per_test_image": round(data.evaluator.seconds_per_image, 6)},
-        "images_per_second": round(ledger.images / training, 1) if ledger.images and training else None,
+        "storage": _storage(session, base),
+        "flops": _flops(ledger),
+        "seconds": _seconds(data, ledger),
+        "images_per_second": _speed(ledger),
         "findings": dict(parts.baseline.findings()),
         "deviations": list_deviations(
             resolved, parts, session.components, stream.deviations, ledger.task_to_set
@@ -353,6 +346,50 @@ def build_record(
     # the protocol is a hash over other entries of the record, and the record's hash one over all of them
     record |= protocol_keys(record, data.noted_facts) | _next_domain(ledger, parts.infos)
     return record | {"record_hash": record_hash(record)}
+
+
+def _storage(session: Session, base: Mapping[str, Tensor] | None) -> dict[str, float]:
+    """Return how many vectors and numbers a run keeps besides its frozen backbone."""
+    parts = session.parts
+    basis_vectors = parts.memory.basis_vectors
+    for constraint in parts.constraints.values():
+        basis_vectors += constraint.basis_vectors
+    parameters = _parameters(parts)
+    return {
+        # in units of the backbone's width, whatever the form of a set: methods compare by it
+        "prompt_vectors": _vectors(parts),
+        "basis_vectors": basis_vectors,
+        "parameters": parameters,
+        "statistics": kept_numbers(session, base) - parameters,
+    }
+
+
+def _flops(ledger: Ledger) -> dict[str, float | None]:
+    """Return the operations per image; those of an expert only where there is one."""
+    flops = {
+        "training_per_image": ledger.flops.get("training_per_image"),
+        "inference_per_image": ledger.flops.get("inference_per_image"),
+    }
+    if "expert_per_image" in ledger.flops:
+        flops["expert_per_image"] = ledger.flops["expert_per_image"]
+    return flops
+
+
+def _seconds(data: RunData, ledger: Ledger) -> dict[str, float]:
+    """Return what each part of a run has taken, and an image of its last evaluation."""
+    seconds = {}
+    for part in ("evidence", "training", "subspace", "evaluation", "total"):
+        seconds[part] = round(ledger.seconds.get(part, 0.0), 3)
+    seconds["per_test_image"] = round(data.evaluator.seconds_per_image, 6)
+    return seconds
+
+
+def _speed(ledger: Ledger) -> float | None:
+    """Return training images per second; None where nothing was trained by steps."""
+    training = ledger.seconds.get("training", 0.0)
+    if not ledger.images or not training:
+        return None
+    return round(ledger.images / training, 1)
 
 
 def _expert(parts: RunParts, ledger: Ledger) -> dict[str, Any]:
@@ -397,11 +434,12 @@ def _num_known(infos: Sequence[TaskInfo]) -> int:
 def _stale(infos: Sequence[TaskInfo], ledger: Ledger) -> dict[str, Any]:
     """Return the share of the seen classes with stale statistics, after each task and at the end."""
     sizes = [len(info.classes) for info in infos[: len(ledger.stale)]]
-    shares = [
-        sum(compress(sizes, flags)) / seen
-        for flags, seen in zip(ledger.stale, accumulate(sizes), strict=True)
-    ]
-    return {"by_task": shares, "last": shares[-1] if shares else None}
+    shares = []
+    last = None
+    for flags, seen in zip(ledger.stale, accumulate(sizes), strict=True):
+        last = sum(compress(sizes, flags)) / seen
+        shares.append(last)
+    return {"by_task": shares, "last": last}
 
 
 def _routing(parts: RunParts, ledger: Ledger) -> dict[str, Any] | None:
@@ -418,18 +456,19 @@ def _routing(parts: RunParts, ledger: Ledger) -> dict[str, Any] | None:
 
 def _sources(data: RunData) -> list[dict[str, Any]]:
     """Return where the classes come from: one entry per benchmark, the configuration's first."""
-    tasks = data.stream.tasks
-    return [
-        {
+    sources = []
+    for source, end in zip(data.sources, data.ends, strict=True):
+        tasks = data.stream.tasks[source.first : end]
+        entry = {
             "benchmark": {"name": source.benchmark.name, **unstructure(source.benchmark.config)},
             "fingerprint": source.own,
             "first_task": source.first,
-            "tasks": end - source.first,
-            "first_class": tasks[source.first].classes[0],
-            "classes": sum(len(task.classes) for task in tasks[source.first : end]),
+            "tasks": len(tasks),
+            "first_class": tasks[0].classes[0],
+            "classes": sum(len(task.classes) for task in tasks),
         }
-        for source, end in zip(data.sources, data.ends, strict=True)
-    ]
+        sources.append(entry)
+    return sources
 
 
 def _agreement(sets: list[int], planted: tuple[int, ...]) -> float | None:
@@ -439,7 +478,9 @@ def _agreement(sets: list[int], planted: tuple[int, ...]) -> float | None:
 def _vectors(parts: RunParts) -> float:
     """Return the number of vectors of the backbone's width in the live sets."""
     vectors = parts.pool.size / parts.backbone.dim
-    return int(vectors) if vectors.is_integer() else vectors
+    if vectors.is_integer():
+        return int(vectors)
+    return vectors
 
 
 def _parameters(parts: RunParts) -> int:
