@@ -205,7 +205,9 @@ def _builder(kind: Kind, thing: Any) -> Callable[..., Any]:
         count = _arguments(thing)
 
         def make(*arguments: Any) -> Any:
-            return thing(*arguments[len(arguments) - min(count, len(arguments)) :])
+            # options come first: a class that takes fewer arguments does without them
+            first = max(len(arguments) - count, 0)
+            return thing(*arguments[first:])
 
     elif kind == "policy" and inspect.isroutine(thing):
 

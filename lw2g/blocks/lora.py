@@ -207,7 +207,11 @@ def up_sites(
             soft=False,
         )
 
-    return tuple(site(position, place) for position in range(len(blocks)) for place in range(len(targets)))
+    sites = []
+    for position in range(len(blocks)):
+        for place in range(len(targets)):
+            sites.append(site(position, place))
+    return tuple(sites)
 
 
 def factor_sites(

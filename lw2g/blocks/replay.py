@@ -130,11 +130,11 @@ def replay_phase(
             for epoch in range(epochs):
                 pace = rate(lr, epoch, epochs)
                 # there are more samples than steps: the rest of an epoch's draw is never computed
-                drawn = statistics.sample(seen, per_centroid, generator, limit=steps * per_centroid)
+                rows, owners = statistics.sample(seen, per_centroid, generator, limit=steps * per_centroid)
                 if change is not None:
-                    drawn = (change(*drawn, generator), drawn[1])
-                batches = (torch.split(part, per_centroid) for part in drawn)
-                for features, labels in zip(*batches, strict=True):
+                    rows = change(rows, owners, generator)
+                batches = zip(torch.split(rows, per_centroid), torch.split(owners, per_centroid), strict=True)
+                for features, labels in batches:
                     _descend(parameters, slopes(features, labels, parameters), speeds, pace, weight_decay)
                 progress(epoch + 1, epochs)
 

@@ -108,6 +108,7 @@ def _export(
         learning, calibration, learned = remember(run, manifest, model)
         manifest = attrs.evolve(manifest, learning=learning)
         tensors |= under("calibration", calibration)
+    # looked at before it gets its name: a folder of this name can be used
     look = partial(
         require_usable, catalogue=catalogue, whole=remember is not None, device="cpu", weights=weights
     )

@@ -88,6 +88,7 @@ class Graphs:
             return forward(images, injections)
         inputs = [images]
         try:
+            # what the injections look like; their tensors join the inputs
             structure = _structure(injections, inputs)
         except TypeError:  # something is computed within the forward
             return forward(images, injections)
@@ -95,7 +96,9 @@ class Graphs:
         reduced = torch.is_autocast_enabled(images.device.type)
         key = (kind, gradient, reduced, _looks(images), structure)
         self._calls[key] += 1
-        if key not in self._kept and self._calls[key] >= CALLS and len(self._kept) < _MOST:
+        is_due = self._calls[key] >= CALLS and len(self._kept) < _MOST
+        # tried once: a forward that was refused is kept as None
+        if is_due and key not in self._kept:
 
             def static(first: Tensor, *others: Tensor) -> Tensor:
                 return forward(first, _rebuilt(injections, iter(others)))

@@ -71,6 +71,7 @@ def _without_zero_biases(state: Mapping[str, Tensor], model: nn.Module, source: 
             is_lost = bool(value.any())
             del kept[name]
         elif name.endswith("attn.qkv.bias") and value.ndim == 1:
+            # it stays: the filter itself drops it
             query, _, values = value.chunk(3)
             is_lost = bool(query.any() or values.any())
         else:

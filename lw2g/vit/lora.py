@@ -245,6 +245,7 @@ def _merged_weight(layer: nn.Linear, parts: Sequence[_Part], scale: float) -> St
     if kept is not None and kept.is_of(layer, parts, scale):
         return kept.weight
     own = layer.weight.detach()
+    # at least float32: in bf16 each update would be rounded by itself
     wide = torch.promote_types(own.dtype, torch.float32)
     total = own.to(wide, copy=True)
     with torch.autocast(own.device.type, enabled=False):

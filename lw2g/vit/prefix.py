@@ -176,6 +176,7 @@ class PrefixInjection:
 
 @contextmanager
 def _prefixed(block: Any, slot: PrefixSlot) -> Iterator[None]:
+    base = attention_of(block)
     before = block.attn
     slots: tuple[PrefixSlot, ...] = (slot,)
     row = None
@@ -184,7 +185,7 @@ def _prefixed(block: Any, slot: PrefixSlot) -> Iterator[None]:
         slots = (*before.slots, slot)
         row = before.row
     handle = block.register_forward_pre_hook(slot.fill)
-    block.attn = PrefixAttention(attention_of(block), slots, row=row)
+    block.attn = PrefixAttention(base, slots, row=row)
     try:
         yield
     finally:

@@ -124,8 +124,11 @@ def _stripped(state: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
     """Return the tensors of the vision model, without a prefix."""
     out: dict[str, Tensor] = {}
     for key, value in state.items():
-        prefix = next((prefix for prefix in _PREFIXES if key.startswith(prefix)), "")
-        name = key.removeprefix(prefix)
+        name = key
+        for prefix in _PREFIXES:
+            if key.startswith(prefix):
+                name = key.removeprefix(prefix)
+                break  # one prefix alone: no model lies within two
         if name.startswith(_DROPS) or name.endswith(_INDEX):
             continue
         if name in out:
