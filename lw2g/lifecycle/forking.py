@@ -29,8 +29,9 @@ from lw2g.files.record import RunDirectory
 from lw2g.files.sealed import sha256_of
 from lw2g.files.stored_run import open_after
 from lw2g.interfaces.tracker import Tracker
-from lw2g.lifecycle.ledger import Ledger, build_record
+from lw2g.lifecycle.ledger import Ledger
 from lw2g.lifecycle.opening import build_trackers, new_run
+from lw2g.lifecycle.recording import build_record
 from lw2g.lifecycle.runner import opened_for_resume
 from lw2g.models.manifest import described
 from lw2g.registry.catalogue import Catalogue

@@ -27,7 +27,8 @@ from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.growth import Decision, Evidence
 from lw2g.interfaces.phase import Phase, TrainingPhase
 from lw2g.interfaces.tracker import RunEnded, RunStarted, TaskDecided, TaskEvaluated, Tracker
-from lw2g.lifecycle.ledger import Ledger, build_record
+from lw2g.lifecycle.ledger import Ledger
+from lw2g.lifecycle.recording import build_record
 from lw2g.tasks.flops import count_flops
 from lw2g.tasks.learner import Learner
 from lw2g.tasks.session import Session
