@@ -18,6 +18,7 @@ __all__ = [
     "UnknownComponentError",
     "counted",
     "error_text",
+    "first_line",
     "is_out_of_memory",
     "nearest",
     "no_folder",
@@ -145,6 +146,14 @@ def error_text(error: BaseException, kind: str = "") -> str:
     if not text:
         return kind
     return f"{kind}: {text}"
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message; its class where it has none."""
+    text = str(error).strip()
+    if not text:
+        return type(error).__name__
+    return text.splitlines()[0]
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -152,7 +152,7 @@ def _forwards(record: Mapping[str, Any], stream: Mapping[str, Any], bare: float)
 
 
 def _method(pack: Pack) -> str:
-    """Return the method as the store's folders call it, with its carry, penalty and expert where it has others.
+    """Return the method as the store's folders call it, where needed with carry, penalty and expert.
 
     The folders name baseline, policy and head; most runs carry the head by ``affine``, and ``ranpac`` chooses
     its penalty on the last task.

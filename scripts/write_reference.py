@@ -68,7 +68,6 @@ BRIEF = {
             "ridge",
             "spectrum",
             "random_maps",
-            "text_head",
             "carrying",
             "motions",
             "expert",
@@ -143,6 +142,7 @@ PUBLIC = tuple(path for parts in (WHOLE, BRIEF) for paths in parts.values() for 
 
 INTERNAL = (
     "lw2g/blocks/bases.py",  # for plugins of an earlier version, which import it from where it was
+    "lw2g/inputs/feature_containers.py",
     *(
         f"lw2g/vit/{name}.py"
         for name in [
@@ -157,6 +157,7 @@ INTERNAL = (
             "products",
             "room",
             "sizes",
+            "timm_models",
             "transformers_layouts",
             "weights",
         ]

@@ -47,15 +47,19 @@ def as_options(given: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[di
     Raises:
         ConfigError: A mapping has no name, or a folder is not there.
     """
-    components, overrides = dict(given), dict[str, Any]()
+    components = dict(given)
+    overrides: dict[str, Any] = {}
     for kind, choice in given.items():
         if isinstance(choice, dict):
             components[kind], own = _name_and_options(kind, choice)
             overrides |= own
     components["benchmark"], place = _place_of(components["benchmark"])
     overrides |= place
+    # last: they override what stands beside a name
     for key, value in options.items():
-        overrides[f"{_SECTION_OF[key]}.{key}" if key in _SECTION_OF else key] = value
+        if key in _SECTION_OF:
+            key = f"{_SECTION_OF[key]}.{key}"
+        overrides[key] = value
     return components, overrides
 
 

@@ -83,14 +83,13 @@ def images_of(split: Split) -> tuple[str, str]:
 
 def way_to_get(data: DataSet) -> str:
     """Return how to get a data set: ``yes`` (one command), ``--revision`` (and a commit), or ``by hand``."""
-    way = "by hand"
-    for route in data.routes:
-        if isinstance(route, ByHand):
-            continue
-        if not isinstance(route, HubRoute) or route.revision is not None:
-            return "yes"
-        way = "--revision"  # of the hub, and nobody has confirmed a commit
-    return way
+    direct = [route for route in data.routes if not isinstance(route, ByHand)]
+    if not direct:
+        return "by hand"
+    # without a confirmed commit the hub may hold anything: the user must name one
+    if all(isinstance(route, HubRoute) and route.revision is None for route in direct):
+        return "--revision"
+    return "yes"
 
 
 def facts_of(data: DataSet) -> Iterator[str]:

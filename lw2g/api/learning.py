@@ -161,7 +161,9 @@ def unlearn(
 
 
 def _path(given: str | Path | None) -> Path | None:
-    return None if given is None else Path(given)
+    if given is None:
+        return None
+    return Path(given)
 
 
 def _able(

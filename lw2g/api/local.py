@@ -55,8 +55,9 @@ class Locals:
             if kind not in COMPONENTS:
                 raise ConfigError(f"local: no such kind {kind!r}", f"kinds are: {', '.join(COMPONENTS)}")
             known = cast("Kind", kind)
-            several = COMPONENTS[known].several and isinstance(value, list | tuple)
-            for one in value if several else [value]:
+            # of a kind with one component a list is the object itself, such as the images of a benchmark
+            objects_of_kind = _listed(value) if COMPONENTS[known].several else [value]
+            for one in objects_of_kind:
                 made.name(known, one)
         return made
 
@@ -135,8 +136,14 @@ def as_names(kind: Kind, value: Any, local: Locals) -> tuple[str, ...] | None:
     """Return names from one name or object, or a list of them; None stays."""
     if value is None:
         return None
-    listed = value if isinstance(value, list | tuple) else [value]
-    return tuple(local.name(kind, one) for one in listed)
+    return tuple(local.name(kind, one) for one in _listed(value))
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    """Return a list as it is, and anything else as a list of one."""
+    if isinstance(value, list | tuple):
+        return value
+    return [value]
 
 
 def _record(kind: Kind, thing: Any) -> Component:
@@ -150,22 +157,24 @@ def _record(kind: Kind, thing: Any) -> Component:
     """
     record = COMPONENTS[kind]
     if isinstance(thing, record):
-        return thing if thing.name.startswith(LOCAL) else attrs.evolve(thing, name=LOCAL + thing.name)
+        if thing.name.startswith(LOCAL):
+            return thing
+        return attrs.evolve(thing, name=LOCAL + thing.name)
     if kind == "backbone":
         # imports torch, which a program without a model may do without
         from lw2g.api.model_object import architecture_of, model_component
 
         return model_component(LOCAL + _kebab(architecture_of(thing), kind), thing)
-    own = thing.__name__ if hasattr(thing, "__name__") else type(thing).__name__
+    own = getattr(thing, "__name__", type(thing).__name__)
     if isinstance(thing, Component) or (kind in _WITH_THE_BACKBONE and not isinstance(thing, type)):
         raise ConfigError(
             f"{kind}: {own!r} is no class of a {kind}", "give the class; the run builds it with its backbone"
         )
-    fields = {
-        field.name: getattr(thing, field.name)
-        for field in attrs.fields(record)
-        if field.name not in ("name", "config", "build", "summary") and hasattr(thing, field.name)
-    }
+    fields = {}
+    for field in attrs.fields(record):
+        # these four are made below, whatever attributes the object has
+        if field.name not in ("name", "config", "build", "summary") and hasattr(thing, field.name):
+            fields[field.name] = getattr(thing, field.name)
     if kind == "benchmark":
         fields.setdefault("family", "folder")  # data of the user's own
     summary = (inspect.getdoc(thing) or own).splitlines()[0]
@@ -185,7 +194,9 @@ def _kebab(name: str, kind: str) -> str:
     ('my-lo-ra-2', 'policy')
     """
     words = re.findall(r"[a-z0-9]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower())
-    return "-".join(words) if words and words != ["lambda"] else kind
+    if not words or words == ["lambda"]:
+        return kind
+    return "-".join(words)
 
 
 def _builder(kind: Kind, thing: Any) -> Callable[..., Any]:
@@ -194,7 +205,9 @@ def _builder(kind: Kind, thing: Any) -> Callable[..., Any]:
         count = _arguments(thing)
 
         def make(*arguments: Any) -> Any:
-            return thing(*arguments[len(arguments) - min(count, len(arguments)) :])
+            # options come first: a class that takes fewer arguments does without them
+            first = max(len(arguments) - count, 0)
+            return thing(*arguments[first:])
 
     elif kind == "policy" and inspect.isroutine(thing):
 
@@ -208,9 +221,10 @@ def _builder(kind: Kind, thing: Any) -> Callable[..., Any]:
 
     def build(*arguments: Any) -> Any:
         made = make(*arguments)
-        for name, value in _POLICY_DEFAULTS.items() if kind == "policy" else ():
-            if not hasattr(made, name):
-                setattr(made, name, value)
+        if kind == "policy":
+            for name, value in _POLICY_DEFAULTS.items():
+                if not hasattr(made, name):
+                    setattr(made, name, value)
         return made
 
     return build
@@ -220,16 +234,17 @@ def _arguments(thing: Callable[..., Any]) -> int:
     """Return how many positional arguments a function or class takes."""
     kinds = [parameter.kind for parameter in inspect.signature(thing).parameters.values()]
     if inspect.Parameter.VAR_POSITIONAL in kinds:
-        return 2
-    return sum(kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-               for kind in kinds)  # fmt: skip
+        return 2  # no builder is given more
+    by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(kind in by_place for kind in kinds)
 
 
 class _FunctionPolicy:
     """A growth policy from ``function(evidence)`` or ``function(evidence, rng)``."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self._function, self._count = function, _arguments(function)
+        self._function = function
+        self._count = _arguments(function)
 
     def decide(self, evidence: Any, rng: Any) -> Any:
         """Return the function's decision."""
@@ -275,6 +290,11 @@ def _listener_of(thing: Any) -> Tracker:
 
 def split_trackers(trackers: Any) -> tuple[list[str], Sequence[Tracker]]:
     """Return the names among trackers, and the others as listeners."""
-    listed = trackers if isinstance(trackers, list | tuple) else [trackers]
-    names = [one for one in listed if isinstance(one, str)]
-    return names, [_listener_of(one) for one in listed if not isinstance(one, str)]
+    names = []
+    listeners = []
+    for one in _listed(trackers):
+        if isinstance(one, str):
+            names.append(one)
+        else:
+            listeners.append(_listener_of(one))
+    return names, listeners

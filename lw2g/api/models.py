@@ -137,7 +137,7 @@ def export(
         ConfigError: The folder is in use, or the run has no model to export.
     """
     from lw2g.api.local import catalogue_of
-    from lw2g.models.saved import export_run
+    from lw2g.models.exporting import export_run
     from lw2g.updates.exporting import export_learnable
 
     file = None if weights is None else Path(weights)

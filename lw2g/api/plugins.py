@@ -107,8 +107,10 @@ def describe(name: str) -> list[Description]:
 
 def summary_of(component: Component) -> str:
     """Return the summary, with the names by which users look for the component."""
+    if not component.aliases:
+        return component.summary
     names = ", ".join(alias.name for alias in component.aliases)
-    return f"{component.summary} (known as {names})" if names else component.summary
+    return f"{component.summary} (known as {names})"
 
 
 def names_of(*kinds: Kind) -> dict[str, str]:
@@ -117,11 +119,11 @@ def names_of(*kinds: Kind) -> dict[str, str]:
     Args:
         *kinds: The kinds; all if none is given.
     """
-    return {
-        entry.component.name: entry.component.summary
-        for entry in components().components()
-        if entry.component.kind in (kinds or KINDS)
-    }
+    summaries = {}
+    for entry in components().components():
+        if entry.component.kind in (kinds or KINDS):
+            summaries[entry.component.name] = entry.component.summary
+    return summaries
 
 
 def places_of(option: str) -> list[str]:

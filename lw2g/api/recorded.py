@@ -122,7 +122,10 @@ def results_of(run: str | Path) -> Recorded:
     is_of_a_run = path == run / RECORD  # with a configuration beside it
     kind = contents.Summary if is_summary else contents.Record
     try:
-        content = contents.read_record(run) if is_of_a_run else contents.read_sealed(path, kind)
+        if is_of_a_run:
+            content = contents.read_record(run)
+        else:
+            content = contents.read_sealed(path, kind)
     except DataError as error:
         if is_of_a_run:
             raise

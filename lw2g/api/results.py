@@ -94,11 +94,13 @@ class RunRecord(dict[str, Any], _Tabular):
 
     def rows(self) -> list[Row]:
         """Return the accuracy of every task after every task, in percent; tasks count from 1."""
-        return [
-            {"after_task": after, "task": task, "accuracy": row[after - 1]}
-            for after in range(1, len(self["accuracy_matrix"]) + 1)
-            for task, row in enumerate(self["accuracy_matrix"][:after], start=1)
-        ]
+        matrix = self["accuracy_matrix"]
+        rows: list[Row] = []
+        for after in range(1, len(matrix) + 1):
+            # a line of the matrix is a task, which has no value before it was learned
+            for task, line in enumerate(matrix[:after], start=1):
+                rows.append({"after_task": after, "task": task, "accuracy": line[after - 1]})
+        return rows
 
     def __repr__(self) -> str:
         found = ", ".join(f"{name} {value:.2f}" for name, value in self.metrics.items() if value is not None)
@@ -159,10 +161,9 @@ class Runs(_Tabular, Sequence["ReportedRun"]):
         catalogue = load_catalogue()
         rows: list[Row] = []
         for run in self.runs:
-            named = {
-                part: run.options.get(f"{part}.name")
-                for part in ("baseline", "policy", "benchmark", "backbone")
-            }
+            named = {}
+            for part in ("baseline", "policy", "benchmark", "backbone"):
+                named[part] = run.options.get(f"{part}.name")
             if not catalogue.grows(str(named["baseline"])):
                 named["policy"] = None
             rows.append(
@@ -225,8 +226,11 @@ class Report(_Tabular):
         left_out: Sequence[str] = (),
     ) -> None:
         self.left_out = tuple(left_out)
-        self.tables, self._columns, self._against = tuple(tables), columns, against
-        self._catalogue, self._command = catalogue, command
+        self.tables = tuple(tables)
+        self._columns = columns
+        self._against = against
+        self._catalogue = catalogue
+        self._command = command
 
     def to_text(self, form: Literal["md", "latex", "csv", "json"] = "md") -> str:
         """Return the tables as text.
@@ -291,12 +295,13 @@ class Report(_Tabular):
         return self.to_text()
 
     def __repr__(self) -> str:
-        return (
-            f"<report of {counted(sum(len(row.runs) for table in self.tables for row in table.rows), 'run')}>"
-        )
+        number = 0
+        for table in self.tables:
+            number += sum(len(row.runs) for row in table.rows)
+        return f"<report of {counted(number, 'run')}>"
 
     def _repr_html_(self) -> str:
-        from lw2g.reports.render import mean_cells, shown_columns
+        from lw2g.reports.cells import mean_cells, shown_columns
 
         return "".join(self._blocks(mean_cells, shown_columns))
 
@@ -336,8 +341,9 @@ class Verification(_Tabular):
         return [{"what": one.what, "holds": one.holds, "text": one.text} for one in self.verdicts]
 
     def __repr__(self) -> str:
-        count = len(self.broken)
-        return f"<{count} of {len(self.verdicts)} do not hold>" if count else "<everything holds>"
+        if self.holds:
+            return "<everything holds>"
+        return f"<{len(self.broken)} of {len(self.verdicts)} do not hold>"
 
 
 class SweepResult(_Tabular):

@@ -106,8 +106,11 @@ def continue_seeds(
     plan, experiment = _read_plan(directory)
     before = plan.get("tasks")
     if tasks is not None and (before is None or tasks < before):
-        goal = "are to learn the whole stream" if before is None else f"are to stop after task {before}"
+        goal = "are to learn the whole stream"
+        if before is not None:
+            goal = f"are to stop after task {before}"
         raise ConfigError(f"cannot stop after task {tasks}: the runs {goal}", "name no smaller number")
+    # before the first run: a killed process is resumed to the new number
     write_atomically(directory / SEEDS, seal_json(plan | {"tasks": tasks}))
     try:
         return _go_on(experiment, directory, plan["seeds"], tasks, begins, devices)

@@ -83,10 +83,12 @@ def submit(
     }
     _require_told(told)
     place = Path(out)
+    # a pack is checked against its store's protocol, so that this comes first
     added = _added_protocol(Path(run), place) if new_protocol else None
     try:
         return pack(Path(run), load_catalogue(), place, told), added
     except Lw2gError:
+        # a store is left as it was
         if added is not None:
             take_back(added, place)
         raise

@@ -85,7 +85,10 @@ def sweep(
     catalogue = load_catalogue()
     cells = _cells(file, catalogue, settings or {}, rehearse)
     require_valid(cells, catalogue)
-    name = file.stem if rehearse is None else f"{file.stem}-rehearsed"
+    name = file.stem
+    if rehearse is not None:
+        # beside the real sweep, which must not take its cells for its own
+        name += "-rehearsed"
     store = SweepDirectory(Path(out) if out else RUNS / name)
     given = {"executor": executor, "jobs": jobs, "threads": threads, "gpus_per_job": gpus_per_job}
     chosen = merged_settings(read_executor(file), given, executor_options or {})
@@ -285,6 +288,7 @@ def retry_sweep(
         if status.state == "failed":
             store.note_failure(status.cell, None)
         if status.damaged or (stale and differences_now(status, catalogue)):
+            # moved, not removed: nothing that a run has computed is deleted
             kept = store.named(store.job(status.cell).set_aside())
             say(f"{status.cell.label}: the old run is kept in {kept}")
     given = {"executor": executor, "jobs": jobs, "threads": threads, "gpus_per_job": gpus_per_job}

@@ -27,8 +27,10 @@ from lw2g.vit.taps import Tap
 
 __all__ = ["DROPOUT", "SCALE", "AdapterBaseline", "AdapterSet", "as_buffers", "bottlenecks", "down_sites"]
 
-SCALE, DROPOUT = 0.1, 0.1
-"""Factor on a branch, and dropout between its layers in training, as in Aper, EASE, TUNA and MOS."""
+SCALE = 0.1
+"""Factor on a branch, as in Aper, EASE, TUNA and MOS."""
+DROPOUT = 0.1
+"""Dropout between the layers of a branch in training, as there."""
 
 
 class AdapterSet(nn.Module):
@@ -49,7 +51,7 @@ class AdapterSet(nn.Module):
 
     def __init__(self, num_blocks: int, dim: int, bottleneck: int) -> None:
         super().__init__()
-        bound = dim**-0.5
+        bound = dim**-0.5  # torch's for a linear layer of this width
         self.down = nn.Parameter(torch.empty(num_blocks, bottleneck, dim).uniform_(-bound, bound))
         self.down_bias = nn.Parameter(torch.zeros(num_blocks, bottleneck))
         self.up = nn.Parameter(torch.zeros(num_blocks, dim, bottleneck))
@@ -67,12 +69,18 @@ def bottlenecks(
         scale: Factor on a branch.
         dropout: Dropout between the layers of a branch.
     """
-    down, down_bias, up, up_bias = (
-        routing.select(lambda item, name=name: cast(Tensor, getattr(item, name)))  # type: ignore[misc]
-        for name in ("down", "down_bias", "up", "up_bias")
-    )
-    return [
-        Bottleneck(
+
+    def chosen(name: str) -> Tensor:
+        return routing.select(lambda item: cast(Tensor, getattr(item, name)))
+
+    down = chosen("down")
+    down_bias = chosen("down_bias")
+    up = chosen("up")
+    up_bias = chosen("up_bias")
+    branches = []
+    for block in range(num_blocks):
+        # a choice per sample has put a batch axis before that of the blocks
+        branch = Bottleneck(
             down=down[..., block, :, :],
             down_bias=down_bias[..., block, :],
             up=up[..., block, :, :],
@@ -80,8 +88,8 @@ def bottlenecks(
             scale=scale,
             dropout=dropout,
         )
-        for block in range(num_blocks)
-    ]
+        branches.append(branch)
+    return branches
 
 
 def down_sites(adapters: AdapterSet, num_blocks: int) -> list[Site]:
@@ -106,7 +114,10 @@ def as_buffers(adapters: AdapterSet, *, zero: bool = False) -> nn.Module:
     """
     module = nn.Module()
     for name, value in adapters.named_parameters():
-        buffer = torch.zeros_like(value.detach()) if zero else value.detach().clone()
+        buffer = value.detach().clone()
+        if zero:
+            buffer.zero_()
+        # zeros need no place in a checkpoint
         module.register_buffer(name, buffer, persistent=not zero)
     return module
 
@@ -135,7 +146,9 @@ class AdapterBaseline(Baseline):
 
     def source_of(self, pool: Pool) -> nn.Module | None:
         """Return the set of the last task if the options start new sets from it."""
-        return pool.newest if self.options.init_from == "previous" else None
+        if self.options.init_from != "previous":
+            return None
+        return pool.newest
 
     @property
     def takes_copies(self) -> bool:
@@ -159,7 +172,9 @@ class AdapterBaseline(Baseline):
         own = cast(AdapterSet, context.parameters)
         if context.grew or self.options.up_on_reuse == "free":
             return tuple(own.parameters())
-        return (own.down,) if self.options.up_on_reuse == "freeze" else (own.down, own.up)
+        if self.options.up_on_reuse == "freeze":
+            return (own.down,)
+        return (own.down, own.up)
 
     def adapters_phase(
         self,
@@ -207,20 +222,17 @@ class AdapterBaseline(Baseline):
         """
         own = cast(AdapterSet, parameters)
         blocks = range(self.context.backbone.depth)
-        down = down_sites(own, len(blocks))
+        sites = down_sites(own, len(blocks))
         if self.options.up_on_reuse != "project":
-            return down
-        return [
-            *down,
-            *(
-                Site(
-                    name=f"blocks.{block}.adapter_up",
-                    parameter=own.up,
-                    index=(block,),
-                    activation=Tap(block=block, kind="published"),
-                    measured=False,
-                    soft=False,
-                )
-                for block in blocks
-            ),
-        ]
+            return sites
+        for block in blocks:
+            up_site = Site(
+                name=f"blocks.{block}.adapter_up",
+                parameter=own.up,
+                index=(block,),
+                activation=Tap(block=block, kind="published"),
+                measured=False,
+                soft=False,
+            )
+            sites.append(up_site)
+        return sites

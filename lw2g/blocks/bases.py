@@ -112,15 +112,16 @@ class LowRankBaseline(HeadedBaseline):
 
     def new_set(self, source: nn.Module | None) -> LowRankSet:
         """Return a new set: a copy of ``source``, or one that changes nothing yet."""
-        self.updates.bound = (
-            self.bound
-        )  # asked now: a subclass may tell it from what it sets after this class
+        # asked now: a subclass may tell it from what it sets after this class
+        self.updates.bound = self.bound
         return self.updates.new_set(source)
 
     def injection(self, routing: Routing) -> LowRankInjection:
         """Return the updates for a routing: those of all sets, or of each sample's set."""
         self.updates.scale = self.scale
-        return self.updates.chosen(routing) if self.scope.choice else self.updates.summed(routing)
+        if self.scope.choice:
+            return self.updates.chosen(routing)
+        return self.updates.summed(routing)
 
     def features(self, batch: Batch, routing: Routing) -> Tensor:
         """Return features of the updated network, ``[B, dim]``."""

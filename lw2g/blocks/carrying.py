@@ -40,6 +40,7 @@ __all__ = [
     "Motion",
     "affine",
     "gated",
+    "median_apart",
     "shift",
     "stay",
     "take_shape",
@@ -48,7 +49,7 @@ __all__ = [
 _HELD = 5
 """Every fifth class (image, if there is one class) is held out to choose among the candidates."""
 _ROWS = 1024
-"""Largest number of images whose distances give the width of a shift."""
+"""Largest number of rows whose distances are taken: there are half as many distances as their square."""
 _REACH = 1.0
 """Squared distance up to which a gate is open, in those between neighbours among the new classes.
 
@@ -77,14 +78,11 @@ def shift(before: Tensor, after: Tensor, share: float) -> Motion:
     drift = after - before
     if share == float("inf"):
         return Motion(rows=lambda rows: rows + drift.mean(0))
-    apart = torch.pdist(before[:: -(-len(before) // _ROWS)]).square()
-    apart = apart[apart > 0].sort().values  # torch.median is not deterministic on every device
-    width = share * (float(apart[(len(apart) - 1) // 2]) if len(apart) else 1.0)
+    # images that are all equal have no distance: any width weighs them alike
+    width = share * (median_apart(before) or 1.0)
 
     def moved(rows: Tensor) -> Tensor:
-        nearness = -torch.cdist(rows, before, compute_mode="donot_use_mm_for_euclid_dist").square() / (
-            2 * width
-        )
+        nearness = -_apart(rows, before) / (2 * width)
         return rows + nearness.softmax(dim=1) @ drift
 
     return Motion(rows=moved)
@@ -102,9 +100,10 @@ def affine(before: Tensor, after: Tensor, strength: float) -> Motion:
     moved = after.mean(0)
     rows = before - centre
     scatter = rows.T @ rows
-    # identical images determine the shift alone
+    # identical images determine the shift alone: a tiny level keeps the system solvable
     held = (strength * scatter.diagonal().mean()).clamp(min=torch.finfo(scatter.dtype).tiny)
     held = held * torch.eye(len(scatter), dtype=scatter.dtype, device=scatter.device)
+    # on both sides: directions that the images do not have stay as they are, and do not shrink to zero
     matrix = torch.linalg.solve(scatter + held, rows.T @ (after - moved) + held)
     offset = moved - centre @ matrix
     return Motion(rows=lambda rows: rows @ matrix + offset, linear=matrix)
@@ -126,7 +125,7 @@ def gated(motion: Motion, before: Tensor, labels: Tensor) -> Motion:
     means = torch.stack([before[labels == label].mean(0) for label in torch.unique(labels)])
     if len(means) > 1:
         apart = _apart(means, means)
-        apart.fill_diagonal_(float("inf"))
+        apart.fill_diagonal_(float("inf"))  # no mean is its own neighbour
         reach = _REACH * _median(apart.amin(1))
     else:
         reach = _REACH * _median((before - means).square().sum(1))
@@ -141,8 +140,19 @@ def gated(motion: Motion, before: Tensor, labels: Tensor) -> Motion:
     return Motion(rows=moved, still=motion.still, share=share)
 
 
+def median_apart(rows: Tensor) -> float:
+    """Return the median squared distance between different rows ``[n, dim]``; 0 where all are equal."""
+    stride = -(-len(rows) // _ROWS)  # rounded up, so that no more rows are left
+    apart = torch.pdist(rows[::stride].double()).square()
+    apart = apart[apart > 0].sort().values  # torch.median is not deterministic on every device
+    if not len(apart):
+        return 0.0
+    return float(apart[(len(apart) - 1) // 2])
+
+
 def _apart(rows: Tensor, others: Tensor) -> Tensor:
     """Return squared distances ``[n, m]``."""
+    # by differences: the product form loses the digits of distances that are small beside the lengths
     return torch.cdist(rows, others, compute_mode="donot_use_mm_for_euclid_dist").square()
 
 
@@ -184,20 +194,31 @@ class CandidateCarry(Carry):
         before = before.double()
         after = after.double()
         classes, places = torch.unique(labels, return_inverse=True)
-        held = (places if len(classes) > 1 else torch.arange(len(labels), device=labels.device)) % _HELD == 0
+        groups = places
+        if len(classes) == 1:
+            groups = torch.arange(len(labels), device=labels.device)
+        held = groups % _HELD == 0
         choice = list(self.fits)[-1]
         left = None
-        if not bool(held.all()) and (len(self.fits) > 1 or residual):
-            motions = {name: fit(before[~held], after[~held]) for name, fit in self.fits.items()}
-            misses = {name: motion(before[held]) - after[held] for name, motion in motions.items()}
+        # a single candidate is judged only where its misses are asked for
+        is_judged = len(self.fits) > 1 or residual
+        if is_judged and not bool(held.all()):
+            misses = {}
+            for name, fit in self.fits.items():
+                motion = fit(before[~held], after[~held])
+                misses[name] = motion(before[held]) - after[held]
             choice = min(misses, key=lambda name: float(misses[name].square().sum()))
-            left = _within(misses[choice], places[held]) if residual else None
-        return attrs.evolve(self.fits[choice](before, after), left=left), choice
+            if residual:
+                left = _within(misses[choice], places[held])
+        # fitted again, to the images that were held out as well
+        chosen = self.fits[choice](before, after)
+        return attrs.evolve(chosen, left=left), choice
 
 
 def _within(rows: Tensor, places: Tensor) -> Tensor:
     """Return the covariance ``[dim, dim]`` of rows about the means of their classes."""
     member = torch.nn.functional.one_hot(places).to(rows)
+    # 0 for a class of which nothing was held out
     count = member.sum(0)
     away = rows - member @ (member.T @ rows / count.clamp(min=1)[:, None])
     return away.T @ away / max(len(rows) - int((count > 0).sum()), 1)
@@ -256,5 +277,7 @@ class Before(nn.Module):
 
 def take_shape(module: nn.Module, name: str, state: Mapping[str, Any], prefix: str) -> None:
     """Give a buffer the shape that it has in a state about to be loaded."""
-    if (value := state.get(prefix + name)) is not None:
+    value = state.get(prefix + name)
+    if value is not None:
+        # torch refuses a state whose shape is not that of the buffer
         setattr(module, name, torch.empty_like(value, device=module.get_buffer(name).device))

@@ -48,6 +48,7 @@ class Cosine(ClosedForm):
     def move(self, motion: Motion, classes: Tensor, owner: int) -> None:
         """Move the means, at the counts that they have."""
         count = self.count[classes, None]
+        # a motion is of features, not of sums: it may have a constant part
         self.total[classes] = motion(self.centres(classes)) * count
 
     def solve(self, seen: int) -> tuple[Tensor, ...]:
@@ -66,6 +67,7 @@ def factor(matrix: Tensor) -> Tensor:
         ValueError: A matrix is singular in float64.
     """
     lower: Tensor
+    # symmetric to the bit: rounding of sums makes the halves differ, and one of them alone is read
     lower, failed = torch.linalg.cholesky_ex((matrix + matrix.mT) / 2)
     if bool(failed.any()):
         raise ValueError(

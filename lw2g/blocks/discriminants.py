@@ -13,13 +13,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from lw2g.blocks.carrying import Motion, take_shape
+from lw2g.blocks.carrying import Motion, median_apart, take_shape
 from lw2g.blocks.closed_form import ClosedForm, factor
 
 __all__ = ["Discriminant", "KernelDiscriminant", "Mahalanobis", "kept_moments"]
 
-_ROWS = 1024
-"""Rows whose distances give a bandwidth."""
 _CLASSES = 64
 """Classes scored at once: all classes of a long stream would take as much memory as their covariances."""
 
@@ -50,7 +48,7 @@ class _Moments(ClosedForm):
         for label in torch.unique(labels).tolist():
             rows = features[labels == label]
             centre = rows.mean(0)
-            old = int(self.count[label])
+            old = int(self.count[label])  # without these rows: counts are raised after sums
             away = centre - self.mean[label]
             scatter = self._scatter_of(label, owner)
             # the scatter of the rows about their own mean, then that of both means about the common one
@@ -120,6 +118,7 @@ class Discriminant(_Moments):
             seen: Number of classes that have features; the first ones.
         """
         counts, means, away = self._means(seen)
+        # each target has spent one image on its mean
         freedom = max(int(counts.sum()) - len(counts), 1)
         scatter = self.scatter.sum(0)
         if len(away):
@@ -172,7 +171,11 @@ class KernelDiscriminant(Discriminant):
         carried: bool = False,
     ) -> None:
         super().__init__(features, num_classes, shrinkage)
-        self.register_module("raw", Discriminant(dim, num_classes) if carried else None)
+        raw = None
+        if carried:
+            raw = Discriminant(dim, num_classes)
+        self.register_module("raw", raw)
+        # on the CPU and in float64, so that every device has the same map
         draw = torch.Generator().manual_seed(seed)
         directions = torch.randn(dim, features, generator=draw, dtype=torch.float64)
         turns = torch.rand(features, generator=draw, dtype=torch.float64)
@@ -193,9 +196,8 @@ class KernelDiscriminant(Discriminant):
     def learn(self, features: Tensor, labels: Tensor, generator: torch.Generator, owner: int = 0) -> None:
         """Add all features of a task; those of the first task fix the bandwidth."""
         if not self.bandwidth:
-            apart = torch.pdist(features[:: -(-len(features) // _ROWS)].double()).square()
-            apart = apart[apart > 0].sort().values  # torch.median is not deterministic on every device
-            self.bandwidth.fill_(1 / float(apart[(len(apart) - 1) // 2]) if len(apart) else 1.0)
+            # features that are all equal have no distance, and any bandwidth will do
+            self.bandwidth.fill_(1 / (median_apart(features) or 1.0))
         super().learn(features, labels, generator, owner)
 
     def add(self, features: Tensor, labels: Tensor, owner: int) -> None:
@@ -213,17 +215,23 @@ class KernelDiscriminant(Discriminant):
         ``E cos t_i = exp(-K_ii / 2) cos t_i``, and products are sums of cosines.
         """
         raw = kept_moments(self.raw)
+        # first: the moments of random features are those of where the classes have gone
         raw.carry(motion, classes.tolist(), owner)
         directions = (2 * self.bandwidth).sqrt() * self.get_buffer("directions")
         angles = raw.mean[classes] @ directions + self.get_buffer("phases")
         spread = directions.T @ raw.covariance(classes, owner) @ directions
         variance = spread.diagonal()
         weight = self.count[classes, None].double()
-        self.mean[classes] = (2 / len(variance)) ** 0.5 * (-variance / 2).exp() * angles.cos()
-        even, odd = (part.T @ (weight * part) for part in (angles.cos(), angles.sin()))
+        cosines = angles.cos()
+        sines = angles.sin()
+        self.mean[classes] = (2 / len(variance)) ** 0.5 * (-variance / 2).exp() * cosines
+        even = cosines.T @ (weight * cosines)
+        odd = sines.T @ (weight * sines)
+        # 2 cos a cos b = cos(a - b) + cos(a + b), whose variances are K_aa + K_bb -/+ 2 K_ab
         own = -(variance[:, None] + variance) / 2
         second = ((own + spread).exp() * (even + odd) + (own - spread).exp() * (even - odd)) / len(variance)
         within = second - self.mean[classes].T @ (weight * self.mean[classes])
+        # as a scatter about estimated means: its covariance divides by images minus classes
         freedom = 1 - len(classes) / weight.sum()
         self.of_owner("scatter", owner).copy_(freedom * within)
 
@@ -296,6 +304,7 @@ class Mahalanobis(_Moments):
         count = self.count[classes, None]
         length = self.length[classes, None] / count
         mean = motion(self.centres(classes))
+        # the mean length that images of the class have now: what is kept are means of rows of length 1
         now = mean.norm(dim=-1, keepdim=True) / self.mean[classes].norm(dim=-1, keepdim=True)
         self.mean[classes] = mean / now
         self.length[classes] = (count * now).squeeze(1)
@@ -352,6 +361,7 @@ class Mahalanobis(_Moments):
         factors = solution[1:]
         rows = self.lifted(features)
         distances = []
+        # not strict: blocks may be solved of more classes than are asked for
         for mean, block in zip(torch.split(means, _CLASSES), factors, strict=False):
             away = (rows - mean[:, None]).mT
             white = torch.linalg.solve_triangular(block[: len(mean)], away, upper=False)

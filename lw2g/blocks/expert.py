@@ -39,12 +39,17 @@ class FrozenExpert(nn.Module):
     def __init__(self, dim: int, num_classes: int, *, fitted: bool) -> None:
         super().__init__()
         self.lda = Discriminant(dim, num_classes)
-        self.register_module("temperature", Temperature(1.0) if fitted else None)
+        temperature = None
+        if fitted:
+            temperature = Temperature(1.0)
+        self.register_module("temperature", temperature)
 
     @property
     def warmth(self) -> float:
         """The temperature that divides the head's logits."""
-        return 1.0 if self.temperature is None else self.temperature.value
+        if self.temperature is None:
+            return 1.0
+        return self.temperature.value
 
     def log_posterior(self, queries: Tensor, targets: Sequence[int]) -> Tensor:
         """Return the log probability of each target, ``[n, T]`` float32; ``exp`` sums to 1.
@@ -54,6 +59,7 @@ class FrozenExpert(nn.Module):
             targets: The target of each seen class.
         """
         scores = self.lda.scores(queries, len(targets))
+        # targets before the softmax: a class that came twice would have two shares
         return of_targets(scores, targets).log_softmax(dim=1).float()
 
     def product(self, logits: Tensor, log_posterior: Tensor) -> Tensor:
@@ -80,4 +86,6 @@ class FrozenExpert(nn.Module):
 def of_targets(scores: Tensor, targets: Sequence[int]) -> Tensor:
     """Return the scores of targets, given those of classes: classes of one target have the same."""
     first = [targets.index(target) for target in range(max(targets) + 1)]
-    return scores if len(first) == len(targets) else scores[:, torch.tensor(first, device=scores.device)]
+    if len(first) == len(targets):
+        return scores
+    return scores[:, torch.tensor(first, device=scores.device)]

@@ -7,7 +7,7 @@ A method with a linear head derives from :class:`HeadedBaseline`, its options fr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, cast
 
 import attrs
@@ -107,6 +107,7 @@ def closed_form(name: str, width: int, context: BuildContext, *, carried: bool =
     of = HeadContext(
         dim=dim,
         num_classes=context.num_classes,
+        # of the sizes, too: random maps of two widths share no number
         seed=derive_seed(context.seed, "head", dim, width),
         features=width,
         carried=carried,
@@ -158,7 +159,7 @@ def fitting_phase(
         head: The classifier.
         features: Returns the features of a batch.
     """
-
+    # when the phase is made: what the head lacks is told before anything is trained
     head.expect(context.task)
 
     def run(progress: Callable[[int, int], None]) -> None:
@@ -202,20 +203,23 @@ class HeadedBaseline(Baseline):
         super().__init__(context)
         self.head = self.new_head().to(context.device)
         predictor = closed_form_head(options, context)
-        self.register_module("closed_form", None if predictor is None else predictor.to(context.device))
+        if predictor is not None:
+            predictor = predictor.to(context.device)
+        self.register_module("closed_form", predictor)
         self.carry = carry_of(options, context)
         self._residual = options.head_residual
-        carried = self.carry.moves
-        if carried and predictor is None and not self.replays:
+        before = None
+        motions = None
+        if self.carry.moves:
+            before = Before(context.backbone.dim, len(self.carry.candidates)).to(context.device)
+            motions = Motions().to(context.device)
+        self.register_module("before", before)
+        self.register_module("motions", motions)
+        if self.carry.moves and predictor is None and not self.replays:
             raise ConfigError(
                 "baseline.head_carry: the trained head keeps nothing that could be carried",
                 "set baseline.head to a closed-form head such as 'lda', or leave head_carry out",
             )
-        before = (
-            Before(context.backbone.dim, len(self.carry.candidates)).to(context.device) if carried else None
-        )
-        self.register_module("before", before)
-        self.register_module("motions", Motions().to(context.device) if carried else None)
 
     def new_head(self) -> nn.Linear:
         """Return the trained classifier over all classes."""
@@ -254,12 +258,17 @@ class HeadedBaseline(Baseline):
             gaussians: These Gaussians.
         """
         own = _TaskHead(self, context, gaussians)
-        first = (ComputePhase(name="head-before", run=own.look),) if own.views else ()
+        first: list[Phase] = []
+        following: list[Phase] = []
+        if own.views:
+            # after the training nothing has these features any more
+            first.append(ComputePhase(name="head-before", run=own.look))
+            following.append(ComputePhase(name="head-carry", run=own.follow))
         if self.closed_form is not None:
             self.closed_form.expect(context.task)
+            # it moves its old sums itself, before it adds the task's
             return (*first, *phases, *replay, ComputePhase(name="head", run=own.fit))
         # replay trains the head on Gaussians, so they move before it
-        following = (ComputePhase(name="head-carry", run=own.follow),) if own.views else ()
         return (*first, *phases, *following, *replay)
 
     def _motion(self, old: Tensor, now: Tensor, labels: Tensor, passes: int) -> Motion:
@@ -277,13 +286,16 @@ class HeadedBaseline(Baseline):
         """
         pool = context.pool
         scope = self.scope
-        classes = dict[int, list[int]]()
+        drifting = dict[int, list[int]]()
         for task in context.history[:-1]:
             own = pool.task_to_set[task.index]
             if scope.moves(context.set_id, own):
-                classes.setdefault(scope.made_under(own), []).extend(task.classes)
+                drifting.setdefault(scope.made_under(own), []).extend(task.classes)
         new = context.set_id if context.grew else None
-        return [_View(own, scope.before(pool, own, new), pool.force(own), of) for own, of in classes.items()]
+        views = []
+        for own, classes in drifting.items():
+            views.append(_View(own, scope.before(pool, own, new), pool.force(own), classes))
+        return views
 
     def findings(self) -> Mapping[str, Any]:
         """Return the number of images passed to carry statistics, and the motions: of what kind, how far."""
@@ -298,15 +310,16 @@ class HeadedBaseline(Baseline):
 
     def warnings(self, task: TaskInfo) -> Sequence[str]:
         """Return a line if the task moved its own classes much farther than earlier tasks did theirs."""
-        entries = [] if self.motions is None else list(self.motions.entries())
+        if self.motions is None:
+            return ()
+        entries = list(self.motions.entries())
+        # a task that moved nothing has no entry: the last one is then an earlier task's
         if not entries or entries[-1].task != task.index or not entries[-1].alarming:
             return ()
         last = entries[-1]
-        what = (
-            f"its gate held {len(last.held)} of {last.carried} old classes"
-            if self.carry.gate
-            else "baseline.head_carry=gated would hold old classes that are far from the new ones"
-        )
+        what = "baseline.head_carry=gated would hold old classes that are far from the new ones"
+        if self.carry.gate:
+            what = f"its gate held {len(last.held)} of {last.carried} old classes"
         return (
             f"task {task.index + 1} moved its classes {last.times:.1f} times as far as earlier tasks did, so "
             f"that a carry may take old classes too far; {what}",
@@ -353,15 +366,22 @@ class _TaskHead:
         baseline = self.baseline
         context = self.context
         own, labels = self.rows(context.pool.force(context.set_id), progress)
-        before = () if baseline.before is None else baseline.before.take()
+        before: Iterable[Tensor] = ()
+        if baseline.before is not None:
+            before = baseline.before.take()
         motions = []
         lengths = []
         for view, old in zip(self.views, before, strict=True):
-            # under the task's own set the images need no second pass
-            shared = view.owner == self.owner
-            now = own if shared else self.rows(view.after, progress)[0]
-            motion = baseline._motion(old, now, labels, 1 if shared else 2)
+            if view.owner == self.owner:
+                # under the task's own set the images need no second pass
+                now = own
+                passes = 1
+            else:
+                now, _ = self.rows(view.after, progress)
+                passes = 2
+            motion = baseline._motion(old, now, labels, passes)
             motions.append((view, motion))
+            # of where classes are now: they are carried only when all motions are known
             lengths.append(_lengths(motion, old, now, labels, self.centres(view.classes)))
         if lengths and baseline.motions is not None:
             classes = ClassMap.of(context.history)
@@ -371,8 +391,9 @@ class _TaskHead:
 
     def centres(self, classes: list[int]) -> Tensor:
         """Return the means of classes that the head in closed form keeps, or else the Gaussians."""
-        head = self.baseline.closed_form
-        keeper = self.gaussians if head is None else head
+        keeper: ClosedForm | ClassStatistics | None = self.baseline.closed_form
+        if keeper is None:
+            keeper = self.gaussians
         assert keeper is not None
         return keeper.centres(torch.as_tensor(classes, device=self.context.device))
 
@@ -381,6 +402,7 @@ class _TaskHead:
         head = self.baseline.closed_form
         assert head is not None
         own, labels, motions = self.moved(progress)
+        # old classes first: the task's own features do not drift, and may share a scatter with them
         for view, motion in motions:
             head.carry(motion, view.classes, view.owner)
         head.learn(own, labels, self.context.generator("head"), self.owner)
@@ -407,7 +429,9 @@ def _lengths(
     """
     drift = after.double() - before.double()
     new = torch.stack([drift[labels == label].mean(0).norm() for label in torch.unique(labels)])
-    share = centres.new_ones(len(centres)) if motion.share is None else motion.share(centres)
+    share = centres.new_ones(len(centres))
+    if motion.share is not None:
+        share = motion.share(centres)
     return new, (motion(centres) - centres).norm(dim=1), share
 
 

@@ -21,7 +21,7 @@ from lw2g.interfaces.phase import ParameterGroup
 from lw2g.interfaces.pool import Routing
 from lw2g.interfaces.site import Activation, Site
 from lw2g.moved import moved_name
-from lw2g.vit.lora import LowRank, LowRankInjection, UpdateTarget
+from lw2g.vit.lora import LowRank, LowRankInjection, Update, UpdateTarget
 from lw2g.vit.taps import Tap
 
 __all__ = [
@@ -85,6 +85,7 @@ class LowRankSet(nn.Module):
 
     def increments(self) -> Tensor:
         """Return the dense increments ``up @ down``, ``[num_blocks, num_targets, dim, dim]`` float32."""
+        # sums over many sets are made of them: in bf16 their errors would add up
         with torch.autocast(self.up.device.type, enabled=False):
             return self.up @ self.down
 
@@ -111,25 +112,28 @@ def summed_factors(sets: Sequence[nn.Module], weights: Tensor | None = None) -> 
         weights: Factor on each product, ``[sets, num_blocks, num_targets]``; 1 by default.
     """
     owned = [cast(LowRankSet, item) for item in sets]
-    ups = [
-        item.up if weights is None else weights[place, :, :, None, None] * item.up
-        for place, item in enumerate(owned)
-    ]
-    trained = [item.down.requires_grad or item.up.requires_grad for item in owned]
-    groups = [[place for place, flag in enumerate(trained) if flag is kind] for kind in (False, True)]
-    return tuple(
-        (
-            _beside([owned[place].down for place in group], dim=-2),
-            _beside([ups[place] for place in group], dim=-1),
-        )
-        for group in groups
-        if group
-    )
+    frozen: list[Factors] = []
+    trained: list[Factors] = []
+    for place, item in enumerate(owned):
+        up: Tensor = item.up
+        if weights is not None:
+            up = weights[place, :, :, None, None] * up
+        is_trained = item.down.requires_grad or item.up.requires_grad
+        group = trained if is_trained else frozen
+        group.append((item.down, up))
+    summed = []
+    for group in (frozen, trained):
+        if group:
+            down = _beside([down for down, _ in group], dim=-2)
+            summed.append((down, _beside([up for _, up in group], dim=-1)))
+    return tuple(summed)
 
 
 def _beside(factors: Sequence[Tensor], dim: int) -> Tensor:
-    # one alone is not copied, so that a merged weight is found again
-    return factors[0] if len(factors) == 1 else torch.cat(list(factors), dim=dim)
+    if len(factors) == 1:
+        # not copied, so that a merged weight is found again
+        return factors[0]
+    return torch.cat(list(factors), dim=dim)
 
 
 def inject_factors(
@@ -151,21 +155,19 @@ def inject_factors(
 
     def update(pair: Factors, block: int, target: int) -> LowRank:
         down, up = (part[..., block, :, :, :] for part in pair)
-        return LowRank(down=down[..., min(target, down.shape[-3] - 1), :, :], up=up[..., target, :, :])
+        # the last one serves all targets where they share it
+        own_down = min(target, down.shape[-3] - 1)
+        return LowRank(down=down[..., own_down, :, :], up=up[..., target, :, :])
 
-    return LowRankInjection(
-        {
-            block: {
-                target: (
-                    *(update(pair, position, place) for pair in factors),
-                    *(() if dense is None else (dense[position, place],)),
-                )
-                for place, target in enumerate(targets)
-            }
-            for position, block in enumerate(blocks)
-        },
-        scale=scale,
-    )
+    updates: dict[int, dict[UpdateTarget, list[Update]]] = {}
+    for position, block in enumerate(blocks):
+        updates[block] = {}
+        for place, target in enumerate(targets):
+            summands: list[Update] = [update(pair, position, place) for pair in factors]
+            if dense is not None:
+                summands.append(dense[position, place])
+            updates[block][target] = summands
+    return LowRankInjection(updates, scale=scale)
 
 
 def down_sites(parameters: nn.Module, blocks: Sequence[int]) -> tuple[Site, ...]:
@@ -205,21 +207,30 @@ def up_sites(
             soft=False,
         )
 
-    return tuple(site(position, place) for position in range(len(blocks)) for place in range(len(targets)))
+    sites = []
+    for position in range(len(blocks)):
+        for place in range(len(targets)):
+            sites.append(site(position, place))
+    return tuple(sites)
 
 
 def factor_sites(
     parameters: nn.Module, blocks: Sequence[int], targets: Sequence[UpdateTarget], up_on_reuse: UpOnReuse
 ) -> tuple[Site, ...]:
     """Return the sites of a set whose factors are both trained; a free up factor has none."""
-    up = () if up_on_reuse == "free" else up_sites(parameters, blocks, targets)
-    return (*down_sites(parameters, blocks), *up)
+    down = down_sites(parameters, blocks)
+    if up_on_reuse == "free":
+        return down
+    return (*down, *up_sites(parameters, blocks, targets))
 
 
 def trained_factors(context: TaskContext, up_on_reuse: UpOnReuse) -> tuple[nn.Parameter, ...]:
     """Return the factors of its set that a task trains, for methods that train both."""
     own = cast(LowRankSet, context.parameters)
-    return (own.down,) if up_on_reuse == "freeze" and not context.grew else (own.down, own.up)
+    # a new set trains both: up is zero at first, and down would get no gradient
+    if up_on_reuse == "freeze" and not context.grew:
+        return (own.down,)
+    return (own.down, own.up)
 
 
 class LowRankSets:
@@ -257,7 +268,9 @@ class LowRankSets:
         self.dim = context.backbone.dim
         self.device = context.device
         self.scale = scale
-        self.bound = float(self.dim**-0.5) if bound is None else bound
+        if bound is None:
+            bound = float(self.dim**-0.5)
+        self.bound = bound
         self.set_class = set_class
         self.shared_down = shared_down
         blocks = options.blocks or tuple(range(context.backbone.depth))

@@ -38,11 +38,9 @@ def merge_set(trained: nn.Module, start: Mapping[str, Tensor], weight: float) ->
     """
     if weight == 1:
         return 0.0
-    return (
-        trained.merge(start, weight)
-        if isinstance(trained, Mergeable)
-        else interpolate(trained, start, weight)
-    )
+    if isinstance(trained, Mergeable):
+        return trained.merge(start, weight)
+    return interpolate(trained, start, weight)
 
 
 def interpolate(
@@ -57,7 +55,10 @@ def interpolate(
     """
     names = {id(value): name for name, value in trained.named_parameters()}
     lost = whole = 0.0
-    for pair in pairs if weight else ():
+    if not weight:
+        # nothing of the copy is left: factors go back as they were, in place of a product of equal value
+        pairs = ()
+    for pair in pairs:
         before = start[names.pop(id(pair[0]))], start[names.pop(id(pair[1]))]
         *merged, energy = merged_product(before, pair, weight)
         for parameter, value in zip(pair, merged, strict=True):
@@ -66,9 +67,13 @@ def interpolate(
         whole = whole + float(energy.sum())
     for value in trained.parameters():
         if id(value) in names:
-            old = start[names[id(value)]]
-            value.copy_(old.lerp(value, weight) if weight else old)
-    return lost / whole if whole else 0.0
+            merged_value = start[names[id(value)]]
+            if weight:
+                merged_value = merged_value.lerp(value, weight)
+            value.copy_(merged_value)
+    if not whole:
+        return 0.0
+    return lost / whole
 
 
 def merged_product(
@@ -90,10 +95,15 @@ def merged_product(
     joint = start[0].shape[:-2] != shape[:-2]  # one down factor for all m
 
     def stacked(up: Tensor) -> Tensor:
-        return up.double().flatten(-3, -2).unsqueeze(-3) if joint else up.double()
+        up = up.double()
+        if joint:
+            up = up.flatten(-3, -2).unsqueeze(-3)
+        return up
 
+    # the sum as one product of twice the rank
     ups = torch.cat([(1 - weight) * stacked(start[1]), weight * stacked(copy[1])], dim=-1)
     downs = torch.cat([start[0].double(), copy[0].double()], dim=-2)
+    # its singular values are those of a matrix of twice the rank, which the full one never is
     left, small_left = torch.linalg.qr(ups)
     right, small_right = torch.linalg.qr(downs.mT)
     u, s, v = torch.linalg.svd(small_left @ small_right.mT)

@@ -83,12 +83,16 @@ class Motions(nn.Module):
             targets: The target of each of these old classes, set by set.
         """
         new = torch.stack([new.mean() for new, _, _ in moved]).max()
-        old, shares = (torch.cat(parts).cpu() for parts in list(zip(*moved, strict=True))[1:])
+        old = torch.cat([old for _, old, _ in moved]).cpu()
+        shares = torch.cat([share for _, _, share in moved]).cpu()
         bits = torch.stack([new.cpu(), old.mean()]).double().view(torch.int64).tolist()
         row = torch.tensor([[task, len(old), *bits]])
         self.tasks = torch.cat([self.tasks, row.to(self.tasks)])
-        held = torch.tensor(sorted(set(torch.tensor(targets)[shares < _HELD].tolist())), dtype=torch.int64)
-        self.held = torch.cat([self.held, torch.stack([torch.full_like(held, task), held], 1).to(self.held)])
+        # each target once: its classes may have been carried under several sets
+        slow = set(torch.tensor(targets)[shares < _HELD].tolist())
+        held = torch.tensor(sorted(slow), dtype=torch.int64)
+        rows = torch.stack([torch.full_like(held, task), held], 1)
+        self.held = torch.cat([self.held, rows.to(self.held)])
 
     def entries(self) -> Iterator[TaskMotion]:
         """Yield what each task has moved."""
@@ -96,12 +100,15 @@ class Motions(nn.Module):
         before = list[float]()
         lengths = self.tasks.cpu()[:, 2:].contiguous().view(torch.float64).tolist()
         for (task, carried, *_), (new, old) in zip(self.tasks.tolist(), lengths, strict=True):
-            usual = median(before) if before else 0.0
+            times = None
+            # earlier tasks that moved nothing are no measure
+            if before and median(before):
+                times = new / median(before)
             yield TaskMotion(
                 task=task,
                 new=new,
                 old=old,
-                times=new / usual if usual else None,
+                times=times,
                 held=tuple(target for where, target in held if where == task),
                 carried=carried,
             )

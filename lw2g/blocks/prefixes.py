@@ -99,7 +99,8 @@ def reshaped(key: Tensor, value: Tensor, size: int) -> tuple[Tensor, Tensor]:
         size: Number of samples in the batch.
     """
     if key.ndim == 3:
-        key, value = (part.expand(size, *part.shape) for part in (key, value))
+        key = key.expand(size, *key.shape)
+        value = value.expand(size, *value.shape)
     row = torch.cat([key, value])
     return row[0::2], row[1::2]
 
@@ -166,6 +167,7 @@ def checked_blocks(blocks: Sequence[int], backbone: Backbone, rung: Rung, path: 
     Raises:
         ConfigError: The backbone lacks what the injection needs, or a block is repeated or missing.
     """
+    # first without blocks: a backbone that has none is told as such, not as lacking block 0
     backbone.require(rung, ())
     checked = check_blocks(blocks, backbone.depth, path)
     backbone.require(rung, checked)
@@ -206,7 +208,9 @@ class PrefixSets:
 
     def source_of(self, pool: Pool) -> nn.Module | None:
         """Return the most recently trained set if the options start new sets from it."""
-        return pool.newest if self.options.init_from == "previous" else None
+        if self.options.init_from != "previous":
+            return None
+        return pool.newest
 
     def chosen(self, routing: Routing, size: int) -> PrefixInjection:
         """Return the injection of the chosen sets for a batch of ``size`` samples."""

@@ -72,10 +72,11 @@ class PresetFile:
             where = f"{self._package}/{self._file}"
             tables = read_table(self._package, self._file)
             rows = _rows(_table(tables.pop("rows", {}), f"{where}: rows"), f"{where}: rows", shared_rows())
-            unknown = next((name for name in tables if name not in self._baselines), None)
-            if unknown is not None:
-                hint = nearest(unknown, self._baselines)
-                raise PluginError(f"{where}: no record asks for {unknown!r}{hint}", "correct the file")
+            for name in tables:
+                # by now every record has asked: what is left over is misspelt
+                if name not in self._baselines:
+                    hint = nearest(name, self._baselines)
+                    raise PluginError(f"{where}: no record asks for {name!r}{hint}", "correct the file")
             self._tables = {name: _method(table, f"{where}: {name}", rows) for name, table in tables.items()}
         return self._tables
 
@@ -171,7 +172,9 @@ def _values(table: dict[str, Any], where: str, rows: Presets, sections: tuple[st
             raise PluginError(
                 f"{where}.{key}: no such section{nearest(section, sections)}", "correct the file"
             )
-        if len(rest) != (2 if section == "constraints" else 1):
+        # options of constraints stand in a table for each
+        depth = 2 if section == "constraints" else 1
+        if len(rest) != depth:
             raise PluginError(f"{where}.{key}: expected the name of an option", "correct the file")
         if section == "backbone" and rest != ["name"]:
             raise PluginError(f"{where}.{key}: of a backbone only the name can be set", "correct the file")

@@ -125,14 +125,16 @@ def replay_phase(
         generator = context.generator(name)
         rate = schedule or cosine()
         with _trainable(head) as parameters:
+            # over all epochs: the momentum goes on, as with one optimizer
             speeds: list[Tensor] = []
             for epoch in range(epochs):
                 pace = rate(lr, epoch, epochs)
-                drawn = statistics.sample(seen, per_centroid, generator, limit=steps * per_centroid)
+                # there are more samples than steps: the rest of an epoch's draw is never computed
+                rows, owners = statistics.sample(seen, per_centroid, generator, limit=steps * per_centroid)
                 if change is not None:
-                    drawn = (change(*drawn, generator), drawn[1])
-                batches = (torch.split(part, per_centroid) for part in drawn)
-                for features, labels in zip(*batches, strict=True):
+                    rows = change(rows, owners, generator)
+                batches = zip(torch.split(rows, per_centroid), torch.split(owners, per_centroid), strict=True)
+                for features, labels in batches:
                     _descend(parameters, slopes(features, labels, parameters), speeds, pace, weight_decay)
                 progress(epoch + 1, epochs)
 
@@ -158,7 +160,9 @@ def linear_gradients(head: nn.Linear, features: Tensor, labels: Tensor, seen: in
     """Return the gradients of the cross-entropy over the seen classes, by weight and bias."""
     errors = logit_gradient(head(features), labels, seen)
     gradients = [errors.T @ features]
-    return gradients if head.bias is None else [*gradients, errors.sum(dim=0)]
+    if head.bias is not None:
+        gradients.append(errors.sum(dim=0))
+    return gradients
 
 
 @torch.no_grad()
@@ -172,6 +176,7 @@ def _descend(
         torch._foreach_mul_(speeds, _MOMENTUM)
         torch._foreach_add_(speeds, slopes)
     else:
+        # as in torch the first step is the gradient itself; a copy, for the next one changes it in place
         speeds += [slope.clone() for slope in slopes]
     torch._foreach_add_(parameters, speeds, alpha=-lr)
 

@@ -91,14 +91,20 @@ class Ridge(ClosedForm):
         self.choice = choice
         self.exact = choice in ("gcv", "fixed")
         self.cut = cut
-        self.register_module("raw", Discriminant(dim, num_classes) if carried and features else None)
+        raw = None
+        if carried and features:
+            # without random features the sums themselves can be carried
+            raw = Discriminant(dim, num_classes)
+        self.register_module("raw", raw)
         self.register_module("lift", None)
         if features:
             self.lift = RandomMap(dim, features, seed, lift, row_nonzeros=row_nonzeros, kept=kept)
         self.register_buffer("gram", torch.zeros(1, width, width, dtype=torch.float64))
         self.register_buffer("cross", torch.zeros(num_classes, width, dtype=torch.float64))
         self.register_buffer("penalty", torch.tensor(penalty, dtype=torch.float64))
-        errors = torch.zeros(len(PENALTIES), dtype=torch.float64) if choice == "running" else None
+        errors = None
+        if choice == "running":
+            errors = torch.zeros(len(PENALTIES), dtype=torch.float64)
         self.register_buffer("errors", errors)
 
     def lifted(self, features: Tensor) -> Tensor:
@@ -138,6 +144,7 @@ class Ridge(ClosedForm):
         gram = self.of_owner("gram", owner)
         if self.lift is None:
             mean = self.centres(classes)
+            # the sums are about zero: a motion takes means and the scatter about them apart
             within = gram - mean.T @ (count * mean)
             mean = motion(mean)
             gram.copy_(motion.scatter(within, count.sum()) + mean.T @ (count * mean))
@@ -146,8 +153,11 @@ class Ridge(ClosedForm):
         raw = kept_moments(self.raw)
         raw.carry(motion, classes.tolist(), owner)
         values, vectors = torch.linalg.eigh(raw.covariance(classes, owner))
+        # the head's own seed: no draw of the run moves, and a resumed one draws the same
         draws = torch.Generator().manual_seed(self.seed)
+        # twice as many rows as features, so that the drawn scatter has full rank
         noise = torch.randn(max(2 * len(values), 256), len(values), generator=draws, dtype=torch.float64)
+        # rounding takes eigenvalues below zero
         away = noise.to(vectors) @ (vectors * values.clamp(min=0).sqrt()).T
         gram.zero_()
         for label, images in zip(classes.tolist(), count.flatten().tolist(), strict=True):
@@ -179,9 +189,11 @@ class Ridge(ClosedForm):
             errors = self.errors.add_(errors)
         # smaller penalties are lost in rounding when the sums are solved; the least of the others fits alike
         lost = torch.finfo(rows.dtype).eps * float(self.gram.sum(0).trace())
-        usable = [place for place, penalty in enumerate(PENALTIES) if penalty > lost] or [len(PENALTIES) - 1]
+        usable = [place for place, penalty in enumerate(PENALTIES) if penalty > lost]
+        if not usable:
+            usable = [len(PENALTIES) - 1]
         self.penalty.fill_(PENALTIES[usable[int(errors[usable].argmin())]])
-        self._solved = None
+        self._solved = None  # the sums are as they were, their solution is not
 
     def best_penalty(self, spectrum: Spectrum, seen: int) -> float:
         """Return the penalty of least generalised cross-validation error.
@@ -191,12 +203,13 @@ class Ridge(ClosedForm):
             seen: Number of these classes.
         """
         level = float(spectrum.values.mean())
-        penalties = [share * level for share in _LEVELS]
+        penalties: list[float] = [share * level for share in _LEVELS]
         rows = int(self.count.sum())
         errors = spectrum.validation_errors(penalties, rows, float(self.count[:seen].sum()))
-        # a few images leave every candidate without a residual: the largest then
-        best: float = penalties[int(errors.argmin()) if bool(errors.isfinite().any()) else -1]
-        return best
+        if not bool(errors.isfinite().any()):
+            # a few images leave every candidate without a residual: the largest then
+            return penalties[-1]
+        return penalties[int(errors.argmin())]
 
     def solve(self, seen: int) -> tuple[Tensor, ...]:
         """Return the weights of targets at the chosen penalty, or on the kept part of the spectrum."""
@@ -206,7 +219,10 @@ class Ridge(ClosedForm):
             gram.diagonal().add_(self.penalty)
             return (torch.cholesky_solve(cross, factor(gram)),)
         spectrum = Spectrum(gram, cross)
-        penalty = self.best_penalty(spectrum, seen) if self.choice == "gcv" else float(self.penalty)
+        if self.choice == "gcv":
+            penalty = self.best_penalty(spectrum, seen)
+        else:
+            penalty = float(self.penalty)
         if not self.cut:
             return (spectrum.ridge(penalty),)
         rank = round((1 - self.cut) * min(int(self.count.sum()), len(gram)))
@@ -232,6 +248,7 @@ def held_out_errors(rows: Tensor, targets: Tensor, fitted: int, penalties: Seque
     own = rows[:fitted]
     held = rows[fitted:]
     if len(own) < rows.shape[1]:
+        # fewer images than features: the same weights from the smaller matrix
         product = own @ own.T
         left = held @ own.T
         right = targets[:fitted]

@@ -13,8 +13,10 @@ from lw2g.interfaces.phase import Schedule, constant
 
 __all__ = ["chosen_schedule", "coda_cosine", "cosine", "late", "milestones", "stepped", "steps", "warmed_up"]
 
-_LEAST, _WARMUP_START = 1e-5, 1e-6
-"""Rates at which the HiDe-Prompt family's cosine ends and its warm-up starts, whatever the base rate."""
+_LEAST = 1e-5
+"""Rate at which the HiDe-Prompt family's cosine ends, whatever the base rate."""
+_WARMUP_START = 1e-6
+"""Rate at which its warm-up starts, likewise."""
 
 
 def cosine(minimum: float = 0.0) -> Schedule:
@@ -25,7 +27,7 @@ def cosine(minimum: float = 0.0) -> Schedule:
     """
 
     def schedule(base: float, epoch: int, epochs: int) -> float:
-        least = min(minimum, base)
+        least = min(minimum, base)  # a group whose base rate lies below it keeps its rate
         return least + (base - least) * 0.5 * (1 + math.cos(math.pi * epoch / max(epochs, 1)))
 
     return schedule
@@ -63,7 +65,9 @@ def coda_cosine(base: float, epoch: int, epochs: int) -> float:
     >>> round(coda_cosine(1.0, 10, 20), 4), round(coda_cosine(1.0, 19, 20), 4)
     (0.6833, 0.0157)
     """
-    return base if epochs <= 1 else base * math.cos(99 * math.pi * epoch / (200 * (epochs - 1)))
+    if epochs <= 1:
+        return base
+    return base * math.cos(99 * math.pi * epoch / (200 * (epochs - 1)))
 
 
 def warmed_up(schedule: Schedule, epochs: int, start: float) -> Schedule:
@@ -102,7 +106,9 @@ def late(schedule: Schedule) -> Schedule:
 
 def stepped(schedule: Schedule, stepping: Stepping) -> Schedule:
     """Return the schedule as released code runs it (``"official"``), or unchanged (``"exact"``)."""
-    return late(schedule) if stepping == "official" else schedule
+    if stepping == "official":
+        return late(schedule)
+    return schedule
 
 
 def chosen_schedule(options: ScheduleOptions, task: int) -> Schedule:
@@ -114,5 +120,8 @@ def chosen_schedule(options: ScheduleOptions, task: int) -> Schedule:
     """
     if options.schedule == "constant" or (task and options.schedule_tasks == "first"):
         return constant
-    formula = steps(options.decay_epochs) if options.schedule == "step" else cosine(_LEAST)
+    formula = cosine(_LEAST)
+    if options.schedule == "step":
+        formula = steps(options.decay_epochs)
+    # late last: released code runs the warm-up one epoch late as well
     return stepped(warmed_up(formula, options.warmup_epochs, _WARMUP_START), options.stepping)

@@ -36,7 +36,9 @@ class Spectrum:
             gram: ``G = H^T H``, ``[M, M]`` float64.
             cross: ``Q = H^T Y``, ``[M, k]`` float64.
         """
+        # symmetric to the bit: eigh reads one half, and rounding of sums makes the halves differ
         values, self.vectors = torch.linalg.eigh((gram + gram.mT) / 2)
+        # rounding takes the smallest below zero
         self.values = values.clamp(min=0)
         self.turned = self.vectors.mT @ cross
 

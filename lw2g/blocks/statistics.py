@@ -87,8 +87,12 @@ class ClassStatistics(nn.Module):
     ) -> None:
         super().__init__()
         self.mode = mode
-        size = clusters if mode == "multi-centroid" else 1
-        spread = (dim, dim) if mode == "covariance" else (dim,)
+        size = 1
+        spread: tuple[int, ...] = (dim,)
+        if mode == "multi-centroid":
+            size = clusters
+        if mode == "covariance":
+            spread = (dim, dim)
         self.register_buffer("mean", torch.zeros(num_classes, size, dim))
         self.register_buffer("spread", torch.zeros(num_classes, size, *spread))
         self.register_buffer("count", torch.zeros(num_classes, size, dtype=torch.long))
@@ -109,10 +113,9 @@ class ClassStatistics(nn.Module):
         if self.count[label].any():
             raise ValueError(f"expected a class without statistics but got {label}; they would be lost")
         features = features.detach().to(self.mean)
-        multi = self.mode == "multi-centroid"
-        owner = (
-            cluster(features, self.mean.shape[1]) if multi else torch.zeros(len(features), dtype=torch.long)
-        )
+        owner = torch.zeros(len(features), dtype=torch.long)
+        if self.mode == "multi-centroid":
+            owner = cluster(features, self.mean.shape[1])
         for position in range(int(owner.max()) + 1):
             members = features[(owner == position).to(features.device)]
             self.mean[label, position] = members.mean(0)
@@ -155,6 +158,7 @@ class ClassStatistics(nn.Module):
         Losses call it at every step, and reading the counts waits for the device; so the result is cached
         until a count changes.
         """
+        # a state that is loaded counts as a change in place, a move to a device gives another address
         stamp = (classes, self.count._version, self.count.data_ptr())
         if self._known is None or self._known[0] != stamp:
             row, position = (self.count[list(classes)] > 0).cpu().nonzero().unbind(1)
@@ -213,7 +217,10 @@ class ClassStatistics(nn.Module):
         return torch.stack([torch.tensor(labels)[sampled[:, 0]], sampled[:, 1]], dim=1)
 
     def _spread_of(self, members: Tensor) -> Tensor:
-        correction = 0 if self.mode == "multi-centroid" or len(members) == 1 else 1
+        correction = 1
+        if self.mode == "multi-centroid" or len(members) == 1:
+            # as released; and an unbiased variance of one image is not defined
+            correction = 0
         if self.mode != "covariance":
             return members.var(0, correction=correction)
         # with fewer images than dimensions only the jitter makes it positive definite: factor in float64
@@ -242,7 +249,11 @@ def collect_features(
     rows = []
     labels = []
     done = 0
-    for batch in context.statistics(64) if augmented is None else context.training_images(64, augmented):
+    if augmented is None:
+        batches = context.statistics(64)
+    else:
+        batches = context.training_images(64, augmented)
+    for batch in batches:
         rows.append(features(batch))
         labels.append(batch.labels)
         done += len(batch)

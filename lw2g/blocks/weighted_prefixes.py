@@ -101,30 +101,36 @@ class ComponentSet(nn.Module):
         self.prefix_key = nn.Parameter(torch.zeros(halves))
         self.prefix_value = nn.Parameter(torch.zeros(halves))
         self.key = nn.Parameter(torch.zeros(rows))
-        self.mask = nn.Parameter(torch.zeros(rows)) if masked else None
+        self.mask = None
+        if masked:
+            self.mask = nn.Parameter(torch.zeros(rows))
 
     def rows(self, position: int) -> tuple[Tensor, ...]:
         """Return the orthogonal rows of a block: components ``[components, length * dim]``, keys, masks."""
+        # a component is orthogonal as a whole, key and value half together
         halves = torch.cat([self.prefix_key[position], self.prefix_value[position]], dim=1)
-        return (halves.flatten(1), self.key[position], *(() if self.mask is None else (self.mask[position],)))
+        if self.mask is None:
+            return (halves.flatten(1), self.key[position])
+        return (halves.flatten(1), self.key[position], self.mask[position])
 
     @torch.no_grad()
     def start(self, old: Sequence[ComponentSet], init: RowInit = "exact") -> Self:
         """Draw all rows orthogonal to those of the old sets, and return the set itself."""
         count, half, dim = self.prefix_key.shape[1:]
         for position in range(len(self.key)):
-            # rows are drawn on the CPU; old sets may be on another device than this one
-            empty = tuple(rows[:0].cpu() for rows in self.rows(position))
-            kept = (tuple(rows.cpu() for rows in item.rows(position)) for item in old)
-            components, key, *mask = (
-                new_rows(torch.cat(kind), count, init) for kind in zip(empty, *kept, strict=True)
-            )
-            both = components.reshape(count, 2 * half, dim)
+            drawn = []
+            # components, keys and masks, in this order: each draws from the same generator
+            for kind, own in enumerate(self.rows(position)):
+                # rows are drawn on the CPU; old sets may be on another device than this one
+                kept = [item.rows(position)[kind].cpu() for item in old]
+                # an empty start says the width where there is no old set
+                drawn.append(new_rows(torch.cat([own[:0].cpu(), *kept]), count, init))
+            both = drawn[0].reshape(count, 2 * half, dim)
             self.prefix_key[position] = both[:, :half]
             self.prefix_value[position] = both[:, half:]
-            self.key[position] = key
+            self.key[position] = drawn[1]
             if self.mask is not None:
-                self.mask[position] = mask[0]
+                self.mask[position] = drawn[2]
         return self
 
 
@@ -158,10 +164,12 @@ def weighted_prefixes(sets: Sequence[nn.Module], position: int, query: Tensor) -
         position: Position of the block in the sets' block axis.
         query: ``[B, dim]``.
     """
-    masked = cast(ComponentSet, sets[0]).mask is not None
-    mask = visible(sets, "mask", position) if masked else None
+    mask = None
+    if cast(ComponentSet, sets[0]).mask is not None:
+        mask = visible(sets, "mask", position)
     weights = component_weights(query, visible(sets, "key", position), mask)
-    key, value = (visible(sets, half, position) for half in ("prefix_key", "prefix_value"))
+    key = visible(sets, "prefix_key", position)
+    value = visible(sets, "prefix_value", position)
     return torch.einsum("bm,mld->bld", weights, key), torch.einsum("bm,mld->bld", weights, value)
 
 
@@ -221,11 +229,15 @@ class WeightedPrefixBaseline(Baseline):
 
     def source_of(self, pool: Pool) -> nn.Module | None:
         """Return all live sets: a new one is orthogonal to them."""
-        return nn.ModuleList(pool.sets) if len(pool) else None
+        if not len(pool):
+            return None
+        return nn.ModuleList(pool.sets)
 
     def new_set(self, source: nn.Module | None) -> ComponentSet:
         """Return a set whose components are orthogonal to those of the sets in ``source``."""
-        old = [] if source is None else [cast(ComponentSet, item) for item in source.children()]
+        old: list[ComponentSet] = []
+        if source is not None:
+            old = [cast(ComponentSet, item) for item in source.children()]
         components = ComponentSet(
             num_blocks=len(self.blocks),
             components=self.options.components,
@@ -286,20 +298,21 @@ class WeightedPrefixBaseline(Baseline):
         logits = mask_logits(self.logits(features), context.task.classes)
         loss = functional.cross_entropy(logits, batch.labels)
         added = self.regulariser(batch, sets, seen)
-        return StepOutput(loss=loss if added is None else loss + added, features=features)
+        if added is not None:
+            loss = loss + added
+        return StepOutput(loss=loss, features=features)
 
     def trained(self, context: TaskContext) -> tuple[nn.Parameter, ...]:
         """Return the parameters that a task trains: the head, and what the options allow of its set."""
         own = cast(ComponentSet, context.parameters)
-        keys = context.grew or self.options.keys_on_reuse == "free"
-        values = context.grew or self.options.values_on_reuse == "free"
-        return (
-            own.prefix_key,
-            *((own.prefix_value,) if values else ()),
-            *((own.key,) if keys else ()),
-            *((own.mask,) if keys and own.mask is not None else ()),
-            *self.head.parameters(),
-        )
+        trained = [own.prefix_key]
+        if context.grew or self.options.values_on_reuse == "free":
+            trained.append(own.prefix_value)
+        if context.grew or self.options.keys_on_reuse == "free":
+            trained.append(own.key)
+            if own.mask is not None:
+                trained.append(own.mask)
+        return (*trained, *self.head.parameters())
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return the only phase, which trains the task's set and the head together."""

@@ -12,9 +12,8 @@ from typing import Any
 
 import attrs
 
-from lw2g.config.describe import places_of
 from lw2g.config.inputs import input_problems
-from lw2g.config.layers import SECTIONS, Preset, choose_preset, nest, preset_tables, table_of, written_out
+from lw2g.config.layers import Preset, choose_preset, nest, preset_tables, table_of
 from lw2g.config.model import (
     DEFAULT_BACKBONE,
     DEFAULT_BASELINE,
@@ -36,15 +35,13 @@ from lw2g.config.protocols import AUTO, LIKE_FOR_LIKE, Protocol, choose_protocol
 from lw2g.config.structure import NONE, structure
 from lw2g.config.toml import read_toml, to_mapping
 from lw2g.config.unknown import unknown_name
+from lw2g.config.written import Written
 from lw2g.errors import ConfigError, PluginError, UnknownComponentError, nearest
 from lw2g.interfaces.component import BaselineComponent, BenchmarkComponent, Component, Kind, PolicyComponent
 from lw2g.registry.catalogue import Catalogue
 from lw2g.registry.kinds import COMPONENTS, place_of
-from lw2g.vit.names import is_timm_name
 
 __all__ = ["Resolved", "load_resolved", "resolve"]
-
-_PARTS_OF_GRIDS = ("base", "axes", "rows", "extends")
 
 
 def resolve(
@@ -121,10 +118,7 @@ class _Resolver:
         self.catalogue = catalogue
         self.problems: list[str] = []
         self.notes: list[str] = []
-        self.explicit = nest(self._with_section(explicit), self.problems)
-        self.explicit_constraints = constraints
-        self.file_constraints: list[str] | None = None
-        self.file = self._read_sections(file)
+        self.written = Written(file, explicit, constraints, catalogue, self.problems)
         self.preset = Preset()
         self.protocol = Protocol(name=LIKE_FOR_LIKE, preset=self.preset)
         self.preset_tables: dict[str, Any] = {}
@@ -160,56 +154,16 @@ class _Resolver:
 
     # -- layers ----------------------------------------------------------------------------------------
 
-    def _read_sections(self, file: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-        sections: dict[str, dict[str, Any]] = {}
-        for name, value in written_out(file).items():
-            if name in _PARTS_OF_GRIDS:
-                self.problems.append("this is a grid of runs; run it by `lw2g sweep`")
-            elif name not in SECTIONS:
-                text = self._lost(name) or f"{name}: no such section{nearest(name, SECTIONS)}"
-                self.problems.append(text)
-            elif name == "constraints" and value == NONE:
-                self.file_constraints = []
-            else:
-                sections[name] = table_of(value, name, self.problems)
-        if "constraints" in sections:
-            self.file_constraints = list(sections["constraints"])
-        return sections
-
-    def _with_section(self, explicit: Mapping[str, Any]) -> dict[str, Any]:
-        """Remove options that lack their section, and report where they belong."""
-        kept = {}
-        for key, value in explicit.items():
-            problem = self._lost(key)
-            if problem is None:
-                kept[key] = value
-            else:
-                self.problems.append(problem)
-        return kept
-
-    def _lost(self, name: str) -> str | None:
-        """Return the problem of an option without its section; None if no option has that name."""
-        if "." in name or name in SECTIONS:
-            return None
-        places = places_of(name, self.catalogue)
-        if not places:
-            return None
-        return f"{name}: expected a key with its section (did you mean {' or '.join(map(repr, places))}?)"
-
     def _find_preset(self, baseline: Component | None, benchmark: Component | None) -> None:
         if not isinstance(baseline, BaselineComponent) or not isinstance(benchmark, BenchmarkComponent):
             return
         self.preset = choose_preset(baseline, benchmark.family)
-        wanted = self._user("run").get("protocol", AUTO)
+        wanted = self.written.of("run").get("protocol", AUTO)
         self.protocol = choose_protocol(wanted, self.preset, baseline, benchmark, self.problems)
         self.preset_tables = preset_tables(self.protocol.values, self.preset, baseline.name, self.problems)
         if not self.preset.values:
             label = f"baseline {baseline.name!r} has no preset for {benchmark.family!r}"
             self.notes.append(f"{label}; its general values are used")
-
-    def _user(self, section: str) -> dict[str, Any]:
-        """Return the user's values of a section; explicit options override the file."""
-        return {**self.file.get(section, {}), **self.explicit.get(section, {})}
 
     # -- components ------------------------------------------------------------------------------------
 
@@ -230,9 +184,10 @@ class _Resolver:
 
     def _choose(self, section: Kind, default: str) -> Component | None:
         """Find the component of a section; drop the file's options if they belong to another component."""
-        self._adopt_timm_names(section)
-        in_file = self.file.get(section, {})
-        explicit = self.explicit.get(section, {})
+        if section == "backbone":
+            self.written.adopt_timm_names()
+        in_file = self.written.file.get(section, {})
+        explicit = self.written.explicit.get(section, {})
         written = in_file.get("name", default)
         name = explicit.get("name", written)
         if "name" in explicit and not _is_same(name, explicit, written, in_file):
@@ -241,19 +196,8 @@ class _Resolver:
                 self.notes.append(
                     f"the file's [{section}] options ({', '.join(options)}) are for {written!r} and not used"
                 )
-            self.file[section] = {}
+            self.written.file[section] = {}
         return self._find(section, name, section)
-
-    def _adopt_timm_names(self, section: str) -> None:
-        """Treat an unregistered backbone name that timm may know as a timm model."""
-        if section != "backbone":
-            return
-        for layer in (self.file, self.explicit):
-            name = layer.get(section, {}).get("name")
-            if not isinstance(name, str) or name in self.catalogue.names("backbone"):
-                continue
-            if is_timm_name(name):
-                layer[section] = {"model": name, **layer[section], "name": TIMM_BACKBONE}
 
     def _choose_policy(self, baseline: BaselineComponent | None) -> PolicyComponent | None:
         fixed = baseline is not None and baseline.growth == "fixed"
@@ -272,7 +216,7 @@ class _Resolver:
             return None
         if baseline.retrieval is not None:
             return self._choose("retrieval", baseline.retrieval)
-        if self._user("retrieval"):
+        if self.written.of("retrieval"):
             self.problems.append(
                 f"retrieval: baseline {baseline.name!r} makes no hard choice of a set and takes no retrieval "
                 "strategy; leave it out"
@@ -281,14 +225,12 @@ class _Resolver:
 
     def _constraint_names(self, policy: PolicyComponent | None) -> list[str]:
         """Return the constraints in use: the explicit ones, else the file's, else the policy's own."""
-        if self.explicit_constraints is not None:
-            names = list(dict.fromkeys(self.explicit_constraints))
-            if NONE in names and len(names) > 1:
-                self.problems.append(f"constraints: {NONE!r} cannot be combined with other constraints")
-            return [name for name in names if name != NONE]
-        if self.file_constraints is not None:
-            return self.file_constraints
-        return list(policy.default_constraints) if policy is not None else []
+        names = self.written.constraints()
+        if names is not None:
+            return names
+        if policy is None:
+            return []
+        return list(policy.default_constraints)
 
     # -- options ---------------------------------------------------------------------------------------
 
@@ -336,7 +278,7 @@ class _Resolver:
             return ()
         named = named_by(method.config, kind, self.catalogue)
         self._require_use(kind, kind, list(named), "name it in an option of the baseline")
-        for name in self.file.get(kind, {}):
+        for name in self.written.file.get(kind, {}):
             if name not in named and self._find(kind, name, f"{kind}.{name}") is not None:
                 self.notes.append(f"the file's [{kind}.{name}] is of a {kind} that is not in use")
         found: list[Chosen | None] = []
@@ -353,7 +295,7 @@ class _Resolver:
 
     def _require_use(self, section: str, kind: str, used: Sequence[str], remedy: str) -> None:
         """Report explicit options of components that are not in use."""
-        for name in self.explicit.get(section, {}):
+        for name in self.written.explicit.get(section, {}):
             if name not in used:
                 listed = ", ".join(map(repr, used)) or "none"
                 self.problems.append(
@@ -362,7 +304,7 @@ class _Resolver:
 
     def _growth(self) -> GrowthConfig | None:
         preset = self.preset_tables.get("growth", {})
-        config: GrowthConfig | None = self._record(GrowthConfig, "growth", self._user("growth"), preset)
+        config: GrowthConfig | None = self._record(GrowthConfig, "growth", self.written.of("growth"), preset)
         return config
 
     def _evidence(
@@ -385,13 +327,13 @@ class _Resolver:
         names = list(dict.fromkeys((*policy.reads(rule.config), *growth.measures)))
         remedy = "name it in growth.measures, or use a policy that reads it"
         self._require_use("evidence", "measure", names, remedy)
-        for name in self.file.get("evidence", {}):
+        for name in self.written.file.get("evidence", {}):
             if name not in names and self._find("evidence", name, f"evidence.{name}") is not None:
                 self.notes.append(f"the file's [evidence.{name}] is of a measure that is not in use")
         return tuple(self._named("evidence", name) for name in names)
 
     def _routing(self, retrieval: Component | None) -> RoutingConfig | None:
-        routing: RoutingConfig | None = self._record(RoutingConfig, "routing", self._user("routing"))
+        routing: RoutingConfig | None = self._record(RoutingConfig, "routing", self.written.of("routing"))
         if routing is not None and routing.mix != 1 and (retrieval is None or retrieval.control):
             why = "is told the task"
             if retrieval is None:
@@ -425,7 +367,7 @@ class _Resolver:
     def _chosen(self, component: Component | None, section: str, *, preset: bool = True) -> Chosen | None:
         if component is None:
             return None
-        user = self._user(section)
+        user = self.written.of(section)
         user.pop("name", None)
         values = self.preset_tables.get(section, {}) if preset else {}
         config = self._record(component.config, section, user, values, also_known=("name",))
@@ -439,7 +381,7 @@ class _Resolver:
         if component is None:
             return None
         user: dict[str, Any] = {}
-        for layer in (self.file, self.explicit):
+        for layer in (self.written.file, self.written.explicit):
             user |= table_of(layer.get(section, {}).get(name, {}), path, self.problems)
         preset = self.preset_tables.get(section, {}).get(name, {})
         return Chosen(name=name, config=self._record(component.config, path, user, preset))
@@ -452,11 +394,10 @@ class _Resolver:
         return tuple(self._named("constraint", name) for name in names)
 
     def _trackers(self) -> tuple[Chosen | None, ...]:
-        names = dict.fromkeys([*self.file.get("trackers", {}), *self.explicit.get("trackers", {})])
-        return tuple(self._named("tracker", name) for name in names)
+        return tuple(self._named("tracker", name) for name in self.written.of("trackers"))
 
     def _run(self) -> Any:
-        user = self._user("run")
+        user = self.written.of("run")
         if user.get("protocol", AUTO) == AUTO:
             user["protocol"] = self.protocol.name
         return self._record(RunConfig, "run", user)
@@ -466,7 +407,7 @@ class _Resolver:
         return name
 
     def _backbone(self, component: Component | None) -> BackboneChoice | None:
-        user = self._user("backbone")
+        user = self.written.of("backbone")
         user.pop("name", None)
         # one table holds the options of the component and those that every backbone has
         shared = set(attrs.fields_dict(BackboneSource))

@@ -50,7 +50,9 @@ def number(value: float | None, digits: int = 2) -> str:
     """Return a number for a table: counts stay whole, None is a dash."""
     if value is None:
         return "-"
-    return str(value) if isinstance(value, int) else f"{value:z.{digits}f}"
+    if isinstance(value, int):
+        return str(value)
+    return f"{value:z.{digits}f}"  # z: no minus before a zero
 
 
 def in_units(size: float) -> str:
@@ -87,8 +89,10 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, 
 
 def method_name(config: Mapping[str, Any], *, grows: bool) -> str:
     """Return the components of a method; a baseline that does not grow stands without its policy."""
-    policy = [config["policy"]["name"]] if grows else []
-    return " x ".join([config["baseline"]["name"], *policy, *config["constraints"]])
+    names = [config["baseline"]["name"]]
+    if grows:
+        names.append(config["policy"]["name"])
+    return " x ".join([*names, *config["constraints"]])
 
 
 def in_words(metrics: Mapping[str, str], done: int, total: int | None, *, grows: bool) -> Iterator[str]:
@@ -101,14 +105,17 @@ def in_words(metrics: Mapping[str, str], done: int, total: int | None, *, grows:
         grows: Whether the method has sets.
     """
     if "faa" in metrics:
-        what = "final accuracy" if total is None or done == total else "accuracy"
+        is_final = total is None or done == total
+        what = "final accuracy" if is_final else "accuracy"
         yield f"{what} {metrics['faa']} % (FAA)"
     if "ffm" in metrics:
         yield f"forgetting {metrics['ffm']} points (FFM)"
     if not grows or "ssp" not in metrics:
         return
     several = metrics["ssp"] != "1"
-    yield f"{metrics['ssp']} {'sets' if several else 'set'} for {done} {'tasks' if done > 1 else 'task'}"
+    sets = "sets" if several else "set"
+    yield f"{metrics['ssp']} {sets} for {counted(done, 'task')}"
+    # among one set there is nothing to find
     if several and {"pra", "chance_pra"} <= metrics.keys():
         yield f"right set found {metrics['pra']} %, by chance {metrics['chance_pra']} % (PRA)"
 
@@ -118,11 +125,12 @@ def print_metrics(record: Mapping[str, Any], terms: Mapping[str, str]) -> None:
     values = dict(record["metrics"])
     if record.get("planted_groups"):
         values["adjusted_rand_index"] = record["adjusted_rand_index"]
-    rows = [
-        (name, terms.get(name, "").partition(":")[0], number(value))
-        for name, value in values.items()
-        if value is not None
-    ]
+    rows = []
+    for name, value in values.items():
+        if value is None:
+            continue
+        meaning = terms.get(name, "").partition(":")[0]
+        rows.append((name, meaning, number(value)))
     console().print(table("metrics", ("metric", "meaning", "value"), rows, left=2))
 
 

@@ -28,15 +28,20 @@ if TYPE_CHECKING:
 
 __all__ = ["LineProgress", "NotebookProgress", "TerminalProgress", "progress_tracker"]
 
-_SECONDS_BETWEEN_LINES, _LINES_PER_DOUBLING = 10.0, 20
+_SECONDS_BETWEEN_LINES = 10.0
+_LINES_PER_DOUBLING = 20
+"""About so many lines each time the run's duration doubles: a run of days fills no log."""
 _BAR = 24
+"""Width of a notebook's bar, in characters."""
 
 
 def progress_tracker(console: Console) -> Tracker:
     """Return the tracker for a console."""
     if console.is_jupyter:
         return NotebookProgress()
-    return TerminalProgress(console) if console.is_terminal else LineProgress(console)
+    if console.is_terminal:
+        return TerminalProgress(console)
+    return LineProgress(console)
 
 
 def milestone(event: Event, tasks: int) -> str | None:
@@ -44,9 +49,8 @@ def milestone(event: Event, tasks: int) -> str | None:
     match event:
         case RunStarted():
             verb = "resuming" if event.resumed else "running"
-            return "\n".join(
-                [f"{verb} {event.name}: {method_name(event.config, grows=event.grows)}", *event.notes]
-            )
+            method = method_name(event.config, grows=event.grows)
+            return "\n".join([f"{verb} {event.name}: {method}", *event.notes])
         case TaskDecided():
             return f"task {_of(event.task, tasks)}: {_decision(event.decision)}"
         case TaskEvaluated():
@@ -89,7 +93,10 @@ def _decision(decision: dict[str, Any]) -> str:
 
 
 def _of(task: int, tasks: int) -> str:
-    return f"{task + 1}/{tasks}" if tasks else str(task + 1)
+    # 0 until a phase has begun: an event of its own says the number of tasks
+    if not tasks:
+        return str(task + 1)
+    return f"{task + 1}/{tasks}"
 
 
 def _title(event: PhaseStarted | Stepped) -> str:
@@ -98,7 +105,9 @@ def _title(event: PhaseStarted | Stepped) -> str:
 
 def _details(event: Stepped) -> str:
     """Return a phase's progress, loss and speed."""
-    parts = [f"epoch {event.epoch + 1}/{event.epochs}"] if event.epochs > 1 else []
+    parts = []
+    if event.epochs > 1:
+        parts.append(f"epoch {event.epoch + 1}/{event.epochs}")
     parts.append(f"{event.done}/{event.total}")
     if event.loss is not None:
         parts.append(f"loss {event.loss:.4f}")
@@ -157,6 +166,7 @@ class LineProgress:
         line = milestone(event, self._tasks)
         if isinstance(event, Stepped):
             self._clock.set(event)
+            # the end of a training always gets its line: it has the last loss
             trained = event.loss is not None and _share(event) == 1
             if trained or self._is_due(event.elapsed):
                 line = f"{_title(event)} {_details(event)}; {self._clock}"

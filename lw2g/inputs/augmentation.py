@@ -19,9 +19,10 @@ __all__ = ["CROP_DRAWS", "brightened", "canvas_of", "crop_boxes", "resampled", "
 
 Interpolation = Literal["bilinear", "bicubic"]
 
+# the constants of SplitMix64 (Steele, Lea and Flood, 2014), signed because torch multiplies no other int64
 _GOLDEN = -7046029254386353131
-_FIRST, _SECOND = -4658895280553007687, -7723592293110705685
-"""The constants of SplitMix64 (Steele, Lea and Flood, 2014) as signed numbers."""
+_FIRST = -4658895280553007687
+_SECOND = -7723592293110705685
 
 _TRIES = 10
 CROP_DRAWS = 2 * _TRIES + 2
@@ -30,7 +31,8 @@ CROP_DRAWS = 2 * _TRIES + 2
 
 def canvas_of(images: Sequence[Tensor]) -> Tensor:
     """Return images uint8 ``[h, w, 3]`` in the top left corners of the smallest batch that holds them."""
-    height, width = (max(image.shape[side] for image in images) for side in (0, 1))
+    height = max(image.shape[0] for image in images)
+    width = max(image.shape[1] for image in images)
     if all(image.shape[:2] == (height, width) for image in images):
         return torch.stack(list(images))
     canvas = images[0].new_zeros(len(images), height, width, 3)
@@ -51,6 +53,7 @@ def uniforms(seed: int, positions: Tensor, count: int) -> Tensor:
     """
     state = _mixed(positions[:, None] * _GOLDEN + seed)
     steps = torch.arange(1, count + 1, device=positions.device)
+    # 24 bits are what float32 holds exactly
     return (_mixed(state + steps * _GOLDEN) >> 40 & 0xFFFFFF).float() * 2**-24
 
 
@@ -62,6 +65,7 @@ def _mixed(state: Tensor) -> Tensor:
 
 
 def _shifted_right(state: Tensor, bits: int) -> Tensor:
+    # torch shifts the sign in: the mask takes it out again
     return state >> bits & (1 << 64 - bits) - 1
 
 
@@ -78,16 +82,20 @@ def crop_boxes(draws: Tensor, sizes: Tensor, *, least: float, stretch: float = 4
         least: Least share of the area.
         stretch: The largest aspect ratio.
     """
-    height, width = (side[:, None].float() for side in sizes.unbind(1))
+    height = sizes[:, :1].float()
+    width = sizes[:, 1:].float()
     area = height * width * (least + (1 - least) * draws[:, :_TRIES])
     ratio = ((2 * draws[:, _TRIES : 2 * _TRIES] - 1) * math.log(stretch)).exp()
-    heights, widths = (area / ratio).sqrt().round(), (area * ratio).sqrt().round()
+    heights = (area / ratio).sqrt().round()
+    widths = (area * ratio).sqrt().round()
     fits = (heights > 0) & (heights <= height) & (widths > 0) & (widths <= width)
     first = fits.byte().argmax(1, keepdim=True)
+    # where no try fits, the first one is not a fit either
     fitted = fits.gather(1, first)
     tall = torch.where(fitted, heights.gather(1, first), torch.minimum(height, (width * stretch).round()))
     wide = torch.where(fitted, widths.gather(1, first), torch.minimum(width, (height * stretch).round()))
     place = torch.where(fitted, draws[:, 2 * _TRIES :], 0.5)
+    # a border of n pixels has n + 1 places; a central crop is not drawn among them
     top = (place[:, :1] * (height - tall + fitted)).floor()
     left = (place[:, 1:] * (width - wide + fitted)).floor()
     return torch.cat([top, left, tall, wide], dim=1).long()
@@ -118,11 +126,12 @@ def resampled(
 
 def _one_by_one(images: Tensor, boxes: Tensor, mirrored: Tensor, size: int, interpolation: str) -> Tensor:
     batch = torch.empty(len(images), size, size, 3, dtype=torch.uint8)
-    for image, out, (top, left, height, width), mirror in zip(
-        images, batch, boxes.tolist(), mirrored.tolist(), strict=True
-    ):
+    each = zip(images, batch, boxes.tolist(), mirrored.tolist(), strict=True)
+    for image, out, (top, left, height, width), mirror in each:
         crop = image[top : top + height, left : left + width]
-        whole = (crop.flip(1) if mirror else crop).permute(2, 0, 1)[None]
+        if mirror:
+            crop = crop.flip(1)
+        whole = crop.permute(2, 0, 1)[None]
         scaled = F.interpolate(whole, (size, size), mode=interpolation, antialias=True, align_corners=False)
         out.copy_(scaled[0].permute(1, 2, 0))
     return batch
@@ -180,12 +189,16 @@ def shifted(images: Tensor, draws: Tensor, mirrored: Tensor, *, most: int) -> Te
     count, size = images.shape[:2]
     shift = (draws * (2 * most + 1)).floor().long() - most
     line = torch.arange(size, device=images.device)
-    down, across = ((line + shift[:, axis, None]).abs() for axis in (0, 1))
-    last = size - 1
-    down, across = last - (last - down).abs(), last - (last - across).abs()
+    down = _reflected(line + shift[:, :1], size - 1)
+    across = _reflected(line + shift[:, 1:], size - 1)
     across = torch.where(mirrored[:, None], across.flip(1), across)
     number = torch.arange(count, device=images.device)
     return images[number[:, None, None], down[:, :, None], across[:, None, :]]
+
+
+def _reflected(places: Tensor, last: int) -> Tensor:
+    """Return places from 0 to ``last``, those outside reflected at the two edges."""
+    return last - (last - places.abs()).abs()
 
 
 def brightened(images: Tensor, draws: Tensor, *, most: float) -> Tensor:

@@ -17,9 +17,6 @@ from __future__ import annotations
 
 import json
 import mmap
-import struct
-import zipfile
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -29,10 +26,10 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from lw2g.errors import DataError, nearest, shown
+from lw2g.inputs.feature_containers import JSON_FILE, LAYOUT, Readers, open_container, read_entry
 from lw2g.vit.pooling import POOLS, Pool
 
 __all__ = [
@@ -48,29 +45,24 @@ __all__ = [
 ]
 
 FORMAT = "lw2g-features/1"
-JSON_FILE = "features.json"
-"""The file of a folder that holds the JSON object."""
 ENTRIES = (
     *(f"{split}_{kind}" for split in ("train", "test") for kind in ("x", "y", "domain", "id")),
     *("class_names", "domain_names", "metadata"),
 )
-_SUFFIXES = ".npz, .safetensors, or a folder of .npy files"
-_LAYOUT = "docs/howto/features.md shows the layout"
 _DTYPES = (torch.float16, torch.float32, torch.bfloat16)
 _ROWS = 4096
 """Rows that are looked at together."""
 
 Split: TypeAlias = Literal["train", "test"]
 Integers: TypeAlias = npt.NDArray[np.int64]
-_Read: TypeAlias = Callable[[], Any]
-_UNREADABLE = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, SafetensorError)
 
 
 class NumberedIds(Sequence[str]):
     """The ids ``PREFIX/0``, ``PREFIX/1`` and so on, made when they are asked for."""
 
     def __init__(self, prefix: str, count: int) -> None:
-        self._prefix, self._numbers = prefix, range(count)
+        self._prefix = prefix
+        self._numbers = range(count)
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -139,23 +131,33 @@ class FeatureFile:
 
     def said(self, name: str) -> str:
         """Return what the metadata say of the backbone; empty where they say nothing, or something else."""
+        # anybody writes such files: nothing is taken for granted of what stands in their JSON
         backbone = self.metadata.get("backbone")
-        value = backbone.get(name) if isinstance(backbone, dict) else None
-        return value if isinstance(value, str) else ""
+        if not isinstance(backbone, dict):
+            return ""
+        value = backbone.get(name)
+        if not isinstance(value, str):
+            return ""
+        return value
 
     @property
     def pool(self) -> Pool | None:
         """How the backbone's output was pooled, as its fingerprint names it; None where nobody says."""
-        # files of the first layout held class tokens alone, and said so
-        said = self.said("pool") or ("token" if self.metadata.get("token") == "cls" else "")
-        return next((pool for pool in POOLS if pool == said), None)
+        said = self.said("pool")
+        if not said and self.metadata.get("token") == "cls":
+            # files of the first layout held class tokens alone, and said so
+            return "token"
+        for pool in POOLS:
+            if pool == said:
+                return pool
+        return None
 
 
 def is_feature_file(path: Path) -> bool:
     """Whether a path is one of stored features by its ending, or by what its folder holds."""
-    return path.suffix in (".npz", ".safetensors") or any(
-        (path / f"{split}_x.npy").is_file() for split in ("train", "test")
-    )
+    if path.suffix in (".npz", ".safetensors"):
+        return True
+    return (path / "train_x.npy").is_file() or (path / "test_x.npy").is_file()
 
 
 def open_features(path: Path, splits: Sequence[Split] = ("train", "test")) -> FeatureFile:
@@ -168,7 +170,7 @@ def open_features(path: Path, splits: Sequence[Split] = ("train", "test")) -> Fe
     Raises:
         DataError: It is missing, damaged, or does not keep the layout: one line says where.
     """
-    readers = _readers(path)
+    readers = open_container(path)
     unknown = [name for name in readers if name not in ENTRIES]
     if unknown:
         raise DataError(
@@ -178,7 +180,9 @@ def open_features(path: Path, splits: Sequence[Split] = ("train", "test")) -> Fe
     metadata, strings = _metadata(path, readers)
 
     def names_of(name: str) -> list[str] | None:
-        return _strings(path, name, strings[name] if name in strings else _entry(path, name, readers))
+        if name in strings:
+            return _strings(path, name, strings[name])
+        return _strings(path, name, read_entry(path, name, readers))
 
     found = {split: _rows(path, split, readers, names_of) for split in splits}
     widths = {split: rows.x.shape[1] for split, rows in found.items()}
@@ -192,152 +196,32 @@ def open_features(path: Path, splits: Sequence[Split] = ("train", "test")) -> Fe
         raise DataError(f"{str(path)!r}: train_x and test_x differ in dtype", "store both in one")
     classes = _class_names(path, found, names_of("class_names"))
     domains = _domain_names(path, found, names_of("domain_names"))
+    # last, because it reads all vectors from the disk: whatever is told at once is told before
     for split, rows in found.items():
         _require_finite(path, split, rows)
     return FeatureFile(path=path, splits=found, class_names=classes, domain_names=domains, metadata=metadata)
 
 
-# -- containers ----------------------------------------------------------------------------------------------
-
-
-def _readers(path: Path) -> dict[str, _Read]:
-    """Return what reads each entry of a container, by name.
-
-    Raises:
-        DataError: There is no such file, it is of another kind, or it is damaged.
-    """
-    if not path.exists():
-        raise DataError(f"no stored features at {str(path)!r}", f"give {_SUFFIXES}; {_LAYOUT}")
-    try:
-        if path.is_dir():
-            return _folder(path)
-        match path.suffix:
-            case ".npz":
-                return _archive(path)
-            case ".safetensors":
-                return _safetensors(path)
-    except _UNREADABLE as error:
-        raise _damaged(path, error) from error
-    remedies = {".npy": "give the folder that holds train_x.npy, train_y.npy, test_x.npy and test_y.npy"}
-    packed = "extract it, and give the folder of its .npy files"
-    remedies |= dict.fromkeys((".gz", ".tgz", ".tar", ".zip"), packed)
-    raise DataError(
-        f"{str(path)!r} is no file of stored features",
-        remedies.get(path.suffix, f"give {_SUFFIXES}; {_LAYOUT}"),
-    )
-
-
-def _folder(path: Path) -> dict[str, _Read]:
-    # "c" maps privately: torch warns of arrays that must not be written to
-    def reader(file: Path) -> _Read:
-        return lambda: np.load(file, mmap_mode="c", allow_pickle=False)
-
-    readers: dict[str, _Read] = {file.stem: reader(file) for file in sorted(path.glob("*.npy"))}
-    described = path / JSON_FILE
-    if described.is_file():
-        readers["metadata"] = lambda: described.read_text(encoding="utf-8")
-    return readers
-
-
-def _archive(path: Path) -> dict[str, _Read]:
-    def reader(info: zipfile.ZipInfo) -> _Read:
-        if info.compress_type == zipfile.ZIP_STORED:
-            return lambda: _mapped(path, info)
-        return lambda: _unpacked(path, info)
-
-    with zipfile.ZipFile(path) as archive:
-        return {info.filename.removesuffix(".npy"): reader(info) for info in archive.infolist()}
-
-
-def _mapped(path: Path, info: zipfile.ZipInfo) -> Any:
-    """Map an uncompressed member of a zip file: its bytes lie in the file as they are."""
-    with path.open("rb") as file:
-        file.seek(info.header_offset)
-        header = file.read(30)
-        name, extra = struct.unpack("<HH", header[26:30])
-        file.seek(info.header_offset + 30 + name + extra)
-        shape, fortran, dtype = _array_header(file)
-        offset = file.tell()
-    if dtype.hasobject or not int(np.prod(shape)):
-        return _unpacked(path, info)  # refused there, or nothing to map
-    order: Literal["F", "C"] = "F" if fortran else "C"
-    return np.memmap(path, dtype, mode="c", offset=offset, shape=shape, order=order)
-
-
-def _array_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    version = np.lib.format.read_magic(file)
-    if version == (1, 0):
-        return np.lib.format.read_array_header_1_0(file)
-    return np.lib.format.read_array_header_2_0(file)
-
-
-def _unpacked(path: Path, info: zipfile.ZipInfo) -> Any:
-    with zipfile.ZipFile(path) as archive, archive.open(info) as member:
-        return np.lib.format.read_array(member, allow_pickle=False)
-
-
-def _safetensors(path: Path) -> dict[str, _Read]:
-    def reader(name: str) -> _Read:
-        def read() -> Tensor:
-            with safe_open(path, "pt") as file:
-                tensor: Tensor = file.get_tensor(name)
-                return tensor
-
-        return read
-
-    with safe_open(path, "pt") as file:
-        readers: dict[str, _Read] = {name: reader(name) for name in file.keys()}  # noqa: SIM118
-        header = file.metadata() or {}
-    if "metadata" in header:
-        readers["metadata"] = lambda: header["metadata"]
-    return readers
-
-
 # -- entries -------------------------------------------------------------------------------------------------
 
 
-def _damaged(path: Path, error: BaseException, entry: str = "") -> DataError:
-    if "allow_pickle" in str(error) or "Python objects" in str(error):
-        return DataError(
-            f"{str(path)!r}: {entry} holds Python objects, which are never unpickled",
-            "save names as an array of strings: numpy.array(names, dtype=str)",
-        )
-    what = f"{str(path)!r}: {entry + ' ' if entry else ''}cannot be read"
-    return DataError(
-        f"{what} ({str(error).splitlines()[0] if str(error) else type(error).__name__})",
-        "it is damaged or half written: write it again",
-    )
-
-
-def _entry(path: Path, name: str, readers: Mapping[str, _Read]) -> Any:
-    """Return an entry as it is stored; None where there is none.
-
-    Raises:
-        DataError: It cannot be read.
-    """
-    if name not in readers:
-        return None
-    try:
-        return readers[name]()
-    except _UNREADABLE as error:
-        raise _damaged(path, error, name) from error
-
-
-def _metadata(path: Path, readers: Mapping[str, _Read]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _metadata(path: Path, readers: Readers) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the JSON object without the entries that stand in it, and those.
 
     Raises:
         DataError: It is no JSON object, or of another format.
     """
-    stored = _entry(path, "metadata", readers)
+    stored = read_entry(path, "metadata", readers)
     if stored is None:
         return {}, {}
+    if not isinstance(stored, str):
+        stored = str(np.asarray(stored))  # an archive holds text as an array of one string
     try:
-        content = json.loads(str(np.asarray(stored)) if not isinstance(stored, str) else stored)
+        content = json.loads(stored)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{str(path)!r}: metadata is no JSON ({error})", _LAYOUT) from error
+        raise DataError(f"{str(path)!r}: metadata is no JSON ({error})", LAYOUT) from error
     if not isinstance(content, dict):
-        raise DataError(f"{str(path)!r}: metadata is no JSON object but {shown(content)}", _LAYOUT)
+        raise DataError(f"{str(path)!r}: metadata is no JSON object but {shown(content)}", LAYOUT)
     if content.get("format", FORMAT) != FORMAT:
         raise DataError(
             f"{str(path)!r} has the format {shown(content['format'])}, and this lw2g reads {FORMAT!r}",
@@ -347,23 +231,22 @@ def _metadata(path: Path, readers: Mapping[str, _Read]) -> tuple[dict[str, Any],
     return content, strings
 
 
-def _rows(
-    path: Path, split: Split, readers: Mapping[str, _Read], names_of: Callable[[str], list[str] | None]
-) -> Rows:
-    x, y = (_needed(path, f"{split}_{kind}", readers) for kind in ("x", "y"))
+def _rows(path: Path, split: Split, readers: Readers, names_of: Callable[[str], list[str] | None]) -> Rows:
+    x = _needed(path, f"{split}_x", readers)
+    y = _needed(path, f"{split}_y", readers)
     vectors = _vectors(path, f"{split}_x", x)
     labels = _integers(path, f"{split}_y", y, len(vectors))
-    domain = _entry(path, f"{split}_domain", readers)
-    ids = names_of(f"{split}_id")
-    if ids is not None:
+    domain = read_entry(path, f"{split}_domain", readers)
+    if domain is not None:
+        domain = _integers(path, f"{split}_domain", domain, len(vectors))
+    ids: Sequence[str] | None = names_of(f"{split}_id")
+    if ids is None:
+        ids = NumberedIds(split, len(vectors))
+    else:
         _require_ids(path, split, ids, len(vectors))
-    return Rows(
-        x=vectors,
-        y=labels,
-        domain=None if domain is None else _integers(path, f"{split}_domain", domain, len(vectors)),
-        ids=NumberedIds(split, len(vectors)) if ids is None else tuple(ids),
-        release=_release_of(x),
-    )
+        ids = tuple(ids)
+    # the release is of the stored array: a tensor on its memory does not know that it is mapped
+    return Rows(x=vectors, y=labels, domain=domain, ids=ids, release=_release_of(x))
 
 
 def _release_of(stored: Any) -> Callable[[], None]:
@@ -374,11 +257,11 @@ def _release_of(stored: Any) -> Callable[[], None]:
     return partial(mapping.madvise, mmap.MADV_DONTNEED)
 
 
-def _needed(path: Path, name: str, readers: Mapping[str, _Read]) -> Any:
-    found = _entry(path, name, readers)
+def _needed(path: Path, name: str, readers: Readers) -> Any:
+    found = read_entry(path, name, readers)
     if found is None:
         raise DataError(
-            f"{str(path)!r} has no entry {name!r} (found {', '.join(sorted(readers)) or 'none'})", _LAYOUT
+            f"{str(path)!r} has no entry {name!r} (found {', '.join(sorted(readers)) or 'none'})", LAYOUT
         )
     return found
 
@@ -446,12 +329,18 @@ def _require_ids(path: Path, split: Split, ids: Sequence[str], count: int) -> No
 
 def _class_names(path: Path, splits: Mapping[Split, Rows], names: Sequence[str] | None) -> tuple[str, ...]:
     """Return the name of each label, and refuse labels that are not 0 to C - 1."""
-    reference = "train" if "train" in splits else "test"
-    there = np.unique(splits[reference].y)  # type: ignore[index]
-    count = int(there[-1]) + 1 if names is None else len(names)
+    # every class must be learned from: where there are training rows, they say which classes there are
+    reference: Split = "train" if "train" in splits else "test"
+    there = np.unique(splits[reference].y)
+    if names is None:
+        count = int(there[-1]) + 1
+        source = f"{reference}_y"
+    else:
+        count = len(names)
+        source = f"class_names, which has {count} names,"
     for split, rows in splits.items():
-        if (most := int(rows.y.max())) >= count:
-            source = f"{reference}_y" if names is None else f"class_names, which has {count} names,"
+        most = int(rows.y.max())
+        if most >= count:
             raise DataError(
                 f"{str(path)!r}: {split}_y holds the label {most}, of which {source} knows nothing",
                 "number classes from 0, and give each one training rows",
@@ -471,12 +360,13 @@ def _class_names(path: Path, splits: Mapping[Split, Rows], names: Sequence[str] 
 
 def _domain_names(path: Path, splits: Mapping[Split, Rows], names: Sequence[str] | None) -> tuple[str, ...]:
     """Return the name of each domain, and refuse domains of one split alone."""
-    given = [split for split, rows in splits.items() if rows.domain is not None]
-    if not given:
+    domains = {split: rows.domain for split, rows in splits.items() if rows.domain is not None}
+    if not domains:
         return ()
-    if len(given) < len(splits):
-        raise DataError(f"{str(path)!r}: {given[0]} has domains, and the other split has none", "store both")
-    count = 1 + max(int(rows.domain.max()) for rows in splits.values() if rows.domain is not None)
+    if len(domains) < len(splits):
+        given = next(iter(domains))
+        raise DataError(f"{str(path)!r}: {given} has domains, and the other split has none", "store both")
+    count = 1 + max(int(domain.max()) for domain in domains.values())
     if names is None:
         return tuple(map(str, range(count)))
     if len(names) < count or len(set(names)) < len(names):

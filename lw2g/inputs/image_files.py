@@ -14,7 +14,7 @@ import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
-from lw2g.errors import DataError
+from lw2g.errors import DataError, first_line
 
 __all__ = [
     "EXTENSIONS",
@@ -39,7 +39,9 @@ _MODES = ("1", "CMYK", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "YCbCr")
 _MODES_16 = ("I;16", "I;16L", "I;16B", "I;16N")
 _FORMATS_16 = ("PNG", "PPM")
 """Formats whose mode ``I`` holds 0 to 65535."""
-_JPEG_SCAN, _JPEG_END = b"\xff\xda", b"\xff\xd9"
+# markers of a JPEG: a file that was cut off has a scan and no end behind it
+_JPEG_SCAN = b"\xff\xda"
+_JPEG_END = b"\xff\xd9"
 
 
 @attrs.frozen(kw_only=True)
@@ -68,7 +70,8 @@ def examine_image(path: Path) -> ImageHeader:
     try:
         content = _bytes_of(path)
         with _opened(content) as image:
-            mode, size = image.mode, image.size
+            mode = image.mode
+            size = image.size
             if image.format == "PNG":
                 image.verify()
             elif image.format != "JPEG" or content.rfind(_JPEG_END) < content.rfind(_JPEG_SCAN):
@@ -76,7 +79,9 @@ def examine_image(path: Path) -> ImageHeader:
     except DataError as error:
         raise DataError(f"{str(path)!r}: {error.what}", error.remedy) from error
     except Exception as error:  # given noise, a decoder may raise anything
-        raise DataError(f"{str(path)!r} cannot be decoded ({_reason(error)})", "replace the file") from error
+        raise DataError(
+            f"{str(path)!r} cannot be decoded ({first_line(error)})", "replace the file"
+        ) from error
     return ImageHeader(mode=mode, size=size, digest=hashlib.sha256(content).digest())
 
 
@@ -93,7 +98,7 @@ def read_image(path: Path) -> Tensor:
         raise DataError(f"{str(path)!r}: {error.what}", error.remedy) from error
     except Exception as error:  # given noise, a decoder may raise anything
         raise DataError(
-            f"{str(path)!r} cannot be decoded ({_reason(error)})", "give an image file"
+            f"{str(path)!r} cannot be decoded ({first_line(error)})", "give an image file"
         ) from error
 
 
@@ -106,7 +111,9 @@ def to_rgb(image: Image.Image) -> Tensor:
     _require_known(image)
     if image.mode not in _MODES:
         wide = np.array(image).astype(np.int64).clip(0, 65535)
-        pixels: Any = np.repeat(((wide * 255 + 32767) // 65535).astype(np.uint8)[..., None], 3, axis=2)
+        # to the nearest of 256 levels
+        grey = ((wide * 255 + 32767) // 65535).astype(np.uint8)
+        pixels: Any = np.repeat(grey[..., None], 3, axis=2)
     elif "transparency" in image.info and image.mode != "RGBA":
         pixels = np.array(image.convert("RGBA").convert("RGB"))
     else:
@@ -161,16 +168,16 @@ def image_paths(folder: Path) -> list[Path]:
     Raises:
         DataError: There is none.
     """
-    found = sorted(
-        path
-        for path in folder.rglob("*")
-        if path.suffix.lower() in EXTENSIONS
-        and path.is_file()
-        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
-    )
+    found = []
+    for path in folder.rglob("*"):
+        # hidden folders count, too: caches of previews lie in such
+        is_hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+        if path.suffix.lower() in EXTENSIONS and path.is_file() and not is_hidden:
+            found.append(path)
     if not found:
         raise DataError(f"no image in {str(folder)!r}", f"known endings: {', '.join(sorted(EXTENSIONS))}")
-    return found
+    # a folder lists its files in an order of its own
+    return sorted(found)
 
 
 def _bytes_of(path: Path) -> bytes:
@@ -203,7 +210,3 @@ def _require_known(image: Image.Image) -> None:
         raise DataError(
             f"pixels of mode {image.mode!r} have no known range", "convert it to 8 or 16 bits yourself"
         )
-
-
-def _reason(error: Exception) -> str:
-    return str(error).strip().split("\n")[0] or type(error).__name__

@@ -6,6 +6,7 @@ An exported model can store such a value; a transform made of functions stays wi
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable
 from functools import partial
 from typing import Any, Literal
 
@@ -32,8 +33,11 @@ class _Finish:
             self._on[images.device] = self._statistics.to(images.device)
         mean, std = self._on[images.device]
         result = torch.empty(images.shape, device=images.device)
-        one_by_one = images.ndim == 4 and result.is_cpu  # then each image stays in the CPU's cache
-        for out, image in zip(result, images, strict=True) if one_by_one else [(result, images)]:
+        pairs: Iterable[tuple[Tensor, Tensor]] = [(result, images)]
+        if images.ndim == 4 and result.is_cpu:
+            # one by one, so that each image stays in the CPU's cache
+            pairs = zip(result, images, strict=True)
+        for out, image in pairs:
             out.copy_(image).mul_(1 / 255).sub_(mean).div_(std)
         return result
 
@@ -66,8 +70,9 @@ class Preprocessing(StagedTransform):
 
     @pixels.default
     def _resampled(self) -> ImageTransform:
-        crops = self.resize == "crop"
-        resized_to = self.before_crop if crops else (self.size, self.size)
+        resized_to: int | tuple[int, int] = (self.size, self.size)
+        if self.resize == "crop":
+            resized_to = self.before_crop  # of the shorter side: the image keeps its shape
         return partial(_resampled, resized_to=resized_to, size=self.size, interpolation=self.interpolation)
 
     @finish.default

@@ -33,6 +33,7 @@ def resize(image: Tensor, size: int | tuple[int, int], interpolation: Interpolat
     """
     old = tuple(image.shape[1:])
     new = _scaled_to(old, size) if isinstance(size, int) else tuple(size)
+    # as torchvision does: an image of the right size goes through no kernel
     if new == old:
         return image
     batch = image[None]
@@ -56,15 +57,19 @@ def center_crop(image: Tensor, size: int) -> Tensor:
 
     An odd border is split by rounding to even, as torchvision does.
     """
-    top, left = (round((side - size) / 2) for side in image.shape[1:])
+    height, width = image.shape[1:]
+    top = round((height - size) / 2)
+    left = round((width - size) / 2)
     return image[:, top : top + size, left : left + size]
 
 
 def _scaled_to(old: tuple[int, ...], shorter: int) -> tuple[int, ...]:
     """Return the height and width of an image that keeps its shape, with a new shorter side."""
-    longer = int(shorter * max(old) / min(old))
+    longer = int(shorter * max(old) / min(old))  # torchvision cuts off, too
     height, width = old
-    return (longer, shorter) if width <= height else (shorter, longer)
+    if width <= height:
+        return (longer, shorter)
+    return (shorter, longer)
 
 
 def _resamples_bytes_bilinearly() -> bool:

@@ -17,6 +17,7 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import attrs
 import numpy as np
@@ -37,7 +38,8 @@ __all__ = [
     "write_vectors",
 ]
 
-_BEFORE, _AFTER = "A photo of ", "."
+_BEFORE = "A photo of "
+_AFTER = "."
 _HOW = "write one with python -m lw2g_constraints.export"
 
 
@@ -106,16 +108,21 @@ class TextVectors:
             DataError: The file has none.
         """
         called = words(name)
+        # not strict: a file may say of no row which class it speaks of
         rows = [row for row, of in zip(self.vectors, self.classes, strict=False) if words(of) == called]
-        if not rows and (row := self.sentence(class_sentence(name))) is not None:
-            rows = [row]
+        if not rows:
+            row = self.sentence(class_sentence(name))
+            if row is not None:
+                rows = [row]
         if not rows:
             raise DataError(
                 f"{self.option}: {str(self.path)!r} has no vector for class {name!r}"
                 f"{nearest(called, self.classes or self.sentences)}",
                 "add it, under the name that the data have for the class",
             )
-        return functional.normalize(functional.normalize(torch.stack(rows), dim=1).mean(0), dim=0)
+        # each sentence at length 1 before the mean: a long vector has no greater say
+        units = functional.normalize(torch.stack(rows), dim=1)
+        return functional.normalize(units.mean(0), dim=0)
 
 
 def read_text_vectors(path: Path, option: str) -> TextVectors:
@@ -132,7 +139,11 @@ def read_text_vectors(path: Path, option: str) -> TextVectors:
     if not path.is_file():
         raise ConfigError(f"{option}: no file {str(path)!r}", _HOW)
     read = _read(path, option)
-    rows, dim = len(read.sentences), read.vectors.shape[-1] if read.vectors.ndim else 0
+    rows = len(read.sentences)
+    dim = 0
+    if read.vectors.ndim:
+        dim = read.vectors.shape[-1]
+    # with classes a sentence may stand for several of them
     repeated = len(set(read.sentences)) < rows and not read.classes
     if read.vectors.ndim != 2 or not dim or len(read.vectors) != rows or repeated:
         raise DataError(
@@ -149,7 +160,8 @@ def read_text_vectors(path: Path, option: str) -> TextVectors:
         raise DataError(f"{option}: {str(path)!r} has a vector that is zero or not finite", _HOW)
     projection = read.projection
     if projection is not None and (projection.ndim != 2 or projection.shape[1] != dim):
-        turned = "; transpose it" if projection.ndim == 2 and projection.shape[0] == dim else ""
+        is_turned = projection.ndim == 2 and projection.shape[0] == dim
+        turned = "; transpose it" if is_turned else ""
         raise DataError(
             f"{option}: {str(path)!r} has a projection of shape {tuple(projection.shape)} to vectors of "
             f"width {dim}",
@@ -205,20 +217,27 @@ def _read(path: Path, option: str) -> TextVectors:
     """Return what a file holds, whatever its shapes."""
     wrong = DataError(f"{option}: {str(path)!r} holds no text vectors ('vectors' and 'sentences')", _HOW)
     projection: Tensor | None = None
+    scale: float | None = None
+    classes: Any = []
     try:
         if path.suffix == ".npz":
             with np.load(path, allow_pickle=False) as arrays:
-                vectors, listed = torch.from_numpy(arrays["vectors"]), arrays["sentences"].tolist()
-                classes = arrays["classes"].tolist() if "classes" in arrays else []
-                scale = float(arrays["logit_scale"]) if "logit_scale" in arrays else None
+                vectors = torch.from_numpy(arrays["vectors"])
+                listed = arrays["sentences"].tolist()
+                if "classes" in arrays:
+                    classes = arrays["classes"].tolist()
+                if "logit_scale" in arrays:
+                    scale = float(arrays["logit_scale"])
                 if "projection" in arrays:
                     projection = torch.from_numpy(arrays["projection"])
         else:
             with safe_open(path, framework="pt") as file:
                 notes = file.metadata() or {}
-                vectors, listed = file.get_tensor("vectors"), json.loads(notes["sentences"])
+                vectors = file.get_tensor("vectors")
+                listed = json.loads(notes["sentences"])
                 classes = json.loads(notes.get("classes", "[]"))
-                scale = float(notes["logit_scale"]) if "logit_scale" in notes else None
+                if "logit_scale" in notes:
+                    scale = float(notes["logit_scale"])
                 if "projection" in file.keys():  # noqa: SIM118
                     projection = file.get_tensor("projection")
     except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
@@ -226,12 +245,14 @@ def _read(path: Path, option: str) -> TextVectors:
     for texts in (listed, classes):
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
             raise wrong
+    if projection is not None:
+        projection = projection.float()
     return TextVectors(
         path=path,
         option=option,
         vectors=vectors.float(),
         sentences=tuple(listed),
         classes=tuple(classes),
-        projection=None if projection is None else projection.float(),
+        projection=projection,
         logit_scale=scale,
     )

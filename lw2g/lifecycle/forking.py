@@ -29,8 +29,9 @@ from lw2g.files.record import RunDirectory
 from lw2g.files.sealed import sha256_of
 from lw2g.files.stored_run import open_after
 from lw2g.interfaces.tracker import Tracker
-from lw2g.lifecycle.ledger import Ledger, build_record
+from lw2g.lifecycle.ledger import Ledger
 from lw2g.lifecycle.opening import build_trackers, new_run
+from lw2g.lifecycle.recording import build_record
 from lw2g.lifecycle.runner import opened_for_resume
 from lw2g.models.manifest import described
 from lw2g.registry.catalogue import Catalogue
@@ -144,6 +145,7 @@ def fork(
         new = {CONFIG: hashlib.sha256(content.encode()).hexdigest()}
         ledger.files |= new
         store = CheckpointStore(files.checkpoints)
+        # all of them, for each holds only what its task has changed
         for checkpoint in run.store.up_to(task):
             entries = dict(checkpoint.ledger) | {
                 "files": checkpoint.ledger["files"] | new,
@@ -185,11 +187,15 @@ def _constraints(resolved: Resolved) -> set[str]:
 
 def _named(changed: Sequence[Mapping[str, Any]], *sections: str) -> str:
     """Return the changed options of some sections for a message; all of them where none is given."""
-    return ", ".join(change["option"] for change in changed if change["option"].startswith(sections or ("",)))
+    options = [change["option"] for change in changed]
+    if sections:
+        options = [option for option in options if option.startswith(sections)]
+    return ", ".join(options)
 
 
 def _require_free_to_change(changed: Sequence[Mapping[str, Any]]) -> None:
-    if kept := _named(changed, *_KEPT):
+    kept = _named(changed, *_KEPT)
+    if kept:
         raise ConfigError(
             f"a fork cannot change {kept}: what was learned until then rests on it",
             "leave it as it is, or start a new run",

@@ -27,7 +27,8 @@ from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.growth import Decision, Evidence
 from lw2g.interfaces.phase import Phase, TrainingPhase
 from lw2g.interfaces.tracker import RunEnded, RunStarted, TaskDecided, TaskEvaluated, Tracker
-from lw2g.lifecycle.ledger import Ledger, build_record
+from lw2g.lifecycle.ledger import Ledger
+from lw2g.lifecycle.recording import build_record
 from lw2g.tasks.flops import count_flops
 from lw2g.tasks.learner import Learner
 from lw2g.tasks.session import Session
@@ -65,7 +66,8 @@ class Run(Observer):
         self.resolved = attrs.evolve(resolved, config=session.parts.config)
         self._session = session
         self._files = files
-        if on_disk := session.parts.config.run.image_disk * 2**20:
+        on_disk = session.parts.config.run.image_disk * 2**20
+        if on_disk:
             session.data.evaluator.images.originals.disk = Disk(files.path, on_disk)
         self._store = store
         self._stop = stop or StopRequest()
@@ -216,7 +218,10 @@ class Run(Observer):
 
     def during(self, phase: Phase) -> AbstractContextManager[object]:
         """Let a request to stop wait for the end of a batch."""
-        return self._stop.after_batch() if isinstance(phase, TrainingPhase) else nullcontext()
+        if isinstance(phase, TrainingPhase):
+            return self._stop.after_batch()
+        # a phase without steps has no state within it: it is repeated as a whole
+        return nullcontext()
 
     def after_step(self, optimizer: torch.optim.Optimizer, position: Position) -> None:
         """Stop if the user asked for it."""
@@ -291,16 +296,19 @@ class Run(Observer):
         optimizer: torch.optim.Optimizer | None = None,
     ) -> None:
         if ranks.number():
-            return
+            return  # as above
         self._count_seconds()
         protection = None
         if self._learner is not None and position.within:
             protection = self._learner.protection
         ledger = self._ledger.as_mapping()
         checkpoint = snapshot(self._session, position, ledger, protection, optimizer, self._store.base)
-        # training forks processes that decode images: never do so beside a thread
-        save = self._store.save if self._session.data.workers else self._store.save_behind
-        save(attrs.evolve(checkpoint, task_done=task_done))
+        checkpoint = attrs.evolve(checkpoint, task_done=task_done)
+        if self._session.data.workers:
+            # training forks processes that decode images: never do so beside a thread
+            self._store.save(checkpoint)
+        else:
+            self._store.save_behind(checkpoint)
 
     def _begin_anew(self) -> Position:
         """Write the configuration and return the first position."""
@@ -329,7 +337,10 @@ class Run(Observer):
         finished = checkpoint.base if checkpoint.task_done is None else checkpoint
         position = Position()
         if finished is not None:
-            position = position_of(finished) if self._standing else restore(session, finished)
+            if self._standing:
+                position = position_of(finished)
+            else:
+                position = restore(session, finished)
             if position.task < self._goal:
                 # the next evaluation measures drift against the features of this one
                 self.reporter.begin(position.task - 1, "evaluation")

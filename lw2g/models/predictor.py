@@ -297,7 +297,10 @@ class Predictor:
             by_set = by_set.reshape(*choice.sets.shape, -1)
             logits = self._mixed(by_set, choice)
             features = _of_one(rows, _place(cast(Tensor, sets), choice.sets))
-        if sets is None and (suits := self.baseline.set_scores(rows)) is not None:
+        if sets is None:
+            suits = self.baseline.set_scores(rows)
+        if suits is not None:
+            # nothing was chosen, and yet the method can say which set suits an image best
             pool = self.pool
             sets = torch.tensor(pool.ids, device=rows.device)[suits.argmax(dim=1)]
             # of the tasks that share a set, the first stands for it

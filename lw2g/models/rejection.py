@@ -88,7 +88,9 @@ class Gaussians:
         if freedom < 2 * width:
             return None
         chance = width / self.counts.clamp(min=1)
-        apart = self.distances(self.means)[0] * ((freedom - width - 1) / freedom) - chance - chance[:, None]
+        measured = self.distances(self.means)[0]
+        apart = measured * ((freedom - width - 1) / freedom) - chance - chance[:, None]
+        # two Gaussians of one covariance at the squared distance D confuse the share Phi(-sqrt(D) / 2)
         rates: Tensor = torch.special.ndtr(-apart.clamp(min=0).sqrt() / 2).fill_diagonal_(0)
         return rates
 
@@ -109,11 +111,13 @@ def moments_of(head: ClosedForm, classes: int) -> Gaussians | None:
     counts = head.count[:classes]
     # a class that came again has sums in each of its tasks: they are one Gaussian
     targets = torch.tensor(head.targets[:classes], device=means.device)
-    if (size := int(targets.max()) + 1) == classes:
+    size = int(targets.max()) + 1
+    if size == classes:
         return Gaussians(counts, means, within)
     pooled = counts.new_zeros(size).index_add_(0, targets, counts)
     centres = means.new_zeros(size, means.shape[1]).index_add_(0, targets, means * counts[:, None])
     centres /= pooled[:, None]
+    # what their means are apart is scatter of the common Gaussian
     away = (means - centres[targets]) * counts[:, None].to(means).sqrt()
     return Gaussians(pooled, centres, within + away.T @ away)
 

@@ -17,8 +17,8 @@ from lw2g.errors import ConfigError, DataError, Lw2gError, counted, shown
 from lw2g.inputs.image_files import EXTENSIONS
 from lw2g.models.expert import expert_of
 from lw2g.models.exported import Saved, read_export
+from lw2g.models.live import live_model
 from lw2g.models.model import TrainedModel
-from lw2g.models.saved import live_model
 from lw2g.registry.catalogue import Catalogue
 from lw2g.updates.learning import learn, unlearn
 from lw2g.updates.solved import Solved

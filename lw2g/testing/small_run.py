@@ -39,7 +39,8 @@ from lw2g.interfaces.growth import Decision, Evidence, Grow, Reuse
 from lw2g.interfaces.tracker import EpochEnded, Event, PhaseStarted, TaskDecided, TaskEvaluated
 from lw2g.lifecycle.run import Run
 from lw2g.lifecycle.runner import start
-from lw2g.models.saved import export_run, open_model
+from lw2g.models.exporting import export_run
+from lw2g.models.saved import open_model
 from lw2g.tasks.session import Session, open_session
 from lw2g.tasks.state import restore
 from lw2g.testing.changes import changed, everything, modules_of, same_predictions, wiring

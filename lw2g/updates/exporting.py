@@ -14,9 +14,9 @@ from lw2g.files.stored_run import StoredRun
 from lw2g.images.streams import as_one_task, joined
 from lw2g.interfaces.stream import Task
 from lw2g.models.exported import Saved
+from lw2g.models.exporting import Memory, export_run
 from lw2g.models.manifest import Manifest
 from lw2g.models.model import TrainedModel
-from lw2g.models.saved import Memory, export_run
 from lw2g.registry.catalogue import Catalogue
 from lw2g.updates.solved import Solved, solved_of
 from lw2g.updates.step_checks import calibration_of
@@ -30,7 +30,7 @@ _KEPT = 20
 def export_learnable(
     directory: Path, catalogue: Catalogue, out: Path, task: int | None = None, **options: Any
 ) -> int:
-    """Write the model of a run as :func:`~lw2g.models.saved.export_run`, with features to learn by.
+    """Write the model of a run as :func:`~lw2g.models.exporting.export_run`, with features to learn by.
 
     It keeps those of the first 20 training images of each class: they are left out of the sums in turn to
     see what a step costs old classes, and where unknown images begin.

@@ -33,11 +33,13 @@ from lw2g.models.class_folders import ClassImages, digest_of, read_class_folders
 from lw2g.models.class_vectors import read_class_vectors
 from lw2g.models.expert import expert_of
 from lw2g.models.exported import Saved, read_export, write_export
+from lw2g.models.exporting import lasting_tensors
+from lw2g.models.live import live_model
 from lw2g.models.manifest import Manifest, Step
 from lw2g.models.model import TrainedModel
 from lw2g.models.parts import ModelParts
 from lw2g.models.places import reserved
-from lw2g.models.saved import lasting_tensors, live_model, require_usable
+from lw2g.models.saved import require_usable
 from lw2g.registry.catalogue import Catalogue
 from lw2g.updates.solved import Solved, solved_of
 from lw2g.updates.step_checks import calibration_of, look_alikes, recall, warnings_of

@@ -22,11 +22,13 @@ from lw2g.interfaces.pool import Pool
 from lw2g.models.class_folders import digest_of
 from lw2g.models.class_vectors import facts_of_file, read_class_vectors
 from lw2g.models.exported import Saved
+from lw2g.models.exporting import as_exported, lasting_tensors
+from lw2g.models.live import model_of
 from lw2g.models.manifest import Manifest, described, sections
 from lw2g.models.model import TrainedModel
 from lw2g.models.parts import ModelParts, build_methods, engine_of, open_backbone
 from lw2g.models.places import reserved
-from lw2g.models.saved import as_exported, lasting_tensors, model_of, require_usable
+from lw2g.models.saved import require_usable
 from lw2g.registry.catalogue import Catalogue
 from lw2g.updates.learning import take_step
 from lw2g.vit.backbone import Backbone

@@ -221,6 +221,7 @@ def _less(saved: Saved, gone: set[int], *, undone: bool = False) -> Saved:
     names = history.names
     lost = set(history.numbers) - set(numbers)
     if undone and lost:
+        # a step that is taken back gives back its numbers, which are the last ones
         names = names[: min(lost)]
     fewer = attrs.evolve(
         manifest,
@@ -257,6 +258,7 @@ def _base_state(saved: Saved) -> dict[str, Tensor]:
     new = {f"baseline/{name}" for name in part(saved.learned, "new")}
     state = dict(under("baseline", part(saved.learned, "base")))
     for key, value in saved.tensors.items():
+        # what rejects unknown images was fitted to the model with its steps
         if key not in new and not key.startswith("calibration/"):
             state.setdefault(key, value)
     return state

@@ -70,7 +70,9 @@ class AdapterInjection:
     def published(self, block: int, stream: Tensor) -> Tensor | None:
         """Return a bottleneck's inner activations for the stream after attention; None without one there."""
         branch = self.branches.get(block)
-        return branch.inner(stream) if isinstance(branch, Bottleneck) else None
+        if not isinstance(branch, Bottleneck):
+            return None
+        return branch.inner(stream)
 
 
 def _add_branch(stack: ExitStack, block: Any, branch: Callable[[Tensor], Tensor], whole: bool) -> None:

@@ -9,7 +9,7 @@ because its forward may bypass a module that a hook is waiting at.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, Literal
 
@@ -35,6 +35,7 @@ __all__ = [
     "projections_of",
     "require_rung",
     "rotates_or_norms",
+    "timm_config",
 ]
 
 Rung = Literal["low-rank updates", "adapters", "prefixes", "prompt tokens"]
@@ -83,10 +84,20 @@ _ELSE = "use a method on frozen features (simple-cil, or ranpac with baseline.ad
 
 def model_name(model: nn.Module) -> str:
     """Return a model's name and class for a message: ``'resnet18' (ResNet)``."""
-    config = getattr(model, "pretrained_cfg", None)
-    architecture = config.get("architecture") if isinstance(config, dict) else None
     kind = type(model).__name__
-    return f"{architecture!r} ({kind})" if architecture else repr(kind)
+    architecture = timm_config(model).get("architecture")
+    if not architecture:
+        return repr(kind)
+    return f"{architecture!r} ({kind})"
+
+
+def timm_config(model: nn.Module) -> Mapping[str, Any]:
+    """Return what timm wrote down about a model that it built; empty for a model from elsewhere."""
+    config = getattr(model, "pretrained_cfg", None)
+    # a module of somebody else's may use the name for anything
+    if not isinstance(config, dict):
+        return {}
+    return config
 
 
 def _class_of(module: object) -> str:
@@ -223,7 +234,9 @@ def require_rung(model: nn.Module, rung: Rung, blocks: Iterable[int] | None = No
         raise _no_blocks(model, rung)
     if rung == "prompt tokens":
         _require_exchangeable_rows(model)
-    for index in range(len(blocks_of(model))) if blocks is None else blocks:
+    if blocks is None:
+        blocks = range(len(blocks_of(model)))
+    for index in blocks:
         block = block_at(model, index)
         attention = attention_of(block)
         if rung == "adapters" and not is_pre_norm(block):
@@ -304,8 +317,10 @@ def merged_biases(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _merged(attention: Any) -> Iterator[None]:
-    qkv, own = attention.qkv, attention.q_bias
+    qkv = attention.qkv
+    own = attention.q_bias
     qkv._parameters["bias"] = torch.cat((own, attention.k_bias, attention.v_bias))
+    # timm takes a missing q_bias as the sign that qkv has its bias in the module
     attention._parameters["q_bias"] = None
     try:
         yield

@@ -32,7 +32,9 @@ def heads_of(attention: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def normed(attention: Any, name: str, x: Tensor) -> Tensor:
     """Return queries or keys under ``q_norm`` or ``k_norm``, which BEiT's attention does not have."""
     norm = getattr(attention, name, None)
-    out: Tensor = x if norm is None else norm(x)
+    if norm is None:
+        return x
+    out: Tensor = norm(x)
     return out
 
 
@@ -46,8 +48,10 @@ def rotated(attention: Any, x: Tensor, rope: Tensor | None, *, like: Tensor) -> 
     from timm.layers import apply_rot_embed_cat  # such a model is timm's, which is imported by now
 
     exempt = attention.num_prefix_tokens
-    # releases of timm before the option know one layout only
-    layout = {"half": True} if getattr(attention, "rotate_half", False) else {}
+    layout = {}
+    if getattr(attention, "rotate_half", False):
+        # not always passed: releases of timm before the option know one layout only
+        layout["half"] = True
     patches = apply_rot_embed_cat(x[:, :, exempt:, :], rope, **layout)
     return torch.cat([x[:, :, :exempt, :], patches], dim=2).type_as(like)
 
@@ -57,7 +61,9 @@ def attention_bias(attention: Any, shared: Tensor | None) -> Tensor | None:
     if getattr(attention, "relative_position_bias_table", None) is None:
         return shared
     own: Tensor = attention._get_rel_pos_bias()
-    return own if shared is None else own + shared
+    if shared is None:
+        return own
+    return own + shared
 
 
 def mixed(attention: Any, out: Tensor, x: Tensor) -> Tensor:

@@ -33,11 +33,7 @@ from lw2g.vit.products import OneDNNLinear
 from lw2g.vit.room import bytes_per_image
 from lw2g.vit.sizes import Sizes, require_frozen_features, sizes_of
 from lw2g.vit.taps import Tap, capture
-from lw2g.vit.weights import (
-    per_channel,
-    require_loaded,
-    state_sha256,
-)
+from lw2g.vit.weights import per_channel, require_loaded, state_sha256
 
 __all__ = ["Backbone", "BackboneFingerprint", "WeightSource"]
 
@@ -244,7 +240,9 @@ class Backbone(nn.Module):
         Without normalised or rotated queries it is the output of their projection.
         """
         attention = attention_of(self.model.blocks[block])
-        return Tap(block, "query_used" if rotates_or_norms(self.model, attention) else "query")
+        if rotates_or_norms(self.model, attention):
+            return Tap(block, "query_used")
+        return Tap(block, "query")
 
     def train(self, mode: bool = True) -> Self:
         """Stay in evaluation mode: a frozen backbone has no training mode."""
@@ -285,7 +283,8 @@ class Backbone(nn.Module):
             backend: Backend of ``torch.compile``.
         """
         allow_compilations()
-        self._compiled, self._backend = frozenset(batch_sizes), backend
+        self._compiled = frozenset(batch_sizes)
+        self._backend = backend
         return self
 
     def features(self, images: Tensor, injections: Sequence[Injection] = (), *, norm: bool = True) -> Tensor:
@@ -325,9 +324,10 @@ class Backbone(nn.Module):
         with last_row_alone(self.model, injections, self.plain_attention), self._computing(injections):
             x = self._run(images, self.depth)
             # a view would keep all tokens in memory
-            row = x[:, class_token_index(injections, x.shape[1], num_tokens(self.model))].clone()
-            out: Tensor = self.model.fc_norm(self.model.norm(row)) if norm else row
-        return out.float()
+            row: Tensor = x[:, class_token_index(injections, x.shape[1], num_tokens(self.model))].clone()
+            if norm:
+                row = self.model.fc_norm(self.model.norm(row))
+        return row.float()
 
     def _pooled(self, x: Tensor, injections: Sequence[Injection]) -> Tensor:
         """Return the feature of what ``forward_features`` returned."""
@@ -409,7 +409,8 @@ class Backbone(nn.Module):
     @contextmanager
     def unread(self) -> Iterator[None]:
         """Exempt forwards within the context from a :meth:`read` under way (un-prompted queries)."""
-        reading, self._reading = self._reading, None
+        reading = self._reading
+        self._reading = None
         try:
             yield
         finally:

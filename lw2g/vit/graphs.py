@@ -56,7 +56,8 @@ class Graphs:
         batch_sizes: frozenset[int],
         capture: Callable[[Static, tuple[Tensor, ...]], Static] | None = None,
     ) -> None:
-        self._sizes, self._capture = batch_sizes, capture or captured
+        self._sizes = batch_sizes
+        self._capture = capture or captured
         self._calls: Counter[Hashable] = Counter()
         self._kept: dict[Hashable, _Graph | None] = {}
         self.refused: Counter[str] = Counter()
@@ -87,6 +88,7 @@ class Graphs:
             return forward(images, injections)
         inputs = [images]
         try:
+            # what the injections look like; their tensors join the inputs
             structure = _structure(injections, inputs)
         except TypeError:  # something is computed within the forward
             return forward(images, injections)
@@ -94,7 +96,9 @@ class Graphs:
         reduced = torch.is_autocast_enabled(images.device.type)
         key = (kind, gradient, reduced, _looks(images), structure)
         self._calls[key] += 1
-        if key not in self._kept and self._calls[key] >= CALLS and len(self._kept) < _MOST:
+        is_due = self._calls[key] >= CALLS and len(self._kept) < _MOST
+        # tried once: a forward that was refused is kept as None
+        if is_due and key not in self._kept:
 
             def static(first: Tensor, *others: Tensor) -> Tensor:
                 return forward(first, _rebuilt(injections, iter(others)))
@@ -118,7 +122,9 @@ class Graphs:
             before = _generator(device)
             try:
                 with _refusing_waits(device):
-                    first, second = _computed(static, samples), _computed(static, samples)
+                    # twice: what two equal calls differ by is what a replay may differ by
+                    first = _computed(static, samples)
+                    second = _computed(static, samples)
                 if not torch.equal(before, _generator(device)):
                     self.refused["it draws numbers"] += 1
                     return None
@@ -142,7 +148,10 @@ class _Graph:
     @property
     def waits(self) -> bool:
         """Whether the last call may still be differentiated."""
-        token = None if self.latest is None else self.latest()
+        if self.latest is None:
+            return False
+        # the token is gone when nobody can differentiate the call any more
+        token = self.latest()
         return token is not None and not token.done
 
     def __call__(self, inputs: Sequence[Tensor]) -> Tensor:
@@ -173,7 +182,8 @@ class _Token:
     """Whether a replayed forward has been differentiated."""
 
     def __init__(self, graph: _Graph) -> None:
-        self.done, self._graph = False, graph
+        self.done = False
+        self._graph = graph
 
     def close(self, gradients: object) -> None:
         latest = self._graph.latest
@@ -235,7 +245,10 @@ def _computed(forward: Static, samples: Sequence[Tensor]) -> list[Tensor]:
     """Return the output, and the gradients of a sum of its squares."""
     out = forward(*samples)
     wanted = [sample for sample in samples if sample.requires_grad]
-    slopes = torch.autograd.grad(out.square().sum(), wanted, allow_unused=True) if wanted else ()
+    slopes: tuple[Tensor | None, ...] = ()
+    if wanted:
+        slopes = torch.autograd.grad(out.square().sum(), wanted, allow_unused=True)
+    # copies: the next call of a captured forward writes to the same addresses
     return [each.clone() for each in (out.detach(), *slopes) if each is not None]
 
 
@@ -255,7 +268,9 @@ def _refusing_waits(device: torch.device) -> Iterator[None]:
 
 def _generator(device: torch.device) -> Tensor:
     """Return the state of the generator that a forward on a device draws from."""
-    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+    if device.type == "cuda":
+        return torch.cuda.get_rng_state(device)
+    return torch.get_rng_state()
 
 
 def _agree(first: Sequence[Tensor], second: Sequence[Tensor], other: Sequence[Tensor]) -> bool:

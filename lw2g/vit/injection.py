@@ -113,7 +113,9 @@ def real_tokens(x: Tensor, tokens: int, class_token: int) -> Tensor:
 
 def _token_adder(injections: Sequence[Injection]) -> AddsTokens | None:
     adders = [injection for injection in injections if isinstance(injection, AddsTokens)]
+    if not adders:
+        return None
     if len(adders) > 1:
         names = ", ".join(repr(type(adder).__name__) for adder in adders)
         raise ContractError(f"{names} add tokens in one forward", "put all rows into one token injection")
-    return adders[0] if adders else None
+    return adders[0]

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from lw2g.errors import DataError
+from lw2g.errors import DataError, first_line
 
 __all__ = ["filtered"]
 
@@ -35,18 +35,19 @@ def filtered(state: Mapping[str, Tensor], model: nn.Module, source: str) -> dict
     if convert is None:
         return dict(state)
     kept = _without_zero_biases(state, model, source)
-    # DeiT III: its filter does this where the builder of the model asks for it
-    scaled = any(".gamma_" in name for name in state) and hasattr(model, "no_embed_class")
-    options = {"adapt_layer_scale": True} if scaled and _has_layer_scale(model) else {}
+    options = {}
+    has_scales = any(".gamma_" in name for name in state)
+    if has_scales and hasattr(model, "no_embed_class") and _has_layer_scale(model):
+        # DeiT III: its filter does this where the builder of the model asks for it
+        options["adapt_layer_scale"] = True
     try:
         # a filter prints what it does, warns of its own speed, and may change what it is given
         with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             converted: Mapping[str, Any] = convert(kept, model, **options)
     except Exception as error:  # whatever a filter stumbles over in a file of another kind
-        reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise DataError(
-            f"weights file {source!r} cannot be converted ({reason})",
+            f"weights file {source!r} cannot be converted ({first_line(error)})",
             "name the architecture the file was made for",
         ) from error
     return {name: value for name, value in converted.items() if isinstance(value, Tensor)}
@@ -70,6 +71,7 @@ def _without_zero_biases(state: Mapping[str, Tensor], model: nn.Module, source: 
             is_lost = bool(value.any())
             del kept[name]
         elif name.endswith("attn.qkv.bias") and value.ndim == 1:
+            # it stays: the filter itself drops it
             query, _, values = value.chunk(3)
             is_lost = bool(query.any() or values.any())
         else:

@@ -17,19 +17,28 @@ from lw2g.vit.fingerprint import WeightSource
 from lw2g.vit.names import plain_name
 from lw2g.vit.plain import PlainShape, PlainViT, emptied, initialised, plain_shape
 from lw2g.vit.pooling import Pool
-from lw2g.vit.weights import (
-    create_model,
-    described,
-    file_sha256,
-    load_weights,
-    require_possible,
-    resolve_name,
-    seen_1k,
-)
+from lw2g.vit.timm_models import create_model, described, require_possible, resolve_name, seen_1k
+from lw2g.vit.weights import file_sha256, load_weights
 
 __all__ = ["load_backbone", "plain_model"]
 
 _HALF = (0.5, 0.5, 0.5)
+
+
+@attrs.frozen
+class _Told:
+    """What a tag tells of its weights; where there is none, what most ViTs were trained with."""
+
+    mean: Sequence[float] = _HALF
+    std: Sequence[float] = _HALF
+    interpolation: str = "bicubic"
+    finetuned_on_1k: bool | None = None
+
+    @classmethod
+    def by(cls, config: Any | None) -> _Told:
+        if config is None:
+            return cls()
+        return cls(config.mean, config.std, config.interpolation, seen_1k(config))
 
 
 def load_backbone(
@@ -64,42 +73,67 @@ def load_backbone(
         DataError: The weights cannot be fetched or do not fit.
     """
     timm_name = plain_name(timm_name)
-    if [weights is not None or pretrained, random_seed is not None].count(True) != 1:
-        raise ConfigError(
-            f"backbone {timm_name!r} needs one source of weights", "give a file, the hub or (in tests) a seed"
-        )
-    source: WeightSource = "file" if weights else "timm hub tag" if pretrained else "random"
-    facts = (mean, std, finetuned_on_1k)
-    shape = _own_shape(timm_name, weights, facts) if source in ("file", "random") else None
-    config = _published(timm_name, source) if shape is None else None
+    source = _source(timm_name, weights, pretrained, random_seed)
+    shape = None
+    if source in ("file", "random"):
+        shape = _own_shape(timm_name, weights, (mean, std, finetuned_on_1k))
+    config = None
+    if shape is None:
+        # imports timm, which takes longer than to open a plain ViT
+        config = _published(timm_name, source)
     if source == "file" and config is None and (mean is None or std is None):
         raise ConfigError(
             f"bare architecture {timm_name!r} does not say how inputs are normalised",
             "state mean and std, as in backbone.mean=[0.5,0.5,0.5], or give the name with its tag",
         )
-    seed = random_seed or 0
     model: nn.Module
     if shape is None:
+        # a seed always: timm draws random weights before it loads others
+        seed = random_seed or 0
         model = create_model(timm_name, from_hub=source == "timm hub tag", image_size=image_size, seed=seed)
     else:
         shape = attrs.evolve(shape, image_size=image_size or shape.image_size)
         model = plain_model(timm_name, shape, seed=random_seed)
     if weights is not None:
         load_weights(model, weights)
+    told = _Told.by(config)
+    if finetuned_on_1k is None:
+        finetuned_on_1k = told.finetuned_on_1k
     backbone = Backbone.wrap(
         model,
         name=described(timm_name, weights, random_seed),
         timm_name=timm_name,
         source=source,
-        sha256=file_sha256(weights) if weights else None,
-        mean=mean if mean is not None else config.mean if config else _HALF,
-        std=std if std is not None else config.std if config else _HALF,
-        interpolation=config.interpolation if config else "bicubic",
-        finetuned_on_1k=seen_1k(config) if finetuned_on_1k is None else finetuned_on_1k,
+        sha256=None if weights is None else file_sha256(weights),
+        mean=told.mean if mean is None else mean,
+        std=told.std if std is None else std,
+        interpolation=told.interpolation,
+        finetuned_on_1k=finetuned_on_1k,
         image_size=image_size,
         pool=pool,
     )
-    return backbone.to(device) if device is not None else backbone
+    if device is None:
+        return backbone
+    return backbone.to(device)
+
+
+def _source(timm_name: str, weights: Path | None, pretrained: bool, random_seed: int | None) -> WeightSource:
+    """Return where the weights come from.
+
+    Raises:
+        ConfigError: Random weights are asked for beside others, or no weights at all.
+    """
+    is_trained = weights is not None or pretrained
+    is_random = random_seed is not None
+    if is_trained == is_random:
+        raise ConfigError(
+            f"backbone {timm_name!r} needs one source of weights", "give a file, the hub or (in tests) a seed"
+        )
+    if is_random:
+        return "random"
+    if weights is not None:
+        return "file"
+    return "timm hub tag"
 
 
 def plain_model(name: str, shape: PlainShape, *, seed: int | None = None) -> PlainViT:
@@ -109,7 +143,9 @@ def plain_model(name: str, shape: PlainShape, *, seed: int | None = None) -> Pla
         ConfigError: The image size does not fit the patch, or the model not into memory.
     """
     require_possible(name, partial(PlainViT, shape, name), shape.image_size)
-    return emptied(shape, name) if seed is None else initialised(shape, name, seed)
+    if seed is None:
+        return emptied(shape, name)
+    return initialised(shape, name, seed)
 
 
 def _own_shape(timm_name: str, weights: Path | None, facts: tuple[object, ...]) -> PlainShape | None:
@@ -137,5 +173,8 @@ def _published(timm_name: str, source: WeightSource) -> Any:
     """
     import timm
 
-    tagged = resolve_name(timm_name, needs_tag=source == "timm hub tag")
-    return timm.get_pretrained_cfg(timm_name) if tagged else None
+    # asked of a bare name too: it refuses names that timm does not know
+    has_tag = resolve_name(timm_name, needs_tag=source == "timm hub tag")
+    if not has_tag:
+        return None
+    return timm.get_pretrained_cfg(timm_name)

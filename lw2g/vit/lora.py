@@ -92,8 +92,13 @@ class LowRankInjection:
                 parts: dict[str, list[_Part]] = {}
                 layers = projections_of(attention_of(block_at(model, index)))
                 for place, target in enumerate(_TARGETS):
-                    name = "qkv" if "qkv" in layers else f"{target}_proj"
-                    first = place * layers[name].out_features // len(_TARGETS) if name == "qkv" else 0
+                    if "qkv" in layers:
+                        # rows of queries, keys and values lie one after another in the fused weight
+                        name = "qkv"
+                        first = place * layers[name].out_features // len(_TARGETS)
+                    else:
+                        name = f"{target}_proj"
+                        first = 0
                     for update in _as_sequence(per_target.get(target, ())):
                         parts.setdefault(name, []).append(_Part.of(update, first))
                 for name, of_layer in parts.items():
@@ -147,7 +152,9 @@ class _Part:
 
     @property
     def tensors(self) -> list[Tensor]:
-        return [self.up] if self.down is None else [self.up, self.down]
+        if self.down is None:
+            return [self.up]
+        return [self.up, self.down]
 
     @property
     def layout(self) -> tuple[int, list[torch.Size]]:
@@ -156,6 +163,12 @@ class _Part:
     def copy(self) -> _Part:
         down = None if self.down is None else self.down.detach().clone()
         return _Part(self.up.detach().clone(), down, self.first)
+
+    def scaled(self, scale: float) -> _Part:
+        # the scale goes into the smaller matrix, where it costs nothing
+        if self.down is None:
+            return _Part(self.up * scale, None, self.first)
+        return _Part(self.up, self.down * scale, self.first)
 
     @property
     def is_per_sample(self) -> bool:
@@ -179,13 +192,7 @@ def _updated(layer: nn.Linear, parts: Sequence[_Part], scale: float) -> Iterator
 def _adder(parts: Sequence[_Part], scale: float) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], Tensor]:
     """Return a hook that adds updates to a layer's output, each by one product."""
     width = parts[0].up.shape[-2]
-    # the scale goes into the smaller matrix, where it costs nothing
-    scaled = [
-        _Part(part.up * scale, None, part.first)
-        if part.down is None
-        else _Part(part.up, part.down * scale, part.first)
-        for part in parts
-    ]
+    scaled = [part.scaled(scale) for part in parts]
 
     def add(module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
         columns = list(output.chunk(output.shape[-1] // width, dim=-1))
@@ -238,6 +245,7 @@ def _merged_weight(layer: nn.Linear, parts: Sequence[_Part], scale: float) -> St
     if kept is not None and kept.is_of(layer, parts, scale):
         return kept.weight
     own = layer.weight.detach()
+    # at least float32: in bf16 each update would be rounded by itself
     wide = torch.promote_types(own.dtype, torch.float32)
     total = own.to(wide, copy=True)
     with torch.autocast(own.device.type, enabled=False):

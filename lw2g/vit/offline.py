@@ -42,13 +42,13 @@ def hub_fails(seconds: float = 3.0) -> str | None:
     """
     if hub.HF_HUB_OFFLINE:  # asked for, or within `without_network`
         return "offline"
+    # an answer empties it; a thread that is still waiting leaves it as it is
     reasons = ["no answer"]
 
     def ask() -> None:
         try:
-            urllib.request.urlopen(
-                urllib.request.Request(hub.ENDPOINT, method="HEAD"), timeout=seconds
-            ).close()
+            request = urllib.request.Request(hub.ENDPOINT, method="HEAD")
+            urllib.request.urlopen(request, timeout=seconds).close()
         except HTTPError as answer:
             answer.close()  # any answer shows that the hub is reachable
         except (OSError, ValueError) as error:
@@ -59,4 +59,6 @@ def hub_fails(seconds: float = 3.0) -> str | None:
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     thread.join(seconds)
-    return reasons[-1] if reasons else None
+    if not reasons:
+        return None
+    return reasons[-1]

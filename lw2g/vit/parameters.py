@@ -39,10 +39,11 @@ class ParameterInjection:
                 if inner:  # another injection, or the last row alone, may stand around the block's attention
                     module = attention_of(module).get_submodule(inner)
                 now = module._parameters.get(leaf)
-                if now is None or now.shape != value.shape:
+                own = None if now is None else list(now.shape)
+                if own != list(value.shape):
                     raise ConfigError(
                         f"parameter {name!r} of {list(value.shape)} does not fit this backbone, whose own "
-                        f"is {None if now is None else list(now.shape)}",
+                        f"is {own}",
                         "make it from the backbone's",
                     )
                 before.append((module, leaf, now))

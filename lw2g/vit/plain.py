@@ -84,7 +84,8 @@ class _Patches(nn.Module):
 
     def __init__(self, shape: PlainShape) -> None:
         super().__init__()
-        side, patch = shape.image_size, shape.patch_size
+        side = shape.image_size
+        patch = shape.patch_size
         self.img_size = (side, side)
         self.patch_size = (patch, patch)
         self.grid_size = (side // patch, side // patch)
@@ -222,7 +223,8 @@ def emptied(shape: PlainShape, name: str) -> PlainViT:
 
 def initialised(shape: PlainShape, name: str, seed: int) -> PlainViT:
     """Return a plain ViT with random weights from a seed; no generator of torch has moved."""
-    model, generator = emptied(shape, name), torch.Generator().manual_seed(seed)
+    model = emptied(shape, name)
+    generator = torch.Generator().manual_seed(seed)
     for key, parameter in model.named_parameters():
         if parameter.ndim > 1:
             nn.init.normal_(parameter, std=_RANDOM, generator=generator)

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 from torch import Tensor, nn
 
 from lw2g.errors import ConfigError
-from lw2g.vit.anatomy import has_blocks, model_name
+from lw2g.vit.anatomy import has_blocks, model_name, timm_config
 
 __all__ = ["POOLS", "Pool", "offered_pools", "pooled", "resolve_pool"]
 
@@ -40,22 +40,25 @@ def resolve_pool(model: nn.Module, pool: Pool) -> Pool:
         raise ConfigError(
             f"{model_name(model)} does not pool an image into one vector", "build it with global_pool='avg'"
         )
-    config = getattr(model, "pretrained_cfg", None) or {}
-    if _TOKEN_BY_DEFAULT in str(config.get("architecture", "")):
+    if _TOKEN_BY_DEFAULT in str(timm_config(model).get("architecture", "")):
         return "token"
     return own_pool(model)
 
 
 def offered_pools(model: nn.Module) -> tuple[Pool, ...]:
     """Return the poolings that a model offers."""
-    own = own_pool(model)
+    offered: list[Pool] = ["default"]
     if not has_blocks(model):
-        return ("default",) if own == "default" else ("default", own)
-    token: tuple[Pool, ...] = ("token",) if getattr(model, "cls_token", None) is not None else ()
-    if _embeds_have_token(model):
-        token = ("token",)
-    by_attention: tuple[Pool, ...] = ("map",) if getattr(model, "attn_pool", None) is not None else ()
-    return ("default", *token, "avg", *by_attention)
+        own = own_pool(model)
+        if own != "default":
+            offered.append(own)
+        return tuple(offered)
+    if getattr(model, "cls_token", None) is not None or _embeds_have_token(model):
+        offered.append("token")
+    offered.append("avg")
+    if getattr(model, "attn_pool", None) is not None:
+        offered.append("map")
+    return tuple(offered)
 
 
 def own_pool(model: nn.Module) -> Pool:
@@ -79,15 +82,21 @@ def pooled(model: Any, x: Tensor, pool: Pool) -> Tensor:
     if pool == own_pool(model):
         own: Tensor = model.forward_head(x, pre_logits=True)
         return own
-    row = x[:, 0] if pool == "token" else x[:, model.num_prefix_tokens :].mean(dim=1)
+    if pool == "token":
+        row = x[:, 0]
+    else:
+        # class token and registers stand before the patches
+        row = x[:, model.num_prefix_tokens :].mean(dim=1)
     out: Tensor = model.fc_norm(row)
     return out
 
 
 def _own_kind(model: nn.Module) -> Any:
     """Return how a model names its own pooling; empty if it has none, None if it does not tell."""
-    # a ConvNeXt keeps its pooling in the head
-    owner = model if hasattr(model, "global_pool") else getattr(model, "head", None)
+    owner: Any = model
+    if not hasattr(model, "global_pool"):
+        # a ConvNeXt keeps its pooling in the head
+        owner = getattr(model, "head", None)
     pooling: Any = getattr(owner, "global_pool", None)
     return getattr(pooling, "pool_type", pooling)
 

@@ -146,7 +146,10 @@ class PrefixAttention(nn.Module):
         # plain attention (timm's TIMM_FUSED_ATTN=0), whose gradients are bit-stable
         logits = (q * base.scale) @ k.transpose(-2, -1)
         if mask is not None:
-            logits = logits.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else logits + mask
+            if mask.dtype == torch.bool:
+                logits = logits.masked_fill(~mask, -torch.inf)
+            else:
+                logits = logits + mask
         weights: Tensor = base.attn_drop(logits.softmax(dim=-1))
         return weights @ v
 
@@ -173,11 +176,16 @@ class PrefixInjection:
 
 @contextmanager
 def _prefixed(block: Any, slot: PrefixSlot) -> Iterator[None]:
-    base, before = attention_of(block), block.attn
-    # a second prefix injection at this block adds to the slots of the first one
-    earlier, row = (before.slots, before.row) if isinstance(before, PrefixAttention) else ((), None)
+    base = attention_of(block)
+    before = block.attn
+    slots: tuple[PrefixSlot, ...] = (slot,)
+    row = None
+    if isinstance(before, PrefixAttention):
+        # a second prefix injection at this block adds to the slots of the first one
+        slots = (*before.slots, slot)
+        row = before.row
     handle = block.register_forward_pre_hook(slot.fill)
-    block.attn = PrefixAttention(base, (*earlier, slot), row=row)
+    block.attn = PrefixAttention(base, slots, row=row)
     try:
         yield
     finally:

@@ -48,17 +48,23 @@ class OneDNNLinear(nn.Linear):
 
     def forward(self, input: Tensor) -> Tensor:
         """Return ``input @ weight.T + bias``, ``[..., in]`` -> ``[..., out]``."""
-        weight, bias = self.weight, self.bias
-        dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else input.dtype
+        weight = self.weight
+        dtype = input.dtype
+        if torch.is_autocast_enabled("cpu"):
+            dtype = torch.get_autocast_dtype("cpu")
+        # packs are of a frozen weight in the dtype that the product takes; everything else is torch's
         if weight.dtype != dtype or weight.requires_grad or input.device.type != "cpu":
             return super().forward(input)
         packs = self._packs
         if packs is None or not packs.are_of(weight):
             packs = self._packs = _Packs(weight)
-        rows, added = input.to(dtype), None if bias is None else bias.to(dtype)
+        rows = input.to(dtype)
+        bias: Tensor | None = self.bias
+        if bias is not None:
+            bias = bias.to(dtype)
         if not torch.is_grad_enabled():
-            return packs.product(rows, added)
-        product: Tensor = _Product.apply(rows, added, packs)
+            return packs.product(rows, bias)
+        product: Tensor = _Product.apply(rows, bias, packs)
         return product
 
 
@@ -93,14 +99,18 @@ class StandIn:
 
 def products_of(model: nn.Module) -> str:
     """Return whose products a model's linear layers take, for a record."""
-    return "oneDNN's" if any(isinstance(module, OneDNNLinear) for module in model.modules()) else "torch's"
+    if any(isinstance(module, OneDNNLinear) for module in model.modules()):
+        return "oneDNN's"
+    return "torch's"
 
 
 class _Packs:
     """A weight, packed when it is first needed for a forward or a backward; a copy of a layer packs anew."""
 
     def __init__(self, weight: Tensor) -> None:
-        self.weight, self._version = weight.detach(), weight._version
+        self.weight = weight.detach()
+        # torch counts changes in place: a weight loaded anew is packed anew
+        self._version = weight._version
         self._forward: Tensor | None = None
         self._backward: Tensor | None = None
 
@@ -135,12 +145,15 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-        (gradient,), (of_rows, of_bias, _) = gradients, ctx.needs_input_grad
-        return (
-            ctx.packs.back(gradient) if of_rows else None,
-            gradient.flatten(0, -2).sum(0) if of_bias else None,
-            None,
-        )
+        (gradient,) = gradients
+        needs_rows, needs_bias, _ = ctx.needs_input_grad
+        of_rows = None
+        if needs_rows:
+            of_rows = ctx.packs.back(gradient)
+        of_bias = None
+        if needs_bias:
+            of_bias = gradient.flatten(0, -2).sum(0)
+        return of_rows, of_bias, None
 
 
 def _packed(weight: Tensor, rows: Tensor) -> Tensor:

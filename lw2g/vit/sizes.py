@@ -8,7 +8,7 @@ import attrs
 from torch import nn
 
 from lw2g.errors import ConfigError
-from lw2g.vit.anatomy import attention_of, blocks_of, has_blocks, model_name, num_tokens
+from lw2g.vit.anatomy import attention_of, blocks_of, has_blocks, model_name, num_tokens, timm_config
 
 __all__ = ["Sizes", "require_frozen_features", "sizes_of"]
 
@@ -88,14 +88,15 @@ def sizes_of(model: Any, image_size: int | None = None) -> Sizes:
 
 def _side(model: Any, image_size: int | None) -> int:
     built_for = getattr(getattr(model, "patch_embed", None), "img_size", None)
+    if built_for is None and image_size is not None:
+        built_for = (image_size, image_size)
     if built_for is None:
-        config = getattr(model, "pretrained_cfg", None) or {}
-        size = config.get("input_size") if isinstance(config, dict) else None
-        built_for = (image_size, image_size) if image_size is not None else tuple(size[1:]) if size else None
-    if built_for is None:
-        raise ConfigError(
-            f"model {model_name(model)} does not say how large its images are", "set backbone.image_size"
-        )
+        size = timm_config(model).get("input_size")
+        if not size:
+            raise ConfigError(
+                f"model {model_name(model)} does not say how large its images are", "set backbone.image_size"
+            )
+        built_for = size[1:]  # the channels come first
     if len(set(built_for)) != 1:
         tall, wide = built_for
         raise ConfigError(

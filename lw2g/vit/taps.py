@@ -69,7 +69,9 @@ class Tap:
     kind: TapKind = attrs.field(validator=attrs.validators.in_(_KINDS))
 
     def __str__(self) -> str:
-        return "feature" if self.kind == "feature" else f"blocks.{self.block}.{self.kind}"
+        if self.kind == "feature":
+            return "feature"
+        return f"blocks.{self.block}.{self.kind}"
 
 
 @runtime_checkable
@@ -108,8 +110,12 @@ def capture(
         seen[tap] = real_tokens(x, tokens, index).contiguous().float()
 
     def publish(tap: Tap, stream: Tensor) -> None:
-        publishers = [injection for injection in injections if isinstance(injection, Publishes)]
-        published = [rows for each in publishers if (rows := each.published(tap.block, stream)) is not None]
+        published = []
+        for injection in injections:
+            rows = injection.published(tap.block, stream) if isinstance(injection, Publishes) else None
+            if rows is not None:
+                published.append(rows)
+        # with two it would be open whose activations the tap's readers get
         if len(published) != 1:
             raise ConfigError(
                 f"tap {str(tap)!r} reads what one injection publishes, and here {len(published)} do",
@@ -156,9 +162,11 @@ def _hook(model: nn.Module, tap: Tap, record: Callable[[Tap, Tensor], None]) -> 
     attention = attention_of(block)
     if tap.kind == "attn_out":
         return attention.proj.register_forward_pre_hook(on_input)
-    # the first rows of a fused projection are the queries'
     name, projection = next(iter(projections_of(attention).items()))
-    width = projection.out_features // 3 if name == "qkv" else projection.out_features
+    width = projection.out_features
+    if name == "qkv":
+        # the first third of a fused projection's output are the queries
+        width //= 3
     if tap.kind == "query":
         return projection.register_forward_hook(on_query)
     return _on_used_query(block, projection, width, lambda used: record(tap, used))

@@ -44,7 +44,9 @@ class TokenInjection:
 
     def class_token_index(self, num_rows: int, num_tokens: int) -> int:
         """Return the row of the class token in a stream of ``num_rows`` rows."""
-        return 0 if self.position == "after-cls" else num_rows - num_tokens
+        if self.position == "after-cls":
+            return 0
+        return num_rows - num_tokens
 
     @contextmanager
     def install(self, model: nn.Module) -> Iterator[None]:
@@ -75,7 +77,9 @@ class TokenInjection:
         if exempt is None and table is None:
             yield
             return
-        bias = attention._get_rel_pos_bias if table is not None else None
+        bias = None
+        if table is not None:
+            bias = attention._get_rel_pos_bias
 
         def adjust(module: nn.Module, args: tuple[Tensor, ...]) -> None:
             rows = args[0].shape[1]
@@ -100,11 +104,16 @@ class TokenInjection:
     def _inserter(self, rows: TokenRows, tokens: int) -> Callable[[nn.Module, Any], Any]:
         def insert(module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
             x = args[0]
-            new = _per_sample(rows(x) if callable(rows) else rows, x)
+            new = rows(x) if callable(rows) else rows
+            new = _per_sample(new, x)
             if new.shape[1] == 0:
                 return None
-            # without a class token it is the first patch that stays in front: rows are exchangeable there
-            at = x.shape[1] - (tokens - 1 if self.position == "after-cls" else tokens)
+            # rows of the model's own that follow the new ones
+            following = tokens
+            if self.position == "after-cls":
+                # without a class token it is the first patch that stays in front: rows are exchangeable there
+                following -= 1
+            at = x.shape[1] - following
             return (torch.cat([x[:, :at], new, x[:, at:]], dim=1), *args[1:])
 
         return insert

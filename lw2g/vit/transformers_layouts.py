@@ -124,8 +124,11 @@ def _stripped(state: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
     """Return the tensors of the vision model, without a prefix."""
     out: dict[str, Tensor] = {}
     for key, value in state.items():
-        prefix = next((prefix for prefix in _PREFIXES if key.startswith(prefix)), "")
-        name = key.removeprefix(prefix)
+        name = key
+        for prefix in _PREFIXES:
+            if key.startswith(prefix):
+                name = key.removeprefix(prefix)
+                break  # one prefix alone: no model lies within two
         if name.startswith(_DROPS) or name.endswith(_INDEX):
             continue
         if name in out:
@@ -141,7 +144,9 @@ def _require_one_layout(stripped: Mapping[str, Tensor], state: Iterable[str], so
     if len(layouts) == 1:
         return
     first = ", ".join(repr(key) for key in list(state)[:3])
-    found = f"those of {' and of '.join(layouts)}" if layouts else "those of no model that is converted"
+    found = "those of no model that is converted"
+    if layouts:
+        found = f"those of {' and of '.join(layouts)}"
     raise DataError(
         f"weights file {source!r} has names of transformers, {found}: {first}, ...",
         f"give the vision model alone; converted are {', '.join(_MARKERS)}",

@@ -6,9 +6,7 @@ import argparse
 import hashlib
 import math
 import re
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from contextlib import nullcontext
-from functools import partial
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,24 +15,17 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from lw2g.errors import ConfigError, DataError, nearest
-from lw2g.vit.anatomy import has_blocks, model_name
+from lw2g.errors import ConfigError, DataError, first_line
+from lw2g.vit.anatomy import has_blocks, timm_config
 from lw2g.vit.layouts import filtered
-from lw2g.vit.room import bytes_per_image, require_room
-from lw2g.vit.sizes import require_frozen_features, sizes_of
 from lw2g.vit.transformers_layouts import from_transformers
 
 __all__ = [
     "convert_state_dict",
-    "create_model",
-    "described",
     "file_sha256",
     "load_weights",
     "per_channel",
     "require_loaded",
-    "require_possible",
-    "resolve_name",
-    "seen_1k",
     "state_sha256",
 ]
 
@@ -68,156 +59,6 @@ def state_sha256(state: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def resolve_name(timm_name: str, *, needs_tag: bool) -> bool:
-    """Return whether a timm name has a tag, after checking that timm knows both.
-
-    Args:
-        timm_name: ``architecture`` or ``architecture.tag``.
-        needs_tag: Whether the tag is required, because weights are to be fetched.
-
-    Raises:
-        ConfigError: The architecture or the tag is unknown, deprecated by timm, or missing.
-    """
-    import timm
-    from timm.models import get_deprecated_models
-
-    architecture, _, tag = timm_name.partition(".")
-    renamed = get_deprecated_models().get(architecture)
-    if renamed:
-        raise ConfigError(f"backbone {timm_name!r} is a name that timm gave up", f"use {renamed!r}")
-    if not timm.is_model(architecture):
-        hint = nearest(architecture, timm.list_models())
-        raise ConfigError(f"unknown backbone {timm_name!r}{hint}", "use a model name of timm")
-    tags = timm.list_pretrained(f"{architecture}.*")
-    if tag and timm_name not in tags:
-        raise ConfigError(
-            f"backbone {timm_name!r} has no such tag", f"choose among {', '.join(tags) or 'none'}"
-        )
-    if needs_tag and not tag:
-        raise ConfigError(
-            f"bare name {timm_name!r} does not say which weights", f"choose among {', '.join(tags) or 'none'}"
-        )
-    return bool(tag)
-
-
-def create_model(timm_name: str, *, from_hub: bool, image_size: int | None, seed: int) -> nn.Module:
-    """Return a timm model without classifier, with weights from the hub or random ones from a seed.
-
-    Raises:
-        ConfigError: The model takes no image size, or :func:`require_possible` refuses it.
-        DataError: The hub cannot be reached.
-    """
-    import timm
-
-    from lw2g.vit.offline import hub_fails, without_network
-
-    try:
-        # random initialisation must not move the caller's generator
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            size = _size_argument(timm_name, image_size)
-            build = partial(timm.create_model, timm_name, num_classes=0, **size)
-            require_possible(timm_name, build, image_size)
-            # the client of a hub that does not answer uses its cache only, and does not try for a minute
-            away = from_hub and hub_fails() is not None
-            with without_network() if away else nullcontext():
-                model: nn.Module = build(pretrained=from_hub)
-                return model
-    except TypeError as error:
-        raise ConfigError(
-            f"backbone {timm_name!r} cannot be built ({_one_line(error)})", "use another model of timm"
-        ) from error
-    except OSError as error:
-        raise DataError(
-            f"weights of {timm_name!r} cannot be fetched from the hub",
-            f"download {_address(timm_name)} elsewhere and pass it with --weights FILE",
-        ) from error
-
-
-def _size_argument(timm_name: str, image_size: int | None) -> dict[str, int]:
-    """Return the argument for an image size; none for a network that takes images of any size (ResNet)."""
-    if image_size is None:
-        return {}
-    import timm
-
-    try:
-        with torch.device("meta"):
-            timm.create_model(timm_name, num_classes=0, img_size=image_size)
-    except TypeError as error:
-        if "img_size" in str(error):
-            return {}
-        raise
-    except (AssertionError, ValueError, RuntimeError) as error:
-        # windows, strides and pyramids have sides that they cannot be cut from
-        raise ConfigError(
-            f"backbone {timm_name!r} cannot take images of {image_size} pixels ({_one_line(error)})",
-            "set another backbone.image_size",
-        ) from error
-    return {"img_size": image_size}
-
-
-def _address(timm_name: str) -> str:
-    """Return where the weights of a timm name can be downloaded."""
-    import timm
-    from huggingface_hub import constants as hub
-
-    published = timm.models.get_pretrained_cfg(timm_name)
-    if published is not None and published.hf_hub_id:
-        repository = published.hf_hub_id if "/" in published.hf_hub_id else f"timm/{timm_name}"
-        file = published.hf_hub_filename or "model.safetensors"
-        return f"{hub.ENDPOINT}/{repository}/resolve/main/{file}"
-    return str(published.url) if published is not None and published.url else "the file"
-
-
-def require_possible(name: str, build: Callable[[], nn.Module], image_size: int | None = None) -> None:
-    """Refuse a model that gives no features or cannot fit into memory, or an image size that it cannot take.
-
-    Args:
-        name: Name of the backbone, for the message.
-        build: Builds the model; called on the meta device, which needs no memory.
-        image_size: Side of the input, for a model that is not built for one.
-
-    Raises:
-        ConfigError: The model or the image size is refused.
-    """
-    with torch.device("meta"):
-        plan = build().eval()
-    require_frozen_features(plan)
-    sizes = sizes_of(plan, image_size)
-    side = sizes.image_size
-    if sizes.patch_size and (side < sizes.patch_size or side % sizes.patch_size):
-        patch = sizes.patch_size
-        raise ConfigError(
-            f"backbone {name!r} cannot take images of {side} pixels: a side is a multiple of {patch}",
-            f"set backbone.image_size, for example to {max(patch, side // patch * patch)}",
-        )
-    needed = sum(4 * parameter.numel() for parameter in plan.parameters()) + bytes_per_image(plan, sizes)
-    require_room(
-        needed, f"backbone {name!r} for images of {side} pixels", "set a smaller backbone.image_size"
-    )
-    if not has_blocks(plan):
-        _require_vector(name, plan, side)
-
-
-def _require_vector(name: str, plan: nn.Module, side: int) -> None:
-    """Refuse a model on the meta device that does not make one vector of an image of this size."""
-    images = torch.empty(1, 3, side, side, device="meta")
-    model: Any = plan
-    try:
-        feature = model.forward_head(model.forward_features(images), pre_logits=True)
-    except Exception as error:  # whatever a network's own code stumbles over
-        raise ConfigError(
-            f"backbone {name!r} cannot take images of {side} pixels ({_one_line(error)})",
-            "set another backbone.image_size",
-        ) from error
-    shape = getattr(feature, "shape", None)
-    if shape is None or tuple(shape) != (1, model.head_hidden_size):
-        raise ConfigError(
-            f"backbone {model_name(model)} does not pool an image into one vector",
-            "use another model of timm",
-        )
-
-
 def load_weights(model: nn.Module, path: Path) -> None:
     """Load a checkpoint file into a timm model without a classifier, strictly.
 
@@ -246,7 +87,13 @@ def load_weights(model: nn.Module, path: Path) -> None:
     state = convert_state_dict(tensors, source=str(path), own=own, classifier=drops)
     if state.keys() != own.keys() or _has_other_tables(state, own):
         converted = filtered(state, model, str(path))
-        state = {name: x for name, x in converted.items() if name in own or not name.startswith(drops)}
+        state = {}
+        for name, tensor in converted.items():
+            # a filter may bring a classifier to light that had another name in the file
+            is_classifier = name not in own and name.startswith(drops)
+            if not is_classifier:
+                state[name] = tensor
+    # before positions are resampled, which would turn integers into floats
     _require_numbers(state, model, path)
     _fit_positions(state, model)
     _require_fit(state, model, path)
@@ -280,20 +127,28 @@ def _last_norm(model: nn.Module) -> str | None:
     if not has_blocks(model):
         return None
     names = [name for name, _ in model.named_parameters()]
-    last_block = max((name for name in names if name.endswith("norm2.weight")), key=names.index, default="")
-    candidates = ("norm.weight", "fc_norm.weight", "norm_pre.weight", last_block)
-    return next((name for name in candidates if name in names), None)
+    for name in ("norm.weight", "fc_norm.weight", "norm_pre.weight"):
+        if name in names:
+            return name
+    # no norm behind the blocks: that of the last block, because names come in the order of the modules
+    of_blocks = [name for name in names if name.endswith("norm2.weight")]
+    if not of_blocks:
+        return None
+    return of_blocks[-1]
 
 
 def _classifier(model: nn.Module) -> tuple[str, ...]:
     """Return how the names of a model's classifiers begin, as timm's configuration tells them."""
-    config = getattr(model, "pretrained_cfg", None)
-    named = config.get("classifier") if isinstance(config, dict) else None
-    names = (named,) if isinstance(named, str) else tuple(named or ())
-    # a model with mean pooling reads a file with pooling by attention: SigLIP's, under its _gap_ name
-    architecture = str(config.get("architecture", "")) if isinstance(config, dict) else ""
-    pooling = ("attn_pool.",) if "_gap_" in architecture else ()
-    return (*(f"{name}." for name in names), "head.", *pooling)
+    config = timm_config(model)
+    named = config.get("classifier") or ()
+    if isinstance(named, str):
+        named = (named,)
+    beginnings = [f"{name}." for name in named]
+    beginnings.append("head.")
+    if "_gap_" in str(config.get("architecture", "")):
+        # a model with mean pooling reads a file with pooling by attention: SigLIP's, under its _gap_ name
+        beginnings.append("attn_pool.")
+    return tuple(beginnings)
 
 
 def convert_state_dict(
@@ -337,8 +192,11 @@ def convert_state_dict(
 
 
 def _unwrap(checkpoint: Mapping[str, Any], source: str) -> dict[str, Tensor]:
-    containers = (checkpoint[key] for key in _CONTAINERS if isinstance(checkpoint.get(key), Mapping))
-    inner = next(containers, checkpoint)
+    inner = checkpoint
+    for key in _CONTAINERS:
+        if isinstance(checkpoint.get(key), Mapping):
+            inner = checkpoint[key]
+            break
     tensors = {str(key): value for key, value in inner.items() if isinstance(value, Tensor)}
     if not tensors:
         raise DataError(
@@ -365,7 +223,7 @@ def _read(path: Path) -> Mapping[str, Any]:
         raise
     except Exception as error:  # given text or noise, an unpickler may raise anything
         raise DataError(
-            f"weights file {str(path)!r} cannot be read ({_one_line(error)})",
+            f"weights file {str(path)!r} cannot be read ({first_line(error)})",
             "download it again, or export its state dict as safetensors",
         ) from error
     if not isinstance(checkpoint, Mapping):
@@ -380,14 +238,18 @@ def _load_npz(model: Any, path: Path) -> None:
             whole = [name for name in arrays.files if not np.issubdtype(arrays[name].dtype, np.floating)]
             if whole:
                 raise ValueError(f"{whole[0]!r} holds {arrays[whole[0]].dtype}")
-            blocks = {match[1] for name in arrays.files if (match := re.search(r"encoderblock_(\d+)/", name))}
+            blocks = set()
+            for name in arrays.files:
+                match = re.search(r"encoderblock_(\d+)/", name)
+                if match:
+                    blocks.add(match[1])
         if blocks and len(blocks) != len(model.blocks):
             # timm reads the blocks it needs and ignores the rest
             raise ValueError(f"it has {len(blocks)} blocks and the model {len(model.blocks)}")
         model.load_pretrained(str(path))
     except Exception as error:  # given noise, numpy and timm may raise anything
         raise DataError(
-            f"weights file {str(path)!r} does not fit the model ({_one_line(error)})",
+            f"weights file {str(path)!r} does not fit the model ({first_line(error)})",
             "name the architecture the file was made for",
         ) from error
 
@@ -405,10 +267,16 @@ def _require_numbers(state: Mapping[str, Tensor], model: nn.Module, path: Path) 
 
 def _fit_positions(state: dict[str, Tensor], model: Any) -> None:
     """Resample the position embeddings to the model's grid, as timm does when it loads weights."""
-    table, own = state.get("pos_embed"), getattr(model, "pos_embed", None)
-    if table is None or own is None or table.shape == own.shape or table.ndim != 3 or not has_blocks(model):
+    table = state.get("pos_embed")
+    own = getattr(model, "pos_embed", None)
+    if table is None or own is None or table.shape == own.shape:
         return
-    prefix = 0 if getattr(model, "no_embed_class", False) else model.num_prefix_tokens
+    if table.ndim != 3 or not has_blocks(model):
+        return
+    prefix = model.num_prefix_tokens
+    if getattr(model, "no_embed_class", False):
+        # the table is of the patches alone
+        prefix = 0
     patches = table.shape[1] - prefix
     if patches < 1 or math.isqrt(patches) ** 2 != patches:
         return  # not a square grid: refused later for its shape
@@ -430,11 +298,13 @@ def _require_fit(state: Mapping[str, Tensor], model: nn.Module, path: Path) -> N
     missing = [name for name in wanted if name not in state]
     unexpected = [name for name in state if name not in wanted]
     misshapen = [name for name in wanted if name in state and state[name].shape != wanted[name].shape]
-    problems = [
-        f"{kind} {_first(names)}"
-        for kind, names in (("missing", missing), ("unexpected", unexpected), ("of another shape", misshapen))
-        if names
-    ]
+    problems = []
+    if missing:
+        problems.append(f"missing {_first(missing)}")
+    if unexpected:
+        problems.append(f"unexpected {_first(unexpected)}")
+    if misshapen:
+        problems.append(f"of another shape {_first(misshapen)}")
     if problems:
         raise DataError(
             f"weights file {str(path)!r} does not fit the model: {'; '.join(problems)}",
@@ -444,28 +314,10 @@ def _require_fit(state: Mapping[str, Tensor], model: nn.Module, path: Path) -> N
 
 def _first(names: Iterable[Any], limit: int = 3) -> str:
     names = [repr(name) for name in names]
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + more
-
-
-def _one_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-
-
-def described(timm_name: str, weights: Path | None, random_seed: int | None) -> str:
-    """Return a backbone's name in messages."""
-    if weights is not None:
-        return f"{timm_name} ({weights.name})"
-    return timm_name if random_seed is None else f"{timm_name} (random weights, seed {random_seed})"
-
-
-def seen_1k(config: Any | None) -> bool | None:
-    """Return whether the weights of timm's configuration have seen ImageNet-1k labels; None if unknown."""
-    if config is None:
-        return None
-    if config.num_classes != 1000:
-        return False
-    return True if "in1k" in config.tag else None
+    shown = ", ".join(names[:limit])
+    if len(names) <= limit:
+        return shown
+    return f"{shown} and {len(names) - limit} more"
 
 
 def per_channel(values: Sequence[float], what: str) -> tuple[float, float, float]:

@@ -7,7 +7,6 @@ import attrs
 from lw2g.blocks.closed_form import ClosedForm, Cosine
 from lw2g.blocks.discriminants import Discriminant, KernelDiscriminant, Mahalanobis
 from lw2g.blocks.ridge import Ridge
-from lw2g.blocks.text_head import TextHead
 from lw2g.errors import ConfigError
 from lw2g.interfaces.head import HeadContext
 from lw2g_heads.anacp import AnaCP
@@ -20,6 +19,7 @@ from lw2g_heads.options import (
     RidgeConfig,
     TextConfig,
 )
+from lw2g_heads.text_head import TextHead
 
 __all__ = ["anacp", "cosine", "klda", "lda", "mahalanobis", "ridge", "text"]
 

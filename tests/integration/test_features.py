@@ -22,7 +22,8 @@ from lw2g.data.features import write_features
 from lw2g.errors import ConfigError, DataError
 from lw2g.inputs.text_vectors import write_vectors
 from lw2g.lifecycle.runner import resume, start
-from lw2g.models.saved import export_run, open_model
+from lw2g.models.exporting import export_run
+from lw2g.models.saved import open_model
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.reports.runs import read_run
 from lw2g.reports.table import tables_of

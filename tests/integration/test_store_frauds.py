@@ -16,7 +16,7 @@ from safetensors.numpy import save
 
 from lw2g.cli.main import main
 from lw2g.files.protocol import sha_of_labels
-from lw2g.models.saved import export_run
+from lw2g.models.exporting import export_run
 from lw2g.registry.catalogue import Catalogue
 from lw2g.store.badges import predicted_again
 from lw2g.store.checks import check_store

@@ -24,7 +24,8 @@ from lw2g.files.sealed import seal_json, sha256_of, unseal_json
 from lw2g.interfaces.tracker import TaskDecided
 from lw2g.lifecycle.runner import start
 from lw2g.metrics import adjusted_rand_index
-from lw2g.models.saved import export_run, open_model
+from lw2g.models.exporting import export_run
+from lw2g.models.saved import open_model
 from lw2g.registry.catalogue import Catalogue
 from lw2g.results.recomputed import rand_index
 from lw2g.results.verification import verify

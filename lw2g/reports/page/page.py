@@ -18,6 +18,7 @@ from lw2g.config.directory import RECORD
 from lw2g.errors import ConfigError
 from lw2g.files.sealed import sha256_of
 from lw2g.registry.catalogue import Catalogue
+from lw2g.reports.cells import Cell, mean_cells, remarks_on, shown_columns
 from lw2g.reports.columns import COLUMNS, Column
 from lw2g.reports.names import weights_name
 from lw2g.reports.page.commands import command_of
@@ -25,7 +26,6 @@ from lw2g.reports.page.figures import FIGURES
 from lw2g.reports.page.gallery import ConfusedPair, Gallery, confused_most, gallery_of
 from lw2g.reports.page.inside import Inside, look_inside
 from lw2g.reports.page.numbers import Numbers
-from lw2g.reports.render import Cell, mean_cells, remarks_on, shown_columns
 from lw2g.reports.runs import ReportedRun
 from lw2g.reports.table import Row, Table
 

@@ -23,7 +23,8 @@ from lw2g.files.record import RunDirectory
 from lw2g.files.sealed import seal_json
 from lw2g.lifecycle.runner import start
 from lw2g.models import exported
-from lw2g.models.saved import export_run, open_model
+from lw2g.models.exporting import export_run
+from lw2g.models.saved import open_model
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.testing.tiny import tiny_backbone
 

@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 from lw2g.cli.main import main
+from lw2g.reports.cells import Cell
 from lw2g.reports.page import page
 from lw2g.reports.page.figures import FIGURES
-from lw2g.reports.render import Cell
 
 NASTY = "</script><img src=http://nowhere.invalid/x onerror=alert(1)>"
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from scipy.stats import ttest_1samp
 
 from lw2g.errors import ConfigError
+from lw2g.reports.cells import shown_columns
 from lw2g.reports.columns import COLUMNS, chosen_columns
-from lw2g.reports.render import as_markdown, shown_columns
+from lw2g.reports.render import as_markdown
 from lw2g.reports.runs import read_run
 from lw2g.reports.statistics import MeanStd, paired_difference, summary
 from lw2g.reports.table import tables_of

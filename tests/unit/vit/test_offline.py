@@ -13,7 +13,7 @@ from huggingface_hub import constants
 
 from lw2g.errors import DataError
 from lw2g.vit.offline import hub_fails, without_network
-from lw2g.vit.weights import create_model
+from lw2g.vit.timm_models import create_model
 
 NAME = "vit_tiny_patch16_224.augreg_in21k"
 

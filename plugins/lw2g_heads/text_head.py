@@ -1,4 +1,4 @@
-"""Building block: a head of class names in text, alone or beside a head in closed form.
+"""A head of class names in text, alone or beside a head in closed form.
 
 Alone it is CLIP's zero-shot classifier (Radford et al., ICML 2021), in a stream Continual-CLIP (Thengane et
 al., 2022): a task adds rows and changes none. With a head in closed form beside it, scores are added with a

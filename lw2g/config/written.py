@@ -1,0 +1,107 @@
+"""What a user has written of an experiment: a file and single options, by section."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lw2g.config.describe import places_of
+from lw2g.config.layers import SECTIONS, nest, table_of, written_out
+from lw2g.config.model import TIMM_BACKBONE
+from lw2g.config.structure import NONE
+from lw2g.errors import nearest
+from lw2g.registry.catalogue import Catalogue
+from lw2g.vit.names import is_timm_name
+
+__all__ = ["Written"]
+
+_PARTS_OF_GRIDS = ("base", "axes", "rows", "extends")
+
+
+class Written:
+    """The layers of a configuration that a user writes.
+
+    Args:
+        file: Content of a TOML file.
+        explicit: Options by dotted keys; they override the file's.
+        constraints: Names of constraints in place of the file's; None where nobody says.
+        catalogue: Where components are looked up.
+        problems: Receives what cannot be used.
+
+    Attributes:
+        file: The tables of the file, by section.
+        explicit: Those of the explicit options, likewise.
+    """
+
+    def __init__(
+        self,
+        file: Mapping[str, Any],
+        explicit: Mapping[str, Any],
+        constraints: Sequence[str] | None,
+        catalogue: Catalogue,
+        problems: list[str],
+    ) -> None:
+        self._catalogue = catalogue
+        self._problems = problems
+        self.explicit = nest(self._with_section(explicit), problems)
+        self._explicit_constraints = constraints
+        self._file_constraints: list[str] | None = None
+        self.file = self._read_sections(file)
+
+    def of(self, section: str) -> dict[str, Any]:
+        """Return the values of a section; explicit options override the file."""
+        return {**self.file.get(section, {}), **self.explicit.get(section, {})}
+
+    def adopt_timm_names(self) -> None:
+        """Treat an unregistered backbone name that timm may know as a timm model."""
+        for layer in (self.file, self.explicit):
+            name = layer.get("backbone", {}).get("name")
+            if not isinstance(name, str) or name in self._catalogue.names("backbone"):
+                continue
+            if is_timm_name(name):
+                layer["backbone"] = {"model": name, **layer["backbone"], "name": TIMM_BACKBONE}
+
+    def constraints(self) -> list[str] | None:
+        """Return the names of constraints: the explicit ones, else the file's; None where neither says."""
+        if self._explicit_constraints is None:
+            return self._file_constraints
+        names = list(dict.fromkeys(self._explicit_constraints))
+        if NONE in names and len(names) > 1:
+            self._problems.append(f"constraints: {NONE!r} cannot be combined with other constraints")
+        return [name for name in names if name != NONE]
+
+    def _read_sections(self, file: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+        sections: dict[str, dict[str, Any]] = {}
+        for name, value in written_out(file).items():
+            if name in _PARTS_OF_GRIDS:
+                self._problems.append("this is a grid of runs; run it by `lw2g sweep`")
+            elif name not in SECTIONS:
+                text = self._lost(name) or f"{name}: no such section{nearest(name, SECTIONS)}"
+                self._problems.append(text)
+            elif name == "constraints" and value == NONE:
+                self._file_constraints = []
+            else:
+                sections[name] = table_of(value, name, self._problems)
+        if "constraints" in sections:
+            self._file_constraints = list(sections["constraints"])
+        return sections
+
+    def _with_section(self, explicit: Mapping[str, Any]) -> dict[str, Any]:
+        """Remove options that lack their section, and report where they belong."""
+        kept = {}
+        for key, value in explicit.items():
+            problem = self._lost(key)
+            if problem is None:
+                kept[key] = value
+            else:
+                self._problems.append(problem)
+        return kept
+
+    def _lost(self, name: str) -> str | None:
+        """Return the problem of an option without its section; None if no option has that name."""
+        if "." in name or name in SECTIONS:
+            return None
+        places = places_of(name, self._catalogue)
+        if not places:
+            return None
+        return f"{name}: expected a key with its section (did you mean {' or '.join(map(repr, places))}?)"

@@ -1,0 +1,192 @@
+"""timm's models by name: what a name stands for, whether it can be built here, and building it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from lw2g.errors import ConfigError, DataError, first_line, nearest
+from lw2g.vit.anatomy import has_blocks, model_name
+from lw2g.vit.room import bytes_per_image, require_room
+from lw2g.vit.sizes import require_frozen_features, sizes_of
+
+__all__ = ["create_model", "described", "require_possible", "resolve_name", "seen_1k"]
+
+
+def resolve_name(timm_name: str, *, needs_tag: bool) -> bool:
+    """Return whether a timm name has a tag, after checking that timm knows both.
+
+    Args:
+        timm_name: ``architecture`` or ``architecture.tag``.
+        needs_tag: Whether the tag is required, because weights are to be fetched.
+
+    Raises:
+        ConfigError: The architecture or the tag is unknown, deprecated by timm, or missing.
+    """
+    import timm
+    from timm.models import get_deprecated_models
+
+    architecture, _, tag = timm_name.partition(".")
+    renamed = get_deprecated_models().get(architecture)
+    if renamed:
+        raise ConfigError(f"backbone {timm_name!r} is a name that timm gave up", f"use {renamed!r}")
+    if not timm.is_model(architecture):
+        hint = nearest(architecture, timm.list_models())
+        raise ConfigError(f"unknown backbone {timm_name!r}{hint}", "use a model name of timm")
+    tags = timm.list_pretrained(f"{architecture}.*")
+    if tag and timm_name not in tags:
+        raise ConfigError(
+            f"backbone {timm_name!r} has no such tag", f"choose among {', '.join(tags) or 'none'}"
+        )
+    if needs_tag and not tag:
+        raise ConfigError(
+            f"bare name {timm_name!r} does not say which weights", f"choose among {', '.join(tags) or 'none'}"
+        )
+    return bool(tag)
+
+
+def create_model(timm_name: str, *, from_hub: bool, image_size: int | None, seed: int) -> nn.Module:
+    """Return a timm model without classifier, with weights from the hub or random ones from a seed.
+
+    Raises:
+        ConfigError: The model takes no image size, or :func:`require_possible` refuses it.
+        DataError: The hub cannot be reached.
+    """
+    import timm
+
+    from lw2g.vit.offline import hub_fails, without_network
+
+    try:
+        # random initialisation must not move the caller's generator
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            size = _size_argument(timm_name, image_size)
+            build = partial(timm.create_model, timm_name, num_classes=0, **size)
+            require_possible(timm_name, build, image_size)
+            # the client of a hub that does not answer uses its cache only, and does not try for a minute
+            away = from_hub and hub_fails() is not None
+            with without_network() if away else nullcontext():
+                model: nn.Module = build(pretrained=from_hub)
+                return model
+    except TypeError as error:
+        raise ConfigError(
+            f"backbone {timm_name!r} cannot be built ({first_line(error)})", "use another model of timm"
+        ) from error
+    except OSError as error:
+        raise DataError(
+            f"weights of {timm_name!r} cannot be fetched from the hub",
+            f"download {_address(timm_name)} elsewhere and pass it with --weights FILE",
+        ) from error
+
+
+def _size_argument(timm_name: str, image_size: int | None) -> dict[str, int]:
+    """Return the argument for an image size; none for a network that takes images of any size (ResNet)."""
+    if image_size is None:
+        return {}
+    import timm
+
+    try:
+        with torch.device("meta"):
+            timm.create_model(timm_name, num_classes=0, img_size=image_size)
+    except TypeError as error:
+        if "img_size" in str(error):
+            return {}
+        raise
+    except (AssertionError, ValueError, RuntimeError) as error:
+        # windows, strides and pyramids have sides that they cannot be cut from
+        raise ConfigError(
+            f"backbone {timm_name!r} cannot take images of {image_size} pixels ({first_line(error)})",
+            "set another backbone.image_size",
+        ) from error
+    return {"img_size": image_size}
+
+
+def _address(timm_name: str) -> str:
+    """Return where the weights of a timm name can be downloaded."""
+    import timm
+    from huggingface_hub import constants as hub
+
+    published = timm.models.get_pretrained_cfg(timm_name)
+    if published is not None and published.hf_hub_id:
+        repository = published.hf_hub_id
+        if "/" not in repository:
+            # timm's own repositories have the name of the model, and the configuration leaves the owner out
+            repository = f"timm/{timm_name}"
+        file = published.hf_hub_filename or "model.safetensors"
+        return f"{hub.ENDPOINT}/{repository}/resolve/main/{file}"
+    if published is not None and published.url:
+        return str(published.url)
+    return "the file"
+
+
+def require_possible(name: str, build: Callable[[], nn.Module], image_size: int | None = None) -> None:
+    """Refuse a model that gives no features or cannot fit into memory, or an image size that it cannot take.
+
+    Args:
+        name: Name of the backbone, for the message.
+        build: Builds the model; called on the meta device, which needs no memory.
+        image_size: Side of the input, for a model that is not built for one.
+
+    Raises:
+        ConfigError: The model or the image size is refused.
+    """
+    with torch.device("meta"):
+        plan = build().eval()
+    require_frozen_features(plan)
+    sizes = sizes_of(plan, image_size)
+    side = sizes.image_size
+    if sizes.patch_size and (side < sizes.patch_size or side % sizes.patch_size):
+        patch = sizes.patch_size
+        raise ConfigError(
+            f"backbone {name!r} cannot take images of {side} pixels: a side is a multiple of {patch}",
+            f"set backbone.image_size, for example to {max(patch, side // patch * patch)}",
+        )
+    needed = sum(4 * parameter.numel() for parameter in plan.parameters()) + bytes_per_image(plan, sizes)
+    require_room(
+        needed, f"backbone {name!r} for images of {side} pixels", "set a smaller backbone.image_size"
+    )
+    if not has_blocks(plan):
+        _require_vector(name, plan, side)
+
+
+def _require_vector(name: str, plan: nn.Module, side: int) -> None:
+    """Refuse a model on the meta device that does not make one vector of an image of this size."""
+    images = torch.empty(1, 3, side, side, device="meta")
+    model: Any = plan
+    try:
+        feature = model.forward_head(model.forward_features(images), pre_logits=True)
+    except Exception as error:  # whatever a network's own code stumbles over
+        raise ConfigError(
+            f"backbone {name!r} cannot take images of {side} pixels ({first_line(error)})",
+            "set another backbone.image_size",
+        ) from error
+    shape = getattr(feature, "shape", None)
+    if shape is None or tuple(shape) != (1, model.head_hidden_size):
+        raise ConfigError(
+            f"backbone {model_name(model)} does not pool an image into one vector",
+            "use another model of timm",
+        )
+
+
+def described(timm_name: str, weights: Path | None, random_seed: int | None) -> str:
+    """Return a backbone's name in messages."""
+    if weights is not None:
+        return f"{timm_name} ({weights.name})"
+    if random_seed is None:
+        return timm_name
+    return f"{timm_name} (random weights, seed {random_seed})"
+
+
+def seen_1k(config: Any | None) -> bool | None:
+    """Return whether the weights of timm's configuration have seen ImageNet-1k labels; None if unknown."""
+    if config is None:
+        return None
+    if config.num_classes != 1000:
+        return False
+    return True if "in1k" in config.tag else None
