@@ -109,7 +109,7 @@ def guarded(catalogue: Catalogue, config: ModelConfig) -> Iterator[None]:
 
 
 def _in_use(catalogue: Catalogue, config: ModelConfig) -> list[Registered]:
-    entries = (catalogue.entries.get((kind, choice.name)) for kind, choice in config.chosen())
+    entries = (catalogue.find(kind, choice.name) for kind, choice in config.chosen())
     return [entry for entry in entries if entry is not None]
 
 
