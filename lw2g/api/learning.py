@@ -112,9 +112,10 @@ def learn(
     from lw2g.api.local import Locals
 
     with collector_waits():
+        from lw2g.models.exported import plugins_of
         from lw2g.updates.learning import learn as add
 
-        catalogue = Locals.of(local).catalogue()
+        catalogue = Locals.of(local).catalogue(plugins_of(Path(model)))
     files: dict[str, Any] = {"out": _path(out), "test": _path(test), "weights": _path(weights)}
     options: dict[str, Any] = {"max_loss": max_loss, "device": device}
     made = add(Path(model), Path(folder), catalogue, **files, **options)
@@ -152,9 +153,10 @@ def unlearn(
     from lw2g.api.local import Locals
 
     with collector_waits():
+        from lw2g.models.exported import plugins_of
         from lw2g.updates.learning import unlearn as remove
 
-        catalogue = Locals.of(local).catalogue()
+        catalogue = Locals.of(local).catalogue(plugins_of(Path(model)))
     files = {"out": _path(out), "weights": _path(weights)}
     made = remove(Path(model), name, catalogue, **files, device=device)
     return _able(*made, weights, device, local)

@@ -10,7 +10,7 @@ import copy
 import inspect
 import pickle
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -72,14 +72,21 @@ class Locals:
         self._records.setdefault(COMPONENTS[kind].hook, []).append(record)
         return record.name
 
-    def catalogue(self) -> Catalogue:
-        """Load all components, these included."""
+    def catalogue(self, only: Collection[str] | None = None) -> Catalogue:
+        """Load all components, these included.
+
+        Args:
+            only: As for :func:`lw2g.registry.catalogue.load_catalogue`.
+        """
         from lw2g.registry.catalogue import load_catalogue
 
         module: Any = ModuleType("local")
         for hook, records in self._records.items():
             setattr(module, hook, hookimpl(lambda records=records: records))
-        catalogue = load_catalogue(plugins=[module]) if self._records else load_catalogue()
+        plugins = [module] if self._records else []
+        if self._images is not None:
+            only = None  # the benchmark of such images is among the others
+        catalogue = load_catalogue(plugins=plugins, only=only)
         if self._images is not None:
             given = catalogue.get("benchmark", GIVEN)
             build = Lazy(given.build.target, {"images": self._images})  # type: ignore[attr-defined]
@@ -111,7 +118,10 @@ class Locals:
 
 
 def catalogue_of(
-    objects: Mapping[str, Any] | None, run: str | Path = "", devices: int | None = None
+    objects: Mapping[str, Any] | None,
+    run: str | Path = "",
+    devices: int | None = None,
+    only: Collection[str] | None = None,
 ) -> Catalogue:
     """Return all components and the objects of the argument ``local``.
 
@@ -119,12 +129,13 @@ def catalogue_of(
         objects: The objects, by kind.
         run: The run that goes on with them; none for a model in use.
         devices: Number of its processes from now on; None for the configured number.
+        only: As for :func:`lw2g.registry.catalogue.load_catalogue`.
 
     Raises:
         ConfigError: The run has processes that would lack the objects.
     """
     local = Locals.of(objects)
-    catalogue = local.catalogue()
+    catalogue = local.catalogue(only)
     if objects and run:
         from lw2g.files.stored_run import resolved_of
 

@@ -52,9 +52,10 @@ def load(
 
     file = None if weights is None else Path(weights)
     with collector_waits():
+        from lw2g.models.exported import plugins_of
         from lw2g.models.saved import open_model
 
-        catalogue = catalogue_of(local)
+        catalogue = catalogue_of(local, only=plugins_of(Path(run)))
     model = open_model(Path(run), catalogue, task, device=device, batch_size=batch_size, weights=file)
     model.learner = partial(learn, run, device=device, weights=weights, local=local)
     return model

@@ -111,7 +111,7 @@ def guarded(catalogue: Catalogue, config: ModelConfig) -> Iterator[None]:
 def _in_use(catalogue: Catalogue, config: ModelConfig) -> list[Registered]:
     entries = []
     for kind, choice in config.chosen():
-        entry = catalogue.entries.get((kind, choice.name))
+        entry = catalogue.find(kind, choice.name)
         if entry is not None:  # without its plugin there is none
             entries.append(entry)
     return entries

@@ -25,7 +25,7 @@ def named_by(config: Any, kind: Kind, catalogue: Catalogue) -> dict[str, attrs.A
         if option.metadata["wrapped"] or name in option.metadata["own"]:
             continue  # names no component, or one that counts only if another wraps it
         named.setdefault(name, option)
-        entry = catalogue.entries.get((kind, name))
+        entry = catalogue.find(kind, name)
         if entry and isinstance(entry.component, CarryComponent):
             wraps = wraps or entry.component.wraps
     for option in options:

@@ -132,7 +132,7 @@ class Lazy:
 def lazy(target: str, **fixed: Any) -> Lazy:
     """Return a ``build`` that imports its code when it is called.
 
-    Every command imports the records of every plugin, so a module of records and options should import
+    Most commands import the records of every plugin, so a module of records and options should import
     nothing heavy; the code that builds a component may.
 
     Args:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import typing
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, overload
 
 import attrs
@@ -65,12 +66,22 @@ class Catalogue:
         refused: Components that exist but cannot be used, with the reason.
         problems: All problems with plugins; the other plugins keep working.
         disabled: Plugins that the user disabled.
+        rest: Loads the catalogue of all plugins, where only some are loaded; :meth:`find` and :meth:`get`
+            ask it for the names that are missing here. None where all are loaded.
     """
 
     entries: Mapping[Key, Registered] = attrs.field(hash=False)
     refused: Mapping[Key, Problem] = attrs.field(factory=dict, hash=False)
     problems: tuple[Problem, ...] = ()
     disabled: tuple[str, ...] = ()
+    rest: Callable[[], Catalogue] | None = attrs.field(default=None, eq=False, repr=False)
+
+    def find(self, kind: Kind, name: str) -> Registered | None:
+        """Return the usable component of this kind and name with its origin; None without one."""
+        entry = self.entries.get((kind, name))
+        if entry is None and self.rest is not None:
+            return self.rest().find(kind, name)
+        return entry
 
     @overload
     def get(self, kind: Literal["baseline"], name: str) -> BaselineComponent: ...
@@ -101,9 +112,12 @@ class Catalogue:
             UnknownComponentError: No plugin registers it; the message suggests the nearest name.
             PluginError: A plugin registers it, but it cannot be used.
         """
-        entry = self.entries.get((kind, name))
+        entry = self.find(kind, name)
         if entry is not None:
             return entry.component
+        if self.rest is not None:
+            # knows why there is no such component, and all names that the message may suggest
+            return self.rest().get(kind, name)
         if (kind, name) in self.refused:
             problem = self.refused[kind, name]
             raise PluginError(f"{kind} {name!r} cannot be used: {problem.text}", problem.remedy)
@@ -211,8 +225,9 @@ def load_catalogue(
     plugins: Sequence[object] = (),
     entry_points: bool = True,
     disabled: Collection[str] | None = None,
+    only: Collection[str] | None = None,
 ) -> Catalogue:
-    """Load all plugins and collect their components.
+    """Load plugins and collect their components.
 
     Every call builds its own manager. A plugin's error does not end the call: it becomes one of
     ``problems``, and the other plugins keep working.
@@ -222,13 +237,15 @@ def load_catalogue(
         entry_points: Whether to load installed plugins.
         disabled: Names of installed plugins to skip; None reads the environment variable
             ``LW2G_DISABLE_PLUGINS`` (names separated by commas).
+        only: Names of the installed plugins to load at once; the others are loaded when a name is asked for
+            that these lack. A name that several plugins register is then the loaded one's. None for all.
     """
     if disabled is None:
         names = ""
         if entry_points:
             names = os.environ.get(DISABLE_VARIABLE, "")
         disabled = set(filter(None, map(str.strip, names.split(","))))
-    loaded = load_plugins(plugins=plugins, from_entry_points=entry_points, disabled=disabled)
+    loaded = load_plugins(plugins=plugins, from_entry_points=entry_points, disabled=disabled, only=only)
     problems = list(loaded.problems)
     refused: dict[Key, Problem] = {}
     usable: list[Registered] = []
@@ -252,11 +269,17 @@ def load_catalogue(
     for key, rivals in by_key.items():
         if key not in refused:
             entries[key] = rivals[0]
+    rest: Callable[[], Catalogue] | None = None
+    if only is not None:
+        rest = functools.cache(
+            functools.partial(load_catalogue, plugins=plugins, entry_points=entry_points, disabled=disabled)
+        )
     return Catalogue(
         entries=entries,
         refused=refused,
         problems=tuple(problems),
         disabled=loaded.disabled,
+        rest=rest,
     )
 
 

@@ -111,7 +111,11 @@ class PluginSet:
 
 
 def load_plugins(
-    *, plugins: Sequence[object] = (), from_entry_points: bool = True, disabled: Collection[str] = ()
+    *,
+    plugins: Sequence[object] = (),
+    from_entry_points: bool = True,
+    disabled: Collection[str] = (),
+    only: Collection[str] | None = None,
 ) -> PluginSet:
     """Build a manager with all plugins that can be loaded.
 
@@ -119,6 +123,7 @@ def load_plugins(
         plugins: Plugin objects (modules or instances) to register beside the installed ones.
         from_entry_points: Whether to load installed plugins.
         disabled: Names of entry points to skip.
+        only: Names of the entry points to load; None for all.
     """
     manager = pluggy.PluginManager(PROJECT)
     manager.add_hookspecs(SPECIFICATIONS)
@@ -128,7 +133,8 @@ def load_plugins(
         installed = sorted(entry_points(group=PROJECT), key=_origin_order)
         wanted = [entry_point for entry_point in installed if entry_point.name not in disabled]
         for entry_point in _without_clashes(wanted, loaded.problems):
-            _load(loaded, entry_point)
+            if only is None or entry_point.name in only:
+                _load(loaded, entry_point)
     for plugin in plugins:
         _register(loaded, plugin, Origin(plugin=getattr(plugin, "__name__", type(plugin).__name__)))
     if from_entry_points:

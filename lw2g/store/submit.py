@@ -138,7 +138,7 @@ def _require_fit(run: Path, record: Mapping[str, Any], catalogue: Catalogue) -> 
     require_no_oracle(record, catalogue)
     components = {}
     for kind, name in components_of(record["config"]):
-        entry = catalogue.entries.get((kind, name))
+        entry = catalogue.find(kind, name)
         if entry is None or entry.origin.distribution is None or entry.origin.version is None:
             raise DataError(
                 f"{kind} {name!r} belongs to no installed distribution with a version",

@@ -68,22 +68,34 @@ def snapshot(
         base: The tensors at the end of the task before. Those of sets are taken from there, for learning a
             task changes no set but its own, and within a task those of the memory, which grows at its end.
     """
-    parts = session.parts
-    base = {} if base is None else base
-    tensors = tensors_of(parts, _sets(parts.pool, base))
-    tensors |= under("evidence", parts.growth.stored.state_dict())
-    tensors |= under("merging", parts.merging)
-    if position.within and base:
-        tensors |= _of(base, "memory")
-    else:
-        tensors |= under("memory", parts.memory.state_dict())
-    for name, constraint in parts.constraints.items():
-        tensors |= under(f"constraint.{name}", constraint.state_dict())
+    tensors = _kept(session, base, within=position.within)
     if protection is not None:
         tensors |= under("protection", protection.state_dict())
     if optimizer is not None:
         tensors |= under("optimizer", optimizer_tensors(optimizer))
     return attrs.evolve(beginning(session, position, ledger), tensors=tensors)
+
+
+def _kept(session: Session, base: Mapping[str, Tensor] | None, *, within: bool) -> dict[str, Tensor]:
+    """Return what a session keeps from task to task.
+
+    Args:
+        session: The run.
+        base: As for :func:`snapshot`.
+        within: Whether a task is under way.
+    """
+    parts = session.parts
+    base = {} if base is None else base
+    tensors = tensors_of(parts, _sets(parts.pool, base))
+    tensors |= under("evidence", parts.growth.stored.state_dict())
+    tensors |= under("merging", parts.merging)
+    if within and base:
+        tensors |= _of(base, "memory")
+    else:
+        tensors |= under("memory", parts.memory.state_dict())
+    for name, constraint in parts.constraints.items():
+        tensors |= under(f"constraint.{name}", constraint.state_dict())
+    return tensors
 
 
 def kept_numbers(session: Session, base: Mapping[str, Tensor] | None = None) -> int:
@@ -94,7 +106,7 @@ def kept_numbers(session: Session, base: Mapping[str, Tensor] | None = None) -> 
         base: As for :func:`snapshot`.
     """
     total = 0
-    for tensor in snapshot(session, Position(), {}, base=base).tensors.values():
+    for tensor in _kept(session, base, within=False).values():
         # counts and places are integers of other kinds; uint8 are pixels
         if tensor.is_floating_point() or tensor.dtype == torch.uint8:
             total += tensor.numel()
@@ -104,14 +116,17 @@ def kept_numbers(session: Session, base: Mapping[str, Tensor] | None = None) -> 
 def _sets(pool: Pool, base: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the tensors of all sets: as they are of the last task's set and of those new to the base."""
     newest = set(pool.task_to_set[-1:])  # learning a task changes no set but its own
+    moved = {str(set_id) for set_id in newest}
     still: dict[str, Tensor] = {}
-    in_base: set[int] = set()
-    for name, value in _of(base, "pool").items():
-        owner = int(name.removeprefix("pool/").partition(".")[0])
+    in_base: set[str] = set()
+    for name, value in base.items():
+        if not name.startswith("pool/"):
+            continue
+        owner = name[len("pool/") : name.index(".")]
         in_base.add(owner)
-        if owner not in newest:
+        if owner not in moved:
             still[name] = value
-    moving = newest | (set(pool.ids) - in_base)
+    moving = newest | {set_id for set_id in pool.ids if str(set_id) not in in_base}
     return still | under("pool", pool.state_dict(sorted(moving)))
 
 

@@ -263,11 +263,7 @@ def _require_names(own: Sequence[Phase], phases: Sequence[Phase], task: int) -> 
 
 def _owners(modules: Mapping[str, nn.Module]) -> dict[int, tuple[str, str]]:
     """Return owner and name of each parameter, by its identity; a shared one belongs to the last owner."""
-    owners = {}
-    for owner, module in modules.items():
-        for name, parameter in module.named_parameters():
-            owners[id(parameter)] = (owner, name)
-    return owners
+    return {id(one): (owner, name) for owner, of in modules.items() for name, one in of.named_parameters()}
 
 
 @check("baseline", "retrieval")

@@ -35,10 +35,7 @@ def measured_set(
     >>> measured_set(0, -1.5, rank=3).measures["hindrance"].value
     -1.5
     """
-    of_set = {}
-    for name in ("rank", "captured", "excluded"):
-        if name in said:
-            of_set[name] = said.pop(name)
+    of_set = {name: said.pop(name) for name in ("rank", "captured", "excluded") if name in said}
     measures = {}
     if value is not None:
         measures[measure] = Measurement(value=value, error=error, **said)

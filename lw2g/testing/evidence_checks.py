@@ -31,19 +31,17 @@ def check_measures_a_small_stream(subject: Subject) -> None:
         ) from run
     # before the first task there is no set to measure
     entries = [*_measured(subject, run, 1).values(), *_measured(subject, run, 2).values()]
-    defined = [entry for entry in entries if entry["value"] is not None]
-    undefined = [entry for entry in entries if entry["value"] is None]
-    if not defined:
-        reasons = sorted({str(entry["why"]) for entry in undefined}) or ["it leaves every set out"]
+    if all(entry["value"] is None for entry in entries):
+        reasons = sorted({str(entry["why"]) for entry in entries}) or ["it leaves every set out"]
         raise ContractViolation(f"it says nothing of any set of a small run ({', '.join(reasons)})")
-    for entry in defined:
-        if entry["n"] < 1 or not entry["unit"]:
+    for entry in entries:
+        if entry["value"] is None:
+            if not entry["why"]:
+                raise ContractViolation("its value is None and 'why' is empty; say why it is undefined")
+        elif entry["n"] < 1 or not entry["unit"]:
             raise ContractViolation(
                 f"its value has n = {entry['n']} and the unit {entry['unit']!r}; give both: records show them"
             )
-    for entry in undefined:
-        if not entry["why"]:
-            raise ContractViolation("its value is None and 'why' is empty; say why it is undefined")
 
 
 def _require_measure(measure: Any) -> None:

@@ -250,9 +250,8 @@ def check_predicts_the_nearest_gaussian(subject: Subject) -> None:
     if gaussians is None:
         raise ContractViolation("class_gaussians returns nothing; leave out nearest_gaussian = True")
     others = images_of(seed=7)[0].double()
-    distances, _ = gaussians.distances(head.lifted(others))
-    same = distances.argmin(1) == head.scores(others, _CLASSES).argmax(1)
-    share = float(same.double().mean())
+    nearest = gaussians.distances(head.lifted(others))[0].argmin(1)
+    share = float((nearest == head.scores(others, _CLASSES).argmax(1)).double().mean())
     if share < _AGREE:
         raise ContractViolation(
             f"it predicts the nearest class for {share:.0%} of images; leave out nearest_gaussian = True"
@@ -265,9 +264,8 @@ def check_forgets_a_class(subject: Subject) -> None:
     rows, labels = images_of()
     head = teach(made(subject), (_CLASSES,), rows, labels)
     kept = [position for position in range(_CLASSES) if position != 2]
-    state = {}
-    for name, value in head.state_dict().items():
-        state[name] = value[kept] if value.ndim else value  # a number is of no class
+    # a number is of no class
+    state = {name: value[kept] if value.ndim else value for name, value in head.state_dict().items()}
     less = made(subject, classes=_CLASSES - 1)
     less.load_state_dict(state)
     never = labels != 2

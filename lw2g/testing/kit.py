@@ -251,17 +251,12 @@ def contract_cases(
     names = [component for component in components if isinstance(component, str)]
     if catalogue is None:
         catalogue = _catalogue_with(records)
-    chosen: list[Component] = []
-    for record in records:
-        chosen.append(catalogue.get(record.kind, record.name))
+    chosen = [catalogue.get(record.kind, record.name) for record in records]
     for name in names:
         chosen += [entry.component for entry in catalogue.called(name)]
     if not components:
         chosen = [entry.component for entry in catalogue.components() if entry.component.name != "tiny"]
-    cases: list[ContractCase] = []
-    for component in chosen:
-        cases += _cases(component, catalogue, options or {}, device)
-    return cases
+    return [case for component in chosen for case in _cases(component, catalogue, options or {}, device)]
 
 
 def _catalogue_with(records: Sequence[Component]) -> Catalogue:
@@ -269,9 +264,7 @@ def _catalogue_with(records: Sequence[Component]) -> Catalogue:
     catalogue = tiny_catalogue()
     registered = [entry.component for entry in catalogue.components()]
     new = [_Offer(record) for record in records if record not in registered]
-    if new:
-        catalogue = tiny_catalogue(*new)
-    return catalogue
+    return tiny_catalogue(*new) if new else catalogue
 
 
 def _cases(

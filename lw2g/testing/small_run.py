@@ -389,11 +389,10 @@ def require_run(subject: Subject, options: Mapping[str, Any], baseline: str) -> 
         ContractViolation: Run and export predict otherwise.
     """
     component = subject.component
+    short = short_options(subject.catalogue.get("baseline", baseline).config)
     overrides = {**QUICK, "run.device": subject.device}
-    for key, value in short_options(subject.catalogue.get("baseline", baseline).config).items():
-        overrides[f"baseline.{key}"] = value
-    for key, value in subject.options.items():
-        overrides[f"{component.kind}.{component.name}.{key}"] = value
+    overrides |= {f"baseline.{key}": value for key, value in short.items()}
+    overrides |= {f"{component.kind}.{component.name}.{key}": value for key, value in subject.options.items()}
     overrides |= options
     resolved = resolve(
         subject.catalogue, overrides=overrides, baseline=baseline, benchmark="tiny", backbone="tiny"
@@ -401,8 +400,7 @@ def require_run(subject: Subject, options: Mapping[str, Any], baseline: str) -> 
     images = torch.randint(0, 256, (12, 3, 16, 16), generator=torch.Generator().manual_seed(0)).byte()
     answers = []
     with tempfile.TemporaryDirectory() as folder:
-        run = Path(folder) / "run"
-        export = Path(folder) / "export"
+        run, export = Path(folder, "run"), Path(folder, "export")
         start(resolved, subject.catalogue, run)
         export_run(run, subject.catalogue, export)
         for place in (run, export):

@@ -424,6 +424,35 @@ def test_disabled_plugins_are_not_even_imported(tmp_path, monkeypatch):
         catalogue.get("policy", "other")
 
 
+def test_of_named_plugins_the_others_are_imported_for_a_missing_name_alone(tmp_path, monkeypatch):
+    """What the named plugins lack is found among all, and a name that none has is told as ever."""
+    plugins = {"first": source(name="mine"), "second": source(name="other"), "broken": "raise ValueError"}
+    installed(tmp_path, monkeypatch, {("d", "1"): plugins})
+    catalogue = load_catalogue(only=["first"])
+    assert catalogue.get("policy", "mine").name == "mine"
+    assert (catalogue.names("policy"), catalogue.problems) == (("mine",), ())  # nothing else was imported
+    found = catalogue.find("policy", "other")
+    assert found is not None
+    assert found.origin.plugin == "second"
+    assert catalogue.get("policy", "other") is found.component
+    assert catalogue.find("policy", "othr") is None
+    with pytest.raises(UnknownComponentError) as caught:
+        catalogue.get("policy", "othr")
+    with pytest.raises(UnknownComponentError) as whole:
+        load_catalogue().get("policy", "othr")
+    assert str(caught.value) == str(whole.value)
+    assert "did you mean 'other'" in str(caught.value)
+    assert "plugins with problems: broken" in str(caught.value)
+
+
+def test_a_named_plugin_that_is_disabled_stays_out(tmp_path, monkeypatch):
+    """A model's plugins are no way around the environment variable."""
+    installed(tmp_path, monkeypatch, {("d", "1"): {"first": source(name="mine")}})
+    monkeypatch.setenv("LW2G_DISABLE_PLUGINS", "first")
+    with pytest.raises(UnknownComponentError, match="leaves out: first"):
+        load_catalogue(only=["first"]).get("policy", "mine")
+
+
 def test_a_name_that_users_look_for_leads_to_its_component():
     """Whatever its kind and its case: it never runs, but says what is different and what to type."""
     catalogue = load_catalogue()

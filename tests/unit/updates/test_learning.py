@@ -314,6 +314,19 @@ def test_photos_need_a_backbone_that_knows_them(tmp_path: Path) -> None:
     assert taken.exit_code == 0, taken.output
 
 
+def test_a_batch_is_smaller_where_an_image_has_many_tokens(glyphs: Path, tmp_path: Path) -> None:
+    """One photo is answered by a forward of few, with the bits that it has in any company."""
+    lw2g.start(glyphs / "first", tmp_path / "model", image_size=128, device="cpu")
+    model = lw2g.load(tmp_path / "model", device="cpu")
+    assert model.batch_size == 1600 // 257
+    images = sorted((glyphs / "cat" / "cat").iterdir())
+    together = model.answer(images).logits
+    for place, image in enumerate(images[:3]):
+        assert torch.equal(model.answer([image]).logits[0], together[place])
+    small = lw2g.start(glyphs / "first", tmp_path / "small", device="cpu")[0]
+    assert small.batch_size == 32
+
+
 def test_few_and_odd_images_are_learned_and_told(models: dict[str, Path], tmp_path: Path) -> None:
     """One image, 16 bits, copies: learned, with a word on what was not checked."""
     wide = np.arange(400, dtype=np.uint16).reshape(20, 20) * 100
