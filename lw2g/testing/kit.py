@@ -251,7 +251,7 @@ def contract_cases(
     names = [component for component in components if isinstance(component, str)]
     if catalogue is None:
         catalogue = _catalogue_with(records)
-    chosen = [catalogue.get(record.kind, record.name) for record in records]
+    chosen: list[Component] = [catalogue.get(record.kind, record.name) for record in records]
     for name in names:
         chosen += [entry.component for entry in catalogue.called(name)]
     if not components:
