@@ -153,7 +153,6 @@ INTERNAL = (
             "names",
             "offline",
             "plain",
-            "processor",
             "products",
             "room",
             "sizes",

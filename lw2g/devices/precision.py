@@ -19,9 +19,9 @@ from torch import Tensor
 
 from lw2g.devices.engine import BF16, FP32, Precision
 from lw2g.errors import ConfigError
+from lw2g.processor import Processor, read_processor
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.prefix import PrefixInjection
-from lw2g.vit.processor import Processor, read_processor
 
 __all__ = ["PrecisionChoice", "Step", "choose_precision", "difference", "training_step"]
 

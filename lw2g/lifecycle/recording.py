@@ -53,7 +53,7 @@ def build_record(
         "tasks": len(stream.tasks),
         "environment": environment(parts.engine)
         | {
-            "attention": "plain" if parts.backbone.plain_attention else "timm's",
+            "attention": parts.backbone.attention,
             "products": products_of(parts.backbone.model),
             "graphs": str(parts.backbone.graphs or "none"),
         },

@@ -1,16 +1,64 @@
 """The parts of timm's attentions, called as modules: projections, norms, rotation, bias table, gate, output.
 
-Each part is timm's own, in timm's order, so that attention put together from them has timm's bits.
+Each part is timm's own, in timm's order, so that attention put together from them has timm's bits. Here is
+also decided where attention is not timm's choice.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-__all__ = ["attention_bias", "heads_of", "mixed", "normed", "rotated"]
+from lw2g.processor import CPU_INFO, read_processor
+from lw2g.vit.anatomy import attention_of
+
+__all__ = [
+    "Attention",
+    "attention_bias",
+    "fuses_forwards",
+    "heads_of",
+    "mixed",
+    "normed",
+    "rotated",
+    "without_fused_attention",
+]
+
+Attention = Literal["timm's", "plain", "fused without gradients"]
+"""timm's choice; a product, a softmax and a product; or that in forwards with gradients, timm's in others."""
+
+# Time of a whole bf16 forward without gradients under plain attention over that under fused attention
+# (`benchmarks/README.md`). With AMX: 1.15 at the 197 tokens of a ViT-Tiny at 224 pixels, 1.10 with prefixes,
+# 1.08 for a ViT-B, and 1.00 at 37 tokens. On AMD's Zen 4: 0.77 at 197 tokens, 0.88 at 37. With gradients
+# fused attention is slower on both.
+_FUSED_FROM = 128
+
+
+def fuses_forwards(num_tokens: int, info: Path = CPU_INFO) -> bool:
+    """Whether fused attention is known to be faster on this CPU, in bf16 and without gradients.
+
+    The processor decides, not a clock, so that a run computes the same bits again on a machine of its kind.
+    """
+    processor = read_processor(info)
+    return processor is not None and "amx_bf16" in processor.flags and num_tokens >= _FUSED_FROM
+
+
+@contextmanager
+def without_fused_attention(blocks: Iterable[nn.Module]) -> Iterator[None]:
+    """Let the attentions of some blocks be a product, a softmax and a product within the context."""
+    attentions = [attention_of(block) for block in blocks]
+    fused = [attention for attention in attentions if attention.fused_attn]
+    for attention in fused:
+        attention.fused_attn = False
+    try:
+        yield
+    finally:
+        for attention in fused:
+            attention.fused_attn = True
 
 
 def heads_of(attention: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -23,6 +23,7 @@ from lw2g.vit.anatomy import (
     require_rung,
     rotates_or_norms,
 )
+from lw2g.vit.attention import Attention, fuses_forwards, without_fused_attention
 from lw2g.vit.compiling import allow_compilations, compiled
 from lw2g.vit.fingerprint import BackboneFingerprint, WeightSource
 from lw2g.vit.graphs import Graphs
@@ -88,6 +89,7 @@ class Backbone(nn.Module):
         self.fingerprint = fingerprint
         self.num_tokens = sizes_of(model, fingerprint.image_size).num_tokens
         self._has_blocks = has_blocks(model)
+        self._fuses_forwards = fuses_forwards(self.num_tokens)
         self._reading: _Reading | None = None
         self._compiled: frozenset[int] = frozenset()
         self._backend = ""
@@ -321,7 +323,9 @@ class Backbone(nn.Module):
         return out.float()
 
     def _class_token(self, images: Tensor, injections: Sequence[Injection], *, norm: bool) -> Tensor:
-        with last_row_alone(self.model, injections, self.plain_attention), self._computing(injections):
+        # float32 would change in its last bits
+        row_alone = self.attention != "timm's"
+        with last_row_alone(self.model, injections, attention=row_alone), self._computing(injections):
             x = self._run(images, self.depth)
             # a view would keep all tokens in memory
             row: Tensor = x[:, class_token_index(injections, x.shape[1], num_tokens(self.model))].clone()
@@ -427,33 +431,31 @@ class Backbone(nn.Module):
         # autocast(enabled=False) for float32 would switch off the caller's autocast
         stored = self.dtype == torch.bfloat16
         reduced = torch.autocast(self.device.type, dtype=torch.bfloat16) if stored else nullcontext()
-        with inject(self.model, injections), reduced, self._attention():
-            yield
+        with inject(self.model, injections), reduced:
+            # asked for within autocast, which decides it
+            plain = self._has_blocks and self.plain_attention
+            with without_fused_attention(self.model.blocks) if plain else nullcontext():
+                yield
+
+    @property
+    def attention(self) -> Attention:
+        """Which attention is computed here and now, for a record.
+
+        In bf16 on a CPU timm's choice, fused attention, is slower but for some forwards without gradients
+        (:func:`lw2g.vit.attention.fuses_forwards`).
+        """
+        reduced = self.dtype == torch.bfloat16 or torch.is_autocast_enabled("cpu")
+        if self.device.type != "cpu" or not reduced or torch.get_autocast_dtype("cpu") != torch.bfloat16:
+            return "timm's"
+        if self._fuses_forwards:
+            return "fused without gradients"
+        return "plain"
 
     @property
     def plain_attention(self) -> bool:
-        """Whether attention is plain (product, softmax, product) here and now: in bf16 on a CPU.
-
-        timm's choice, fused attention, is slower there with gradients and without (``benchmarks/README.md``).
-        """
-        return (
-            self.device.type == "cpu"
-            and (self.dtype == torch.bfloat16 or torch.is_autocast_enabled("cpu"))
-            and torch.get_autocast_dtype("cpu") == torch.bfloat16
-        )
-
-    @contextmanager
-    def _attention(self) -> Iterator[None]:
-        blocks = self.model.blocks if self.plain_attention and self._has_blocks else ()
-        attentions = [attention_of(block) for block in blocks]
-        fused = [attention for attention in attentions if attention.fused_attn]
-        for attention in fused:
-            attention.fused_attn = False
-        try:
-            yield
-        finally:
-            for attention in fused:
-                attention.fused_attn = True
+        """Whether attention is plain (product, softmax, product) here and now."""
+        attention = self.attention
+        return attention == "plain" or (attention == "fused without gradients" and torch.is_grad_enabled())
 
     def _whole(self, images: Tensor) -> Tensor:
         """Run timm's ``forward_features``."""

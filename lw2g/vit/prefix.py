@@ -194,17 +194,17 @@ def _prefixed(block: Any, slot: PrefixSlot) -> Iterator[None]:
 
 
 @contextmanager
-def last_row_alone(model: nn.Module, injections: Sequence[Injection], plain: bool) -> Iterator[None]:
+def last_row_alone(model: nn.Module, injections: Sequence[Injection], *, attention: bool) -> Iterator[None]:
     """Let the last block compute only the class token's row, because no other row is read.
 
-    Its MLP does so always, its attention where that is plain and no injection wants the ``whole`` stream;
-    elsewhere float32 would change in its last bits. The block broadcasts its output to all rows, so that the
-    other rows are meaningless. Enter it before injections, so that they see the input of attention and MLP.
+    Its MLP does so always, its attention where that is asked for and no injection wants the ``whole`` stream.
+    The block broadcasts its output to all rows, so that the other rows are meaningless. Enter it before
+    injections, so that they see the input of attention and MLP.
 
     Args:
         model: The ViT.
         injections: Those of the forward.
-        plain: Whether attention is a product, a softmax and a product.
+        attention: Whether its attention does so, too.
     """
 
     def index(rows: int) -> int:
@@ -218,15 +218,15 @@ def last_row_alone(model: nn.Module, injections: Sequence[Injection], plain: boo
         yield
         return
     last: Any = blocks_of(model)[-1]
-    attention = last.attn
+    before = last.attn
     reads_others = any(isinstance(each, ReadsTokens) and each.whole for each in injections)
-    if plain and offers_prefixes(last) and not reads_others:
+    if attention and offers_prefixes(last) and not reads_others:
         last.attn = PrefixAttention(attention_of(last), (), row=index)
     try:
         with last.norm2.register_forward_pre_hook(keep):
             yield
     finally:
-        last.attn = attention
+        last.attn = before
 
 
 def _split_heads(prefix: Tensor, like: Tensor) -> Tensor:

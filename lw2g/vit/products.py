@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lw2g.vit.processor import CPU_INFO, read_processor
+from lw2g.processor import CPU_INFO, read_processor
 
 __all__ = ["OneDNNLinear", "StandIn", "has_faster_products", "has_packed_products", "products_of"]
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from lw2g.errors import ConfigError
 from lw2g.vit.anatomy import Rung
+from lw2g.vit.attention import Attention
 from lw2g.vit.backbone import Backbone, BackboneFingerprint
 from lw2g.vit.injection import Injection
 from lw2g.vit.pooling import Pool
@@ -78,6 +79,11 @@ class StoredFeatures(Backbone):
     def bytes_per_image(self) -> int:
         """Bytes of a vector."""
         return 4 * self.dim
+
+    @property
+    def attention(self) -> Attention:
+        """There is none to change."""
+        return "timm's"
 
     @property
     def plain_attention(self) -> bool:

@@ -45,7 +45,7 @@ def test_features_are_the_class_row_of_tokens_under_injections(
 
     Where attention is plain, as in bf16 on a CPU, that block attends for the class token alone.
     """
-    monkeypatch.setattr(Backbone, "plain_attention", plain)
+    monkeypatch.setattr(Backbone, "attention", "plain" if plain else "timm's")
     tensors = [randn(rows, 48).requires_grad_() for rows in (2, 2, 3, 48, 48, 48, 1)]
     key, value, rows, dense, first, second, bias = tensors
     injections = [
