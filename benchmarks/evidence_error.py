@@ -119,9 +119,9 @@ def spread(
         if growth.evidence == "literal":  # it takes the head as it is
             torch.manual_seed(repeat)
             session.parts.baseline.load_state_dict(own)
-            session.parts.baseline.draw_head(session.parts.info(task))
+            session.parts.baseline.draw_head(session.parts.infos[task])
         d_sub = DSub(
-            session.parts.info(task),
+            session.parts.infos[task],
             pictures,
             session.parts.backbone,
             session.parts.engine,

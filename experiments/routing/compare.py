@@ -102,7 +102,7 @@ def unused(model: TrainedModel, folders: Sequence[Path], per_class: int) -> tupl
             Path(name).parts[-2:] for name in session.data.stream.tasks[task].train.ids
         }  # folder and file
         paths, labels = [], []
-        for label in session.parts.info(task).classes:
+        for label in session.parts.infos[task].classes:
             every = [path for one in folders for path in sorted((one / model.classes[label]).glob("*"))]
             fresh = [path for path in every if path.parts[-2:] not in seen][:per_class]
             paths += fresh
@@ -148,7 +148,7 @@ class Routing:
         self, model: TrainedModel, tests: Answers, held: Answers, train: Answers, head: str = "own"
     ) -> None:
         session = model.session
-        history = [session.parts.info(index) for index in range(model.task)]
+        history = [session.parts.infos[index] for index in range(model.task)]
         self.of_class = task_of_class(history, torch.device("cpu"))
         self.owner = torch.tensor(session.parts.pool.task_to_set)
         self.sets, self.tasks = len(session.parts.pool), len(history)

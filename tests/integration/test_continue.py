@@ -101,7 +101,7 @@ def test_a_continuation_killed_before_it_has_begun_is_begun_again(at, catalogue,
 @pytest.fixture
 def lw2g(monkeypatch, catalogue):
     """Run a command where the tiny components are registered."""
-    monkeypatch.setattr("lw2g.registry.catalogue.load_catalogue", lambda: catalogue)
+    monkeypatch.setattr("lw2g.registry.catalogue.load_catalogue", lambda **_: catalogue)
     monkeypatch.setattr(execute, "_listeners", list)
 
     def invoke(*arguments: object) -> Result:

@@ -120,7 +120,7 @@ def test_a_map_is_looked_at_beside_what_was_learned(catalogue, quick, tmp_path):
 
 def test_forking_from_the_command_line(finished, catalogue, monkeypatch, tmp_path):
     """The fork stops where it is told to, and says how to go on."""
-    monkeypatch.setattr("lw2g.registry.catalogue.load_catalogue", lambda: catalogue)
+    monkeypatch.setattr("lw2g.registry.catalogue.load_catalogue", lambda **_: catalogue)
     monkeypatch.setattr(execute, "_listeners", list)
     out = tmp_path / "fork"
 

@@ -294,7 +294,7 @@ def test_what_the_system_refuses(monkeypatch, error, told):
 
 def test_images_to_predict(finished, catalogue, monkeypatch):
     """Bombs, text, floats and directories are told by their path, and nothing is predicted."""
-    monkeypatch.setattr("lw2g.registry.catalogue.load_catalogue", lambda: catalogue)
+    monkeypatch.setattr("lw2g.registry.catalogue.load_catalogue", lambda **_: catalogue)
     Image.new("1", (20_000, 20_000)).save("bomb.png")
     Image.new("F", (3, 3)).save("real.tiff")
     write("text.png", "hello")

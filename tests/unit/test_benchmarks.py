@@ -23,7 +23,7 @@ TOY = {
 def printed(monkeypatch, capsys, catalogue):
     """Run a benchmark in this process, and return the words of the lines that it prints."""
     monkeypatch.syspath_prepend(str(FOLDER))
-    monkeypatch.setattr("lw2g.registry.catalogue.load_catalogue", lambda: catalogue)
+    monkeypatch.setattr("lw2g.registry.catalogue.load_catalogue", lambda **_: catalogue)
 
     def run(name, *arguments):
         monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])

@@ -324,7 +324,7 @@ def test_angles_are_explained_by_nulls_within_a_task(script, tmp_path):
 
 def test_the_value_half_meets_the_attention_paid_to_it(script, finished, catalogue, monkeypatch, capsys):
     """Keys meet what the block's queries are, values shares of attention; every block has both rows."""
-    monkeypatch.setattr("lw2g.registry.catalogue.load_catalogue", lambda: catalogue)
+    monkeypatch.setattr("lw2g.registry.catalogue.load_catalogue", lambda **_: catalogue)
     values, session = script("values"), reopen(finished[0], catalogue)
     (batch, *_), first, block = (
         values.batches(session, 0, 8),

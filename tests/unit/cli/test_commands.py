@@ -44,7 +44,7 @@ def fake_catalogue(monkeypatch, tmp_path):
         ("backbone", "micro", {"embedded": True}),
     ):
         loaded = loaded.with_component(attrs.evolve(loaded.get(kind, name), **facts))
-    monkeypatch.setattr("lw2g.registry.catalogue.load_catalogue", lambda: loaded)
+    monkeypatch.setattr("lw2g.registry.catalogue.load_catalogue", lambda **_: loaded)
     monkeypatch.chdir(tmp_path)
     return loaded
 
@@ -318,7 +318,7 @@ def test_plugins_prints_problems_with_remedies_at_the_end(monkeypatch):
     bad = ModuleType("bad")
     bad.lw2g_policy = hookimpl(lambda: [])
     loaded = attrs.evolve(CATALOGUE, problems=load_catalogue(plugins=[bad], entry_points=False).problems)
-    monkeypatch.setattr("lw2g.registry.catalogue.load_catalogue", lambda: loaded)
+    monkeypatch.setattr("lw2g.registry.catalogue.load_catalogue", lambda **_: loaded)
     result = invoke("plugins")
     assert result.exit_code == 0
     assert "hide-prompt" in result.stdout

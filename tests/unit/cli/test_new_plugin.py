@@ -306,7 +306,7 @@ def test_a_file_that_the_tracker_cannot_open_is_one_line(module_of, tmp_path):
 @pytest.fixture
 def loaded_once(catalogue, monkeypatch, tmp_path):
     """Let the command see the installed plugins without loading them anew, in an empty folder."""
-    monkeypatch.setattr("lw2g.registry.catalogue.load_catalogue", lambda: catalogue)
+    monkeypatch.setattr("lw2g.registry.catalogue.load_catalogue", lambda **_: catalogue)
     monkeypatch.chdir(tmp_path)
 
 

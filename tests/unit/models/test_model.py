@@ -227,6 +227,6 @@ def test_a_run_that_is_told_the_task_cannot_be_used(catalogue, quick, tmp_path):
 
 def test_load_opens_a_run(finished, monkeypatch, catalogue):
     """``lw2g.load`` takes a directory as text and everything that a model is opened with."""
-    monkeypatch.setattr("lw2g.registry.catalogue.load_catalogue", lambda: catalogue)
+    monkeypatch.setattr("lw2g.registry.catalogue.load_catalogue", lambda **_: catalogue)
     model = lw2g.load(str(finished[0]), task=2, batch_size=4)
     assert (model.task, model.batch_size, len(model.classes)) == (2, 4, 5)
