@@ -96,10 +96,14 @@ def test_the_pictures_are_what_their_script_draws() -> None:
     "page", sorted(DOCS.rglob("*.md")), ids=lambda page: page.relative_to(DOCS).as_posix()
 )
 def test_no_link_of_a_page_is_broken(page: Path, components: dict[str, str]) -> None:
-    """Linked pages and pictures exist; pages of components are among those that the site writes."""
+    """Linked pages and pictures exist in `docs`; pages of components are among those that the site writes."""
     for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
         _, of_components, written = target.rpartition("components/")
         if of_components:
             assert written.removesuffix(".md") in components, target
         elif "://" not in target:
-            assert (page.parent / target).exists(), target
+            linked = (page.parent / target).resolve()
+            assert linked.exists(), target
+            assert linked.is_relative_to(DOCS), (
+                f"{target}: the site has no file outside docs; name it in backquotes"
+            )
