@@ -194,14 +194,18 @@ class ClassStatistics(nn.Module):
         order = torch.randperm(len(pairs) * per_centroid, generator=generator)[:limit]
         chosen = pairs[order // per_centroid]
         label, position = chosen.to(self.mean.device).unbind(1)
+        # the row of a cluster among those of all classes: one index is read faster than a pair
+        cluster = label * self.mean.shape[1] + position
         noise = torch.randn(len(order), self.mean.shape[-1], generator=generator).to(self.mean)
         if self.mode == "covariance":
             for drawn in torch.unique(chosen[:, 0]):
                 rows = (chosen[:, 0] == drawn).nonzero()[:, 0]
                 noise[rows] = noise[rows] @ self.spread[drawn, 0].T
         else:
-            noise = noise * (self.spread[label, position] + _JITTER).sqrt()
-        return self.mean[label, position] + noise, label
+            # roots of all clusters: there are fewer clusters than samples
+            deviation = (self.spread + _JITTER).sqrt().flatten(0, 1)
+            noise = noise * deviation.index_select(0, cluster)
+        return self.mean.flatten(0, 1).index_select(0, cluster) + noise, label
 
     def _sampled_clusters(self, classes: tuple[int, ...]) -> Tensor:
         """Return ``(class, cluster)`` rows of the clusters to sample, class by class, on the CPU."""

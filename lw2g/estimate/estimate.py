@@ -20,6 +20,7 @@ import numpy as np
 from lw2g.base.boundary import guarded
 from lw2g.base.ranks import on_its_device
 from lw2g.config.model import ExperimentConfig, is_evaluated
+from lw2g.devices.threads import suited_threads
 from lw2g.errors import ConfigError, DataError
 from lw2g.estimate.rehearsal import Rehearsal, TaskCost
 from lw2g.interfaces.context import derive_seed
@@ -160,11 +161,13 @@ def estimate(config: ExperimentConfig, catalogue: Catalogue, *, tasks: int | Non
         goal = session.parts.require_goal(0, tasks)
         reads = session.components.policy.reads(config.policy.config)
         plans = _plans(session.parts, goal, reads=bool(reads))
-        rehearsal = Rehearsal(session, Path(folder), plans[0])
-        first = rehearsal.measure(0)
-        second = first
-        if goal > 1:
-            second = rehearsal.measure(1)
+        # on as many threads as the run will have
+        with suited_threads(session.parts.backbone, session.parts.engine.device):
+            rehearsal = Rehearsal(session, Path(folder), plans[0])
+            first = rehearsal.measure(0)
+            second = first
+            if goal > 1:
+                second = rehearsal.measure(1)
     return _continued(session.parts, session.data, plans, first, second, opening)
 
 

@@ -18,6 +18,7 @@ from lw2g.base.progress import Reporter, StopRequest
 from lw2g.config.model import is_evaluated
 from lw2g.config.resolve import Resolved
 from lw2g.config.toml import dump_resolved, to_mapping
+from lw2g.devices.threads import suited_threads
 from lw2g.errors import DataError, Interrupted
 from lw2g.files.checkpoint import Checkpoint, CheckpointStore
 from lw2g.files.record import RunDirectory, samples_name
@@ -150,16 +151,18 @@ class Run(Observer):
             )
             for line in (*self._complaints, *self._session.data.notes):
                 self.reporter.warn(line)
-            if self._checkpoint is None:
-                position = self._begin_anew()
-            # other processes begin from a checkpoint, and open their sessions while this one is restored
-            self._others.start(self._files.path)
-            if self._checkpoint is not None:
-                position = self._restore(self._checkpoint)
-            self._others.meet(self._session.parts.engine.device)
-            self._learn_from(position)
-            self._store.wait()
-            record = self._record()
+            device = self._session.parts.engine.device
+            with suited_threads(self._session.parts.backbone, device):
+                if self._checkpoint is None:
+                    position = self._begin_anew()
+                # other processes begin from a checkpoint, and open their sessions while this one is restored
+                self._others.start(self._files.path)
+                if self._checkpoint is not None:
+                    position = self._restore(self._checkpoint)
+                self._others.meet(device)
+                self._learn_from(position)
+                self._store.wait()
+                record = self._record()
             self.reporter.send(RunEnded(metrics=record["metrics"], seconds=record["seconds"]["total"]))
         finally:
             self.reporter.close()
