@@ -56,7 +56,7 @@ def submit(
         paper: Address of a paper.
         new_protocol: Whether to add the run's protocol to a store ``out`` that lacks it, for a store of your
             own.
-        replaces: The record of a stored run that this one corrects.
+        replaces: The checksum of the stored record that this one corrects.
         plugin: Where a plugin lies that is on no package index.
 
     Returns:
@@ -100,7 +100,7 @@ def _require_told(told: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: Something is missing or not in its form.
     """
-    from lw2g.store.packs import PLUGIN
+    from lw2g.store.packs import PLUGIN, SEAL
 
     missing = [_flag(name) for name in _NEEDED if not str(told[name] or "").strip()]
     if missing:
@@ -116,6 +116,11 @@ def _require_told(told: Mapping[str, Any]) -> None:
         raise ConfigError(
             f"--plugin: {told['plugin']!r} is not an address and a commit",
             "write https://HOST/PATH@COMMIT, with all 40 digits of the commit",
+        )
+    if told["replaces"] and not re.fullmatch(SEAL, told["replaces"]):
+        raise ConfigError(
+            f"--replaces: {told['replaces']!r} is not the checksum of a record",
+            "write the 64 digits that its submission.json has as `record`",
         )
 
 

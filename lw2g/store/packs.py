@@ -36,6 +36,7 @@ from lw2g.store.claims import (
 __all__ = [
     "PLUGIN",
     "PREDICTED",
+    "SEAL",
     "SUBMISSION",
     "Pack",
     "Submission",
@@ -54,6 +55,8 @@ SUBMISSION = "submission.json"
 FILES = (RECORD, CONFIG, PREDICTED, SUBMISSION)
 PLUGIN = r"https://[A-Za-z0-9.-]+(/[A-Za-z0-9._~-]+)+@[0-9a-f]{40}"
 """Where a package lies that no index has: its address and the commit."""
+SEAL = r"[0-9a-f]{64}"
+"""The checksum that ends a record, by which another pack names it."""
 _OF_A_SAMPLE = ("sample", "true", "task")
 """Columns that say the same after each task; the first numbers the rows, and is not kept."""
 _NEEDED = ("faa", "caa", "ffm", "bwt")
@@ -78,7 +81,7 @@ class Submission:
     hardware: str = ""
     contact: str = ""
     paper: str = ""
-    replaces: str = ""
+    replaces: str = attrs.field(default="", validator=attrs.validators.matches_re(rf"({SEAL})?"))
     plugin: str = attrs.field(default="", validator=attrs.validators.matches_re(rf"({PLUGIN})?"))
 
 

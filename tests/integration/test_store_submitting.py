@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -156,3 +157,22 @@ def test_a_plugin_on_no_index_is_told_by_address_and_commit(
     assert not (tmp_path / "out").exists()
     forge(only(store), lambda forged: forged.submission.update(plugin="https://example.org/me"))
     assert any("plugin" in text for text in failed(store, known))
+
+
+def test_a_replaced_record_is_told_by_its_checksum(
+    honest: tuple[Path, Path, Path], store: Path, known: Catalogue, tmp_path: Path
+) -> None:
+    """The pack has it; a path or a part of it is refused in one line, here and in a store."""
+    seal = "0a" * 32
+    shutil.rmtree(only(store))
+    submit(honest[0], known, store, TOLD | {"replaces": seal})
+    assert json.loads((only(store) / "submission.json").read_text())["replaces"] == seal
+    assert not failed(store, known)
+    words = ["submit", honest[0], "--who", "me", "--licence", "CC0-1.0", "--tuned-on", "nothing", "--runs", 1]
+    for wrong in (seal[:-1], "runs/first"):
+        refused = invoke(*words, "--out", tmp_path / "out", "--replaces", wrong)
+        assert (refused.exit_code, len(refused.stderr.splitlines())) == (2, 1)
+        assert "is not the checksum of a record; write the 64 digits" in refused.stderr
+    assert not (tmp_path / "out").exists()
+    forge(only(store), lambda forged: forged.submission.update(replaces="runs/first"))
+    assert any("replaces" in text for text in failed(store, known))
