@@ -15,6 +15,8 @@ LAYERS = (
     "errors",
     "moved",
     "processor",
+    "memory",
+    "network",
     "metrics",
     "geometry",
     "vit",
