@@ -33,6 +33,7 @@ MOVED_NAMES = {
     "lw2g.blocks.lora.LowRankBaseline": "lw2g.blocks.bases.LowRankBaseline",
     "lw2g.blocks.prefixes.PrefixBaseline": "lw2g.blocks.bases.PrefixBaseline",
     "lw2g.interfaces.context.kinds_of": "lw2g.interfaces.context.class_domain_ids",
+    "lw2g.vit.backbone.load_backbone": "lw2g.vit.loading.load_backbone",
 }
 """Old place to new place, of every public name that has left a module which is still there."""
 

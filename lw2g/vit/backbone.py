@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from importlib.metadata import version
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
 from lw2g.errors import ConfigError
+from lw2g.moved import moved_name
 from lw2g.vit.anatomy import (
     Rung,
     attention_of,
@@ -439,8 +439,7 @@ class Backbone(nn.Module):
             raise ValueError(f"expected images [B, {expected}] but got {list(images.shape)}")
 
 
-def __getattr__(name: str) -> Any:
-    """Return what has moved to :mod:`lw2g.vit.loading`, for one minor version."""
-    if name == "load_backbone":
-        return importlib.import_module("lw2g.vit.loading").load_backbone
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # a type checker would believe that every name exists
+
+    def __getattr__(name: str) -> Any:
+        return moved_name(__name__, name)
