@@ -18,7 +18,7 @@ __all__ = ["ClassRetrieval", "RetrievalStrategy"]
 
 _CALIBRATION_BATCH = 64
 _CALIBRATION_BATCHES = 8
-"""Batches of a task's images that calibration scores; up to twice as many, because a step is a whole number."""
+"""Batches of a task's images that calibration scores; up to twice as many, as a step is a whole number."""
 
 
 class RetrievalStrategy(nn.Module, ABC):
