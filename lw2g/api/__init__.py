@@ -84,6 +84,7 @@ def run(
         DataError: The images cannot be used.
         Interrupted: Ctrl-C stopped the run, which can be resumed.
     """
+    # here and below: what a call needs is imported by the call, so that `import lw2g` takes no second
     from lw2g.api.arguments import SINGLE, as_options
     from lw2g.api.experiment import experiment_of
     from lw2g.api.local import Locals, as_names, split_trackers
@@ -102,6 +103,7 @@ def run(
         "backbone": backbone,
     }
     given, overrides = as_options(given, options)
+    # objects are registered before the catalogue is loaded, which then knows them by these names
     names = {kind: local.name(kind, given[kind]) for kind in SINGLE}
     constraint_names = as_names("constraint", constraints, local)
     experiment = experiment_of(
@@ -113,6 +115,7 @@ def run(
         weights=weights,
         **names,
     )
+    # only now is it known how many processes the run has
     local.require_reach(experiment.config)
     with experiment.new_directory(out) as directory:
         return experiment.start(directory, [*listeners, *_listeners(progress)], tasks=tasks)

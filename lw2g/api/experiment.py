@@ -82,6 +82,7 @@ class Experiment:
         try:
             return estimate(self.config, self.catalogue, tasks=tasks).times(runs), []
         except (ConfigError, DataError):
+            # without its data or weights there is nothing to measure, and a list of them to give
             missing = missing_parts(self.config, self.catalogue)
             if not missing:
                 raise
@@ -228,6 +229,7 @@ def fork_of(
 
 def load_engine() -> None:
     """Import what runs need, torch among it, before anything is told of a run."""
+    # it takes seconds, in which a run that has been announced would seem to hang
     from importlib import import_module
 
     from lw2g.base.collector import collector_waits

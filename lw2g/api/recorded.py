@@ -96,9 +96,8 @@ def next_method(record: Mapping[str, Any]) -> str:
     from lw2g.config.model import DEFAULT_BACKBONE, DEFAULT_BENCHMARK, RECOMMENDED
 
     config = record["config"]
-    is_embedded = (config["benchmark"]["name"], config["backbone"]["name"]) == (
-        DEFAULT_BENCHMARK,
-        DEFAULT_BACKBONE,
+    is_embedded = (
+        config["benchmark"]["name"] == DEFAULT_BENCHMARK and config["backbone"]["name"] == DEFAULT_BACKBONE
     )
     if is_embedded and config["baseline"]["name"] != RECOMMENDED["baseline"]:
         return as_typed(RECOMMENDED)
@@ -129,6 +128,7 @@ def results_of(run: str | Path) -> Recorded:
     except DataError as error:
         if is_of_a_run:
             raise
+        # a summary is made of records, which are still there
         raise DataError(error.what, f"write it again: lw2g resume {path.parent}") from error
     return Recorded(run, path, content, is_summary=is_summary)
 

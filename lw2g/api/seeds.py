@@ -60,6 +60,7 @@ def run_seeds(
     from lw2g.config.toml import dump_resolved
     from lw2g.files.sealed import seal_json, sha256_of, write_atomically
 
+    # the plan seals the experiment: resumed after an edit, its seeds would be runs of two experiments
     write_atomically(directory / EXPERIMENT, dump_resolved(experiment.resolved).encode())
     plan = {"seeds": list(seeds), "experiment": sha256_of(directory / EXPERIMENT), "tasks": tasks}
     write_atomically(directory / SEEDS, seal_json(plan))
@@ -155,7 +156,7 @@ def _go_on(
     for seed in seeds:
         place = directory / f"seed-{seed}"
         listeners = begins(seed, place)
-        records.append(_one(experiment, directory, seed, place, listeners, tasks, devices))
+        records.append(_start_or_continue(experiment, directory, seed, place, listeners, tasks, devices))
     content = {
         "seeds": list(seeds),
         "protocol": experiment.config.run.protocol,
@@ -165,7 +166,7 @@ def _go_on(
     return records
 
 
-def _one(
+def _start_or_continue(
     experiment: Experiment,
     directory: Path,
     seed: int,
@@ -179,6 +180,7 @@ def _one(
     from lw2g.config.directory import CONFIG, SETTLED
     from lw2g.lifecycle.continuing import proceed
 
+    # written before anything is learned: without it the run has not begun
     if (place / CONFIG).exists():
         record = proceed(place, experiment.catalogue, listeners, tasks=tasks, devices=devices)
         return RunRecord(record, place)
