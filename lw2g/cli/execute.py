@@ -99,6 +99,7 @@ def _uninterrupted(action: Callable[[Listeners], Any], resume_at: Path) -> Any:
         with telling_of_exits(resume_at):
             return action(_listeners())
     except (Interrupted, KeyboardInterrupt) as stop:
+        # only a run raises Interrupted: it has stopped at a safe point, and can be resumed
         begun = isinstance(stop, Interrupted) or several.holds_seeds(resume_at)
         go_on = f"; resume with: lw2g resume {resume_at}" if begun else " before anything was learned"
         click.echo(f"interrupted{go_on}", err=True)

@@ -21,6 +21,7 @@ _SEEDS = "In a directory of several seeds, unfinished runs resume."
 @options_of(api.resume, "devices")
 def resume(run: Path, devices: int | None) -> None:
     """Print the progress, and what the run has reached."""
+    # first: a broken plugin may be why a component of the run is missing
     warn_of_problems()
     if seeds.holds_seeds(run):
         go_on_with_seeds(run, lambda begins: seeds.resume_seeds(run, devices=devices, begins=begins))
