@@ -23,6 +23,8 @@ MOVED = {
     "lw2g.blocks.image_files": "lw2g.inputs.image_files",
     "lw2g.blocks.preprocessing": "lw2g.inputs.preprocessing",
     "lw2g.blocks.text_head": "lw2g_heads.text_head",
+    "lw2g.testing.evidence": "lw2g.kit.evidence",
+    "lw2g.testing.tiny": "lw2g.kit.tiny",
     "lw2g.training.estimate": "lw2g.estimate.estimate",
     "lw2g.training.models.answers": "lw2g.models.answers",
     "lw2g.training.models.model": "lw2g.models.model",

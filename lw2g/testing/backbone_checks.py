@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from lw2g.errors import ConfigError
-from lw2g.testing.changes import wiring
-from lw2g.testing.guards import available, available_once, bearing, seeded
-from lw2g.testing.kit import ContractViolation, Subject, check
+from lw2g.kit.cases import ContractViolation, Subject, check
+from lw2g.kit.changes import wiring
+from lw2g.kit.guards import available, available_once, bearing, seeded
 from lw2g.vit.anatomy import Rung, is_pre_norm
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.injection import Injection

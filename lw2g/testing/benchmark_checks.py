@@ -23,9 +23,9 @@ from lw2g.interfaces.stream import (
     TaskStream,
     Transforms,
 )
+from lw2g.kit.cases import ContractViolation, Subject, check
+from lw2g.kit.guards import available, available_once, bearing, seeded
 from lw2g.registry.catalogue import Catalogue
-from lw2g.testing.guards import available, available_once, bearing, seeded
-from lw2g.testing.kit import ContractViolation, Subject, check
 
 _SIZES = (32, 48)
 _MEAN = (0.4, 0.5, 0.6)

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from lw2g.interfaces.carry import Carry, CarryContext, Motion
-from lw2g.testing.guards import available, seeded
-from lw2g.testing.kit import ContractViolation, Subject, check
-from lw2g.testing.small_run import require_run
+from lw2g.kit.cases import ContractViolation, Subject, check
+from lw2g.kit.guards import available, seeded
+from lw2g.kit.small_run import require_run
 
 _DIM = 8
 _CLASSES = 10

@@ -10,11 +10,11 @@ import attrs
 
 from lw2g.interfaces.evidence import NEEDS, Measure
 from lw2g.interfaces.growth import CandidateEvidence, Measurement
+from lw2g.kit.cases import ContractViolation, Subject, check, error_line
+from lw2g.kit.guards import available
+from lw2g.kit.small_run import SmallRun, learned, opened, resumed, whole
 from lw2g.tasks.evidence.collecting import collect_evidence
 from lw2g.tasks.evidence.trial import Trials
-from lw2g.testing.guards import available
-from lw2g.testing.kit import ContractViolation, Subject, check, error_line
-from lw2g.testing.small_run import SmallRun, learned, opened, resumed, whole
 
 _CLOSE = 1e-6
 

@@ -15,11 +15,11 @@ from torch import Tensor
 from lw2g.interfaces.carry import Motion
 from lw2g.interfaces.context import TaskInfo, derive_seed
 from lw2g.interfaces.head import ClosedForm, HeadContext
+from lw2g.kit.cases import ContractViolation, Subject, check
+from lw2g.kit.guards import available, seeded
+from lw2g.kit.small_run import require_run
 from lw2g.models.parts import widened
 from lw2g.models.rejection import moments_of
-from lw2g.testing.guards import available, seeded
-from lw2g.testing.kit import ContractViolation, Subject, check
-from lw2g.testing.small_run import require_run
 
 _DIM = 12
 _CLASSES = 6

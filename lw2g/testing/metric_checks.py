@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lw2g.evaluation.computed import inputs_of
-from lw2g.testing.kit import ContractViolation, Subject, check
+from lw2g.kit.cases import ContractViolation, Subject, check
 
 
 @check("metric")

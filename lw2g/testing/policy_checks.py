@@ -14,8 +14,8 @@ import numpy as np
 
 from lw2g.errors import ConfigError, nearest
 from lw2g.interfaces.growth import CandidateEvidence, Decision, Evidence, Grow, Measurement, Merge, Reuse
-from lw2g.testing.guards import available, bearing, seeded
-from lw2g.testing.kit import ContractViolation, NotApplicable, Subject, check
+from lw2g.kit.cases import ContractViolation, NotApplicable, Subject, check
+from lw2g.kit.guards import available, bearing, seeded
 
 _RANDOM_RECORDS = 150
 _VALUES = (-90.0, -1e-12, 0.0, 5e-324, 0.5, 1.0, 90.0)

@@ -18,9 +18,9 @@ from lw2g.errors import ConfigError, ContractError
 from lw2g.files.checkpoint import part
 from lw2g.interfaces.component import PolicyComponent
 from lw2g.interfaces.growth import Decision, Evidence, Grow, Merge, Reuse
+from lw2g.kit.tiny import tiny_catalogue
 from lw2g.lifecycle.runner import start
 from lw2g.registry.markers import hookimpl
-from lw2g.testing.tiny import tiny_catalogue
 from lw2g_lora.sequential import DenseSet
 from runs import different, shortest, tensors
 

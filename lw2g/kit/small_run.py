@@ -2,7 +2,7 @@
 
 It has three tasks: the first gets a set, the second reuses it, the third gets a new one (a fixed baseline has
 one set). The run collects evidence and applies the orthogonal constraint. Checks of training read the run;
-checks of forwards use the session that it leaves (:mod:`lw2g.testing.moved_session`). The run is done once
+checks of forwards use the session that it leaves (:mod:`lw2g.kit.moved_session`). The run is done once
 for all checks of a component, and resumed once from the files that it had within its second task.
 
 A component that a baseline's options name (a head, a carry) is checked by a plain run instead
@@ -37,14 +37,14 @@ from lw2g.interfaces.component import (
 from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.growth import Decision, Evidence, Grow, Reuse
 from lw2g.interfaces.tracker import EpochEnded, Event, PhaseStarted, TaskDecided, TaskEvaluated
+from lw2g.kit.cases import ContractViolation, NotApplicable, Subject
+from lw2g.kit.changes import changed, everything, modules_of, same_predictions, wiring
 from lw2g.lifecycle.run import Run
 from lw2g.lifecycle.runner import start
 from lw2g.models.exporting import export_run
 from lw2g.models.saved import open_model
 from lw2g.tasks.session import Session, open_session
 from lw2g.tasks.state import restore
-from lw2g.testing.changes import changed, everything, modules_of, same_predictions, wiring
-from lw2g.testing.kit import ContractViolation, NotApplicable, Subject
 
 __all__ = [
     "HOST",

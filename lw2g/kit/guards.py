@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from lw2g.errors import ConfigError, DataError
+from lw2g.kit.cases import ContractViolation, NotApplicable, Subject
 from lw2g.network import without_network
-from lw2g.testing.kit import ContractViolation, NotApplicable, Subject
 
 __all__ = ["Generators", "available", "available_once", "bearing", "seeded"]
 
