@@ -31,6 +31,7 @@ def available(make: Callable[[], T]) -> T:
     try:
         with without_network():
             return make()
+    # lw2g's own classes tell a user what to do; anything else is a crash, even for a good reason
     except (ConfigError, DataError) as error:
         raise NotApplicable(f"it cannot be had here: {error}") from error
     except (ImportError, OSError) as error:

@@ -131,6 +131,7 @@ def moved_session(subject: Subject, *, fresh: bool = False) -> MovedSession:
                     session = opened(subject, run.checkpoints[run.tasks - 1])
             except Exception:  # a plugin's code may raise anything: one check reports it
                 return None
+            # values that begin at zero, such as an up factor, would hide what they multiply
             for module in modules_of(session).values():
                 _move(module)
         return MovedSession(session=session)

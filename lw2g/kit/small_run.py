@@ -82,6 +82,7 @@ QUICK: Mapping[str, Any] = {
     "backbone.spread": 0.1,
 }
 _EPOCHS = 2
+"""At most; two, because what begins anew with each epoch shows in the second."""
 _BATCH = 8
 NO_RUN = "a small run does not come to its end; see the check 'learns_a_small_stream'"
 
@@ -179,6 +180,7 @@ def opened(subject: Subject, checkpoint: Checkpoint | None = None) -> Session:
 def begin(session: Session, index: int) -> TaskContext:
     """Begin a task as a run does, without evidence, and return its context."""
     session.parts.begin_task(index)
+    # as the scripted policy decides: the second task reuses the set of the first
     if len(session.parts.pool) and (session.parts.growth.fixed or index == 1):
         session.parts.pool.reuse(0)
     else:
@@ -214,7 +216,8 @@ class Learned:
 
     def difference(self, other: Learned) -> str | None:
         """Return the name of the first difference from another run after this task; None if they agree."""
-        if moved := changed(self.state, other.state):
+        moved = changed(self.state, other.state)
+        if moved:
             # retrieval first: its loss may affect the baseline (by a clipped norm), rarely the reverse
             return repr(min(moved, key=lambda name: not name.startswith("retrieval.")))
         if changed({"": self.features}, {"": other.features}):
@@ -400,7 +403,8 @@ def require_run(subject: Subject, options: Mapping[str, Any], baseline: str) -> 
     images = torch.randint(0, 256, (12, 3, 16, 16), generator=torch.Generator().manual_seed(0)).byte()
     answers = []
     with tempfile.TemporaryDirectory() as folder:
-        run, export = Path(folder, "run"), Path(folder, "export")
+        run = Path(folder, "run")
+        export = Path(folder, "export")
         start(resolved, subject.catalogue, run)
         export_run(run, subject.catalogue, export)
         for place in (run, export):

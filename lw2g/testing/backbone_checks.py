@@ -76,7 +76,7 @@ def check_features_are_of_their_image_alone(subject: Subject) -> None:
         )
     alone = torch.cat([backbone.features(image[None]) for image in images])
     off = float((together - alone).abs().max() / together.abs().max())
-    if not off <= _TOLERANCE:
+    if not off <= _TOLERANCE:  # NaN is no small difference
         raise ContractViolation(
             f"features of one image differ by {off:.2g} (relative) with the batch; use no norm or statistic "
             "over the batch"

@@ -99,6 +99,7 @@ def check_prediction_belongs_to_its_sample(subject: Subject) -> None:
     now = moved_session(subject)
     everyone = list(range(now.images))
     logits, tasks = now.predict(now.batch(everyone))
+    # else every comparison below would hold of a method that looks at no image
     if float(logits.std(dim=0).max()) <= 100 * TOLERANCE:
         raise ContractViolation("logits are the same for all images; compute features from batch.images")
 
@@ -164,6 +165,7 @@ def check_sets_answer_as_chosen(subject: Subject) -> None:
             )
     if not baseline.takes_copies:
         return
+    # as evidence runs several groups of images in one forward: here one of 5 and one of 11
     shared = [site for site in baseline.shared_sites() if site.per_sample]
     for set_id in pool.ids:
         way = each_its_own(baseline, pool[set_id], [*baseline.sites(pool[set_id]), *shared], (5, 11))

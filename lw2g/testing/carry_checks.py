@@ -84,6 +84,7 @@ def check_fits_a_motion(subject: Subject) -> None:
 def check_moves_nothing_without_drift(subject: Subject) -> None:
     """Where features stay, rows and scatters stay."""
     before, _, labels = images_of()
+    # a copy: a carry must not tell that nothing moved by the tensor being the same one
     motion = _fitted(made(subject), before, before.clone(), labels)
     rows = images_of(1)[0].double()
     scatter = rows.T @ rows

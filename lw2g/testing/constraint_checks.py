@@ -180,6 +180,7 @@ def _require_taking_away(site: Site, restriction: Restriction, *, hard: bool) ->
             "or declare hard = False"
         )
     change = torch.randn(site.view(site.parameter).shape, generator=torch.Generator().manual_seed(5))
+    # linear, never longer, and the same twice: what a projection is known by
     for target in _TARGETS:
         nothing = _bend(site, restriction, target, change * 0, hard=hard)
         if not bool((nothing == 0).all()):

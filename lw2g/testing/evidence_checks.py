@@ -82,6 +82,7 @@ def check_other_candidates_do_not_matter(subject: Subject) -> None:
     d_sub = session.parts.d_sub(task.index, session.data.image_set([task.train], train=False))
     trials = partial(Trials, session, d_sub)
     together = collect_evidence(session.parts, d_sub, trials=trials).candidates
+    # screening leaves one candidate: what was said of it beside the others must be said of it alone
     growth = attrs.evolve(session.parts.config.growth, screen=1)
     config = attrs.evolve(session.parts.config, growth=growth)
     few = attrs.evolve(session.parts, config=config)

@@ -207,6 +207,7 @@ def _corners(measures: tuple[str, ...]) -> Iterator[Evidence]:
         values.append(Measurement(value=value, error=error, null=0.5, alike=-1))
     kinds: list[dict[str, Any]] = [{"rank": 8, "excluded": "its space is full"}, {}]
     kinds += [{"rank": 12, "measures": dict.fromkeys(measures, value)} for value in values]
+    # of four sets that are all alike, too: a policy has to break ties
     for count in (1, 4):
         for fields in kinds:
             candidates = tuple(CandidateEvidence(set=number, **fields) for number in range(count))
@@ -231,6 +232,7 @@ def _random_candidate(alike: Mapping[str, int], rng: np.random.Generator, set_id
 
 
 def _random_measured(alike: Any, rng: np.random.Generator) -> Measurement:
+    # degrees, or a measure whose numbers are small
     value, null, own = rng.normal(0, [30.0, 1.0, 1.0][rng.integers(3)], 3)
     if rng.random() < 0.5:  # coarse values tie
         value = round(float(value), -1)

@@ -176,6 +176,7 @@ def outside_the_tap(
     def forward() -> Tensor:
         return now.baseline.features(batch, routing)
 
+    # a random sum of features and logits: its gradient reaches whatever takes part in either
     def random_sum() -> Tensor:
         with seeded(0):
             features = forward().float()
