@@ -12,7 +12,7 @@ from typing import Any
 
 from lw2g.errors import DataError
 
-__all__ = ["Recorded", "has_sets", "next_method", "results_of"]
+__all__ = ["Recorded", "next_method", "results_of"]
 
 
 class Recorded:
@@ -34,7 +34,9 @@ class Recorded:
     @cached_property
     def grows(self) -> bool:
         """Whether the method has sets that a policy decides on; of a run alone."""
-        return has_sets(self.content)
+        from lw2g.registry.catalogue import load_catalogue
+
+        return load_catalogue().grows(self.content["config"]["baseline"]["name"])
 
     @cached_property
     def definitions(self) -> dict[str, str]:
@@ -81,13 +83,6 @@ class Recorded:
         from lw2g.reports.page.evidence import apart
 
         return apart(dict(decision))
-
-
-def has_sets(record: Mapping[str, Any]) -> bool:
-    """Return whether the method of a record has sets that a policy decides on."""
-    from lw2g.registry.catalogue import load_catalogue
-
-    return load_catalogue().grows(record["config"]["baseline"]["name"])
 
 
 def next_method(record: Mapping[str, Any]) -> str:
