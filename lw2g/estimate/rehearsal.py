@@ -268,6 +268,7 @@ class Rehearsal:
         # evidence and spaces take `most` images of a task, or all that it has
         most = session.parts.config.growth.images
         larger = min(len(whole.train), most) / min(len(small.train), most)
+        # what the phases did not take: the fits of routing and temperature after them
         routing = max(0.0, clock.reporter.seconds["training"] - clock.spent)
         held_back = self._whole.data.held_back[index]
         if held_back:

@@ -25,6 +25,7 @@ Scale = Literal["value", "chance", "position", "errors"]
 set's own tasks give (1), undefined where these lie within two errors; the value less its null in errors."""
 
 _ALIKE = 2.0
+"""Errors within which two values count as one: a position between them would be noise."""
 
 
 @attrs.frozen(kw_only=True)
@@ -165,10 +166,10 @@ class Rule:
         if self.scale == "chance":
             return value - null, 1.0, measured.alike
         if self.scale == "errors":
-            per = 1 / error if error else math.inf
-            if math.isinf(per):  # no error to count in
+            per_unit = 1 / error if error else math.inf
+            if math.isinf(per_unit):  # no error to count in
                 return None
-            return (value - null) * per, per, measured.alike
+            return (value - null) * per_unit, per_unit, measured.alike
         if own is None or own == null or abs(own - null) < _ALIKE * error:
             return None
         # its own tasks lie at 1, so a large position is always likeness, whatever the sign of the measure

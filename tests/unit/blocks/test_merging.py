@@ -21,7 +21,7 @@ from lw2g.interfaces.growth import Decision, Evidence, Grow, Merge, Reuse
 from lw2g.kit.tiny import tiny_catalogue
 from lw2g.lifecycle.runner import start
 from lw2g.registry.markers import hookimpl
-from lw2g_lora.sequential import DenseSet
+from lw2g_lora.ewc import DenseSet
 from runs import different, shortest, tensors
 
 SHAPE = {"num_blocks": 2, "num_targets": 3, "rank": 4, "dim": 6, "bound": 1.0}
