@@ -20,9 +20,9 @@ import torch
 from lw2g.config.resolve import resolve
 from lw2g.files.checkpoint import Checkpoint, CheckpointStore
 from lw2g.files.record import RunDirectory
+from lw2g.kit.tiny import tiny_catalogue
 from lw2g.lifecycle.run import Run
 from lw2g.tasks.session import open_session
-from lw2g.testing.tiny import tiny_catalogue
 
 METHODS = ("hide-prompt", "coda-prompt")
 

@@ -31,7 +31,7 @@ from gpu.stage import Resident, staged
 
 from lw2g.config.model import RECOMMENDED
 from lw2g.devices.engine import BF16, FP32, open_engine
-from lw2g.testing.tiny import tiny_catalogue
+from lw2g.kit.tiny import tiny_catalogue
 
 Work = Callable[[], list[float]]
 FORWARD, QUERIES = "its forward", " and queries"

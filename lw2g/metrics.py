@@ -267,14 +267,15 @@ def chance_pra(
     >>> round(chance_pra({0: 0, 1: 0, 2: 1}, samples, samples, [(0,), (1,), (2,)], [""] * 3), 1)
     55.6
     """
-    held = [task_to_set[index] for index in range(len(task_to_set))]
-    if not held:
+    sets = [task_to_set[index] for index in range(len(task_to_set))]
+    if not sets:
         return None
     rows, tasks = owning_tasks(task, true, classes, domains)
-    right = owning_sets(tasks, held)[:, held].sum(axis=1)[rows]
+    # a guess is a task, so a set counts once for each of its tasks
+    right = owning_sets(tasks, sets)[:, sets].sum(axis=1)[rows]
     samples = np.bincount(task)
     means = (np.bincount(task, right) / np.maximum(samples, 1))[samples > 0]
-    return 100.0 * math.fsum(means) / (len(means) * len(held))
+    return 100.0 * math.fsum(means) / (len(means) * len(sets))
 
 
 def owning_tasks(
@@ -307,8 +308,8 @@ def owning_tasks(
 def owning_sets(tasks: npt.NDArray[np.bool_], task_to_set: Sequence[int]) -> npt.NDArray[np.bool_]:
     """Return which sets hold an owning task, ``[rows, sets]``, given owning tasks ``[rows, T]``."""
     sets = np.zeros((len(tasks), 1 + max(task_to_set)), dtype=bool)
-    for index, held in enumerate(task_to_set[: tasks.shape[1]]):
-        sets[:, held] |= tasks[:, index]
+    for index, set_id in enumerate(task_to_set[: tasks.shape[1]]):
+        sets[:, set_id] |= tasks[:, index]
     return sets
 
 

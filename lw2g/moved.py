@@ -23,6 +23,8 @@ MOVED = {
     "lw2g.blocks.image_files": "lw2g.inputs.image_files",
     "lw2g.blocks.preprocessing": "lw2g.inputs.preprocessing",
     "lw2g.blocks.text_head": "lw2g_heads.text_head",
+    "lw2g.testing.evidence": "lw2g.kit.evidence",
+    "lw2g.testing.tiny": "lw2g.kit.tiny",
     "lw2g.training.estimate": "lw2g.estimate.estimate",
     "lw2g.training.models.answers": "lw2g.models.answers",
     "lw2g.training.models.model": "lw2g.models.model",
@@ -33,6 +35,7 @@ MOVED_NAMES = {
     "lw2g.blocks.lora.LowRankBaseline": "lw2g.blocks.bases.LowRankBaseline",
     "lw2g.blocks.prefixes.PrefixBaseline": "lw2g.blocks.bases.PrefixBaseline",
     "lw2g.interfaces.context.kinds_of": "lw2g.interfaces.context.class_domain_ids",
+    "lw2g.vit.backbone.load_backbone": "lw2g.vit.loading.load_backbone",
 }
 """Old place to new place, of every public name that has left a module which is still there."""
 

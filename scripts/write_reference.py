@@ -54,7 +54,7 @@ WHOLE = {
             "metric",
         ]
     ],
-    "Testing": [f"lw2g/testing/{name}.py" for name in ["kit", "tiny", "evidence"]],
+    "Testing": ["lw2g/testing/kit.py", *(f"lw2g/kit/{name}.py" for name in ["cases", "tiny", "evidence"])],
 }
 """Parts with whole docstrings."""
 
@@ -151,11 +151,11 @@ INTERNAL = (
             "graphs",
             "layouts",
             "names",
-            "offline",
             "plain",
             "products",
-            "room",
             "sizes",
+            "stopping",
+            "storage",
             "timm_models",
             "transformers_layouts",
             "weights",

@@ -84,6 +84,7 @@ def run(
         DataError: The images cannot be used.
         Interrupted: Ctrl-C stopped the run, which can be resumed.
     """
+    # here and below: what a call needs is imported by the call, so that `import lw2g` takes no second
     from lw2g.api.arguments import SINGLE, as_options
     from lw2g.api.experiment import experiment_of
     from lw2g.api.local import Locals, as_names, split_trackers
@@ -102,6 +103,7 @@ def run(
         "backbone": backbone,
     }
     given, overrides = as_options(given, options)
+    # objects are registered before the catalogue is loaded, which then knows them by these names
     names = {kind: local.name(kind, given[kind]) for kind in SINGLE}
     constraint_names = as_names("constraint", constraints, local)
     experiment = experiment_of(
@@ -113,6 +115,7 @@ def run(
         weights=weights,
         **names,
     )
+    # only now is it known how many processes the run has
     local.require_reach(experiment.config)
     with experiment.new_directory(out) as directory:
         return experiment.start(directory, [*listeners, *_listeners(progress)], tasks=tasks)
@@ -146,12 +149,12 @@ def resume(
         UnknownComponentError: An object that the run began with is missing in ``local``.
         Interrupted: Ctrl-C stopped the run, which can be resumed again.
     """
+    from lw2g.api.experiment import Begun
     from lw2g.api.local import catalogue_of
-    from lw2g.lifecycle.runner import resume as go_on
 
-    catalogue = catalogue_of(local, run, devices)
+    begun = Begun(Path(run), catalogue_of(local, run, devices))
     receivers = [*_callbacks(trackers), *_listeners(progress)]
-    return _record(go_on(Path(run), catalogue, receivers, devices=devices), run)
+    return begun.resume(receivers, devices=devices)
 
 
 def continue_run(
@@ -190,25 +193,12 @@ def continue_run(
         ConfigError: It has finished that many tasks, or its stream has fewer.
         Interrupted: Ctrl-C stopped the run, which can be resumed.
     """
+    from lw2g.api.experiment import Begun
     from lw2g.api.local import catalogue_of
 
-    if settings and benchmark is None:
-        raise ConfigError(
-            f"--set {next(iter(settings))}: a run continues as it is configured",
-            "name a --benchmark with new classes, or see lw2g fork",
-        )
-    catalogue = catalogue_of(local, run, devices)
+    begun = Begun(Path(run), catalogue_of(local, run, devices))
     receivers = [*_callbacks(trackers), *_listeners(progress)]
-    if benchmark is None:
-        from lw2g.lifecycle.continuing import proceed
-
-        return _record(proceed(Path(run), catalogue, receivers, tasks=tasks, devices=devices), run)
-    from lw2g.config.sources import resolve_source
-    from lw2g.lifecycle.continuing import extend
-
-    source = resolve_source(catalogue, benchmark, settings or {})
-    record = extend(Path(run), source, catalogue, receivers, tasks=tasks, devices=devices)
-    return _record(record, run)
+    return begun.go_on(receivers, tasks=tasks, benchmark=benchmark, settings=settings, devices=devices)
 
 
 def fork(
@@ -289,9 +279,3 @@ def _listeners(progress: bool) -> list[Tracker]:
     from lw2g.console.progress import progress_tracker
 
     return [progress_tracker(console(stderr=True))]
-
-
-def _record(record: Mapping[str, Any], run: str | Path) -> RunRecord:
-    from lw2g.api.results import RunRecord
-
-    return RunRecord(record, Path(run))

@@ -131,12 +131,15 @@ def offered_settings(
     ).config
     options = describe_experiment(config)
     key, equals, _ = begun.partition("=")
-    offered: dict[str, str] = {}
+    settings: dict[str, str] = {}
     if not equals:
-        offered = {f"{key}=": option.sentence() for key, option in options.items()}
+        # the sign is completed with the key, so that the next request is for a value
+        for name, option in options.items():
+            settings[f"{name}="] = option.sentence()
     elif key in options:
-        offered = {f"{key}={value}": "" for value in _values_of(options[key], catalogue)}
-    return {setting: meaning for setting, meaning in offered.items() if setting.startswith(begun)}
+        for value in _values_of(options[key], catalogue):
+            settings[f"{key}={value}"] = ""
+    return {setting: meaning for setting, meaning in settings.items() if setting.startswith(begun)}
 
 
 def _values_of(option: OptionDescription, catalogue: Catalogue) -> Sequence[str]:
@@ -172,6 +175,7 @@ def _name_and_options(kind: str, choice: Mapping[str, Any]) -> tuple[Any, dict[s
 
 def _place_of(benchmark: Any) -> tuple[Any, dict[str, Any]]:
     """Return the benchmark that reads a folder or a data set of the hub, and the option that names it."""
+    # OWNER/NAME may be either: a folder that exists is meant before a data set of the hub
     looks_like_a_path = isinstance(benchmark, Path) or (isinstance(benchmark, str) and "/" in benchmark)
     if looks_like_a_path and (isinstance(benchmark, Path) or os.path.isdir(benchmark)):
         return "folder", {"benchmark.root": str(benchmark)}
@@ -181,6 +185,7 @@ def _place_of(benchmark: Any) -> tuple[Any, dict[str, Any]]:
 
         return GIVEN, {"benchmark.hub": benchmark}
     if isinstance(benchmark, str) and os.path.isdir(benchmark):
+        # a benchmark is meant before a folder that happens to have its name
         from lw2g.registry.catalogue import load_catalogue
 
         if benchmark not in load_catalogue().names("benchmark"):

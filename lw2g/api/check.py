@@ -14,9 +14,9 @@ from lw2g.errors import ConfigError
 
 if TYPE_CHECKING:
     from lw2g.interfaces.component import Component, Kind
+    from lw2g.kit.cases import ContractCase
     from lw2g.registry.catalogue import Catalogue
     from lw2g.registry.manager import Problem
-    from lw2g.testing.kit import ContractCase
 
 __all__ = ["Checks", "checks_of"]
 

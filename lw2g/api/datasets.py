@@ -255,6 +255,7 @@ def store_features(
     from lw2g.data.features import write_features
     from lw2g.registry.catalogue import load_catalogue
 
+    # the protocol of one transform for all methods: a file of features serves any of them
     overrides = {"run.protocol": LIKE_FOR_LIKE, **(settings or {})}
     catalogue = load_catalogue()
     config = _described(catalogue, benchmark, backbone, weights, overrides)
@@ -274,6 +275,7 @@ def _described(
     return resolve(
         catalogue,
         overrides=overrides,
+        # a configuration has a method; this one has no options that could contradict the others
         baseline="simple-cil",
         benchmark=benchmark,
         backbone=backbone,

@@ -1,4 +1,4 @@
-"""Experiments before they run: configured completely, told, estimated, started.
+"""Experiments before they run: configured completely, told, estimated, started; and runs that go on.
 
 Importing this module imports neither torch nor any plugin.
 """
@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
 from lw2g.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from lw2g.interfaces.tracker import Tracker
     from lw2g.registry.catalogue import Catalogue
 
-__all__ = ["Experiment", "Fork", "experiment_of", "fork_of", "load_engine"]
+__all__ = ["Begun", "Experiment", "Fork", "experiment_of", "fork_of", "load_engine"]
 
 
 class Experiment:
@@ -82,6 +84,7 @@ class Experiment:
         try:
             return estimate(self.config, self.catalogue, tasks=tasks).times(runs), []
         except (ConfigError, DataError):
+            # without its data or weights there is nothing to measure, and a list of them to give
             missing = missing_parts(self.config, self.catalogue)
             if not missing:
                 raise
@@ -174,6 +177,59 @@ class Fork(Experiment):
         return RunRecord(record, directory)
 
 
+@attrs.frozen
+class Begun:
+    """A run that has begun and can go on.
+
+    Attributes:
+        directory: The run's directory.
+        catalogue: The components.
+    """
+
+    directory: Path
+    catalogue: Catalogue
+
+    def resume(self, listeners: Sequence[Tracker] = (), *, devices: int | None = None) -> RunRecord:
+        """Resume the run from its newest intact checkpoint (:func:`lw2g.resume`)."""
+        from lw2g.api.results import RunRecord
+        from lw2g.lifecycle.runner import resume
+
+        record = resume(self.directory, self.catalogue, listeners, devices=devices)
+        return RunRecord(record, self.directory)
+
+    def go_on(
+        self,
+        listeners: Sequence[Tracker] = (),
+        *,
+        tasks: int | None = None,
+        benchmark: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+        devices: int | None = None,
+    ) -> RunRecord:
+        """Continue the run after a stop, or with the classes of another benchmark.
+
+        Arguments and errors are those of :func:`lw2g.continue_run`.
+        """
+        from lw2g.api.results import RunRecord
+
+        if benchmark is None:
+            from lw2g.lifecycle.continuing import proceed
+
+            if settings:
+                raise ConfigError(
+                    f"--set {next(iter(settings))}: a run continues as it is configured",
+                    "name a --benchmark with new classes, or see lw2g fork",
+                )
+            record = proceed(self.directory, self.catalogue, listeners, tasks=tasks, devices=devices)
+            return RunRecord(record, self.directory)
+        from lw2g.config.sources import resolve_source
+        from lw2g.lifecycle.continuing import extend
+
+        source = resolve_source(self.catalogue, benchmark, settings or {})
+        record = extend(self.directory, source, self.catalogue, listeners, tasks=tasks, devices=devices)
+        return RunRecord(record, self.directory)
+
+
 def experiment_of(*, catalogue: Catalogue | None = None, **arguments: Any) -> Experiment:
     """Put an experiment together.
 
@@ -228,6 +284,7 @@ def fork_of(
 
 def load_engine() -> None:
     """Import what runs need, torch among it, before anything is told of a run."""
+    # it takes seconds, in which a run that has been announced would seem to hang
     from importlib import import_module
 
     from lw2g.base.collector import collector_waits

@@ -64,10 +64,19 @@ def start(
         from lw2g.updates.starting import start as begin
 
         catalogue = Locals.of(local).catalogue()
-    files: dict[str, Any] = {"weights": _path(weights), "test": _path(test)}
-    options: dict[str, Any] = {"backbone": backbone, "image_size": image_size, "head": head, "device": device}
-    made = begin(Path(folder), Path(out), catalogue, settings=settings, **files, **options)
-    return _able(*made, weights, device, local)
+    model, report = begin(
+        Path(folder),
+        Path(out),
+        catalogue,
+        backbone=backbone,
+        weights=_path(weights),
+        image_size=image_size,
+        head=head,
+        settings=settings,
+        test=_path(test),
+        device=device,
+    )
+    return _with_learner(model, report, weights, device, local), report
 
 
 def learn(
@@ -116,10 +125,17 @@ def learn(
         from lw2g.updates.learning import learn as add
 
         catalogue = Locals.of(local).catalogue(plugins_of(Path(model)))
-    files: dict[str, Any] = {"out": _path(out), "test": _path(test), "weights": _path(weights)}
-    options: dict[str, Any] = {"max_loss": max_loss, "device": device}
-    made = add(Path(model), Path(folder), catalogue, **files, **options)
-    return _able(*made, weights, device, local)
+    learned, report = add(
+        Path(model),
+        Path(folder),
+        catalogue,
+        out=_path(out),
+        test=_path(test),
+        max_loss=max_loss,
+        weights=_path(weights),
+        device=device,
+    )
+    return _with_learner(learned, report, weights, device, local), report
 
 
 def unlearn(
@@ -157,9 +173,10 @@ def unlearn(
         from lw2g.updates.learning import unlearn as remove
 
         catalogue = Locals.of(local).catalogue(plugins_of(Path(model)))
-    files = {"out": _path(out), "weights": _path(weights)}
-    made = remove(Path(model), name, catalogue, **files, device=device)
-    return _able(*made, weights, device, local)
+    reduced, report = remove(
+        Path(model), name, catalogue, out=_path(out), weights=_path(weights), device=device
+    )
+    return _with_learner(reduced, report, weights, device, local), report
 
 
 def _path(given: str | Path | None) -> Path | None:
@@ -168,13 +185,13 @@ def _path(given: str | Path | None) -> Path | None:
     return Path(given)
 
 
-def _able(
+def _with_learner(
     model: TrainedModel,
-    report: dict[str, Any],
+    report: Mapping[str, Any],
     weights: str | Path | None,
     device: str | None,
     local: Mapping[str, Any] | None,
-) -> tuple[TrainedModel, dict[str, Any]]:
-    """Return a new model, which can go on learning, and its report."""
+) -> TrainedModel:
+    """Return a new model, whose ``learn`` goes on from the folder that was written."""
     model.learner = partial(learn, report["out"], weights=weights, device=device, local=local)
-    return model, report
+    return model

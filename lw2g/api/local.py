@@ -80,6 +80,7 @@ class Locals:
         """
         from lw2g.registry.catalogue import load_catalogue
 
+        # a plugin is a module with hooks: one is made of the records, and found as all others are
         module: Any = ModuleType("local")
         for hook, records in self._records.items():
             setattr(module, hook, hookimpl(lambda records=records: records))
@@ -88,6 +89,7 @@ class Locals:
             only = None  # the benchmark of such images is among the others
         catalogue = load_catalogue(plugins=plugins, only=only)
         if self._images is not None:
+            # its options are plain values, as those of every component; the images come beside them
             given = catalogue.get("benchmark", GIVEN)
             build = Lazy(given.build.target, {"images": self._images})  # type: ignore[attr-defined]
             catalogue = catalogue.with_component(attrs.evolve(given, build=build))

@@ -51,10 +51,12 @@ def load(
     from lw2g.api.local import catalogue_of
 
     file = None if weights is None else Path(weights)
+    # imports make many objects and no garbage, and a collection would look at all of them
     with collector_waits():
         from lw2g.models.exported import plugins_of
         from lw2g.models.saved import open_model
 
+        # an export says which plugins it needs; others are not imported
         catalogue = catalogue_of(local, only=plugins_of(Path(run)))
     model = open_model(Path(run), catalogue, task, device=device, batch_size=batch_size, weights=file)
     model.learner = partial(learn, run, device=device, weights=weights, local=local)

@@ -12,7 +12,7 @@ from typing import Any
 
 from lw2g.errors import DataError
 
-__all__ = ["Recorded", "has_sets", "next_method", "results_of"]
+__all__ = ["Recorded", "next_method", "results_of"]
 
 
 class Recorded:
@@ -34,7 +34,9 @@ class Recorded:
     @cached_property
     def grows(self) -> bool:
         """Whether the method has sets that a policy decides on; of a run alone."""
-        return has_sets(self.content)
+        from lw2g.registry.catalogue import load_catalogue
+
+        return load_catalogue().grows(self.content["config"]["baseline"]["name"])
 
     @cached_property
     def definitions(self) -> dict[str, str]:
@@ -83,22 +85,14 @@ class Recorded:
         return apart(dict(decision))
 
 
-def has_sets(record: Mapping[str, Any]) -> bool:
-    """Return whether the method of a record has sets that a policy decides on."""
-    from lw2g.registry.catalogue import load_catalogue
-
-    return load_catalogue().grows(record["config"]["baseline"]["name"])
-
-
 def next_method(record: Mapping[str, Any]) -> str:
     """Return the options of the method to try next, after a first run on embedded data; else nothing."""
     from lw2g.api.arguments import as_typed
     from lw2g.config.model import DEFAULT_BACKBONE, DEFAULT_BENCHMARK, RECOMMENDED
 
     config = record["config"]
-    is_embedded = (config["benchmark"]["name"], config["backbone"]["name"]) == (
-        DEFAULT_BENCHMARK,
-        DEFAULT_BACKBONE,
+    is_embedded = (
+        config["benchmark"]["name"] == DEFAULT_BENCHMARK and config["backbone"]["name"] == DEFAULT_BACKBONE
     )
     if is_embedded and config["baseline"]["name"] != RECOMMENDED["baseline"]:
         return as_typed(RECOMMENDED)
@@ -129,6 +123,7 @@ def results_of(run: str | Path) -> Recorded:
     except DataError as error:
         if is_of_a_run:
             raise
+        # a summary is made of records, which are still there
         raise DataError(error.what, f"write it again: lw2g resume {path.parent}") from error
     return Recorded(run, path, content, is_summary=is_summary)
 

@@ -164,6 +164,7 @@ class Runs(_Tabular, Sequence["ReportedRun"]):
             named = {}
             for part in ("baseline", "policy", "benchmark", "backbone"):
                 named[part] = run.options.get(f"{part}.name")
+            # every configuration names a policy, and a method without sets asks none
             if not catalogue.grows(str(named["baseline"])):
                 named["policy"] = None
             rows.append(
@@ -272,6 +273,7 @@ class Report(_Tabular):
         from lw2g.reports.page.page import MARK
 
         out = Path(out)
+        # only a report is written over: --html may name a file of the user's by mistake
         if out.exists() and not out.read_bytes().startswith(MARK.encode()):
             raise ConfigError(
                 f"--html: {str(out)!r} exists and is not a report", "choose another name, or remove it"

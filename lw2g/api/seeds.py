@@ -17,6 +17,7 @@ from lw2g.errors import ConfigError, DataError
 if TYPE_CHECKING:
     from lw2g.api.results import RunRecord
     from lw2g.interfaces.tracker import Tracker
+    from lw2g.registry.catalogue import Catalogue
     from lw2g.reports.statistics import MeanStd
 
 __all__ = ["continue_seeds", "holds_seeds", "over_runs", "resume_seeds", "run_seeds", "summarise"]
@@ -60,6 +61,7 @@ def run_seeds(
     from lw2g.config.toml import dump_resolved
     from lw2g.files.sealed import seal_json, sha256_of, write_atomically
 
+    # the plan seals the experiment: resumed after an edit, its seeds would be runs of two experiments
     write_atomically(directory / EXPERIMENT, dump_resolved(experiment.resolved).encode())
     plan = {"seeds": list(seeds), "experiment": sha256_of(directory / EXPERIMENT), "tasks": tasks}
     write_atomically(directory / SEEDS, seal_json(plan))
@@ -67,7 +69,11 @@ def run_seeds(
 
 
 def resume_seeds(
-    directory: Path, *, devices: int | None = None, begins: Begins = _unheard
+    directory: Path,
+    *,
+    devices: int | None = None,
+    begins: Begins = _unheard,
+    catalogue: Catalogue | None = None,
 ) -> list[RunRecord]:
     """Resume the runs that :func:`run_seeds` has not finished, and return all records.
 
@@ -75,17 +81,23 @@ def resume_seeds(
         directory: The directory of all seeds.
         devices: Number of processes from now on; None for the configured number.
         begins: As for :func:`run_seeds`.
+        catalogue: The components; None loads those that are installed.
 
     Raises:
         DataError: A file of the directory is damaged or was exchanged.
         Interrupted: Ctrl-C stopped a run.
     """
-    plan, experiment = _read_plan(directory)
+    plan, experiment = _read_plan(directory, catalogue)
     return _go_on(experiment, directory, plan["seeds"], plan.get("tasks"), begins, devices)
 
 
 def continue_seeds(
-    directory: Path, *, tasks: int | None = None, devices: int | None = None, begins: Begins = _unheard
+    directory: Path,
+    *,
+    tasks: int | None = None,
+    devices: int | None = None,
+    begins: Begins = _unheard,
+    catalogue: Catalogue | None = None,
 ) -> list[RunRecord]:
     """Continue the runs of several seeds that stopped on purpose, and return all records.
 
@@ -94,6 +106,7 @@ def continue_seeds(
         tasks: Number of tasks, counted from the first, after which each run stops; None for all.
         devices: Number of processes from now on; None for the configured number.
         begins: As for :func:`run_seeds`.
+        catalogue: As for :func:`resume_seeds`.
 
     Raises:
         ConfigError: The runs are to stop later than that.
@@ -103,7 +116,7 @@ def continue_seeds(
     from lw2g.config.directory import SEEDS
     from lw2g.files.sealed import seal_json, write_atomically
 
-    plan, experiment = _read_plan(directory)
+    plan, experiment = _read_plan(directory, catalogue)
     before = plan.get("tasks")
     if tasks is not None and (before is None or tasks < before):
         goal = "are to learn the whole stream"
@@ -119,7 +132,7 @@ def continue_seeds(
         raise
 
 
-def _read_plan(directory: Path) -> tuple[dict[str, Any], Experiment]:
+def _read_plan(directory: Path, catalogue: Catalogue | None) -> tuple[dict[str, Any], Experiment]:
     """Return the content of ``seeds.json`` and the experiment.
 
     Raises:
@@ -131,7 +144,8 @@ def _read_plan(directory: Path) -> tuple[dict[str, Any], Experiment]:
     from lw2g.files.sealed import sha256_of
     from lw2g.registry.catalogue import load_catalogue
 
-    catalogue = load_catalogue()
+    if catalogue is None:
+        catalogue = load_catalogue()
     plan = read_sealed(directory / SEEDS, Seeds)
     file = directory / EXPERIMENT
     if sha256_of(file) != plan["experiment"]:
@@ -155,7 +169,7 @@ def _go_on(
     for seed in seeds:
         place = directory / f"seed-{seed}"
         listeners = begins(seed, place)
-        records.append(_one(experiment, directory, seed, place, listeners, tasks, devices))
+        records.append(_start_or_continue(experiment, directory, seed, place, listeners, tasks, devices))
     content = {
         "seeds": list(seeds),
         "protocol": experiment.config.run.protocol,
@@ -165,7 +179,7 @@ def _go_on(
     return records
 
 
-def _one(
+def _start_or_continue(
     experiment: Experiment,
     directory: Path,
     seed: int,
@@ -179,6 +193,7 @@ def _one(
     from lw2g.config.directory import CONFIG, SETTLED
     from lw2g.lifecycle.continuing import proceed
 
+    # written before anything is learned: without it the run has not begun
     if (place / CONFIG).exists():
         record = proceed(place, experiment.catalogue, listeners, tasks=tasks, devices=devices)
         return RunRecord(record, place)

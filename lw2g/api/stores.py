@@ -83,7 +83,7 @@ def submit(
     }
     _require_told(told)
     place = Path(out)
-    # a pack is checked against its store's protocol, so that this comes first
+    # first: a pack is checked against its store's protocol
     added = _added_protocol(Path(run), place) if new_protocol else None
     try:
         return pack(Path(run), load_catalogue(), place, told), added
@@ -236,6 +236,7 @@ def missing_cells(
     from lw2g.estimate.cells import costs_of
     from lw2g.estimate.estimate import Estimate
 
+    # costs come in the order of the cells that were asked for
     costs = costs_of([cell for cell, minutes in found if minutes is None], catalogue)
     priced = []
     for cell, minutes in found:
@@ -281,6 +282,7 @@ def repredict(
     run = opened(Path(pack), load_catalogue())
     root = None if data is None else Path(data)
     for badge in predicted_again(run, Path(model), data=root, fresh=fresh, device=device):
+        # a store shows what was confirmed, and nothing of what was not
         if store is None or not badge.holds:
             yield badge, None
         else:

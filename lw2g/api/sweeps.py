@@ -84,6 +84,7 @@ def sweep(
     file = Path(grid)
     catalogue = load_catalogue()
     cells = _cells(file, catalogue, settings or {}, rehearse)
+    # before the first cell starts: a mistake in the last one would be told after hours
     require_valid(cells, catalogue)
     name = file.stem
     if rehearse is not None:
@@ -210,6 +211,7 @@ def plan_of(
     catalogue = load_catalogue()
     cells = _cells(file, catalogue, settings or {}, rehearse)
     if rehearse is None:
+        # a plan lists missing files among the needs, so that they are no mistake here
         require_valid([without_missing_files(cell) for cell in cells], catalogue)
     return Plan(file, cells, catalogue, Path(out) if out else RUNS / file.stem)
 
@@ -321,6 +323,7 @@ def cancel_sweep(directory: str | Path, *names: str) -> tuple[int, int]:
     if names:
         cells = _named(cells, names)
     store.cancel(cells)
+    # asked after the request: a cell that ends meanwhile is counted as it is now
     running = sum(status.state == "running" for status in store.statuses(cells))
     return running, len(cells) - running
 

@@ -52,4 +52,5 @@ def teach(
                 server.serve_forever()
     finally:  # SIGTERM, too, leaves no photo behind
         classroom.close()
+    # of the newest model: every step has a folder of its own
     return Path(classroom.state()["folder"])

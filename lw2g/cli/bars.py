@@ -59,9 +59,11 @@ class Bars:
     def report(self, name: str, done: int, total: int | None) -> None:
         """Show the progress of a step."""
         if not self._bars.console.is_terminal:
+            # a log gets a line now and then, and always the last one
             if time.monotonic() - self._last > _SECONDS or done == total:
                 self._last = time.monotonic()
-                click.echo(f"{name}: {done}{'' if total is None else f' of {total}'}", err=True)
+                of_total = "" if total is None else f" of {total}"
+                click.echo(f"{name}: {done}{of_total}", err=True)
             return
         if name not in self._tasks:
             self._tasks[name] = self._bars.add_task(name, total=total)

@@ -22,7 +22,7 @@ from lw2g.errors import counted
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from lw2g.testing.kit import CheckResult, ContractCase
+    from lw2g.kit.cases import CheckResult, ContractCase
 
 __all__ = ["check"]
 

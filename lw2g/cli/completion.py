@@ -70,8 +70,10 @@ class _Bash(BashComplete):
 
     def get_completion_args(self) -> tuple[list[str], str]:
         """Return the words before the current one, and the beginning of this one, joined at ``=``."""
-        words, current = split_arg_string(os.environ["COMP_WORDS"]), int(os.environ["COMP_CWORD"])
+        words = split_arg_string(os.environ["COMP_WORDS"])
+        current = int(os.environ["COMP_CWORD"])
         joined: list[str] = []
+        # without "lw2g" itself, and without what stands behind the cursor
         for word in words[1 : current + 1]:
             if joined and (word == "=" or joined[-1].endswith("=")):
                 joined[-1] += word
@@ -80,6 +82,7 @@ class _Bash(BashComplete):
                 joined.append(word)
                 self._kept = ""
         if current >= len(words):
+            # a new word has been begun and has no letter yet: bash counts it and does not list it
             joined.append("")
             self._kept = ""
         return joined[:-1], joined[-1]

@@ -9,7 +9,8 @@ import click
 
 from lw2g import api
 from lw2g.api import seeds
-from lw2g.cli.execute import go_on_with_seeds, run_to_end, warn_of_problems
+from lw2g.api.experiment import Begun
+from lw2g.cli.execute import go_on_with_seeds, load_components, run_to_end
 from lw2g.cli.options import component_option, settings_option
 from lw2g.cli.signature import help_of, options_of
 from lw2g.errors import ConfigError
@@ -31,13 +32,13 @@ _SEEDS = "In a directory of several seeds every run continues."
 @options_of(api.continue_run, "devices")
 def continue_run(run: Path, tasks: int | None, devices: int | None, **options: Any) -> None:
     """Print the progress, and what the run has reached."""
-    warn_of_problems()
+    catalogue = load_components()
     if not seeds.holds_seeds(run):
+        begun = Begun(run, catalogue)
         run_to_end(
             run,
-            lambda listeners: api.continue_run(
-                run, tasks=tasks, devices=devices, trackers=listeners, progress=False, **options
-            ),
+            catalogue,
+            lambda listeners: begun.go_on(listeners, tasks=tasks, devices=devices, **options),
         )
         return
     if options["benchmark"] is not None:
@@ -45,5 +46,9 @@ def continue_run(run: Path, tasks: int | None, devices: int | None, **options: A
             f"{str(run)!r} holds the runs of several seeds", f"add classes to each of them: {run}/seed-N"
         )
     go_on_with_seeds(
-        run, lambda begins: seeds.continue_seeds(run, tasks=tasks, devices=devices, begins=begins)
+        run,
+        catalogue,
+        lambda begins: seeds.continue_seeds(
+            run, tasks=tasks, devices=devices, begins=begins, catalogue=catalogue
+        ),
     )

@@ -11,7 +11,7 @@ import click
 from lw2g.api import seeds as several
 from lw2g.api.experiment import load_engine
 from lw2g.api.plugins import components
-from lw2g.api.recorded import has_sets, next_method
+from lw2g.api.recorded import next_method
 from lw2g.cli.signals import telling_of_exits
 from lw2g.console.output import console, in_words, note
 from lw2g.errors import Interrupted
@@ -19,9 +19,10 @@ from lw2g.errors import Interrupted
 if TYPE_CHECKING:
     from lw2g.api.experiment import Experiment
     from lw2g.api.results import RunRecord
+    from lw2g.registry.catalogue import Catalogue
     from lw2g.reports.statistics import MeanStd
 
-__all__ = ["announce", "go_on_with_seeds", "run_one", "run_seeds", "run_to_end", "warn_of_problems"]
+__all__ = ["announce", "go_on_with_seeds", "load_components", "run_one", "run_seeds", "run_to_end"]
 
 Listeners = list[Any]
 
@@ -33,9 +34,14 @@ def announce(experiment: Experiment) -> None:
     _tell_problems(experiment.catalogue.problems)
 
 
-def warn_of_problems() -> None:
-    """Print a note if some plugins cannot be used."""
-    _tell_problems(components().problems)
+def load_components() -> Catalogue:
+    """Load all components, and print a note if some plugins cannot be used.
+
+    A broken plugin may be why a component of a run is missing, so that the note comes before the run.
+    """
+    catalogue = components()
+    _tell_problems(catalogue.problems)
+    return catalogue
 
 
 def _tell_problems(problems: Sequence[Any]) -> None:
@@ -56,6 +62,7 @@ def run_one(
     """
     run_to_end(
         directory,
+        experiment.catalogue,
         lambda listeners: experiment.start(directory, listeners, tasks=tasks, settled=settled),
     )
 
@@ -66,17 +73,20 @@ def run_seeds(
     """Run an experiment once per seed, each in its own directory, and print mean and deviation."""
     go_on_with_seeds(
         directory,
+        experiment.catalogue,
         lambda begins: several.run_seeds(experiment, directory, seeds, tasks=tasks, begins=begins),
     )
 
 
-def run_to_end(directory: Path, action: Callable[[Listeners], RunRecord]) -> None:
+def run_to_end(directory: Path, catalogue: Catalogue, action: Callable[[Listeners], RunRecord]) -> None:
     """Run one experiment under a progress display, and tell what it has reached and what comes next."""
     load_engine()  # seconds of imports, before the display counts any
-    _tell([_uninterrupted(action, directory)], directory)
+    _tell([_uninterrupted(action, directory)], directory, catalogue)
 
 
-def go_on_with_seeds(directory: Path, action: Callable[[several.Begins], list[RunRecord]]) -> None:
+def go_on_with_seeds(
+    directory: Path, catalogue: Catalogue, action: Callable[[several.Begins], list[RunRecord]]
+) -> None:
     """Run an experiment with several seeds, and tell what it has reached and what comes next."""
 
     def begins(seed: int, place: Path) -> Listeners:
@@ -84,7 +94,7 @@ def go_on_with_seeds(directory: Path, action: Callable[[several.Begins], list[Ru
         return _listeners()
 
     load_engine()
-    _tell(_uninterrupted(lambda _: action(begins), directory), directory)
+    _tell(_uninterrupted(lambda _: action(begins), directory), directory, catalogue)
 
 
 def _listeners() -> Listeners:
@@ -99,13 +109,14 @@ def _uninterrupted(action: Callable[[Listeners], Any], resume_at: Path) -> Any:
         with telling_of_exits(resume_at):
             return action(_listeners())
     except (Interrupted, KeyboardInterrupt) as stop:
+        # only a run raises Interrupted: it has stopped at a safe point, and can be resumed
         begun = isinstance(stop, Interrupted) or several.holds_seeds(resume_at)
         go_on = f"; resume with: lw2g resume {resume_at}" if begun else " before anything was learned"
         click.echo(f"interrupted{go_on}", err=True)
         raise click.exceptions.Exit(Interrupted.exit_code) from None
 
 
-def _tell(records: Sequence[RunRecord], directory: Path) -> None:
+def _tell(records: Sequence[RunRecord], directory: Path, catalogue: Catalogue) -> None:
     """Print what a run, or the runs of several seeds, have reached, and the next commands."""
     first = records[0]
     done = len(first["accuracy_matrix"])
@@ -114,7 +125,8 @@ def _tell(records: Sequence[RunRecord], directory: Path) -> None:
     for name, over in several.over_runs([record["metrics"] for record in records]).items():
         if over.mean is not None:
             metrics[name] = _text(name, over)
-    for line in in_words(metrics, done, total, grows=has_sets(first)):
+    grows = catalogue.grows(first["config"]["baseline"]["name"])
+    for line in in_words(metrics, done, total, grows=grows):
         click.echo(line)
     if total is not None and done < total:
         click.echo(f"stopped after {done} of {total} tasks; go on with: lw2g continue {directory}")

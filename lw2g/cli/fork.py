@@ -39,6 +39,7 @@ def fork(
     devices: int | None,
 ) -> None:
     """Print the progress, and what the run has reached."""
+    # a fork is an experiment of its own: on how many devices it runs stands in its configuration
     if devices is not None:
         settings = settings | {"run.devices": devices}
     experiment = fork_of(run, at_task, policy=policy, constraints=constraints or None, overrides=settings)

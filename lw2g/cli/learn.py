@@ -35,6 +35,7 @@ _JSON = json_option("Print the report as JSON.")
 def start(folder: Path, out: Path, as_json: bool, settings: dict[str, Any], **options: Any) -> None:
     """Print what was learned."""
     model, report = learning.start(folder, out, settings=settings, **options)
+    # the default is there to try lw2g with: its features tell photos apart badly, and nothing fails
     if options["backbone"] is None and not model.backbone.takes_vectors:
         note("the embedded backbone knows small drawings, no photos; --backbone vit-tiny is for these")
     _print(report, as_json=as_json, has_old_classes=False)

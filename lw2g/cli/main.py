@@ -90,6 +90,7 @@ class Commands(click.Group):
                 raise
             raise UserError(_refused_by_system(error)) from error
         except (MemoryError, RuntimeError) as error:
+            # torch tells of exhausted memory by a RuntimeError, which may be anything else, too
             if not is_out_of_memory(error):
                 raise
             # torch names the part that failed before it says why

@@ -39,6 +39,7 @@ __all__ = [
 
 F = TypeVar("F", bound=Callable[..., Any])
 _MOST_SEEDS = 1_000
+"""In one range: beyond it, a digit too many was typed."""
 
 
 @attrs.frozen(kw_only=True)
@@ -165,6 +166,7 @@ def experiment_options(command: F) -> F:
         # what the configuration says of a wrong value says more than click would
         field_option(RunConfig, "precision", type=str, metavar=f"[{'|'.join(precisions)}]"),
     ]
+    # click lists first what is added last
     for decorate in reversed(decorators):
         command = decorate(command)
     return command

@@ -32,6 +32,7 @@ def predict(run: Path, images: tuple[Path, ...], as_json: bool, **options: Any) 
         return
     columns = ["image", "class", "probability"]
     has_several_sets = len(set(model.task_to_set)) > 1
+    # without a hard choice no set has answered alone
     if has_several_sets and entries[0]["task"] is not None:
         columns += ["task", "set"]
     rows = []

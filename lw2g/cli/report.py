@@ -38,6 +38,7 @@ def report(runs: Sequence[Path], form: Any, columns: str | None, out: Path | Non
         raise ConfigError(f"--format {form}: --html writes a page and no text", "leave one of the two out")
     if columns is None and form in ("csv", "json"):
         columns = "all"  # these are for programs
+    # a page shows how a run is going; a table compares what is finished
     result = tabulate(*runs, columns=columns, unfinished=out is not None, **options)
     for line in result.left_out:
         note(line)

@@ -8,7 +8,8 @@ import click
 
 from lw2g import api
 from lw2g.api import seeds
-from lw2g.cli.execute import go_on_with_seeds, run_to_end, warn_of_problems
+from lw2g.api.experiment import Begun
+from lw2g.cli.execute import go_on_with_seeds, load_components, run_to_end
 from lw2g.cli.signature import help_of, options_of
 
 __all__ = ["resume"]
@@ -21,10 +22,13 @@ _SEEDS = "In a directory of several seeds, unfinished runs resume."
 @options_of(api.resume, "devices")
 def resume(run: Path, devices: int | None) -> None:
     """Print the progress, and what the run has reached."""
-    warn_of_problems()
+    catalogue = load_components()
     if seeds.holds_seeds(run):
-        go_on_with_seeds(run, lambda begins: seeds.resume_seeds(run, devices=devices, begins=begins))
-    else:
-        run_to_end(
-            run, lambda listeners: api.resume(run, devices=devices, trackers=listeners, progress=False)
+        go_on_with_seeds(
+            run,
+            catalogue,
+            lambda begins: seeds.resume_seeds(run, devices=devices, begins=begins, catalogue=catalogue),
         )
+        return
+    begun = Begun(run, catalogue)
+    run_to_end(run, catalogue, lambda listeners: begun.resume(listeners, devices=devices))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -109,7 +110,10 @@ def _course(matrix: Sequence[Sequence[float | None]]) -> str:
             means.append(sum(known) / len(known))
     if len(means) < 2:
         return ""
-    blocks = [_BLOCKS[min(int(mean / 100 * len(_BLOCKS)), len(_BLOCKS) - 1)] for mean in means]
+    blocks = []
+    for mean in means:
+        height = int(mean / 100 * len(_BLOCKS))
+        blocks.append(_BLOCKS[min(height, len(_BLOCKS) - 1)])  # 100 % fills the last one
     return f"{number(means[0])} {''.join(blocks)} {number(means[-1])}"
 
 
@@ -350,6 +354,7 @@ def _decision(entry: Record) -> Iterator[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for candidate in several:
         rows += _candidate(candidate)
+    # between the first of these columns, which counts, and the last, which says why
     dashes = ("-",) * (len(_DECISION_COLUMNS) - _DECIDED - 2)
     for reason, count in others.items():
         rows.append((counted(count, "other"), *dashes, reason))
@@ -434,7 +439,8 @@ def _set(set_id: int | None) -> str:
 def _matrix(matrix: Sequence[Sequence[float | None]], title: str) -> Any:
     """Return a table of ``A[i][t]``: a row per task i, a column per task t; of a long stream a subset."""
     tasks = len(matrix[0])
-    step = -(-tasks // _COLUMNS)
+    step = math.ceil(tasks / _COLUMNS)
+    # counted from the last task, which is always shown
     shown = [task for task in range(tasks) if (tasks - 1 - task) % step == 0]
     columns = ("task", *(f"after {after + 1}" for after in shown))
     rows = []

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 __all__ = ["telling_of_exits", "unwinding"]
 
@@ -34,12 +35,15 @@ def unwinding() -> Iterator[None]:
     owner = os.getpid()
 
     def end(number: int, frame: FrameType | None) -> None:
-        if os.getpid() != owner:  # a process that was forked within the block
+        # a process that was forked within the block has nothing of its own to clean up
+        if os.getpid() != owner:
             _end_by(number)
         raise _EndedError(number)
 
-    reached = threading.current_thread() is threading.main_thread()
-    before = {number: signal.getsignal(number) for number in _ENDS if reached}
+    before: dict[signal.Signals, Any] = {}
+    # Python lets the main thread alone set handlers
+    if threading.current_thread() is threading.main_thread():
+        before = {number: signal.getsignal(number) for number in _ENDS}
     for number, handler in before.items():
         if handler != signal.SIG_IGN:
             signal.signal(number, end)
@@ -65,11 +69,13 @@ def telling_of_exits(resume_at: Path) -> Iterator[None]:
     A plugin that calls it leaves no other moment to say so. What ends a process without Python (a library's
     ``_exit``, SIGKILL) cannot be seen from inside: ``lw2g runs`` and ``lw2g show`` tell of the run then.
     """
-    leave, owner = os._exit, os.getpid()
+    leave = os._exit
+    owner = os.getpid()
 
     def leave_told(status: int) -> None:
         if os.getpid() == owner:
             where = f"resume with: lw2g resume {resume_at}"
+            # past sys.stderr: os._exit flushes nothing
             os.write(2, f"error: a plugin ended this process within the run; {where}\n".encode())
             status = status or 1
         leave(status)

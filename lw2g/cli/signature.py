@@ -132,8 +132,10 @@ def meaning_of(function: Callable[..., Any], name: str) -> str:
     if name not in entries:
         raise LookupError(f"the docstring of {function.__name__} does not say what {name!r} is")
     text = " ".join(entries[name].split()).partition(f" {_FOR_PROGRAMS}")[0]
+    # "Whether to fetch it" of a parameter is "Fetch it" of a flag
     text = re.sub(r"^Whether to (\w)", lambda found: found[1].upper(), text)
     text = text.replace("; a list for several", "; repeatable")
+    # on a command line nobody can give None
     text = re.sub(r"; None for (.+?)\.?$", r". [default: \1]", text)
     return _as_typed(text, function)
 

@@ -53,6 +53,7 @@ _DIRECTORY = click.argument("directory", metavar="DIR", type=click.Path(path_typ
 
 def _executor_options(command: Any) -> Any:
     """Add the options that say where and how cells run."""
+    # in reverse, because click lists first what is added last
     for decorate in (
         settings_option(
             sweeps.sweep, "executor_options", "--executor-set", called="executor_options", complete=False
@@ -209,6 +210,7 @@ def _finish(result: SweepResult) -> None:
     states = {status.state for status in result.cells}
     if states == {"finished"}:
         return
+    # failed cells are an error; with others that only stopped, the sweep as a whole was interrupted
     retry = f"`lw2g sweep retry {result.path}`"
     if states <= {"finished", "failed"}:
         note(f"{retry} runs failed cells again")

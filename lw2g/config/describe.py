@@ -146,6 +146,7 @@ def describe_range(validator: Any) -> str:
     """
     if validator is None:
         return ""
+    # attrs exports no classes of validators: they are known by their attributes. Two names: and_, or_
     for attribute in ("_validators", "validators"):
         parts = getattr(validator, attribute, None)
         if isinstance(parts, tuple | list):

@@ -51,8 +51,8 @@ def values_of(component: Component) -> Iterator[str]:
             for kind, presets in (("official", component.presets), ("tuned", component.tuned)):
                 for family, values in presets.items():
                     named[f"preset {kind} {family}"] = values
-        case BenchmarkComponent(like_for_like=held) if held:
-            named["like-for-like"] = held
+        case BenchmarkComponent(like_for_like=fixed) if fixed:
+            named["like-for-like"] = fixed
     for name, values in named.items():
         yield f"{name}: " + ", ".join(f"{key}={plain(value)}" for key, value in values.items())
 

@@ -38,6 +38,7 @@ def input_problems(catalogue: Catalogue, config: ExperimentConfig) -> Iterator[s
             f"backbone: {backbone.name!r} takes images, and benchmark {benchmark.name!r} holds features "
             "already; leave the backbone out"
         )
+    # asked of the options, too: a method may need images with one of its heads and not with another
     baseline = catalogue.get("baseline", config.baseline.name)
     if not _does_without_images(baseline, config.baseline.config):
         names = sorted(_described(one) for one in _baselines(catalogue) if one.without_images is not None)

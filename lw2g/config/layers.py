@@ -99,6 +99,7 @@ def nest(
     tables: dict[str, Any] = {}
     for path, value in dotted.items():
         section, *keys = path.split(".")
+        # SECTION.OPTION; SECTION.COMPONENT.OPTION where a section has several components
         depth = 2 if section in _NESTED else 1
         if section not in sections:
             problems.append(f"{path}: no such section{nearest(section, sections)}")
@@ -121,6 +122,7 @@ def _form(section: str, depth: int) -> str:
 
 
 def _put(tables: dict[str, Any], keys: list[str], value: Any) -> None:
+    """Set what stands at a path of keys; a table joins the one that is there."""
     *path, last = keys
     for key in path:
         tables = tables.setdefault(key, {})

@@ -20,6 +20,7 @@ def named_by(config: Any, kind: Kind, catalogue: Catalogue) -> dict[str, attrs.A
     options = [field for field in attrs.fields(type(config)) if field.metadata.get("names") == kind]
     named: dict[str, attrs.Attribute[Any]] = {}
     wraps = False
+    # the wrapped one comes last: only the others tell whether it is asked at all
     for option in options:
         name = getattr(config, option.name)
         if option.metadata["wrapped"] or name in option.metadata["own"]:

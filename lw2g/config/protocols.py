@@ -32,14 +32,14 @@ class Protocol:
     Attributes:
         name: ``official`` or ``like-for-like``.
         preset: The method's values for the benchmark.
-        held: The values that the protocol itself sets, by dotted keys: the whole official preset, or those
-            that like-for-like holds equal.
-        values: All defaults for the user's options, by dotted keys: ``held`` and the method's own options.
+        fixed_options: The values that the protocol itself sets, by dotted keys: the whole official preset,
+            or those that like-for-like holds equal.
+        values: All defaults for the user's options, by dotted keys: ``fixed_options`` and the method's own.
     """
 
     name: str
     preset: Preset
-    held: Mapping[str, Any] = attrs.field(factory=dict)
+    fixed_options: Mapping[str, Any] = attrs.field(factory=dict)
     values: Mapping[str, Any] = attrs.field(factory=dict)
 
 
@@ -66,10 +66,11 @@ def choose_protocol(
             f"(only for: {families}); leave the protocol out"
         )
     if preset.official and wanted != LIKE_FOR_LIKE:
-        return Protocol(name=OFFICIAL, preset=preset, held=preset.values, values=preset.values)
+        return Protocol(name=OFFICIAL, preset=preset, fixed_options=preset.values, values=preset.values)
+    # the method's own values, but for what must be equal for all methods
     values = {key: value for key, value in preset.values.items() if key.split(".")[0] not in _EQUAL_FOR_ALL}
-    held = benchmark.like_for_like
-    return Protocol(name=LIKE_FOR_LIKE, preset=preset, held=held, values={**values, **held})
+    fixed = benchmark.like_for_like
+    return Protocol(name=LIKE_FOR_LIKE, preset=preset, fixed_options=fixed, values={**values, **fixed})
 
 
 def differences(values: Mapping[str, Any], config: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
@@ -88,6 +89,7 @@ def differences(values: Mapping[str, Any], config: Mapping[str, Any]) -> list[tu
         table: Any = config
         for name in tables:
             table = table.get(name) or {}
+        # as the configuration writes it: tuples are lists there
         plain = _plain(expected)
         # a key that is absent belongs to a component that is not in use
         if key in table and table[key] != plain:

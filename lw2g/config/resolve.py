@@ -147,7 +147,7 @@ class _Resolver:
             ],
             protocol_changes=[
                 {"option": option, "value": value, "protocol": expected}
-                for option, value, expected in differences(self.protocol.held, mapping)
+                for option, value, expected in differences(self.protocol.fixed_options, mapping)
             ],
             notes=tuple(self.notes),
         )
@@ -241,7 +241,8 @@ class _Resolver:
         # the preset's retrieval options are for the method's own strategy
         has_own_retrieval = host is not None and retrieval is not None and retrieval.name == host.retrieval
         rule = self._chosen(policy, "policy")
-        self._take_over(policy, rule)
+        # before the other parts: their defaults may be the policy's
+        self._apply_options_of(policy, rule)
         # in the order in which problems are listed, that of the file
         parts: dict[str, Any] = {}
         parts["benchmark"] = self._chosen(benchmark, "benchmark")
@@ -259,8 +260,8 @@ class _Resolver:
         parts["trackers"] = self._trackers()
         return None if self.problems else ExperimentConfig(**parts)
 
-    def _take_over(self, policy: PolicyComponent | None, rule: Chosen | None) -> None:
-        """Let the options that belong to the policy's own replace those of the preset."""
+    def _apply_options_of(self, policy: PolicyComponent | None, rule: Chosen | None) -> None:
+        """Let the options that a policy brings along replace those of the preset."""
         if policy is None or rule is None or rule.config is None:
             return
         for section, table in nest(policy.brings(rule.config), self.problems).items():
@@ -360,7 +361,7 @@ class _Resolver:
 
     def _source(self, option: str) -> str:
         """Return the source of a value that the user has not given, in words."""
-        if self.protocol.name == LIKE_FOR_LIKE and option in self.protocol.held:
+        if self.protocol.name == LIKE_FOR_LIKE and option in self.protocol.fixed_options:
             return f" (held equal by the protocol {self.protocol.name!r})"
         return f" (in the preset {self.preset.label!r})"
 
@@ -368,8 +369,10 @@ class _Resolver:
         if component is None:
             return None
         user = self.written.of(section)
-        user.pop("name", None)
-        values = self.preset_tables.get(section, {}) if preset else {}
+        user.pop("name", None)  # it stands among the options, and is none
+        values: Mapping[str, Any] = {}
+        if preset:
+            values = self.preset_tables.get(section, {})
         config = self._record(component.config, section, user, values, also_known=("name",))
         return Chosen(name=component.name, config=config)
 
@@ -381,6 +384,7 @@ class _Resolver:
         if component is None:
             return None
         user: dict[str, Any] = {}
+        # what is typed overrides the file
         for layer in (self.written.file, self.written.explicit):
             user |= table_of(layer.get(section, {}).get(name, {}), path, self.problems)
         preset = self.preset_tables.get(section, {}).get(name, {})

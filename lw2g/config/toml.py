@@ -113,6 +113,7 @@ def is_deeper(content: Any, levels: int) -> bool:
     >>> is_deeper({"a": [1]}, 2), is_deeper({"a": [1]}, 1)
     (False, True)
     """
+    # level by level: a file of strangers may be nested deeper than Python can recurse
     level = [content]
     for _ in range(levels):
         below: list[Any] = []

@@ -54,6 +54,7 @@ class Written:
 
     def adopt_timm_names(self) -> None:
         """Treat an unregistered backbone name that timm may know as a timm model."""
+        # in each layer alone: a model named in the file may be overridden by a component, and the reverse
         for layer in (self.file, self.explicit):
             name = layer.get("backbone", {}).get("name")
             if not isinstance(name, str) or name in self._catalogue.names("backbone"):

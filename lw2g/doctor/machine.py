@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 from lw2g.config.directory import RUNS
 from lw2g.devices.allocator import KEEP_MEMORY, who_manages_memory
 from lw2g.doctor.finding import Finding, note, ok, problem
-from lw2g.vit.room import CGROUP, usable_memory
+from lw2g.memory import CGROUP, usable_memory
 
 __all__ = ["machine_findings", "package_findings", "room_finding", "thread_finding", "usable_cores"]
 

@@ -212,7 +212,7 @@ def _found(component: Any) -> bool | DataError:
 
 def hub(timeout: float = 10.0) -> Iterator[Finding]:
     """Request the front page of the hub from which timm fetches weights."""
-    from lw2g.vit.offline import hub_fails
+    from lw2g.network import hub_fails
 
     reason = hub_fails(timeout)
     if reason:

@@ -29,6 +29,7 @@ def costs_of(cells: Sequence[Cell], catalogue: Catalogue) -> Iterator[Estimate |
             yield error
             continue
         if kind not in measured:
+            # an error is kept, too: the other cells of the kind would fail after as many seconds
             try:
                 config = resolve(catalogue, file=cell.tables()).config
                 measured[kind] = estimating.estimate(config, catalogue)

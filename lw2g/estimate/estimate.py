@@ -26,11 +26,11 @@ from lw2g.estimate.rehearsal import Rehearsal, TaskCost
 from lw2g.interfaces.context import derive_seed
 from lw2g.interfaces.growth import CandidateEvidence, Evidence, Grow
 from lw2g.interfaces.stream import Task
+from lw2g.network import without_network
 from lw2g.registry.catalogue import Catalogue
 from lw2g.tasks.data import RunData
 from lw2g.tasks.parts import RunParts
 from lw2g.tasks.session import open_session
-from lw2g.vit.offline import without_network
 
 __all__ = ["PARTS", "Estimate", "Range", "estimate", "missing_parts"]
 

@@ -5,6 +5,7 @@ Tasks have as few images as the machine has time for. Measured costs are scaled 
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -104,6 +105,7 @@ class _SmallSession(Session):
         return attrs.evolve(
             context,
             statistics=self._counting(context.statistics),
+            # None where images have no training transform
             augmented=context.augmented and self._counting(context.augmented),
             shuffled=context.shuffled and self._counting(context.shuffled),
         )
@@ -202,7 +204,8 @@ class _Clock(Observer):
         self.parameters |= {id(parameter): parameter.numel() for parameter in phase.trained}
         self.epochs += phase.epochs
         batch = min(phase.batch_size, self._small)
-        in_epoch = -(-self._small // batch)
+        in_epoch = math.ceil(self._small / batch)
+        # medians: a step that compiles or waits for other programs takes many times as long
         cold = statistics.median(steps[:in_epoch])
         warm = min(cold, statistics.median(steps[in_epoch:] or [cold]))
         self.seconds += (cold + warm * (phase.epochs - 1)) * self._images / batch
@@ -252,6 +255,7 @@ class Rehearsal:
         whole = self._whole.data.stream.tasks[index]
         small = session.data.stream.tasks[index]
         clock = _Clock(session, index, len(whole.train))
+        # noted before anything is allocated, so that what a task adds can be told apart
         peak = PeakMemory(session.parts.engine.device)
         machine_before = peak.machine
         device_before = peak.device or 0
@@ -264,10 +268,11 @@ class Rehearsal:
         # evidence and spaces take `most` images of a task, or all that it has
         most = session.parts.config.growth.images
         larger = min(len(whole.train), most) / min(len(small.train), most)
+        # what the phases did not take: the fits of routing and temperature after them
         routing = max(0.0, clock.reporter.seconds["training"] - clock.spent)
-        held = self._whole.data.held_back[index]
-        if held:
-            routing *= len(held) / len(session.data.held_back[index] or held)
+        held_back = self._whole.data.held_back[index]
+        if held_back:
+            routing *= len(held_back) / len(session.data.held_back[index] or held_back)
         stored = 0
         for module in session.parts.modules:
             stored += sum(parameter.numel() for parameter in module.parameters())

@@ -22,7 +22,7 @@ import attrs
 from lw2g.config.directory import LOCK
 from lw2g.errors import DataError
 
-__all__ = ["BusyError", "Writer", "held", "holder_of", "one_writer", "writer_of"]
+__all__ = ["BusyError", "Writer", "holder_of", "locked", "one_writer", "writer_of"]
 
 _TRIES = 25
 _PAUSE = 0.02
@@ -65,7 +65,7 @@ def one_writer(directory: Path) -> Iterator[Writer | None]:
         DataError: The file system has no locks, or a link stands in the lock's place.
     """
     try:
-        with held(directory / LOCK) as before:
+        with locked(directory / LOCK) as before:
             yield before
     except BusyError as error:
         raise BusyError(
@@ -79,7 +79,7 @@ def writer_of(directory: Path) -> Writer | None:
 
 
 @contextmanager
-def held(path: Path) -> Iterator[Writer | None]:
+def locked(path: Path) -> Iterator[Writer | None]:
     """Hold the lock of a file within the block; the file is removed afterwards.
 
     Yields:

@@ -34,6 +34,7 @@ def mask_logits(logits: Tensor, classes: Sequence[int] | range) -> Tensor:
     """
     hidden = torch.ones(logits.shape[-1], dtype=torch.bool, device=logits.device)
     # one slice per run of consecutive classes: an index tensor would have to be copied to the device
+    # (class minus place is the same all along such a run)
     for _, run in itertools.groupby(enumerate(classes), key=lambda pair: pair[1] - pair[0]):
         positions = [position for _, position in run]
         hidden[positions[0] : positions[-1] + 1].fill_(False)
@@ -79,6 +80,7 @@ class Baseline(nn.Module, ABC):
     def __init__(self, context: BuildContext) -> None:
         super().__init__()
         self._context = context
+        # registered empty, so that every method can be asked for them
         self.register_module("closed_form", None)
         self.register_module("frozen_expert", None)
 
@@ -196,10 +198,13 @@ class Baseline(nn.Module, ABC):
         """
         rows = list(task.classes)
         for module in self.modules():
-            if isinstance(module, nn.Linear) and module.out_features == self.context.num_classes:
-                for parameter in module.parameters(recurse=False):
-                    now = parameter.data[rows]
-                    parameter.data[rows] = torch.randn_like(now) * now.square().mean().sqrt()
+            if not isinstance(module, nn.Linear) or module.out_features != self.context.num_classes:
+                continue
+            for parameter in module.parameters(recurse=False):
+                now = parameter.data[rows]
+                root_mean_square = now.square().mean().sqrt()
+                # through .data: a draw is no step that a gradient could follow
+                parameter.data[rows] = torch.randn_like(now) * root_mean_square
 
     def warnings(self, task: TaskInfo) -> Sequence[str]:
         """Return what the user should know of a task that was just learned, a line each; none by default."""

@@ -30,7 +30,8 @@ class Batch:
     ) -> None:
         self.labels = labels
         self.samples = samples
-        self._make_images, self._make_query = images, query
+        self._make_images = images
+        self._make_query = query
         self._images: Tensor | None = None
         self._query: Tensor | None = None
 
@@ -53,6 +54,7 @@ class Batch:
 
     def part(self, rows: slice) -> Batch:
         """Return some of the samples; their images and features are still computed on first access."""
+        # all parts read what the whole batch makes once: its transform and its forward
         return Batch(
             labels=self.labels[rows],
             samples=self.samples[rows],

@@ -9,7 +9,10 @@ from torch import Tensor, nn
 
 __all__ = ["Temperature", "best_of", "best_of_task"]
 
-_STEPS, _DECADES = 97, 4.0
+_STEPS = 97
+"""Temperatures of the grid; an odd number, so that the start is one of them."""
+_DECADES = 4.0
+"""Powers of ten on either side of the start."""
 
 
 def best_of(scores: Tensor, owner: Tensor, count: int) -> Tensor:
@@ -73,8 +76,11 @@ class Temperature(nn.Module):
     @property
     def value(self) -> float:
         """The temperature of least loss; among equal ones the one nearest to the start."""
+        # before the first observation all losses are 0, and so the start is the nearest one
         best = (self.loss <= self.loss.min()).cpu().nonzero()[:, 0]
-        return float(self.grid[best[(best - _STEPS // 2).abs().argmin()]])
+        start = _STEPS // 2
+        nearest = best[(best - start).abs().argmin()]
+        return float(self.grid[nearest])
 
     def log_posterior(self, scores: Tensor) -> Tensor:
         """Return the log probabilities that follow from scores, ``[n, tasks]`` float32; ``exp`` sums to 1."""
@@ -89,6 +95,7 @@ class Temperature(nn.Module):
             place: The column of the true task: one for all samples, or one each, ``[n]``.
         """
         rows = torch.arange(len(scores), device=scores.device)
+        # float64: the sums over all tasks are compared, and neighbours on the grid differ little
         for position, temperature in enumerate(self.grid.tolist()):
             log_posterior = (scores.double() / temperature).log_softmax(dim=1)
             self.loss[position] -= log_posterior[rows, place].sum()

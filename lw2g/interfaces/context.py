@@ -119,8 +119,12 @@ def class_domain_ids(history: Sequence[TaskInfo], device: torch.device) -> torch
     Classes with one number own the same test images. Where nothing comes again, it is the class itself.
     """
     met: dict[tuple[str, int], int] = {}
-    kinds = [met.setdefault((info.domain, target), len(met)) for info in history for target in info.targets]
-    return torch.tensor(kinds, dtype=torch.long, device=device)
+    numbers = []
+    for info in history:
+        for target in info.targets:
+            number = met.setdefault((info.domain, target), len(met))
+            numbers.append(number)
+    return torch.tensor(numbers, dtype=torch.long, device=device)
 
 
 class SelectsKeys(Protocol):

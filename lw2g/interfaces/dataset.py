@@ -205,8 +205,11 @@ class DataSet:
             ValueError: There is no such split.
         """
         kind, _, seed = name.partition(":")
+        # 20 digits are enough to see that a number is no int64, and Python refuses to parse thousands
         seeded = kind == "random" and seed.isdecimal() and int(seed[:20]) < 2**63
-        key = "random" if seeded and name not in self.splits else name
+        key = name
+        if seeded and name not in self.splits:
+            key = "random"
         if key not in self.splits or name == "random":
             raise ValueError(f"expected one of {', '.join(self.split_names())} but got {name!r}")
         return self.splits[key]

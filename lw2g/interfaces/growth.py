@@ -100,6 +100,7 @@ def error_of_difference(first: Sequence[float], second: Sequence[float]) -> floa
     """
     if not first or len(first) != len(second):
         return None
+    # replicate by replicate: what both candidates owe to the same images cancels
     return math.dist(first, second) / math.sqrt(len(first))
 
 

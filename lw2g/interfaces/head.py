@@ -120,6 +120,7 @@ class ClosedForm(nn.Module, ABC):
 
     def logits(self, features: Tensor) -> Tensor:
         """Return scores of all classes of the stream, ``[B, num_classes]``; 0 for unseen ones."""
+        # classes come in the order of their positions, so those that were seen stand in front
         shown = int((self.count > 0).sum())
         scores = self.scores(features, shown) if shown else features.new_zeros(len(features), 0)
         return functional.pad(scores, (0, len(self.count) - shown)).float()
@@ -148,10 +149,15 @@ class ClosedForm(nn.Module, ABC):
         if len(missing):
             raise ValueError(f"expected features of class {int(missing[0])} but got none; update with them")
         targets = self._targets[:seen]
-        if self._solved is None or self._solved[0] != self._stamp(seen):
-            self._solved = (self._stamp(seen), self.solve(seen))
-        scores = self.score(features.double(), *self._solved[1])
-        return scores if len(set(targets)) == seen else scores[:, targets]
+        stamp = self._stamp(seen)
+        if self._solved is None or self._solved[0] != stamp:
+            self._solved = (stamp, self.solve(seen))
+        _, solution = self._solved
+        scores = self.score(features.double(), *solution)
+        if len(set(targets)) == seen:
+            return scores
+        # a class that came again answers with the score of its target
+        return scores[:, targets]
 
     def bytes_of(self, classes: int) -> int:
         """Return the bytes that so many classes take; 0 if memory does not grow with classes."""
@@ -169,19 +175,29 @@ class ClosedForm(nn.Module, ABC):
     def pooled(self, sums: Tensor) -> Tensor:
         """Return sums of targets, given those of the first classes ``[seen, ...]``."""
         targets = self._targets[: len(sums)]
-        if (size := len(set(targets))) == len(targets):
+        distinct = len(set(targets))
+        if distinct == len(targets):
             return sums
         index = torch.tensor(targets, device=sums.device)
-        return sums.new_zeros(size, *sums.shape[1:]).index_add_(0, index, sums)
+        return sums.new_zeros(distinct, *sums.shape[1:]).index_add_(0, index, sums)
 
     def _stamp(self, seen: int) -> object:
+        """Return what differs whenever a solution is stale.
+
+        Loading a state dict writes into ``count``, and moving the module makes another tensor of it: either
+        leaves ``_solved`` as it was.
+        """
         return seen, self.count._version, self.count.data_ptr()
 
     def of_owner(self, name: str, owner: int) -> Tensor:
         """Return the entry of an owner in a buffer ``[owners, w, w]``, a view; new owners start at zero."""
-        if missing := max(owner + 1 - len(self.get_buffer(name)), 0):
-            setattr(self, name, functional.pad(self.get_buffer(name), (0, 0, 0, 0, 0, missing)))
-        return self.get_buffer(name)[owner]
+        owners = self.get_buffer(name)
+        missing = owner + 1 - len(owners)
+        if missing > 0:
+            # the last pair is that of the first axis
+            owners = functional.pad(owners, (0, 0, 0, 0, 0, missing))
+            setattr(self, name, owners)
+        return owners[owner]
 
     def centres(self, classes: Tensor) -> Tensor:
         """Return the mean features of classes that have some, ``[n, dim]`` float64, as far as sums tell them.

@@ -66,13 +66,16 @@ class SubspaceMemory:
         If the space is the image of a tap's space, the tap's space is that of the site without a map at the
         same owner and tap, which must be absorbed first; without such a site the memory keeps it separately.
         """
-        key, activation = self.key(set_id, site), site.activation
+        key = self.key(set_id, site)
+        activation = site.activation
+        # sites of one owner at one tap multiply the same rows
         place = (key.removesuffix(site.name), activation.tap)
         if not activation.is_image:
             self._spaces[key] = self._grown(self._spaces.get(key), activation.moment(moment))
             if activation.map is None:
                 self._plain[place] = key
             return
+        # the space at the tap is what grows: the map changes from task to task, and so does its image
         tapped = self._plain.get(place)
         if tapped is None:
             tapped = f"{key}@tap"

@@ -92,10 +92,14 @@ class Metric(Component):
             ValueError: The metric returned no finite number.
         """
         values = [inputs[name] for name in self.needs]
-        if any(value is None for value in values) or (number := self.compute(*values)) is None:
+        if any(value is None for value in values):
+            return None
+        number = self.compute(*values)
+        if number is None:
             return None
         if not math.isfinite(number):
             raise ValueError(f"expected a finite number or None but got {number!r}")
+        # a count stays one in the record; numpy's numbers are not written as JSON
         return number if isinstance(number, int) else float(number)
 
 

@@ -66,6 +66,7 @@ def published_differences(config: Any, path: str) -> list[dict[str, Any]]:
         if published is not UNPUBLISHED and value != published:
             note = literal.get(published, "differs from the published method")
             differences.append({"option": name, "value": value, "published": published, "note": note})
+        # a value of another type may not be hashable
         if isinstance(value, (str, bool, int)) and value in literal:
             differences.append({"option": name, "value": value, "published": None, "note": literal[value]})
     return differences

@@ -47,6 +47,7 @@ class Routing:
             raise ValueError("expected a routing with a chosen set, but got one without")
         if isinstance(self.chosen, int):
             return read(self.sets[self.chosen])
+        # stacked, then indexed: one gather for the batch, and its gradient reaches every chosen set
         return torch.stack([read(item) for item in self.sets])[self.chosen]
 
     def to(self, device: torch.device) -> Routing:
@@ -75,7 +76,7 @@ class Pool:
     def __init__(self) -> None:
         self._sets: dict[int, nn.Module] = {}
         self._versions: dict[int, int] = {}
-        self._sizes: dict[int, tuple[int, int]] = {}
+        self._sizes: dict[int, tuple[int, int]] = {}  # version of a set, and its values then
         self.task_to_set: list[int] = []
 
     def __len__(self) -> int:
@@ -102,11 +103,15 @@ class Pool:
     @property
     def size(self) -> int:
         """Total number of parameter values in all sets; counted once per version of a set."""
+        total = 0
         for set_id, module in self._sets.items():
             version = self._versions[set_id]
-            if self._sizes.get(set_id, (-1, 0))[0] != version:
-                self._sizes[set_id] = version, sum(values.numel() for values in module.parameters())
-        return sum(self._sizes[set_id][1] for set_id in self._sets)
+            counted, values = self._sizes.get(set_id, (None, 0))
+            if counted != version:
+                values = sum(parameter.numel() for parameter in module.parameters())
+                self._sizes[set_id] = (version, values)
+            total += values
+        return total
 
     def grow(self, parameters: nn.Module) -> int:
         """Add a set for the next task and return its id."""
@@ -173,7 +178,10 @@ class Pool:
         if set_ids is None or not alone:
             return Routing(sets=self.sets, chosen=set_ids)
         ids, places = torch.unique(set_ids, return_inverse=True)
-        sets = (self._sets[set_id] if set_id >= 0 else beside[BESIDE - set_id] for set_id in ids.tolist())
+        sets: list[nn.Module] = []
+        for set_id in ids.tolist():
+            # ids of modules beside count downwards
+            sets.append(self._sets[set_id] if set_id >= 0 else beside[BESIDE - set_id])
         return Routing(sets=tuple(sets), chosen=places)
 
     def _require_sets(self) -> None:
@@ -184,11 +192,11 @@ class Pool:
 
     def state_dict(self, ids: Iterable[int] | None = None) -> dict[str, Tensor]:
         """Return the tensors of the sets ``ids`` (all by default) as ``"<set>.<name>"``."""
-        return {
-            f"{set_id}.{name}": value
-            for set_id in (self._sets if ids is None else ids)
-            for name, value in self._sets[set_id].state_dict().items()
-        }
+        state = {}
+        for set_id in self._sets if ids is None else ids:
+            for name, value in self._sets[set_id].state_dict().items():
+                state[f"{set_id}.{name}"] = value
+        return state
 
     def restore(
         self, task_to_set: Sequence[int], state: dict[str, Tensor], new_set: Callable[[], nn.Module]
@@ -201,12 +209,15 @@ class Pool:
             new_set: Returns a new set, whose values the state replaces.
         """
         self.task_to_set = list(task_to_set)
-        self._sets, self._versions, self._sizes = {}, {}, {}
+        self._sets = {}
+        self._versions = {}
+        self._sizes = {}
         for set_id in sorted(set(task_to_set)):
             module = new_set()
             prefix = f"{set_id}."
-            module.load_state_dict(
-                {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
-            )
+            own = {
+                name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)
+            }
+            module.load_state_dict(own)
             self._sets[set_id] = module
             self._versions[set_id] = 0

@@ -16,8 +16,9 @@ from lw2g.interfaces.phase import ComputePhase, ParameterGroup, TrainingPhase
 
 __all__ = ["ClassRetrieval", "RetrievalStrategy"]
 
-_CALIBRATION_BATCH, _CALIBRATION_BATCHES = 64, 8
-"""Batch size and number of batches of a task's images that calibration reads (up to twice as many)."""
+_CALIBRATION_BATCH = 64
+_CALIBRATION_BATCHES = 8
+"""Batches of a task's images that calibration scores; up to twice as many, as a step is a whole number."""
 
 
 class RetrievalStrategy(nn.Module, ABC):
@@ -109,6 +110,7 @@ class RetrievalStrategy(nn.Module, ABC):
         overrides this, and fits to samples of stored statistics or to images that it has held out.
         """
         seen = [info.index for info in context.history]
+        # every so many batches, spread over the task: images of one class may stand together
         step = max(1, context.task.num_images // (_CALIBRATION_BATCH * _CALIBRATION_BATCHES))
         for number, batch in enumerate(context.statistics(_CALIBRATION_BATCH)):
             if number % step == 0:

@@ -101,6 +101,7 @@ class Scope:
         """Return the routing for features under a set before the set ``new`` (None: no set) was added."""
         if self.choice:
             return pool.force(set_id)
+        # features without a choice depend on all sets, so the new one must not be there yet
         return Routing(sets=tuple(pool[old] for old in pool.ids if old != new), chosen=0)
 
     def reader(self, owner: int, current: int) -> int:

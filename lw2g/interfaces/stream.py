@@ -196,7 +196,7 @@ class TaskData:
     def ids(self) -> tuple[str, ...]:
         """The stable ids of the samples, in order."""
         ids = self.source.ids
-        return tuple(ids[i] for i in self.indices)
+        return tuple(ids[index] for index in self.indices)
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -284,7 +284,8 @@ class TaskStream:
             raise ValueError(f"expected {len(self.class_order)} class names but got {len(self.class_names)}")
         if tuple(task.index for task in self.tasks) != tuple(range(len(self.tasks))):
             raise ValueError("expected task indices 0, 1, ... in order")
-        if tuple(c for task in self.tasks for c in task.classes) != tuple(range(self.num_classes)):
+        positions = [position for task in self.tasks for position in task.classes]
+        if positions != list(range(self.num_classes)):
             raise ValueError(f"expected tasks that partition range({self.num_classes}) in order")
         if self.targets is not None:
             self._check_targets(self.targets)
@@ -296,7 +297,9 @@ class TaskStream:
         if first != list(range(len(first))):
             raise ValueError(f"expected targets that first appear as 0, 1, ... but got {first}")
         for what, values in (("raw label", self.class_order), ("class name", self.class_names)):
-            if len(set(zip(targets, values, strict=True))) != len(first) or len(set(values)) != len(first):
+            pairs = set(zip(targets, values, strict=True))
+            # as many pairs as targets: no target has two values; as many values: no two targets share one
+            if len(pairs) != len(first) or len(set(values)) != len(first):
                 raise ValueError(f"expected one {what} for each target and one target for each {what}")
         for task in self.tasks:
             own = [targets[position] for position in task.classes]

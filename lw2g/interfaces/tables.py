@@ -16,10 +16,16 @@ __all__ = ["make_record", "read_table"]
 
 T = TypeVar("T")
 _PLAIN: Mapping[Any, Any] = {
-    kind: accepted
-    for plain, accepted in ((str, str), (bool, bool), (int, int), (float, (int, float)))
-    for kind in (plain, plain | None)
+    str: str,
+    str | None: str,
+    bool: bool,
+    bool | None: bool,
+    int: int,
+    int | None: int,
+    float: (int, float),
+    float | None: (int, float),
 }
+"""What a field's type hint accepts in a file; other hints are left to the class."""
 
 
 def read_table(package: str, file: str) -> dict[str, Any]:
@@ -28,8 +34,9 @@ def read_table(package: str, file: str) -> dict[str, Any]:
     Raises:
         PluginError: The file is missing or is not TOML; the message names it.
     """
+    path = files(package) / file
     try:
-        return tomllib.loads((files(package) / file).read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         reason = "it is not there" if isinstance(error, OSError) else str(error).partition(";")[0]
         raise PluginError(f"{package}/{file} cannot be read: {reason}", "install the plugin again") from error
@@ -53,13 +60,20 @@ def make_record(cls: type[T], table: Any, where: str, **made: Any) -> T:
     """
     if not isinstance(table, Mapping):
         raise PluginError(f"{where}: expected a table but got {shown(table)}", "correct the file")
-    values = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()} | made
-    fields, hints = attrs.fields_dict(cls), typing.get_type_hints(cls)  # type: ignore[arg-type]
+    values = dict(table)
+    for key, value in table.items():
+        if isinstance(value, list):
+            values[key] = tuple(value)  # records are frozen, and so is what they hold
+    values |= made
+    fields = attrs.fields_dict(cls)  # type: ignore[arg-type]
+    hints = typing.get_type_hints(cls)
     for key, value in values.items():
         if key not in fields:
             raise PluginError(f"{where}.{key}: no such key{nearest(key, fields)}", "correct the file")
-        kind: Any = _PLAIN.get(hints[key], object)
-        if value is not None and (not isinstance(value, kind) or (kind is int and value in (True, False))):
+        accepted: Any = _PLAIN.get(hints[key], object)
+        # True is an int to Python, and no number to whoever writes a file
+        is_wrong_bool = isinstance(value, bool) and accepted is int
+        if value is not None and (is_wrong_bool or not isinstance(value, accepted)):
             raise PluginError(f"{where}.{key}: a value of another type, {shown(value)}", "correct the file")
     missing = [key for key, field in fields.items() if field.default is attrs.NOTHING and key not in values]
     if missing:

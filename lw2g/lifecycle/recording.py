@@ -163,6 +163,7 @@ def _next_domain(ledger: Ledger, infos: Sequence[TaskInfo]) -> dict[str, Any]:
     """
     if not ledger.ahead:
         return {}
+    # each evaluation looks at the task that comes next: nothing does so for the first, and the last has none
     by_task = [None, *ledger.ahead[:-1]]
     known = {task: share for task, share in enumerate(by_task) if share is not None}
     mean = None

@@ -62,13 +62,13 @@ def _wanted(manifest: Manifest) -> str:
     )
 
 
-def require_rebuilt(chosen: BackboneChoice, held: Mapping[str, Tensor], catalogue: Catalogue) -> None:
+def require_rebuilt(chosen: BackboneChoice, weights: Mapping[str, Tensor], catalogue: Catalogue) -> None:
     """Refuse to put weights into an export that could not build its model without their file."""
     try:
         state = _untrained(chosen, catalogue).model.state_dict()
     except (ConfigError, DataError):
         state = {}
-    if _shapes(state) != _shapes(held):
+    if _shapes(state) != _shapes(weights):
         raise ConfigError(
             f"backbone {chosen.name!r} cannot be built without its weights file, so that they cannot be put "
             "inside",

@@ -158,8 +158,8 @@ class Mixer(nn.Module):
             scores = self._combined(constants, answers.double(), trust.double(), own, voice.double())
             # a class that none of the sets owns is impossible under "hierarchical": nothing can be learned
             picked = scores.gather(1, labels.cpu()[:, None])[:, 0]
-            held = _INERTIA * (constants - before).square().sum()
-            value = held - picked.clamp(min=_IMPOSSIBLE / 2).mean()
+            inertia = _INERTIA * (constants - before).square().sum()
+            value = inertia - picked.clamp(min=_IMPOSSIBLE / 2).mean()
             (gradient,) = torch.autograd.grad(value, constants)
             return float(value.detach()), gradient.numpy()
 

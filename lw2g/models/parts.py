@@ -24,13 +24,13 @@ from lw2g.interfaces.head import heads_within
 from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.interfaces.stream import ImageTransform
+from lw2g.memory import require_memory
 from lw2g.models.expert import add_expert
 from lw2g.models.mixing import Mixer
 from lw2g.registry.catalogue import Catalogue
 from lw2g.vit import graphs
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.products import has_faster_products, has_packed_products
-from lw2g.vit.room import require_room
 
 __all__ = [
     "ModelParts",
@@ -207,7 +207,7 @@ def open_backbone(
         backbone.compile_blocks(sizes)
     elif run.graph == "auto" and engine.device.type in graphs.DEVICES:
         backbone.graphs = graphs.Graphs(sizes)
-    require_room(
+    require_memory(
         run.evaluation_batch * backbone.bytes_per_image,
         f"run.evaluation_batch: {run.evaluation_batch} images",
         "lower it",

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from lw2g.config.directory import UNFINISHED
 from lw2g.errors import ConfigError, DataError
-from lw2g.files.lock import BusyError, held
+from lw2g.files.lock import BusyError, locked
 
 __all__ = ["free_folder", "part_of", "require_free", "reserved"]
 
@@ -105,7 +105,7 @@ def _kept(out: Path) -> Iterator[None]:
     try:
         with ExitStack() as stack:
             try:
-                stack.enter_context(held(_lock_of(out.parent, out.name)))
+                stack.enter_context(locked(_lock_of(out.parent, out.name)))
             except BusyError as error:
                 raise BusyError(
                     f"{str(out)!r} is being made by {error}", "wait for it, or choose another folder"
@@ -126,7 +126,7 @@ def _remove_leftovers(out: Path) -> None:
         if match["name"] == out.name:  # this process holds its lock
             shutil.rmtree(part, ignore_errors=True)
             continue
-        with suppress(DataError), held(_lock_of(part.parent, match["name"])):
+        with suppress(DataError), locked(_lock_of(part.parent, match["name"])):
             shutil.rmtree(part, ignore_errors=True)
 
 

@@ -269,6 +269,7 @@ def load_catalogue(
     for key, rivals in by_key.items():
         if key not in refused:
             entries[key] = rivals[0]
+    # what was left out is loaded when a name is missing, and then once
     rest: Callable[[], Catalogue] | None = None
     if only is not None:
         rest = functools.cache(

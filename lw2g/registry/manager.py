@@ -146,6 +146,7 @@ def _load(loaded: PluginSet, entry_point: EntryPoint) -> None:
     """Import an installed plugin and register it."""
     origin = _origin(entry_point)
     num_before = len(loaded.problems)
+    # None cannot tell a failure: the entry point may name anything
     plugin = attempt(entry_point.load, origin, "cannot be imported", loaded.problems)
     if len(loaded.problems) == num_before:
         _register(loaded, plugin, origin)
@@ -164,6 +165,7 @@ def attempt(action: Callable[[], T], origin: Origin, what: str, problems: list[P
         problems.append(Problem.of(origin, f"{what}: {error_text(error)}"))
         return None
     except KeyboardInterrupt as stop:
+        # Ctrl-C ends everything; only if a stranger's import hangs does the message help
         if origin.distribution is None or origin.first_party:
             raise
         raise PluginError(f"{origin} was interrupted", _fix_or_disable(origin)) from stop

@@ -66,7 +66,7 @@ def compare_checksum(directory: Path, name: str, wanted: str | None) -> Verdict:
 
 
 def consistent(task: int, evaluations: Sequence[Columns], record: Any) -> Verdict:
-    """Return whether predictions are of the samples they should be of, and choose among what was there.
+    """Return whether predictions are of the right samples, and of tasks, sets and classes known by then.
 
     Args:
         task: The task after which they were made.

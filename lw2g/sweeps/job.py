@@ -15,7 +15,7 @@ import attrs
 
 from lw2g.config.directory import CONFIG, LOCK, SETTLED
 from lw2g.errors import Interrupted
-from lw2g.files.lock import BusyError, held, writer_of
+from lw2g.files.lock import BusyError, locked, writer_of
 
 __all__ = ["BUSY", "INTERRUPTED", "Attempt", "Job"]
 
@@ -141,7 +141,7 @@ class Attempt:
     def run(self) -> int:
         """Run the process and return its exit code, negative for a signal."""
         try:
-            with held(self.job.lock):
+            with locked(self.job.lock):
                 return self._bring_on()
         except BusyError:
             return BUSY

@@ -135,8 +135,10 @@ class RunData:
 
     def held_back_images(self, index: int) -> ImageSet | None:
         """Return the images that a task holds back, under the test transform; None without any."""
-        held = self.held_back[index]
-        return None if held is None else self.image_set([held], train=False)
+        images = self.held_back[index]
+        if images is None:
+            return None
+        return self.image_set([images], train=False)
 
     def _originals(self, parts: Sequence[TaskData]) -> Originals:
         limit = self.options.image_memory * 2**20

@@ -20,7 +20,7 @@ from lw2g.models.expert import expert_of
 from lw2g.tasks.evidence.collecting import collect_evidence, store_statistics, unmeasured
 from lw2g.tasks.evidence.spaces import absorb_task
 from lw2g.tasks.evidence.trial import Trials
-from lw2g.tasks.phases import held
+from lw2g.tasks.phases import is_frozen
 from lw2g.tasks.protection import Protection
 from lw2g.tasks.routing import learn_routing, learn_temperature
 from lw2g.tasks.session import Session
@@ -150,7 +150,7 @@ class Learner:
         """Move the set from what it was towards what the task has trained, if that was decided."""
         start = dict(self._parts.merging)
         newest = self._parts.pool.newest
-        if start and newest is not None and not held(context, self._parts.constraints):
+        if start and newest is not None and not is_frozen(context, self._parts.constraints):
             self._observer.merged(merge_set(newest, start, float(start.pop("weight"))))
 
     def _warn_if_full(self, set_id: int, evidence: Evidence) -> None:

@@ -34,7 +34,7 @@ from lw2g.models.expert import expert_phase
 from lw2g.tasks.finite import LossWatch
 from lw2g.tasks.protection import Protection
 
-__all__ = ["PhaseProgress", "held", "hosted", "joined_phases", "only_trainable", "train_phase"]
+__all__ = ["PhaseProgress", "hosted", "is_frozen", "joined_phases", "only_trainable", "train_phase"]
 
 
 @attrs.define(kw_only=True)
@@ -54,7 +54,7 @@ class PhaseProgress:
     require_sound: Callable[[], None] = attrs.field(default=lambda: None, eq=False, repr=False)
 
 
-def held(context: TaskContext, constraints: Mapping[str, Constraint]) -> bool:
+def is_frozen(context: TaskContext, constraints: Mapping[str, Constraint]) -> bool:
     """Return whether a constraint keeps the task's set from being trained."""
     return any(constraint.holds(context) for constraint in constraints.values())
 
@@ -78,10 +78,10 @@ def hosted(
         constraints: The constraints, likewise.
     """
     groups = list(phase.groups)
-    is_held = held(context, constraints)
-    if not (phase.host or is_held):
+    frozen = is_frozen(context, constraints)
+    if not (phase.host or frozen):
         return phase
-    if is_held:
+    if frozen:
         groups = _without(groups, context.parameters)
     if phase.host and retrieval is not None:
         groups.extend(retrieval[1].parameter_groups(context, phase.groups[0].lr))

@@ -19,7 +19,7 @@ from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.growth import Decision, Evidence
 from lw2g.interfaces.phase import Phase, TrainingPhase
 from lw2g.tasks.parts import RunParts
-from lw2g.tasks.phases import PhaseProgress, held, only_trainable, train_phase
+from lw2g.tasks.phases import PhaseProgress, is_frozen, only_trainable, train_phase
 from lw2g.tasks.protection import Protection
 from lw2g.tasks.state import Position
 
@@ -146,7 +146,7 @@ class TaskTraining:
                     phase.run(reporter.advance)
             if number == max(hosts, default=-1):
                 self._after_hosts()
-        if not held(context, parts.constraints):
+        if not is_frozen(context, parts.constraints):
             # its features are others now; what was cached of them is stale
             parts.pool.touch(context.set_id)
 

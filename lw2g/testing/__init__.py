@@ -2,12 +2,11 @@
 
 The strategies need the ``test`` extra: ``from lw2g.testing.strategies import gradients``.
 
-Checks stand on five modules: ``tiny`` (data and backbone), ``small_run`` (a run on them), ``moved_session``
-(what a forward is checked with after it), ``changes`` (what is compared before and after) and ``guards``
-(around a component's code: no network, seeded generators, errors with a remedy).
+What checks stand on is :mod:`lw2g.kit`.
 """
 
 # imported because they register checks
+from lw2g.kit.tiny import TinyPlugin, tiny_backbone, tiny_catalogue
 from lw2g.testing import (  # noqa: F401
     backbone_checks,
     baseline_checks,
@@ -16,6 +15,7 @@ from lw2g.testing import (  # noqa: F401
     constraint_checks,
     evidence_checks,
     head_checks,
+    lasting_checks,
     metric_checks,
     policy_checks,
     retrieval_checks,
@@ -31,7 +31,6 @@ from lw2g.testing.kit import (
     check,
     contract_cases,
 )
-from lw2g.testing.tiny import TinyPlugin, tiny_backbone, tiny_catalogue
 
 __all__ = [
     "CheckResult",

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from lw2g.errors import ConfigError
-from lw2g.testing.changes import wiring
-from lw2g.testing.guards import available, available_once, bearing, seeded
-from lw2g.testing.kit import ContractViolation, Subject, check
+from lw2g.kit.cases import ContractViolation, Subject, check
+from lw2g.kit.changes import wiring
+from lw2g.kit.guards import available, available_once, bearing, seeded
 from lw2g.vit.anatomy import Rung, is_pre_norm
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.injection import Injection
@@ -76,7 +76,7 @@ def check_features_are_of_their_image_alone(subject: Subject) -> None:
         )
     alone = torch.cat([backbone.features(image[None]) for image in images])
     off = float((together - alone).abs().max() / together.abs().max())
-    if not off <= _TOLERANCE:
+    if not off <= _TOLERANCE:  # NaN is no small difference
         raise ContractViolation(
             f"features of one image differ by {off:.2g} (relative) with the batch; use no norm or statistic "
             "over the batch"

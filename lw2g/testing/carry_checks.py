@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from lw2g.interfaces.carry import Carry, CarryContext, Motion
-from lw2g.testing.guards import available, seeded
-from lw2g.testing.kit import ContractViolation, Subject, check
-from lw2g.testing.small_run import require_run
+from lw2g.kit.cases import ContractViolation, Subject, check
+from lw2g.kit.guards import available, seeded
+from lw2g.kit.small_run import require_run
 
 _DIM = 8
 _CLASSES = 10
@@ -84,6 +84,7 @@ def check_fits_a_motion(subject: Subject) -> None:
 def check_moves_nothing_without_drift(subject: Subject) -> None:
     """Where features stay, rows and scatters stay."""
     before, _, labels = images_of()
+    # a copy: a carry must not tell that nothing moved by the tensor being the same one
     motion = _fitted(made(subject), before, before.clone(), labels)
     rows = images_of(1)[0].double()
     scatter = rows.T @ rows

@@ -17,12 +17,12 @@ from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.memory import SubspaceMemory
 from lw2g.interfaces.phase import StepOutput
 from lw2g.interfaces.site import Restriction, Site
+from lw2g.kit.cases import ContractViolation, Subject, check
+from lw2g.kit.guards import available, bearing, seeded
+from lw2g.kit.small_run import begin, opened
 from lw2g.tasks.evidence.spaces import absorb_task
 from lw2g.tasks.parts import RunParts
 from lw2g.tasks.protection import Protection, SiteRule
-from lw2g.testing.guards import available, bearing, seeded
-from lw2g.testing.kit import ContractViolation, Subject, check
-from lw2g.testing.small_run import begin, opened
 
 _TARGETS: tuple[Target, ...] = get_args(Target)
 _ROUNDING = 1e-5
@@ -180,6 +180,7 @@ def _require_taking_away(site: Site, restriction: Restriction, *, hard: bool) ->
             "or declare hard = False"
         )
     change = torch.randn(site.view(site.parameter).shape, generator=torch.Generator().manual_seed(5))
+    # linear, never longer, and the same twice: what a projection is known by
     for target in _TARGETS:
         nothing = _bend(site, restriction, target, change * 0, hard=hard)
         if not bool((nothing == 0).all()):

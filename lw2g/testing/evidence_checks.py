@@ -10,11 +10,11 @@ import attrs
 
 from lw2g.interfaces.evidence import NEEDS, Measure
 from lw2g.interfaces.growth import CandidateEvidence, Measurement
+from lw2g.kit.cases import ContractViolation, Subject, check, error_line
+from lw2g.kit.guards import available
+from lw2g.kit.small_run import SmallRun, learned, opened, resumed, whole
 from lw2g.tasks.evidence.collecting import collect_evidence
 from lw2g.tasks.evidence.trial import Trials
-from lw2g.testing.guards import available
-from lw2g.testing.kit import ContractViolation, Subject, check, error_line
-from lw2g.testing.small_run import SmallRun, learned, opened, resumed, whole
 
 _CLOSE = 1e-6
 
@@ -82,6 +82,7 @@ def check_other_candidates_do_not_matter(subject: Subject) -> None:
     d_sub = session.parts.d_sub(task.index, session.data.image_set([task.train], train=False))
     trials = partial(Trials, session, d_sub)
     together = collect_evidence(session.parts, d_sub, trials=trials).candidates
+    # screening leaves one candidate: what was said of it beside the others must be said of it alone
     growth = attrs.evolve(session.parts.config.growth, screen=1)
     config = attrs.evolve(session.parts.config, growth=growth)
     few = attrs.evolve(session.parts, config=config)

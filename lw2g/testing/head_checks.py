@@ -15,17 +15,21 @@ from torch import Tensor
 from lw2g.interfaces.carry import Motion
 from lw2g.interfaces.context import TaskInfo, derive_seed
 from lw2g.interfaces.head import ClosedForm, HeadContext
+from lw2g.kit.cases import ContractViolation, Subject, check
+from lw2g.kit.guards import available, seeded
+from lw2g.kit.small_run import require_run
 from lw2g.models.parts import widened
 from lw2g.models.rejection import moments_of
-from lw2g.testing.guards import available, seeded
-from lw2g.testing.kit import ContractViolation, Subject, check
-from lw2g.testing.small_run import require_run
 
 _DIM = 12
+"""Width of features."""
 _CLASSES = 6
 _IMAGES = 40
+"""Images of each class."""
 _FEATURES = 24
-"""Width of features, number of classes, images of each, width of what a head may lift features to."""
+"""Width of what a head may lift features to."""
+_FORGOTTEN = 2
+"""The class that is forgotten: neither the first nor the last."""
 _EXACT = 1e-8
 """Relative difference of scores up to which cuts into tasks and batches count as the same."""
 _SURE = 2.0
@@ -231,9 +235,9 @@ def check_scores_are_posteriors(subject: Subject) -> None:
     """The softmax of its scores is a posterior: no other temperature than about 1 fits unseen images."""
     rows, labels = images_of()
     scores = teach(made(subject), (3, 3), rows, labels).scores(images_of(seed=7)[0], _CLASSES)
-    powers = torch.linspace(-4, 4, 81, dtype=torch.float64).exp2()
-    losses = torch.stack([torch.nn.functional.cross_entropy(scores / power, labels) for power in powers])
-    best = float(powers[losses.argmin()])
+    temperatures = torch.linspace(-4, 4, 81, dtype=torch.float64).exp2()  # from 1/16 to 16
+    losses = [torch.nn.functional.cross_entropy(scores / temperature, labels) for temperature in temperatures]
+    best = float(temperatures[torch.stack(losses).argmin()])
     if not 1 / _SURE <= best <= _SURE:
         raise ContractViolation(
             f"the temperature {best:.2g} fits its scores best; return log likelihoods, or leave out "
@@ -263,17 +267,20 @@ def check_forgets_a_class(subject: Subject) -> None:
     """Without the rows of a class it is as if it had never learned it, to the bit."""
     rows, labels = images_of()
     head = teach(made(subject), (_CLASSES,), rows, labels)
-    kept = [position for position in range(_CLASSES) if position != 2]
-    # a number is of no class
-    state = {name: value[kept] if value.ndim else value for name, value in head.state_dict().items()}
-    less = made(subject, classes=_CLASSES - 1)
-    less.load_state_dict(state)
-    never = labels != 2
-    fresh = made(subject, classes=_CLASSES - 1)
-    fresh.begin_task(task_of(0, range(_CLASSES - 1)))
-    renumbered = labels[never] - (labels[never] > 2).long()
-    fresh.update(rows[never], renumbered)
-    if not torch.equal(less.scores(rows, _CLASSES - 1), fresh.scores(rows, _CLASSES - 1)):
+    left = [position for position in range(_CLASSES) if position != _FORGOTTEN]
+    state = head.state_dict()
+    for name, value in state.items():
+        if value.ndim:  # a single number is of no class
+            state[name] = value[left]
+    reduced = made(subject, classes=len(left))
+    reduced.load_state_dict(state)
+    # the other head never sees the class; those behind it move up by one place
+    of_others = labels != _FORGOTTEN
+    places = labels[of_others] - (labels[of_others] > _FORGOTTEN).long()
+    fresh = made(subject, classes=len(left))
+    fresh.begin_task(task_of(0, range(len(left))))
+    fresh.update(rows[of_others], places)
+    if not torch.equal(reduced.scores(rows, len(left)), fresh.scores(rows, len(left))):
         raise ContractViolation("its rows depend on other classes; declare class_rows = False")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lw2g.evaluation.computed import inputs_of
-from lw2g.testing.kit import ContractViolation, Subject, check
+from lw2g.kit.cases import ContractViolation, Subject, check
 
 
 @check("metric")
@@ -39,7 +39,7 @@ def _runs() -> Iterator[tuple[str, dict[str, Any]]]:
 def _run(tasks: int, answers: Any, rng: np.random.Generator, *, chooses: bool) -> dict[str, Any]:
     """Return what a metric gets of a run: four images a task, two of each class, and random answers."""
     task = np.repeat(np.arange(tasks), 4)
-    # what predictions hold where a method chooses no set
+    # -1 is what predictions hold where a method chooses no set
     retrieved = np.full_like(task, -1)
     rank = retrieved
     if chooses:

@@ -14,8 +14,8 @@ import numpy as np
 
 from lw2g.errors import ConfigError, nearest
 from lw2g.interfaces.growth import CandidateEvidence, Decision, Evidence, Grow, Measurement, Merge, Reuse
-from lw2g.testing.guards import available, bearing, seeded
-from lw2g.testing.kit import ContractViolation, NotApplicable, Subject, check
+from lw2g.kit.cases import ContractViolation, NotApplicable, Subject, check
+from lw2g.kit.guards import available, bearing, seeded
 
 _RANDOM_RECORDS = 150
 _VALUES = (-90.0, -1e-12, 0.0, 5e-324, 0.5, 1.0, 90.0)
@@ -207,6 +207,7 @@ def _corners(measures: tuple[str, ...]) -> Iterator[Evidence]:
         values.append(Measurement(value=value, error=error, null=0.5, alike=-1))
     kinds: list[dict[str, Any]] = [{"rank": 8, "excluded": "its space is full"}, {}]
     kinds += [{"rank": 12, "measures": dict.fromkeys(measures, value)} for value in values]
+    # of four sets that are all alike, too: a policy has to break ties
     for count in (1, 4):
         for fields in kinds:
             candidates = tuple(CandidateEvidence(set=number, **fields) for number in range(count))
@@ -231,6 +232,7 @@ def _random_candidate(alike: Mapping[str, int], rng: np.random.Generator, set_id
 
 
 def _random_measured(alike: Any, rng: np.random.Generator) -> Measurement:
+    # degrees, or a measure whose numbers are small
     value, null, own = rng.normal(0, [30.0, 1.0, 1.0][rng.integers(3)], 3)
     if rng.random() < 0.5:  # coarse values tie
         value = round(float(value), -1)

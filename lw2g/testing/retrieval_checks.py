@@ -1,6 +1,6 @@
 """Checks of a retrieval strategy: it scores the seen tasks, and changes nothing but itself.
 
-They use the baseline :data:`lw2g.testing.small_run.HOST`.
+They use the baseline :data:`lw2g.kit.small_run.HOST`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import torch
 
 from lw2g.interfaces.context import task_of_class
 from lw2g.interfaces.retrieval import RetrievalStrategy
-from lw2g.testing.changes import changed
-from lw2g.testing.guards import seeded
-from lw2g.testing.kit import ContractViolation, Subject, check
-from lw2g.testing.moved_session import moved_session
-from lw2g.testing.small_run import HOST_PHASE, begin, learned, opened
+from lw2g.kit.cases import ContractViolation, Subject, check
+from lw2g.kit.changes import changed
+from lw2g.kit.guards import seeded
+from lw2g.kit.moved_session import moved_session
+from lw2g.kit.small_run import HOST_PHASE, begin, learned, opened
 
 
 @check("retrieval", applies=lambda subject: not subject.component.control)

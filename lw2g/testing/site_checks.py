@@ -14,9 +14,9 @@ from lw2g.geometry.moments import SecondMoment
 from lw2g.geometry.subspace import build
 from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.site import Owner, Site
-from lw2g.testing.guards import seeded
-from lw2g.testing.kit import ContractViolation, Subject, check
-from lw2g.testing.moved_session import MovedSession, declares, moved_session
+from lw2g.kit.cases import ContractViolation, Subject, check
+from lw2g.kit.guards import seeded
+from lw2g.kit.moved_session import MovedSession, declares, moved_session
 
 _ENERGY = 0.9
 _NOTHING = 1e-6
@@ -176,6 +176,7 @@ def outside_the_tap(
     def forward() -> Tensor:
         return now.baseline.features(batch, routing)
 
+    # a random sum of features and logits: its gradient reaches whatever takes part in either
     def random_sum() -> Tensor:
         with seeded(0):
             features = forward().float()

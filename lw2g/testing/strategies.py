@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lw2g.geometry.subspace import Subspace
 from lw2g.interfaces.growth import CandidateEvidence, Evidence
-from lw2g.testing.evidence import measured_set
+from lw2g.kit.evidence import measured_set
 
 __all__ = [
     "accuracy_matrices",

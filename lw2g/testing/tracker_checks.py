@@ -27,10 +27,10 @@ from lw2g.interfaces.tracker import (
     Tracker,
     Warned,
 )
-from lw2g.testing.evidence import measured_set
-from lw2g.testing.guards import available, bearing, seeded
-from lw2g.testing.kit import ContractViolation, NotApplicable, Subject, check
-from lw2g.vit.offline import without_network
+from lw2g.kit.cases import ContractViolation, NotApplicable, Subject, check
+from lw2g.kit.evidence import measured_set
+from lw2g.kit.guards import available, bearing, seeded
+from lw2g.network import without_network
 
 _INTERRUPTED_AFTER = 6
 _SERVICES = ("_URI", "_URL", "_HOST", "_KEY", "_TOKEN")

@@ -97,7 +97,7 @@ def without_step(saved: Saved) -> Saved:
     """
     if not saved.manifest.history.steps:
         raise DataError("the model has learned nothing since it was exported", "name a class to unlearn")
-    return _less(saved, set(saved.manifest.infos[-1].classes), undone=True)
+    return _without_positions(saved, set(saved.manifest.infos[-1].classes), undone=True)
 
 
 def without_class(saved: Saved, name: str, has_own_rows: Callable[[], bool]) -> Saved:
@@ -117,7 +117,7 @@ def without_class(saved: Saved, name: str, has_own_rows: Callable[[], bool]) -> 
     gone = _positions_of(manifest, name)
     base = gone.intersection(range(manifest.num_base_classes))
     if not base:
-        return _less(saved, gone)
+        return _without_positions(saved, gone)
     if not has_own_rows():
         raise ConfigError(
             f"class {name!r} was learned before the export, in sums that it shares with other classes",
@@ -133,7 +133,7 @@ def without_class(saved: Saved, name: str, has_own_rows: Callable[[], bool]) -> 
     learned = {**saved.learned, **under("base", part(state, "baseline"))}
     history = attrs.evolve(manifest.history, num_classes=len(rows))
     fewer = attrs.evolve(manifest, learning=history)
-    return _less(attrs.evolve(saved, manifest=fewer, tensors=state, learned=learned), gone)
+    return _without_positions(attrs.evolve(saved, manifest=fewer, tensors=state, learned=learned), gone)
 
 
 def _positions_of(manifest: Manifest, name: str) -> set[int]:
@@ -156,16 +156,26 @@ class _Rest:
     """What is left of a task.
 
     Attributes:
-        note: The task as it was.
+        info: The task as it was.
+        note: What the manifest noted of it.
         set_id: Its set.
-        names: The classes that are left.
-        targets: Their targets as they were.
+        places: Where among its classes those stand that are left.
     """
 
+    info: TaskInfo
     note: TaskNote
     set_id: int
-    names: list[str]
-    targets: list[int]
+    places: list[int]
+
+    @property
+    def names(self) -> list[str]:
+        """The classes that are left."""
+        return _at(self.info.class_names, self.places)
+
+    @property
+    def targets(self) -> list[int]:
+        """Their targets as they were."""
+        return _at(self.info.targets, self.places)
 
     def as_note(self, targets: Mapping[int, int]) -> TaskNote:
         """Return the task as it is from now on, by the new target of each old one."""
@@ -173,7 +183,7 @@ class _Rest:
         return attrs.evolve(self.note, class_names=self.names, targets=new)
 
 
-def _less(saved: Saved, gone: set[int], *, undone: bool = False) -> Saved:
+def _without_positions(saved: Saved, gone: set[int], *, undone: bool = False) -> Saved:
     """Return the model without some class positions, in the state before the first step.
 
     Args:
@@ -183,34 +193,19 @@ def _less(saved: Saved, gone: set[int], *, undone: bool = False) -> Saved:
     """
     manifest = saved.manifest
     history = manifest.history
-    rests: list[_Rest] = []
+    rests = _rests_of(manifest, gone)
     steps: list[Step] = []
-    num_base_tasks = 0
-    moved = ("features/", "kept/")
-    learned = {key: value for key, value in saved.learned.items() if not key.startswith(moved)}
+    renamed = ("features/", "kept/")
+    learned = {key: value for key, value in saved.learned.items() if not key.startswith(renamed)}
     position = 0
-    for info in manifest.infos:
-        places = [place for place, old in enumerate(info.classes) if old not in gone]
-        if not places:
-            continue  # the whole task goes
-        names = _at(info.class_names, places)
-        number = info.index - history.tasks
-        if number < 0:
-            num_base_tasks += 1
-        else:
+    for rest in rests:
+        number = rest.info.index - history.tasks
+        if number >= 0:  # learned in a step, and not before the first one
             step = history.steps[number]
-            for new, place in enumerate(places):
-                learned[f"features/{len(steps)}/{new}"] = saved.learned[f"features/{number}/{place}"]
-            steps.append(attrs.evolve(step, classes=names, images=_at(step.images, places)))
-        learned |= _kept_moved(saved, info, places, position)
-        position += len(places)
-        rest = _Rest(
-            note=manifest.tasks[info.index],
-            set_id=manifest.task_to_set[info.index],
-            names=names,
-            targets=_at(info.targets, places),
-        )
-        rests.append(rest)
+            learned |= _features_moved(saved, rest.places, number, len(steps))
+            steps.append(attrs.evolve(step, classes=rest.names, images=_at(step.images, rest.places)))
+        learned |= _kept_moved(saved, rest.info, rest.places, position)
+        position += len(rest.places)
     # targets count the classes that are left, in the order in which the tasks meet them
     targets: dict[int, int] = {}
     for rest in rests:
@@ -229,14 +224,36 @@ def _less(saved: Saved, gone: set[int], *, undone: bool = False) -> Saved:
         task_to_set=[rest.set_id for rest in rests],
         num_tasks=max(history.num_tasks, len(tasks)),
         num_classes=max(history.num_classes, _num_positions(tasks)),
-        learning=attrs.evolve(history, tasks=num_base_tasks, names=names, numbers=numbers, steps=steps),
+        learning=attrs.evolve(
+            history, tasks=len(rests) - len(steps), names=names, numbers=numbers, steps=steps
+        ),
     )
     return Saved(manifest=fewer, tensors=_base_state(saved), learned=learned)
+
+
+def _rests_of(manifest: Manifest, gone: set[int]) -> list[_Rest]:
+    """Return what is left of each task without some class positions; a task without classes is left out."""
+    rests = []
+    for info in manifest.infos:
+        places = [place for place, position in enumerate(info.classes) if position not in gone]
+        if places:
+            note = manifest.tasks[info.index]
+            set_id = manifest.task_to_set[info.index]
+            rests.append(_Rest(info=info, note=note, set_id=set_id, places=places))
+    return rests
 
 
 def _at(values: Sequence[T], places: Sequence[int]) -> list[T]:
     """Return the values at some places."""
     return [values[place] for place in places]
+
+
+def _features_moved(saved: Saved, places: list[int], number: int, new_number: int) -> dict[str, Tensor]:
+    """Return the features of some classes of a step, by its new number and their new places in it."""
+    moved = {}
+    for new_place, place in enumerate(places):
+        moved[f"features/{new_number}/{new_place}"] = saved.learned[f"features/{number}/{place}"]
+    return moved
 
 
 def _kept_moved(saved: Saved, info: TaskInfo, places: list[int], position: int) -> dict[str, Tensor]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from importlib.metadata import version
-from typing import Any, ClassVar, Self, TypeGuard
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
 from lw2g.errors import ConfigError
+from lw2g.moved import moved_name
 from lw2g.vit.anatomy import (
     Rung,
     attention_of,
@@ -30,9 +30,9 @@ from lw2g.vit.graphs import Graphs
 from lw2g.vit.injection import Injection, class_token_index, inject, real_tokens
 from lw2g.vit.pooling import Pool, pooled, resolve_pool
 from lw2g.vit.prefix import last_row_alone
-from lw2g.vit.products import OneDNNLinear
-from lw2g.vit.room import bytes_per_image
-from lw2g.vit.sizes import Sizes, require_frozen_features, sizes_of
+from lw2g.vit.sizes import Sizes, bytes_per_image, require_frozen_features, sizes_of
+from lw2g.vit.stopping import Reading, output_of
+from lw2g.vit.storage import reference_weight, store_in_bf16, take_onednn
 from lw2g.vit.taps import Tap, capture
 from lw2g.vit.weights import per_channel, require_loaded, state_sha256
 
@@ -40,30 +40,6 @@ __all__ = ["Backbone", "BackboneFingerprint", "WeightSource"]
 
 _HALF = (0.5, 0.5, 0.5)
 _CHANNELS = 3
-
-
-def _is_stored(module: nn.Module) -> TypeGuard[nn.Linear | nn.Conv2d]:
-    """Whether ``to_bf16`` stores a module's weight in bfloat16: not if it is standardised before its use."""
-    return type(module) in (nn.Linear, OneDNNLinear, nn.Conv2d)
-
-
-class _EnoughError(Exception):
-    """Ends a forward once all taps have been read."""
-
-
-class _ReachedError(Exception):
-    """Ends a model's forward at a block, with that block's output."""
-
-    def __init__(self, output: Tensor) -> None:
-        self.output = output
-
-
-class _Reading:
-    """The taps of a call of :meth:`Backbone.read`, and their activations."""
-
-    def __init__(self, taps: tuple[Tap, ...]) -> None:
-        self.taps = taps
-        self.seen: dict[Tap, Tensor] = {}
 
 
 class Backbone(nn.Module):
@@ -90,7 +66,7 @@ class Backbone(nn.Module):
         self.num_tokens = sizes_of(model, fingerprint.image_size).num_tokens
         self._has_blocks = has_blocks(model)
         self._fuses_forwards = fuses_forwards(self.num_tokens)
-        self._reading: _Reading | None = None
+        self._reading: Reading | None = None
         self._compiled: frozenset[int] = frozenset()
         self._backend = ""
         self.graphs: Graphs | None = None
@@ -182,26 +158,16 @@ class Backbone(nn.Module):
     @property
     def device(self) -> torch.device:
         """Device of the weights."""
-        return self._patch_weight.device
+        return reference_weight(self.model).device
 
     @property
     def dtype(self) -> torch.dtype:
         """Dtype in which Linear and Conv weights are stored: float32, or bfloat16 after ``to_bf16``."""
-        return self._patch_weight.dtype
+        return reference_weight(self.model).dtype
 
     def blank(self) -> Tensor:
         """Return an input that any model on this backbone answers: a black image, uint8 [3, S, S]."""
         return torch.zeros(3, self.image_size, self.image_size, dtype=torch.uint8)
-
-    @property
-    def _patch_weight(self) -> Tensor:
-        """The first weight that ``to_bf16`` would store in bfloat16."""
-        for module in self.model.modules():
-            if _is_stored(module):
-                weight: Tensor = module.weight
-                return weight
-        first: Tensor = next(self.model.parameters())
-        return first
 
     @property
     def bytes_per_image(self) -> int:
@@ -253,14 +219,10 @@ class Backbone(nn.Module):
     def to_bf16(self) -> Self:
         """Store Linear and Conv weights in bfloat16, in place, and compute under bf16 autocast from now on.
 
-        Norms, class token and position embeddings stay float32, and so do convolutions that standardise
-        their weights, so every result equals that of autocast over float32 weights, bit for bit. Autocast
-        would cast the same weights in every forward, because it caches casts of trainable weights only.
-        Parameters of injections may stay float32.
+        Norms, class token and position embeddings stay float32, so every result equals that of autocast over
+        float32 weights, bit for bit (:mod:`lw2g.vit.storage`). Parameters of injections may stay float32.
         """
-        for module in self.model.modules():
-            if _is_stored(module):
-                module.to(torch.bfloat16)
+        store_in_bf16(self.model)
         return self
 
     def to_onednn(self) -> Self:
@@ -268,10 +230,8 @@ class Backbone(nn.Module):
 
         In bf16 nothing changes but time; float32 differs in its last bits (:mod:`lw2g.vit.products`).
         """
-        blocks = self.model.blocks if self._has_blocks else self.model
-        for module in blocks.modules():
-            if type(module) is nn.Linear:
-                module.__class__ = OneDNNLinear
+        # the embedding of patches and the last norm are too small to gain
+        take_onednn(self.model.blocks if self._has_blocks else self.model)
         return self
 
     def compile_blocks(self, batch_sizes: Iterable[int], *, backend: str = "inductor") -> Self:
@@ -401,14 +361,11 @@ class Backbone(nn.Module):
             ConfigError: A tap names a block that the model does not have.
             ValueError: ``forward`` did not run the backbone.
         """
-        self._reading = _Reading(tuple(taps))
+        self._reading = Reading(tuple(taps), self.activations)
         try:
-            forward()
-        except _EnoughError:
-            return self._reading.seen
+            return self._reading.of(forward)
         finally:
             self._reading = None
-        raise ValueError("expected a forward that runs the backbone, but it was not run")
 
     @contextmanager
     def unread(self) -> Iterator[None]:
@@ -422,9 +379,8 @@ class Backbone(nn.Module):
 
     def _stop_if_read(self, images: Tensor, injections: Sequence[Injection]) -> None:
         """Read the taps and end the forward if it runs within :meth:`read`."""
-        if (reading := self._reading) is not None:
-            reading.seen = self.activations(images, reading.taps, injections)
-            raise _EnoughError
+        if self._reading is not None:
+            self._reading.stop(images, injections)
 
     @contextmanager
     def _computing(self, injections: Sequence[Injection]) -> Iterator[None]:
@@ -471,18 +427,10 @@ class Backbone(nn.Module):
         """Run ``forward_features`` up to the end of the first ``blocks`` blocks, and return the stream there.
 
         timm's own forward carries rotary embeddings, shared biases and whatever else a model hands to its
-        blocks. The last hook of the last block ends it, so that injections and taps have seen the block.
+        blocks.
         """
-
-        def stop(module: nn.Module, args: Any, output: Tensor) -> None:
-            raise _ReachedError(output)
-
-        with blocks_of(self.model)[blocks - 1].register_forward_hook(stop):
-            try:
-                self._whole(images)
-            except _ReachedError as reached:
-                return reached.output
-        raise ValueError(f"expected a forward through {blocks} blocks, but they were not run")
+        last = blocks_of(self.model)[blocks - 1]
+        return output_of(last, partial(self._whole, images))
 
     def _require_shape(self, images: Tensor) -> None:
         side = self.image_size
@@ -491,8 +439,7 @@ class Backbone(nn.Module):
             raise ValueError(f"expected images [B, {expected}] but got {list(images.shape)}")
 
 
-def __getattr__(name: str) -> Any:
-    """Return what has moved to :mod:`lw2g.vit.loading`, for one minor version."""
-    if name == "load_backbone":
-        return importlib.import_module("lw2g.vit.loading").load_backbone
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # a type checker would believe that every name exists
+
+    def __getattr__(name: str) -> Any:
+        return moved_name(__name__, name)

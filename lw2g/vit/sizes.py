@@ -10,8 +10,10 @@ from torch import nn
 from lw2g.errors import ConfigError
 from lw2g.vit.anatomy import attention_of, blocks_of, has_blocks, model_name, num_tokens, timm_config
 
-__all__ = ["Sizes", "require_frozen_features", "sizes_of"]
+__all__ = ["Sizes", "bytes_per_image", "require_frozen_features", "sizes_of"]
 
+_FLOAT = 4
+"""Bytes of a float32."""
 _METHODS = ("forward_features", "forward_head", "get_classifier")
 
 
@@ -84,6 +86,17 @@ def sizes_of(model: Any, image_size: int | None = None) -> Sizes:
         patch_size=patch,
         num_tokens=tokens,
     )
+
+
+def bytes_per_image(model: nn.Module, sizes: Sizes) -> int:
+    """Return a lower bound of an image's bytes in a forward: image, tokens and one hidden layer, if any."""
+    image = 3 * sizes.image_size**2
+    if not sizes.depth:
+        return _FLOAT * image
+    blocks: Any = model.blocks
+    # the width of what the second layer multiplies: a gated MLP has no layer of that name before it
+    hidden = blocks[0].mlp.fc2.in_features
+    return int(_FLOAT * (image + sizes.num_tokens * (sizes.dim + hidden)))
 
 
 def _side(model: Any, image_size: int | None) -> int:

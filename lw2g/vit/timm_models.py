@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 from lw2g.errors import ConfigError, DataError, first_line, nearest
+from lw2g.memory import require_memory
 from lw2g.vit.anatomy import has_blocks, model_name
-from lw2g.vit.room import bytes_per_image, require_room
-from lw2g.vit.sizes import require_frozen_features, sizes_of
+from lw2g.vit.sizes import bytes_per_image, require_frozen_features, sizes_of
 
 __all__ = ["create_model", "described", "require_possible", "resolve_name", "seen_1k"]
 
@@ -60,7 +60,7 @@ def create_model(timm_name: str, *, from_hub: bool, image_size: int | None, seed
     """
     import timm
 
-    from lw2g.vit.offline import hub_fails, without_network
+    from lw2g.network import hub_fails, without_network
 
     try:
         # random initialisation must not move the caller's generator
@@ -148,7 +148,7 @@ def require_possible(name: str, build: Callable[[], nn.Module], image_size: int 
             f"set backbone.image_size, for example to {max(patch, side // patch * patch)}",
         )
     needed = sum(4 * parameter.numel() for parameter in plan.parameters()) + bytes_per_image(plan, sizes)
-    require_room(
+    require_memory(
         needed, f"backbone {name!r} for images of {side} pixels", "set a smaller backbone.image_size"
     )
     if not has_blocks(plan):

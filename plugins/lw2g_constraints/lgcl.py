@@ -108,7 +108,9 @@ class LanguageGuidance(Constraint):
         width = 0 if encoder is None else encoder.dim
         self._classes = torch.zeros(0, width)
         self._tasks = torch.zeros(0, width)
+        # the same in the width of keys or of features, on the device
         self._fitted: dict[tuple[str, int], Tensor] = {}
+        # old tasks with other keys than the task's; those that share its key, itself the last of them
         self._others: tuple[int, ...] = ()
         self._together: tuple[int, ...] = ()
         self._warned: set[str] = set()

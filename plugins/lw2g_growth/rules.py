@@ -25,6 +25,7 @@ Scale = Literal["value", "chance", "position", "errors"]
 set's own tasks give (1), undefined where these lie within two errors; the value less its null in errors."""
 
 _ALIKE = 2.0
+"""Errors within which two values count as one: a position between them would be noise."""
 
 
 @attrs.frozen(kw_only=True)
@@ -45,13 +46,13 @@ class Standing:
     error: float | None
     evidence: CandidateEvidence
 
-    def held(self, margin: float) -> float:
-        """Return that many standard errors, infinite where the error is unknown."""
-        if margin <= 0:
+    def margin_of(self, errors: float) -> float:
+        """Return so many standard errors in units of ``value``, infinite where the error is unknown."""
+        if errors <= 0:
             return 0.0
         if self.error is None:
             return math.inf
-        return margin * self.error
+        return errors * self.error
 
 
 @attrs.frozen(kw_only=True)
@@ -125,11 +126,15 @@ class Rule:
         Under the burden ``grow`` these are all sets, or none.
         """
         if self.burden == "reuse":
-            return [standing for standing in standings if standing.value - standing.held(self.margin) > 0]
+            proved = []
+            for standing in standings:
+                if standing.value - standing.margin_of(self.margin) > 0:
+                    proved.append(standing)
+            return proved
         # LW2G grows iff min Z > 0: one set that does not prove to hinder is enough to share, and then the
         # policy may pick among all. At Z = 0 it shares.
         for standing in standings:
-            if standing.value + standing.held(self.margin) >= 0:
+            if standing.value + standing.margin_of(self.margin) >= 0:
                 return list(standings)
         return []
 
@@ -137,7 +142,7 @@ class Rule:
         """Return by set the value of the measure from which the set may be shared, where that is finite."""
         limits = {}
         for standing in standings:
-            needed = standing.held(self.margin)
+            needed = standing.margin_of(self.margin)
             if self.burden == "grow":  # noise speaks for sharing: less than the threshold is enough
                 needed = -needed
             # the standing is linear in the measure
@@ -161,10 +166,10 @@ class Rule:
         if self.scale == "chance":
             return value - null, 1.0, measured.alike
         if self.scale == "errors":
-            per = 1 / error if error else math.inf
-            if math.isinf(per):  # no error to count in
+            per_unit = 1 / error if error else math.inf
+            if math.isinf(per_unit):  # no error to count in
                 return None
-            return (value - null) * per, per, measured.alike
+            return (value - null) * per_unit, per_unit, measured.alike
         if own is None or own == null or abs(own - null) < _ALIKE * error:
             return None
         # its own tasks lie at 1, so a large position is always likeness, whatever the sign of the measure

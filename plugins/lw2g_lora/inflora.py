@@ -144,7 +144,6 @@ class InfLora(HeadedBaseline):
     @property
     def memory(self) -> tuple[Subspace, ...]:
         """The span of all finished tasks' inputs at each block."""
-
         spaces = []
         for basis, rank in zip(self.basis, self.ranks.tolist(), strict=True):
             dim, most = basis.shape

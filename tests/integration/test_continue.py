@@ -22,13 +22,13 @@ from lw2g.errors import ConfigError, DataError
 from lw2g.files.record import RunDirectory
 from lw2g.files.sealed import unseal_json
 from lw2g.interfaces.tracker import EpochEnded
+from lw2g.kit.tiny import TinyBenchmarkConfig
 from lw2g.lifecycle.continuing import extend, proceed
 from lw2g.lifecycle.opening import reopen
 from lw2g.lifecycle.runner import resume, start
 from lw2g.models.saved import open_model
 from lw2g.registry.catalogue import Catalogue
 from lw2g.results.verification import verify
-from lw2g.testing.tiny import TinyBenchmarkConfig
 from runs import different, shortest, tensors, untimed
 
 CROPS = {"benchmark.random_crops": True}

@@ -8,10 +8,10 @@ import torch
 
 from lw2g.base import progress
 from lw2g.config.resolve import resolve
+from lw2g.kit.small_run import learned
+from lw2g.kit.tiny import tiny_catalogue
 from lw2g.lifecycle.runner import start
 from lw2g.testing import contract_cases
-from lw2g.testing.small_run import learned
-from lw2g.testing.tiny import tiny_catalogue
 from simulated_device import simulated_device
 
 pytestmark = pytest.mark.slow

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from lw2g.kit.tiny import tiny_catalogue
 from lw2g.lifecycle.runner import start
-from lw2g.testing.tiny import tiny_catalogue
 from lw2g.vit import graphs, lora
 from replaying import replaying
 from runs import different, shortest, tensors

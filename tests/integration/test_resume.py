@@ -342,7 +342,7 @@ torch.set_num_threads(1)
 from lw2g.config.toml import read_toml
 from lw2g.config.resolve import resolve
 from lw2g.interfaces.tracker import EpochEnded
-from lw2g.testing.tiny import tiny_catalogue
+from lw2g.kit.tiny import tiny_catalogue
 from lw2g.lifecycle.runner import start
 
 class Kill:

@@ -17,7 +17,7 @@ from lw2g.geometry.hindrance import Reduce, energy_null_hfc, hfc, null_hfc, over
 from lw2g.geometry.subspace import Subspace, build, captured_shares, extend, side_by_side, union
 from lw2g.interfaces.evidence import Candidate
 from lw2g.interfaces.growth import Measurement
-from lw2g.testing.evidence import grouped_moments, made_sample, made_site
+from lw2g.kit.evidence import grouped_moments, made_sample, made_site
 from lw2g.testing.strategies import (
     energies,
     feature_matrices,

@@ -10,8 +10,8 @@ import attrs
 import pytest
 import torch
 
+from lw2g.kit.cases import CHECKS
 from lw2g.testing import ContractCase, ContractViolation, contract_cases
-from lw2g.testing.kit import CHECKS
 
 __all__ = ["Broken", "NoOptions", "evolving", "kept", "require_failure"]
 

@@ -15,6 +15,8 @@ LAYERS = (
     "errors",
     "moved",
     "processor",
+    "memory",
+    "network",
     "metrics",
     "geometry",
     "vit",
@@ -41,6 +43,7 @@ LAYERS = (
     "doctor",
     "scaffold",
     "teach",
+    "kit",
     "testing",
     "console",
     "api",
@@ -140,7 +143,9 @@ def test_a_plugin_imports_the_core_and_itself_alone(path: Path) -> None:
 def test_the_core_imports_no_plugin_and_check_alone_the_testing_kit() -> None:
     """lw2g never imports a plugin, not even as a default, nor what tests components."""
     for path in modules(ROOT / "lw2g"):
-        kit = () if "testing" in path.parts or path.name == "check.py" else ("lw2g.testing",)
+        kit: tuple[str, ...] = ()
+        if not {"kit", "testing"} & set(path.parts) and path.name != "check.py":
+            kit = ("lw2g.kit", "lw2g.testing")
         assert not any(name.startswith(("lw2g_", *kit)) for name in imported(path)), path
 
 

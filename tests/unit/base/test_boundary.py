@@ -23,10 +23,10 @@ from lw2g.interfaces.component import (
 )
 from lw2g.interfaces.growth import Grow, Reuse
 from lw2g.interfaces.retrieval import RetrievalStrategy
+from lw2g.kit.tiny import TinyBenchmark, TinyBenchmarkConfig, tiny_catalogue
 from lw2g.lifecycle.runner import resume, start
 from lw2g.models.saved import open_model
 from lw2g.registry.markers import hookimpl
-from lw2g.testing.tiny import TinyBenchmark, TinyBenchmarkConfig, tiny_catalogue
 
 QUICK = {
     "baseline.epochs": 1,

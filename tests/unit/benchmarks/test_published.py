@@ -13,7 +13,7 @@ from PIL import Image
 from lw2g.config.structure import structure
 from lw2g.errors import DataError
 from lw2g.interfaces.dataset import ROOT_VARIABLE, HubRoute, RemoteFile, Split
-from lw2g.testing.kit import contract_cases
+from lw2g.testing import contract_cases
 from lw2g_benchmarks.facts import DATA_SETS
 from lw2g_benchmarks.listings import file_list_sha256
 from lw2g_benchmarks.options import published_config

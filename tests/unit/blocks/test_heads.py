@@ -20,8 +20,8 @@ from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.phase import ComputePhase, TrainingPhase
 from lw2g.interfaces.pool import Pool, Routing
 from lw2g.interfaces.scope import POOL
+from lw2g.kit.tiny import TinyBenchmark, tiny_backbone
 from lw2g.lifecycle.runner import start
-from lw2g.testing.tiny import TinyBenchmark, tiny_backbone
 
 HEADED = [
     "c-lora",

@@ -18,10 +18,10 @@ from lw2g.errors import ConfigError, ContractError
 from lw2g.files.checkpoint import part
 from lw2g.interfaces.component import PolicyComponent
 from lw2g.interfaces.growth import Decision, Evidence, Grow, Merge, Reuse
+from lw2g.kit.tiny import tiny_catalogue
 from lw2g.lifecycle.runner import start
 from lw2g.registry.markers import hookimpl
-from lw2g.testing.tiny import tiny_catalogue
-from lw2g_lora.sequential import DenseSet
+from lw2g_lora.ewc import DenseSet
 from runs import different, shortest, tensors
 
 SHAPE = {"num_blocks": 2, "num_targets": 3, "rank": 4, "dim": 6, "bound": 1.0}

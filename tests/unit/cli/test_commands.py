@@ -248,6 +248,21 @@ def test_resume_calls_the_runner_and_prints_the_metrics(fake_catalogue, runner_c
     assert "run: here" in result.stdout
 
 
+@pytest.mark.parametrize("command", ["run", "resume", "continue"])
+def test_plugins_are_loaded_once(fake_catalogue, runner_calls, monkeypatch, command):
+    """What says that plugins have problems also builds the run and words its end."""
+    loads = []
+
+    def load(**arguments):
+        loads.append(arguments)
+        return fake_catalogue
+
+    monkeypatch.setattr("lw2g.registry.catalogue.load_catalogue", load)
+    place = ["--out", "here"] if command == "run" else ["here"]
+    assert invoke(command, *place).exit_code == 0
+    assert len(loads) == 1
+
+
 def test_seeds_run_one_after_the_other_and_are_summarised(fake_catalogue, runner_calls, tmp_path):
     """Mean and sample deviation of every metric over the seeds are printed and kept."""
     result = invoke("run", "--seeds", "0-1,5", "--out", "many")

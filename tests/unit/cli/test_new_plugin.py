@@ -27,12 +27,12 @@ from lw2g.config.resolve import resolve
 from lw2g.errors import ConfigError
 from lw2g.interfaces.growth import Evidence, Grow, Reuse
 from lw2g.interfaces.tracker import Stepped, Warned
+from lw2g.kit.evidence import measured_set
 from lw2g.lifecycle.runner import start
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.scaffold.package import GRID, SCAFFOLDED, Scaffold, write_package
 from lw2g.sweeps.grid import read_grid
 from lw2g.testing import contract_cases, tiny_backbone, tiny_catalogue
-from lw2g.testing.evidence import measured_set
 from tasks import build_of, retrieved
 
 KINDS = tuple(SCAFFOLDED)

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from lw2g.cli.main import main
 from lw2g.files.sealed import seal_json, unseal_json
-from lw2g.testing.evidence import measured_set
+from lw2g.kit.evidence import measured_set
 
 RECORD = {
     "lw2g_version": "0.1.0",

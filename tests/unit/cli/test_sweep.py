@@ -18,7 +18,7 @@ from lw2g.cli.sweep import fitting
 from lw2g.console.output import printable
 from lw2g.errors import DataError
 from lw2g.estimate.estimate import Range
-from lw2g.files.lock import held, one_writer
+from lw2g.files.lock import locked, one_writer
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.sweeps.executors import load_executor
 from lw2g.sweeps.executors.local import LocalExecutor
@@ -301,7 +301,7 @@ def test_cancel_asks_what_runs_and_keeps_what_waits(grid, named, cancelled):
     """Running cells get a request, whoever runs them; an unknown name is refused."""
     call("--out", "here", grid, code=1)
     store = SweepDirectory(Path("here"))
-    with held(store.job(store.cells()[1]).lock):
+    with locked(store.job(store.cells()[1]).lock):
         printed = call("cancel", "here", *named)
     assert printed == f"asked 1 running cells to stop; the other {cancelled - 1} will not start\n"
     assert sum(one.cancelled for one in store.statuses(store.cells())) == cancelled

@@ -12,8 +12,8 @@ from safetensors.numpy import save_file
 
 from lw2g.errors import ConfigError
 from lw2g.interfaces.tracker import EpochEnded, RunEnded, RunStarted, Stepped, TaskDecided, TaskEvaluated
+from lw2g.kit.evidence import measured_set
 from lw2g.registry.catalogue import load_catalogue
-from lw2g.testing.evidence import measured_set
 from lw2g_trackers import plugin
 from lw2g_trackers.content import Content, content_of
 from lw2g_trackers.mlflow import MlflowTracker

@@ -20,7 +20,7 @@ from lw2g.interfaces.tracker import (
     Tracker,
     Warned,
 )
-from lw2g.testing.evidence import measured_set
+from lw2g.kit.evidence import measured_set
 
 CONFIG = {"baseline": {"name": "dual-prompt"}, "policy": {"name": "min"}, "constraints": {"cpk": {}}}
 PROMPTS = {"task": 1, "phase": "prompts"}

@@ -20,9 +20,9 @@ from lw2g.files import settled
 from lw2g.files.contents import read_record, record_hash
 from lw2g.files.settled import settle
 from lw2g.interfaces.tracker import RunStarted
+from lw2g.kit.tiny import tiny_backbone
 from lw2g.lifecycle.runner import resume, start
 from lw2g.processor import read_processor
-from lw2g.testing.tiny import tiny_backbone
 
 ASKED = {"run.precision": "auto", "baseline.epochs": 1, "benchmark.tasks": 1}
 TAKEN = PrecisionChoice(used=BF16, reason="taken")

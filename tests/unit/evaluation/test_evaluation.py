@@ -20,12 +20,12 @@ from lw2g.files.predictions import Predictions
 from lw2g.files.record import RunDirectory
 from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.interfaces.scope import SET
+from lw2g.kit.tiny import TinyBenchmark, TinyBenchmarkConfig
 from lw2g.lifecycle.opening import reopen
 from lw2g.lifecycle.runner import start
 from lw2g.models.predictor import Predictor
 from lw2g.registry.catalogue import Catalogue
 from lw2g.tasks.session import Session
-from lw2g.testing.tiny import TinyBenchmark, TinyBenchmarkConfig
 
 
 @pytest.mark.parametrize("baseline", ["dual-prompt", "hide-prompt", "tuna"])

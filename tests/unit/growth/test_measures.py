@@ -14,7 +14,7 @@ from lw2g.errors import ContractError
 from lw2g.geometry.subspace import Subspace
 from lw2g.interfaces.evidence import Candidate
 from lw2g.interfaces.growth import Measurement
-from lw2g.testing.evidence import grouped_moments, made_sample, made_site
+from lw2g.kit.evidence import grouped_moments, made_sample, made_site
 from lw2g_growth.agreement import Agreement
 from lw2g_growth.energy import Energy, Novelty
 from lw2g_growth.options import EnergyConfig, PlainConfig

@@ -8,7 +8,7 @@ from torch import nn
 
 from lw2g.interfaces.growth import Evidence, Grow, Reuse
 from lw2g.interfaces.pool import Pool
-from lw2g.testing.evidence import measured_set
+from lw2g.kit.evidence import measured_set
 from lw2g_growth.options import MarginConfig, PlainConfig
 from lw2g_growth.policies import AlwaysPolicy, MaxPolicy, OnePolicy, RandomPolicy, RulePolicy
 

@@ -14,9 +14,9 @@ import torch
 from lw2g.config.resolve import Resolved
 from lw2g.images.pixels import Disk, Kept, Room
 from lw2g.interfaces.stream import StagedTransform
+from lw2g.kit import tiny
 from lw2g.lifecycle.runner import start
 from lw2g.registry.catalogue import Catalogue
-from lw2g.testing import tiny
 
 IMAGES = {number: torch.full((3, 4, 5), number, dtype=torch.uint8) for number in range(4)}
 

@@ -20,10 +20,10 @@ from lw2g.images.image_set import ImageSet
 from lw2g.images.pixels import Kept, Originals, Room
 from lw2g.interfaces.context import derive_seed
 from lw2g.interfaces.stream import ImageTransform, RandomTransform, StagedTransform, TaskData
+from lw2g.kit import tiny
 from lw2g.lifecycle.runner import start
 from lw2g.registry.catalogue import Catalogue
 from lw2g.tasks.session import Session
-from lw2g.testing import tiny
 from lw2g_benchmarks.options import TransformOptions
 from lw2g_benchmarks.transforms import make_transforms
 

@@ -32,3 +32,11 @@ def test_a_mistake_names_file_and_key(table, message):
     """Unknown and missing keys, wrong types, and what the class itself refuses."""
     with pytest.raises(PluginError, match=rf"^facts\.toml: {message}.*correct the file$"):
         make_record(RemoteFile, table, "facts.toml: mine")
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_one_is_a_number_and_true_is_none(number):
+    """Python counts True as 1; in a file they are two things."""
+    assert make_record(Split, {"reader": "folders", "train": number}, "facts.toml: mine").train == number
+    with pytest.raises(PluginError, match=r"mine.train: a value of another type, (True|False)"):
+        make_record(Split, {"reader": "folders", "train": bool(number)}, "facts.toml: mine")

@@ -21,12 +21,12 @@ from lw2g.cli.main import main
 from lw2g.errors import ConfigError, DataError
 from lw2g.files.record import RunDirectory
 from lw2g.files.sealed import seal_json
+from lw2g.kit.tiny import tiny_backbone
 from lw2g.lifecycle.runner import start
 from lw2g.models import exported
 from lw2g.models.exporting import export_run
 from lw2g.models.saved import open_model
 from lw2g.registry.catalogue import Catalogue, load_catalogue
-from lw2g.testing.tiny import tiny_backbone
 
 Finished = tuple[Path, dict[str, Any]]
 

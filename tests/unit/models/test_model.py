@@ -13,11 +13,11 @@ from torch import Tensor
 import lw2g
 from lw2g.errors import ConfigError, DataError
 from lw2g.files.record import RunDirectory
+from lw2g.kit.tiny import TinyBenchmark, TinyBenchmarkConfig
 from lw2g.lifecycle.opening import reopen
 from lw2g.lifecycle.runner import start
 from lw2g.models.exporting import export_run
 from lw2g.models.saved import open_model
-from lw2g.testing.tiny import TinyBenchmark, TinyBenchmarkConfig
 
 Finished = tuple[Path, dict[str, Any]]
 

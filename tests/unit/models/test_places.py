@@ -13,7 +13,7 @@ from PIL import Image
 
 import lw2g
 from lw2g.errors import ConfigError, DataError
-from lw2g.files.lock import BusyError, held
+from lw2g.files.lock import BusyError, locked
 from lw2g.models.places import free_folder, part_of, reserved
 from lw2g.updates import learning
 
@@ -65,7 +65,7 @@ def test_leftovers_of_killed_steps_are_removed(tmp_path: Path) -> None:
         (part / "model.safetensors").write_bytes(b"half")
     (tmp_path / ".notes.lw2g-part").mkdir()
     (tmp_path / ".model-7.lw2g-lock").write_text("")
-    with held(tmp_path / ".other.lw2g-lock"), reserved(None, tmp_path / "model"):
+    with locked(tmp_path / ".other.lw2g-lock"), reserved(None, tmp_path / "model"):
         pass
     assert names(tmp_path) == sorted([alive.name, ".notes.lw2g-part"])
 

@@ -15,6 +15,7 @@ from PIL import Image
 
 from lw2g.cli.options import experiment_options
 from lw2g.config.toml import flat, read_json, to_mapping
+from lw2g.kit.evidence import measured_set
 from lw2g.reports.page import compare, gallery, inside
 from lw2g.reports.page.commands import command_of
 from lw2g.reports.page.evidence import apart
@@ -23,7 +24,6 @@ from lw2g.reports.page.gallery import CLASSIFIED, RETRIEVED, confused_most, gall
 from lw2g.reports.page.inside import look_inside
 from lw2g.reports.runs import Given
 from lw2g.reports.table import tables_of
-from lw2g.testing.evidence import measured_set
 
 MORE = {"accuracy_matrix": [[80.0, 55.0, 30.0], [None, 55.0, 30.0], [None, None, 80.0]]}
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from lw2g.blocks.schedules import cosine
 from lw2g.config.resolve import resolve
 from lw2g.files.predictions import Predictions
+from lw2g.kit.tiny import tiny_catalogue
 from lw2g.tasks.session import open_session
-from lw2g.testing.tiny import tiny_catalogue
 from lw2g_retrieval.class_keys import ClassKeys
 from lw2g_retrieval.options import ClassKeysConfig
 from tasks import build_of, retrieved

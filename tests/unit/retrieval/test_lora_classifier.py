@@ -9,8 +9,8 @@ from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.phase import TrainingPhase
 from lw2g.interfaces.pool import Pool
+from lw2g.kit.tiny import tiny_backbone
 from lw2g.lifecycle.runner import start
-from lw2g.testing.tiny import tiny_backbone
 from lw2g_retrieval.lora_classifier import LoraClassifier
 from lw2g_retrieval.options import LoraClassifierConfig
 from tasks import build_of, task_context, tasks_of

@@ -15,7 +15,7 @@ from threading import Barrier
 import pytest
 
 from lw2g.errors import ConfigError
-from lw2g.files.lock import held, one_writer
+from lw2g.files.lock import locked, one_writer
 from lw2g.registry.catalogue import Catalogue
 from lw2g.reports.runs import read_run
 from lw2g.sweeps.engine import run_sweep
@@ -206,7 +206,7 @@ def test_a_request_to_stop_is_passed_on(store):
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
-@pytest.mark.parametrize("writes", [one_writer, held])
+@pytest.mark.parametrize("writes", [one_writer, locked])
 @pytest.mark.parametrize("begun", [True, False])
 def test_what_somebody_else_runs_is_waited_for(store, finish, writes, begun):
     """A cell whose run is written, or that another sweep attempts, runs; once that ends it is due."""
@@ -249,7 +249,7 @@ def test_a_job_that_came_second_has_not_failed(store, finish):
 
     def second(job: Job) -> int:
         if len(executor.ran) == 1:
-            others.enter_context(held(job.lock))
+            others.enter_context(locked(job.lock))
             return BUSY
         if len(executor.ran) == 2:
             return BUSY

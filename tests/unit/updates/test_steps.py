@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from lw2g.kit.tiny import tiny_backbone
 from lw2g.models.exported import Saved
 from lw2g.models.history import misfit_of_history
 from lw2g.models.manifest import BackboneSection, Learning, Manifest, Section, Step, TaskNote
-from lw2g.testing.tiny import tiny_backbone
 from lw2g.updates.steps import features_of, kept_of, without_class, without_step
 
 BASE = [f"old {number}" for number in range(12)]

@@ -1,25 +1,21 @@
-"""Memory: how much there is, and what can never fit. Imports no torch."""
+"""Memory: how much there is, and what can never fit. Importing it imports no torch."""
 
 from __future__ import annotations
 
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lw2g.errors import ConfigError
 
 if TYPE_CHECKING:
     import torch
-    from torch import nn
 
-    from lw2g.vit.sizes import Sizes
-
-__all__ = ["CGROUP", "bytes_per_image", "require_room", "usable_memory"]
+__all__ = ["CGROUP", "require_memory", "usable_memory"]
 
 CGROUP = Path("/sys/fs/cgroup")
 _GIB = 2**30
-_FLOAT = 4
 
 
 def usable_memory(cgroup: Path = CGROUP) -> int | None:
@@ -33,7 +29,7 @@ def usable_memory(cgroup: Path = CGROUP) -> int | None:
     return size
 
 
-def require_room(needed: int, what: str, remedy: str, device: torch.device | None = None) -> None:
+def require_memory(needed: int, what: str, remedy: str, device: torch.device | None = None) -> None:
     """Refuse what does not fit even into empty memory.
 
     Args:
@@ -56,14 +52,3 @@ def require_room(needed: int, what: str, remedy: str, device: torch.device | Non
             f"{what} cannot fit: {needed / _GIB:.4g} GiB at least, and there are {total / _GIB:.4g}",
             remedy,
         )
-
-
-def bytes_per_image(model: nn.Module, sizes: Sizes) -> int:
-    """Return a lower bound of an image's bytes in a forward: image, tokens and one hidden layer, if any."""
-    image = 3 * sizes.image_size**2
-    if not sizes.depth:
-        return _FLOAT * image
-    blocks: Any = model.blocks
-    # the width of what the second layer multiplies: a gated MLP has no layer of that name before it
-    hidden = blocks[0].mlp.fc2.in_features
-    return int(_FLOAT * (image + sizes.num_tokens * (sizes.dim + hidden)))

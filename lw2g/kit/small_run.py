@@ -2,7 +2,7 @@
 
 It has three tasks: the first gets a set, the second reuses it, the third gets a new one (a fixed baseline has
 one set). The run collects evidence and applies the orthogonal constraint. Checks of training read the run;
-checks of forwards use the session that it leaves (:mod:`lw2g.testing.moved_session`). The run is done once
+checks of forwards use the session that it leaves (:mod:`lw2g.kit.moved_session`). The run is done once
 for all checks of a component, and resumed once from the files that it had within its second task.
 
 A component that a baseline's options name (a head, a carry) is checked by a plain run instead
@@ -37,14 +37,14 @@ from lw2g.interfaces.component import (
 from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.growth import Decision, Evidence, Grow, Reuse
 from lw2g.interfaces.tracker import EpochEnded, Event, PhaseStarted, TaskDecided, TaskEvaluated
+from lw2g.kit.cases import ContractViolation, NotApplicable, Subject
+from lw2g.kit.changes import changed, everything, modules_of, same_predictions, wiring
 from lw2g.lifecycle.run import Run
 from lw2g.lifecycle.runner import start
 from lw2g.models.exporting import export_run
 from lw2g.models.saved import open_model
 from lw2g.tasks.session import Session, open_session
 from lw2g.tasks.state import restore
-from lw2g.testing.changes import changed, everything, modules_of, same_predictions, wiring
-from lw2g.testing.kit import ContractViolation, NotApplicable, Subject
 
 __all__ = [
     "HOST",
@@ -82,6 +82,7 @@ QUICK: Mapping[str, Any] = {
     "backbone.spread": 0.1,
 }
 _EPOCHS = 2
+"""At most; two, because what begins anew with each epoch shows in the second."""
 _BATCH = 8
 NO_RUN = "a small run does not come to its end; see the check 'learns_a_small_stream'"
 
@@ -179,6 +180,7 @@ def opened(subject: Subject, checkpoint: Checkpoint | None = None) -> Session:
 def begin(session: Session, index: int) -> TaskContext:
     """Begin a task as a run does, without evidence, and return its context."""
     session.parts.begin_task(index)
+    # as the scripted policy decides: the second task reuses the set of the first
     if len(session.parts.pool) and (session.parts.growth.fixed or index == 1):
         session.parts.pool.reuse(0)
     else:
@@ -214,7 +216,8 @@ class Learned:
 
     def difference(self, other: Learned) -> str | None:
         """Return the name of the first difference from another run after this task; None if they agree."""
-        if moved := changed(self.state, other.state):
+        moved = changed(self.state, other.state)
+        if moved:
             # retrieval first: its loss may affect the baseline (by a clipped norm), rarely the reverse
             return repr(min(moved, key=lambda name: not name.startswith("retrieval.")))
         if changed({"": self.features}, {"": other.features}):
@@ -400,7 +403,8 @@ def require_run(subject: Subject, options: Mapping[str, Any], baseline: str) -> 
     images = torch.randint(0, 256, (12, 3, 16, 16), generator=torch.Generator().manual_seed(0)).byte()
     answers = []
     with tempfile.TemporaryDirectory() as folder:
-        run, export = Path(folder, "run"), Path(folder, "export")
+        run = Path(folder, "run")
+        export = Path(folder, "export")
         start(resolved, subject.catalogue, run)
         export_run(run, subject.catalogue, export)
         for place in (run, export):

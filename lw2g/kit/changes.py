@@ -62,6 +62,7 @@ def wiring(module: nn.Module) -> dict[str, frozenset[str]]:
     """Return class, identity, attributes and hooks of every module of a tree, by name."""
     wires = {}
     for name, part in module.named_modules():
+        # by identity: a module put in another's place may be equal to it
         facts = {f"a {type(part).__name__} at {id(part):#x}"}
         for key, value in vars(part).items():
             if key.endswith("hooks") and value:

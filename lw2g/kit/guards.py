@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from lw2g.errors import ConfigError, DataError
-from lw2g.testing.kit import ContractViolation, NotApplicable, Subject
-from lw2g.vit.offline import without_network
+from lw2g.kit.cases import ContractViolation, NotApplicable, Subject
+from lw2g.network import without_network
 
 __all__ = ["Generators", "available", "available_once", "bearing", "seeded"]
 
@@ -31,6 +31,7 @@ def available(make: Callable[[], T]) -> T:
     try:
         with without_network():
             return make()
+    # lw2g's own classes tell a user what to do; anything else is a crash, even for a good reason
     except (ConfigError, DataError) as error:
         raise NotApplicable(f"it cannot be had here: {error}") from error
     except (ImportError, OSError) as error:

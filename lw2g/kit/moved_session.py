@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.pool import Pool
+from lw2g.kit.cases import NotApplicable, Subject
+from lw2g.kit.changes import modules_of
+from lw2g.kit.guards import seeded
+from lw2g.kit.small_run import NO_RUN, begin, opened, whole
 from lw2g.models.predictor import Predictor
 from lw2g.tasks.session import Session
-from lw2g.testing.changes import modules_of
-from lw2g.testing.guards import seeded
-from lw2g.testing.kit import NotApplicable, Subject
-from lw2g.testing.small_run import NO_RUN, begin, opened, whole
 
 __all__ = ["MovedSession", "declares", "moved_session"]
 
@@ -131,6 +131,7 @@ def moved_session(subject: Subject, *, fresh: bool = False) -> MovedSession:
                     session = opened(subject, run.checkpoints[run.tasks - 1])
             except Exception:  # a plugin's code may raise anything: one check reports it
                 return None
+            # values that begin at zero, such as an up factor, would hide what they multiply
             for module in modules_of(session).values():
                 _move(module)
         return MovedSession(session=session)

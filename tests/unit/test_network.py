@@ -12,7 +12,7 @@ import timm
 from huggingface_hub import constants
 
 from lw2g.errors import DataError
-from lw2g.vit.offline import hub_fails, without_network
+from lw2g.network import hub_fails, without_network
 from lw2g.vit.timm_models import create_model
 
 NAME = "vit_tiny_patch16_224.augreg_in21k"
@@ -42,7 +42,7 @@ def test_nobody_is_asked_where_that_is_wanted() -> None:
 
 def test_the_file_is_named(silent: None, monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     """Where nothing is cached, the error says which file to fetch and how to pass it."""
-    monkeypatch.setattr("lw2g.vit.offline.hub_fails", lambda: "no answer")
+    monkeypatch.setattr("lw2g.network.hub_fails", lambda: "no answer")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(DataError) as caught:
         create_model(NAME, from_hub=True, image_size=None, seed=0)
@@ -60,7 +60,7 @@ def test_what_is_cached_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
         return made(name, pretrained=False, **options)
 
     made = timm.create_model
-    monkeypatch.setattr("lw2g.vit.offline.hub_fails", lambda: "no answer")
+    monkeypatch.setattr("lw2g.network.hub_fails", lambda: "no answer")
     monkeypatch.setattr(timm, "create_model", create)
     create_model(NAME, from_hub=True, image_size=32, seed=0)
     assert seen == [True]
