@@ -12,6 +12,7 @@ import traceback
 from typing import Any
 
 import click
+from click.exceptions import NoArgsIsHelpError
 
 from lw2g import __version__
 from lw2g.cli.check import check
@@ -72,13 +73,18 @@ class Commands(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Accept ``--traceback`` anywhere on the command line."""
         ctx.meta[_TRACEBACK] = _TRACEBACK in args
-        return super().parse_args(ctx, [argument for argument in args if argument != _TRACEBACK])
+        try:
+            return super().parse_args(ctx, [argument for argument in args if argument != _TRACEBACK])
+        except click.UsageError as error:
+            raise _told_in_one_line(error) from error
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
         try:
             with unwinding():
                 return super().invoke(ctx)
+        except click.UsageError as error:
+            raise _told_in_one_line(error) from error
         except Lw2gError as error:
             with_traceback = bool(ctx.meta.get(_TRACEBACK))
             hint = ""
@@ -108,6 +114,17 @@ class Commands(click.Group):
         if self.get_command(ctx, name) is None and not name.startswith("-") and not ctx.resilient_parsing:
             ctx.fail(f"no command is called {name!r}{nearest(name, self.list_commands(ctx))}")
         return super().resolve_command(ctx, args)
+
+
+def _told_in_one_line(error: click.UsageError) -> click.ClickException:
+    """Return a mistake on the command line without click's lines on usage."""
+    if isinstance(error, NoArgsIsHelpError):
+        return error  # the help itself, of a group that was called alone
+    message = error.format_message().rstrip(".").replace(". (Did", " (did").replace(". Did", "; did")
+    message = message[:1].lower() + message[1:]
+    # click leaves the command out where its parser finds no value behind an option
+    command = "lw2g" if error.ctx is None else error.ctx.command_path
+    return UserError(f"{message}; see {command} --help")
 
 
 _REMEDIES = {
