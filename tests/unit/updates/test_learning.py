@@ -268,13 +268,17 @@ def test_wrong_folders_are_one_line(models: dict[str, Path], glyphs: Path, tmp_p
     for words, told in (
         (("unlearn", models["first"], "eel"), "no class is called 'eel'"),
         (("unlearn", models["first"]), "give a class, or --last"),
-        (("learn", glyphs, glyphs / "cat"), "holds no exported model"),
+        (("learn", glyphs, glyphs / "cat"), "or without a run lw2g start FOLDER MODEL"),
+        (("learn", glyphs / "gone", glyphs / "cat"), "give the folder of a model"),
+        (("predict", glyphs / "gone", glyphs / "cat"), "give the folder of a run or a model"),
+        (("test", glyphs / "gone", glyphs / "cat"), "give the folder of a run or a model"),
         (("learn", models["first"], glyphs / "cat", "--out", models["cat"]), "is there already"),
         (("learn", models["first"], glyphs / "cat", "--test", glyphs / "dog"), "no class is called 'dog'"),
         (
             ("start", glyphs / "first", tmp_path / "out", "--head", "ridge"),
             "chooses its constants by a stream",
         ),
+        (("start", glyphs / "first", tmp_path / "out", "--head", "ldaa"), "(did you mean 'lda'?)"),
     ):
         done = command(*words)
         assert (done.exit_code, told in done.stderr) == (2, True), done.stderr
