@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ __all__ = [
     "FORMATS",
     "ImageHeader",
     "examine_image",
+    "files_below",
     "image_paths",
     "pixels_of",
     "read_image",
@@ -169,15 +172,41 @@ def image_paths(folder: Path) -> list[Path]:
         DataError: There is none.
     """
     found = []
-    for path in folder.rglob("*"):
-        # hidden folders count, too: caches of previews lie in such
-        is_hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
-        if path.suffix.lower() in EXTENSIONS and path.is_file() and not is_hidden:
+    for path in files_below(folder):
+        if path.suffix.lower() in EXTENSIONS:
             found.append(path)
     if not found:
-        raise DataError(f"no image in {str(folder)!r}", f"known endings: {', '.join(sorted(EXTENSIONS))}")
+        raise DataError(
+            f"no image in {str(folder)!r}",
+            f"add images or remove the folder; known endings: {', '.join(sorted(EXTENSIONS))}",
+        )
     # a folder lists its files in an order of its own
     return sorted(found)
+
+
+def files_below(folder: str | Path) -> Iterator[Path]:
+    """Yield the files in and below a folder, in no order; hidden ones are left out.
+
+    Links are followed, but for those that lead back to a folder above them. A link to nothing counts as a
+    file: whoever reads it says that it cannot be read, where a name that is passed over would be lost unsaid.
+    """
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            # hidden folders count, too: caches of previews lie in such
+            if entry.name.startswith("."):
+                continue
+            if entry.is_dir():
+                if not (entry.is_symlink() and _leads_back(entry.path)):
+                    yield from files_below(entry.path)
+            elif entry.is_file() or entry.is_symlink():
+                yield Path(entry.path)
+
+
+def _leads_back(link: str) -> bool:
+    """Whether a link to a folder leads to one that it lies in."""
+    place = Path(os.path.realpath(os.path.dirname(link)))
+    target = Path(os.path.realpath(link))
+    return target == place or target in place.parents
 
 
 def _bytes_of(path: Path) -> bytes:
