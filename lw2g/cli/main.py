@@ -44,6 +44,8 @@ __all__ = ["main"]
 
 _LONGEST = 2_000
 _TRACEBACK = "--traceback"
+_RUNNING = ("run", "resume", "continue", "fork", "sweep")
+"""Commands that leave a run behind which can be resumed."""
 
 
 class UserError(click.ClickException):
@@ -94,7 +96,10 @@ class Commands(click.Group):
         except OSError as error:
             if error.errno == errno.EPIPE:  # click handles a closed pipe
                 raise
-            raise UserError(_refused_by_system(error)) from error
+            hint = ""
+            if ctx.invoked_subcommand in _RUNNING:
+                hint = " (`lw2g resume` continues a run that had begun)"
+            raise UserError(_refused_by_system(error) + hint) from error
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -145,7 +150,7 @@ def _refused_by_system(error: OSError) -> str:
     """Return what the system refused, where, and what to do about it."""
     where = f"{str(error.filename)!r}: " if error.filename is not None else ""
     remedy = _REMEDIES.get(error.errno or 0, "check the path and its device")
-    return f"{where}{error.strerror or error}; {remedy} (`lw2g resume` continues a run that had begun)"
+    return f"{where}{error.strerror or error}; {remedy}"
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -154,7 +159,13 @@ def _refused_by_system(error: OSError) -> str:
 def main() -> None:
     """Continual learning on frozen pre-trained ViTs.
 
-    Baseline, growth policy and constraints vary independently:
+    A model of your own photos, in photos/CLASS/:
+
+    \b
+      lw2g start photos model --backbone vit-tiny
+      lw2g predict model photo.jpg
+
+    A study, in which baseline, growth policy and constraints vary independently:
 
     \b
       lw2g run --baseline hide-prompt --policy min

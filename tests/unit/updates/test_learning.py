@@ -290,6 +290,17 @@ def test_wrong_folders_are_one_line(models: dict[str, Path], glyphs: Path, tmp_p
         assert (done.exit_code, told in done.stderr) == (2, True), done.stderr
 
 
+def test_show_says_what_a_model_knows(models: dict[str, Path], glyphs: Path, tmp_path: Path) -> None:
+    """Whoever finds a model learns its classes, what it is made of, and when it learned what."""
+    assert command("learn", models["first"], glyphs / "cat", "--out", tmp_path / "more").exit_code == 0
+    lines = command("show", tmp_path / "more").stdout.splitlines()
+    assert lines[0] == "baseline simple-cil, head lda, backbone micro at 32 pixels"
+    assert lines[2] == "3 classes: ant, bee, cat"
+    assert ": learned 12 images of cat; accuracy" in lines[-1]
+    content = json.loads(command("show", tmp_path / "more", "--json").stdout)
+    assert content["learning"]["names"] == ["ant", "bee", "cat"]
+
+
 def test_files_that_are_passed_over_are_told(models: dict[str, Path], glyphs: Path, tmp_path: Path) -> None:
     """A photograph in a format that is not read would else be missed by nobody."""
     shutil.copytree(glyphs / "cat", tmp_path / "new")
