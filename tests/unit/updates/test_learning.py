@@ -296,7 +296,7 @@ def test_show_says_what_a_model_knows(models: dict[str, Path], glyphs: Path, tmp
     lines = command("show", tmp_path / "more").stdout.splitlines()
     assert lines[0] == "baseline simple-cil, head lda, backbone micro at 32 pixels"
     assert lines[2] == "3 classes: ant, bee, cat"
-    assert ": learned 12 images of cat; accuracy" in lines[-1]
+    assert ": learned 24 images of cat; accuracy" in lines[-1]
     content = json.loads(command("show", tmp_path / "more", "--json").stdout)
     assert content["learning"]["names"] == ["ant", "bee", "cat"]
 
