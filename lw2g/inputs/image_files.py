@@ -13,7 +13,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 import torch
-from PIL import Image, UnidentifiedImageError
+from PIL import ExifTags, Image, UnidentifiedImageError
 from torch import Tensor
 
 from lw2g.errors import DataError, first_line
@@ -42,6 +42,16 @@ _MODES = ("1", "CMYK", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "YCbCr")
 _MODES_16 = ("I;16", "I;16L", "I;16B", "I;16N")
 _FORMATS_16 = ("PNG", "PPM")
 """Formats whose mode ``I`` holds 0 to 65535."""
+# by the value of the EXIF tag Orientation; 1 is upright
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
 # markers of a JPEG: a file that was cut off has a scan and no end behind it
 _JPEG_SCAN = b"\xff\xda"
 _JPEG_END = b"\xff\xd9"
@@ -88,21 +98,36 @@ def examine_image(path: Path) -> ImageHeader:
     return ImageHeader(mode=mode, size=size, digest=hashlib.sha256(content).digest())
 
 
-def read_image(path: Path) -> Tensor:
+def read_image(path: Path, *, upright: bool = True) -> Tensor:
     """Return the pixels of a file as RGB, uint8 ``[3, H, W]``.
+
+    Args:
+        path: The file.
+        upright: Whether it is turned as its EXIF orientation says. Cameras and phones write photographs as
+            the sensor lies and note how they were held.
 
     Raises:
         DataError: The file cannot be read, or is no usable image of a known format.
     """
     try:
         with _opened(_bytes_of(path)) as image:
-            return to_rgb(image)
+            return to_rgb(_turned(image) if upright else image)
     except DataError as error:
         raise DataError(f"{str(path)!r}: {error.what}", error.remedy) from error
     except Exception as error:  # given noise, a decoder may raise anything
         raise DataError(
             f"{str(path)!r} cannot be decoded ({first_line(error)})", "give an image file"
         ) from error
+
+
+def _turned(image: Image.Image) -> Image.Image:
+    """Return an image as it is to be looked at."""
+    image.load()  # Pillow turns a TIFF while it is loaded, and then there is nothing left to turn
+    try:
+        turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
+    except Exception:  # given noise, Pillow may raise anything; a picture is not lost for a damaged note
+        turn = None
+    return image if turn is None else image.transpose(turn)
 
 
 def to_rgb(image: Image.Image) -> Tensor:
@@ -128,8 +153,9 @@ def pixels_of(image: Any) -> Tensor:
     """Return an image in any usual form as RGB, uint8 ``[3, H, W]``.
 
     Args:
-        image: A path; a PIL image; an array ``[H, W, 3]``, ``[H, W, 1]`` or ``[H, W]``; a tensor or an array
-            with its 1 or 3 channels first. Arrays and tensors hold uint8, or floats from 0 to 1.
+        image: A path, whose file is turned as its EXIF says; a PIL image, as it lies; an array ``[H, W, 3]``,
+            ``[H, W, 1]`` or ``[H, W]``; a tensor or an array with its 1 or 3 channels first. Arrays and
+            tensors hold uint8, or floats from 0 to 1.
 
     Raises:
         DataError: It is none of these, or a file cannot be read as an image.

@@ -88,7 +88,7 @@ class PublishedBenchmark:
             ids.append(item.id)
             labels.append(item.label)
         return LabelledImages(
-            source=FileSource(paths, ids),
+            source=FileSource(paths, ids, upright=False),
             labels=np.array(labels, dtype=np.int64),
             domain=self._domain_of(items),
         )

@@ -7,7 +7,7 @@ import zlib
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import ExifTags, Image, ImageOps
 
 from lw2g.errors import DataError
 from lw2g.inputs.image_files import examine_image, image_paths, read_image, to_rgb
@@ -110,3 +110,39 @@ def test_links_are_followed_and_none_is_lost(tmp_path):
     assert image_paths(folder)[0] == folder / "below/gone.png"
     with pytest.raises(DataError, match=r"gone\.png': it cannot be read"):
         examine_image(folder / "below/gone.png")
+
+
+@pytest.mark.parametrize("suffix", ["jpg", "png", "tif", "webp"])
+def test_a_photograph_is_turned_as_its_exif_says(tmp_path, suffix):
+    """A phone that was held upright writes the picture lying down, with a note."""
+    pixels = np.zeros((16, 32, 3), dtype=np.uint8)
+    pixels[:, 16:] = 255  # lying: the right half is bright
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6  # to be turned by a quarter clockwise
+    path = tmp_path / f"x.{suffix}"
+    Image.fromarray(pixels).save(path, exif=exif)
+    upright = read_image(path)
+    assert upright.shape == (3, 32, 16)
+    assert upright[:, :12].max() < 64
+    assert upright[:, 20:].min() > 192
+    if suffix != "tif":  # Pillow itself turns these
+        assert read_image(path, upright=False).shape == (3, 16, 32)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_turns_are_those_of_pillow(tmp_path, orientation):
+    """All eight of them."""
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = orientation
+    path = tmp_path / "x.png"
+    Image.fromarray(NOISE).save(path, exif=exif)
+    with Image.open(path) as image:
+        expected = np.asarray(ImageOps.exif_transpose(image))
+    assert np.array_equal(read_image(path).permute(1, 2, 0).numpy(), expected)
+
+
+def test_a_damaged_note_loses_no_picture(tmp_path):
+    """EXIF that cannot be read is passed over."""
+    path = tmp_path / "x.jpg"
+    Image.fromarray(NOISE).save(path, exif=b"Exif\0\0no note at all")
+    assert read_image(path).shape == (3, 40, 30)
