@@ -125,7 +125,9 @@ def _told_in_one_line(error: click.UsageError) -> click.ClickException:
     """Return a mistake on the command line without click's lines on usage."""
     if isinstance(error, NoArgsIsHelpError):
         return error  # the help itself, of a group that was called alone
-    message = error.format_message().rstrip(".").replace(". (Did", " (did").replace(". Did", "; did")
+    message = " ".join(error.format_message().split()).rstrip(".")  # choices stand below each other
+    for sentence, clause in ((". (Did", " (did"), (". Did", "; did"), (". Choose", "; choose")):
+        message = message.replace(sentence, clause)
     message = message[:1].lower() + message[1:]
     # click leaves the command out where its parser finds no value behind an option
     command = "lw2g" if error.ctx is None else error.ctx.command_path

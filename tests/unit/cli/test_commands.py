@@ -108,6 +108,11 @@ def test_an_unknown_command_is_answered_with_the_nearest():
     [
         (["--foo"], "error: no such option '--foo'; see lw2g --help"),
         (["show"], "error: missing argument 'RUN'; see lw2g show --help"),
+        (
+            ["new-plugin", "x"],
+            "error: missing option '--kind'; choose from: baseline, head, carry, retrieval, policy, "
+            "evidence, constraint, benchmark, backbone, tracker, metric; see lw2g new-plugin --help",
+        ),
         (["run", "--set"], "error: option '--set' requires an argument; see lw2g --help"),
         (
             ["predict", "model", "image", "--top-k", "0"],
