@@ -236,7 +236,7 @@ def is_evaluated(task: int, last: int, evaluate: int | str) -> bool:
 
 
 def _is_a_device(_instance: object, _field: attrs.Attribute[Any], value: str) -> None:
-    """Auto, cpu, mps, cuda or cuda:N."""
+    """As torch spells it."""
     if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", value):
         raise ValueError(f"must be auto, cpu, mps, cuda or cuda:N: {shown(value)}")
 
@@ -248,7 +248,7 @@ class RunConfig:
     seed: int = option(42, "seed of everything random", validator=[ge(0), le(2**63 - 1)])
     device: str = option(
         "auto",
-        "where it runs",
+        "where it runs: auto, cpu, mps, cuda or cuda:N",
         validator=_is_a_device,
     )
     devices: int = option(
