@@ -53,18 +53,19 @@ def run(
 
     Args:
         config: A TOML file.
-        baseline: How a parameter set adapts the backbone.
+        baseline: The method, such as ranpac, hide-prompt or slca-plus-plus (``lw2g plugins``).
         policy: Growth policy, when a set is added: min, one, always, affinity ... (``lw2g plugins``).
         constraints: Constraint in place of the policy's own, ``none`` for none; a list for several.
         retrieval: Retrieval strategy in place of the baseline's own.
-        benchmark: Task stream. From Python a name, a folder, or images: ``[(train, test), ...]``, a pair per
-            task, or one ``(train, test)``, which ``increment`` cuts into tasks; with ``test_share`` one
-            split, of which that share tests. A split is a torch data set, a pair ``(images, labels)`` of
-            arrays, a list of ``(path, label)``, or a Hugging Face data set. ``"owner/name"`` is a data set of
-            the Hugging Face hub if there is no such folder.
+        benchmark: The stream of tasks: folder, cifar100, glyphs ... (``lw2g plugins``). From Python a name,
+            a folder, or images: ``[(train, test), ...]``, a pair per task, or one ``(train, test)``, which
+            ``increment`` cuts into tasks; with ``test_share`` one split, of which that share tests. A split
+            is a torch data set, a pair ``(images, labels)`` of arrays, a list of ``(path, label)``, or a
+            Hugging Face data set. ``"owner/name"`` is a data set of the Hugging Face hub if there is no such
+            folder.
         backbone: The frozen backbone, or any timm model. From Python also a timm model as an object, without
             a classifier and in evaluation mode.
-        weights: Weights file for the backbone, not beside an object.
+        weights: Weights file for the backbone. From Python not beside a model as an object.
         trackers: Receives the run's events, such as tensorboard; a list for several. From Python also an
             object with ``on_event``, or a function of an event.
         out: The run's directory; None for a new one in runs/.

@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lw2g.errors import DataError
 
-__all__ = ["Recorded", "next_method", "results_of"]
+if TYPE_CHECKING:
+    from lw2g.models.manifest import Manifest
+
+__all__ = ["Recorded", "manifest_of", "next_method", "results_of"]
 
 
 class Recorded:
@@ -97,6 +100,24 @@ def next_method(record: Mapping[str, Any]) -> str:
     if is_embedded and config["baseline"]["name"] != RECOMMENDED["baseline"]:
         return as_typed(RECOMMENDED)
     return ""
+
+
+def manifest_of(model: str | Path) -> Manifest | None:
+    """Return what the model in a folder is made of and has learned; None where the folder holds no model.
+
+    Args:
+        model: The folder.
+
+    Raises:
+        DataError: It holds a model that is damaged.
+    """
+    from lw2g.config.directory import MANIFEST
+
+    if not (Path(model) / MANIFEST).is_file():
+        return None
+    from lw2g.models.exported import read_export
+
+    return read_export(Path(model)).manifest
 
 
 def results_of(run: str | Path) -> Recorded:

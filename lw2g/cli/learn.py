@@ -73,7 +73,9 @@ def unlearn(model: Path, name: str | None, last: bool, as_json: bool, **options:
         click.echo(json.dumps(report, indent=1))
         return
     gone = ", ".join(report["forgotten"]) or "no class, but images of known ones"
-    click.echo(printable(f"{report['out']}: {counted(len(report['classes']), 'class')}; gone: {gone}"))
+    click.echo(
+        printable(f"{_as_typed(report['out'])}: {counted(len(report['classes']), 'class')}; gone: {gone}")
+    )
     for words in report["remains"]:
         note(f"not taken back: {words}")
 
@@ -109,4 +111,12 @@ def _print(report: Mapping[str, Any], *, as_json: bool, has_old_classes: bool) -
         click.echo(f"calibration error of --reject's probabilities: {report['ece']:.1f} % (ECE)")
     for warning in report["warnings"]:
         note(warning)
-    click.echo(printable(f"{report['out']}: learned in {report['seconds']:.1f} s"))
+    click.echo(printable(f"{_as_typed(report['out'])}: learned in {report['seconds']:.1f} s"))
+
+
+def _as_typed(place: str) -> str:
+    """Return a path as the next command may name it: from here, if it lies below."""
+    path = Path(place)
+    if path.is_absolute() and path.is_relative_to(Path.cwd()):
+        return str(path.relative_to(Path.cwd()))
+    return place

@@ -12,6 +12,7 @@ import traceback
 from typing import Any
 
 import click
+from click.exceptions import NoArgsIsHelpError
 
 from lw2g import __version__
 from lw2g.cli.check import check
@@ -43,6 +44,8 @@ __all__ = ["main"]
 
 _LONGEST = 2_000
 _TRACEBACK = "--traceback"
+_RUNNING = ("run", "resume", "continue", "fork", "sweep")
+"""Commands that leave a run behind which can be resumed."""
 
 
 class UserError(click.ClickException):
@@ -72,13 +75,18 @@ class Commands(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Accept ``--traceback`` anywhere on the command line."""
         ctx.meta[_TRACEBACK] = _TRACEBACK in args
-        return super().parse_args(ctx, [argument for argument in args if argument != _TRACEBACK])
+        try:
+            return super().parse_args(ctx, [argument for argument in args if argument != _TRACEBACK])
+        except click.UsageError as error:
+            raise _told_in_one_line(error) from error
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
         try:
             with unwinding():
                 return super().invoke(ctx)
+        except click.UsageError as error:
+            raise _told_in_one_line(error) from error
         except Lw2gError as error:
             with_traceback = bool(ctx.meta.get(_TRACEBACK))
             hint = ""
@@ -88,7 +96,10 @@ class Commands(click.Group):
         except OSError as error:
             if error.errno == errno.EPIPE:  # click handles a closed pipe
                 raise
-            raise UserError(_refused_by_system(error)) from error
+            hint = ""
+            if ctx.invoked_subcommand in _RUNNING:
+                hint = " (`lw2g resume` continues a run that had begun)"
+            raise UserError(_refused_by_system(error) + hint) from error
         except (MemoryError, RuntimeError) as error:
             # torch tells of exhausted memory by a RuntimeError, which may be anything else, too
             if not is_out_of_memory(error):
@@ -111,6 +122,19 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
 
+def _told_in_one_line(error: click.UsageError) -> click.ClickException:
+    """Return a mistake on the command line without click's lines on usage."""
+    if isinstance(error, NoArgsIsHelpError):
+        return error  # the help itself, of a group that was called alone
+    message = " ".join(error.format_message().split()).rstrip(".")  # choices stand below each other
+    for sentence, clause in ((". (Did", " (did"), (". Did", "; did"), (". Choose", "; choose")):
+        message = message.replace(sentence, clause)
+    message = message[:1].lower() + message[1:]
+    # click leaves the command out where its parser finds no value behind an option
+    command = "lw2g" if error.ctx is None else error.ctx.command_path
+    return UserError(f"{message}; see {command} --help")
+
+
 _REMEDIES = {
     errno.ENOSPC: "make room, or name a place with more of it",
     errno.EDQUOT: "make room, or name a place with more of it",
@@ -129,7 +153,7 @@ def _refused_by_system(error: OSError) -> str:
     """Return what the system refused, where, and what to do about it."""
     where = f"{str(error.filename)!r}: " if error.filename is not None else ""
     remedy = _REMEDIES.get(error.errno or 0, "check the path and its device")
-    return f"{where}{error.strerror or error}; {remedy} (`lw2g resume` continues a run that had begun)"
+    return f"{where}{error.strerror or error}; {remedy}"
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -138,7 +162,13 @@ def _refused_by_system(error: OSError) -> str:
 def main() -> None:
     """Continual learning on frozen pre-trained ViTs.
 
-    Baseline, growth policy and constraints vary independently:
+    A model of your own photos, in photos/CLASS/:
+
+    \b
+      lw2g start photos model --backbone vit-tiny
+      lw2g predict model photo.jpg
+
+    A study, in which baseline, growth policy and constraints vary independently:
 
     \b
       lw2g run --baseline hide-prompt --policy min

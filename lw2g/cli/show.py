@@ -1,4 +1,4 @@
-"""``lw2g show`` prints the decisions and results of a run, from its record alone."""
+"""``lw2g show`` prints the decisions and results of a run, from its record alone, or what a model knows."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import click
 
-from lw2g.api.recorded import results_of
+from lw2g.api.recorded import manifest_of, results_of
+from lw2g.cli.model import print_model
 from lw2g.cli.options import json_option
 from lw2g.cli.signature import help_of
 from lw2g.console.output import (
@@ -38,15 +40,25 @@ _ROUNDING = 1e-9
 
 _HOW = """Of a run, that is what it reached, in a few lines; with --all all of it. Tasks count from 1; sets
 are shown by their ids (#0 is the first); percentages go from 0 to 100."""
+_OF_A_MODEL = "Of a model that `lw2g start` or `lw2g export` has made: its classes, and what it has learned."
 
 
-@click.command(short_help="Show decisions, matrices and metrics of a run.", help=help_of(results_of, _HOW))
+@click.command(
+    short_help="Show what a run reached, or what a model knows.", help=help_of(results_of, _HOW, _OF_A_MODEL)
+)
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
-@json_option("Print the record as it is stored.")
+@json_option("Print the record, or of a model its description, as it is stored.")
 @click.option("--all", "whole_record", is_flag=True, help="Decisions, matrices, metrics, costs, deviations.")
 @click.option("--explain", is_flag=True, help="With --all: say what each number means.")
 def show(run: Path, as_json: bool, whole_record: bool, explain: bool) -> None:
     """Print a few lines, or tables of everything."""
+    manifest = manifest_of(run)
+    if manifest is not None:
+        if as_json:
+            click.echo(json.dumps(attrs.asdict(manifest), indent=1))
+        else:
+            print_model(manifest)
+        return
     results = results_of(run)
     if as_json:
         click.echo(results.path.read_text(encoding="utf-8"), nl=False)

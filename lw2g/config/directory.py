@@ -144,7 +144,7 @@ def missing_run(directory: Path) -> DataError:
         )
     if RECORD in names or "checkpoints" in names:
         return DataError(f"the run at {where} has lost its {CONFIG}", "put it back, or remove the directory")
-    return DataError(f"no run at {where}: it has no {CONFIG}", "start one with lw2g run")
+    return DataError(f"no run at {where}: it has no {CONFIG}", "check the path, or start one with lw2g run")
 
 
 def require_run(directory: Path) -> None:

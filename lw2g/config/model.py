@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 import attrs
-from attrs.validators import ge, gt, le, matches_re, optional
+from attrs.validators import ge, gt, le, optional
 
+from lw2g.errors import shown
 from lw2g.interfaces.component import Kind
 from lw2g.interfaces.options import option
 from lw2g.registry.kinds import SECTIONS
@@ -233,6 +235,12 @@ def is_evaluated(task: int, last: int, evaluate: int | str) -> bool:
     return evaluate != "last" and (task + 1) % int(evaluate) == 0
 
 
+def _is_a_device(_instance: object, _field: attrs.Attribute[Any], value: str) -> None:
+    """As torch spells it."""
+    if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", value):
+        raise ValueError(f"must be auto, cpu, mps, cuda or cuda:N: {shown(value)}")
+
+
 @attrs.frozen(kw_only=True)
 class RunConfig:
     """How an experiment is run; none of this belongs to a method."""
@@ -241,7 +249,7 @@ class RunConfig:
     device: str = option(
         "auto",
         "where it runs: auto, cpu, mps, cuda or cuda:N",
-        validator=matches_re(r"auto|cpu|mps|cuda(:\d+)?"),
+        validator=_is_a_device,
     )
     devices: int = option(
         1,

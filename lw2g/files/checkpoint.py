@@ -204,15 +204,16 @@ class CheckpointStore(CheckpointFiles):
             DataError: As :meth:`of_task`.
         """
         self._refuse_old_format()
+        finished = self.finished
         if task is None:
-            finished = self.finished
             if not finished:
                 raise DataError("no task is finished")
             wanted = finished[-1]
         else:
             wanted = task
             if wanted < 0 or not (self._directory / checkpoint_name(wanted)).exists():
-                raise DataError(f"task {task + 1} is not finished")
+                last = f", the last one is {finished[-1] + 1}" if finished else ""
+                raise DataError(f"task {task + 1} is not finished{last}")
         checkpoint = _NOTHING
         checksum = ""
         # the state is put together from the first task on: each file holds what its task has changed

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 import torch
-from PIL import Image, UnidentifiedImageError
+from PIL import ExifTags, Image, UnidentifiedImageError
 from torch import Tensor
 
 from lw2g.errors import DataError, first_line
@@ -21,6 +23,7 @@ __all__ = [
     "FORMATS",
     "ImageHeader",
     "examine_image",
+    "files_below",
     "image_paths",
     "pixels_of",
     "read_image",
@@ -39,6 +42,16 @@ _MODES = ("1", "CMYK", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "YCbCr")
 _MODES_16 = ("I;16", "I;16L", "I;16B", "I;16N")
 _FORMATS_16 = ("PNG", "PPM")
 """Formats whose mode ``I`` holds 0 to 65535."""
+# by the value of the EXIF tag Orientation; 1 is upright
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
 # markers of a JPEG: a file that was cut off has a scan and no end behind it
 _JPEG_SCAN = b"\xff\xda"
 _JPEG_END = b"\xff\xd9"
@@ -85,21 +98,36 @@ def examine_image(path: Path) -> ImageHeader:
     return ImageHeader(mode=mode, size=size, digest=hashlib.sha256(content).digest())
 
 
-def read_image(path: Path) -> Tensor:
+def read_image(path: Path, *, upright: bool = True) -> Tensor:
     """Return the pixels of a file as RGB, uint8 ``[3, H, W]``.
+
+    Args:
+        path: The file.
+        upright: Whether it is turned as its EXIF orientation says. Cameras and phones write photographs as
+            the sensor lies and note how they were held.
 
     Raises:
         DataError: The file cannot be read, or is no usable image of a known format.
     """
     try:
         with _opened(_bytes_of(path)) as image:
-            return to_rgb(image)
+            return to_rgb(_turned(image) if upright else image)
     except DataError as error:
         raise DataError(f"{str(path)!r}: {error.what}", error.remedy) from error
     except Exception as error:  # given noise, a decoder may raise anything
         raise DataError(
             f"{str(path)!r} cannot be decoded ({first_line(error)})", "give an image file"
         ) from error
+
+
+def _turned(image: Image.Image) -> Image.Image:
+    """Return an image as it is to be looked at."""
+    image.load()  # Pillow turns a TIFF while it is loaded, and then there is nothing left to turn
+    try:
+        turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
+    except Exception:  # given noise, Pillow may raise anything; a picture is not lost for a damaged note
+        turn = None
+    return image if turn is None else image.transpose(turn)
 
 
 def to_rgb(image: Image.Image) -> Tensor:
@@ -125,8 +153,9 @@ def pixels_of(image: Any) -> Tensor:
     """Return an image in any usual form as RGB, uint8 ``[3, H, W]``.
 
     Args:
-        image: A path; a PIL image; an array ``[H, W, 3]``, ``[H, W, 1]`` or ``[H, W]``; a tensor or an array
-            with its 1 or 3 channels first. Arrays and tensors hold uint8, or floats from 0 to 1.
+        image: A path, whose file is turned as its EXIF says; a PIL image, as it lies; an array ``[H, W, 3]``,
+            ``[H, W, 1]`` or ``[H, W]``; a tensor or an array with its 1 or 3 channels first. Arrays and
+            tensors hold uint8, or floats from 0 to 1.
 
     Raises:
         DataError: It is none of these, or a file cannot be read as an image.
@@ -169,15 +198,41 @@ def image_paths(folder: Path) -> list[Path]:
         DataError: There is none.
     """
     found = []
-    for path in folder.rglob("*"):
-        # hidden folders count, too: caches of previews lie in such
-        is_hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
-        if path.suffix.lower() in EXTENSIONS and path.is_file() and not is_hidden:
+    for path in files_below(folder):
+        if path.suffix.lower() in EXTENSIONS:
             found.append(path)
     if not found:
-        raise DataError(f"no image in {str(folder)!r}", f"known endings: {', '.join(sorted(EXTENSIONS))}")
+        raise DataError(
+            f"no image in {str(folder)!r}",
+            f"add images or remove the folder; known endings: {', '.join(sorted(EXTENSIONS))}",
+        )
     # a folder lists its files in an order of its own
     return sorted(found)
+
+
+def files_below(folder: str | Path) -> Iterator[Path]:
+    """Yield the files in and below a folder, in no order; hidden ones are left out.
+
+    Links are followed, but for those that lead back to a folder above them. A link to nothing counts as a
+    file: whoever reads it says that it cannot be read, where a name that is passed over would be lost unsaid.
+    """
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            # hidden folders count, too: caches of previews lie in such
+            if entry.name.startswith("."):
+                continue
+            if entry.is_dir():
+                if not (entry.is_symlink() and _leads_back(entry.path)):
+                    yield from files_below(entry.path)
+            elif entry.is_file() or entry.is_symlink():
+                yield Path(entry.path)
+
+
+def _leads_back(link: str) -> bool:
+    """Whether a link to a folder leads to one that it lies in."""
+    place = Path(os.path.realpath(os.path.dirname(link)))
+    target = Path(os.path.realpath(link))
+    return target == place or target in place.parents
 
 
 def _bytes_of(path: Path) -> bytes:

@@ -55,6 +55,8 @@ class Baseline(nn.Module, ABC):
             baseline is built, if its options decide.
         learning_only: Names of the baseline's own buffers, parameters and modules that only learning reads,
             such as statistics for replay; an exported model leaves them out.
+        first_task_alone: Whether phases train in the first task alone. Later tasks may then bring one class,
+            over which a loss would be 0.
         closed_form: The classifier in closed form that predicts, to whose sums new classes can be added; None
             where a trained head predicts.
         frozen_expert: What answers beside the head from un-prompted features, which the framework adds where
@@ -66,6 +68,7 @@ class Baseline(nn.Module, ABC):
 
     scope: Scope = SET
     learning_only: ClassVar[tuple[str, ...]] = ()
+    first_task_alone: ClassVar[bool] = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

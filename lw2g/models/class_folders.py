@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import attrs
 
 from lw2g.errors import DataError, no_folder, shown
-from lw2g.inputs.image_files import EXTENSIONS, examine_image, image_paths
+from lw2g.inputs.image_files import EXTENSIONS, examine_image, files_below, image_paths
 
 __all__ = ["ClassImages", "digest_of", "read_class_folders", "shared_files"]
 
+_SPLITS = frozenset({"train", "training", "test", "testing", "val", "valid", "validation"})
+"""What folders are called that hold the classes of a data set's split."""
 _HELD_OUT = 5
 """Of so many images, one is set apart."""
 _LEAST = 5
@@ -28,11 +32,13 @@ class ClassImages:
         paths: Sorted; of files with equal bytes the first. Of stored features, the vectors themselves.
         digests: SHA-256 of each.
         copies: Number of files that were left out for that.
+        unread: How many files with an ending of no image format were passed over, by ending.
     """
 
     paths: tuple[Any, ...]
     digests: tuple[str, ...]
     copies: int
+    unread: Mapping[str, int] = attrs.field(factory=dict)
 
     @property
     def held_out(self) -> list[bool]:
@@ -49,8 +55,9 @@ def read_class_folders(folder: Path) -> dict[str, ClassImages]:
     """Return the images below ``FOLDER/<class>``, by sorted class name.
 
     Raises:
-        DataError: There is no such folder, or no class in it; a class has no image or a name that cannot be
-            printed; a file is no usable image, or lies in the folders of two classes.
+        DataError: There is no such folder, no class in it, or ``train/`` and its like instead of classes; a
+            class has no image or a name that cannot be printed; a file is no usable image, or lies in the
+            folders of two classes.
     """
     if not folder.is_dir():
         raise DataError(no_folder(folder), "give a folder that holds CLASS/IMAGE")
@@ -60,6 +67,7 @@ def read_class_folders(folder: Path) -> dict[str, ClassImages]:
     if loose or not names:
         what = f"the image {loose[0]!r} lies in no class" if loose else "no class"
         raise DataError(f"{str(folder)!r}: {what}", "make a folder for each class: FOLDER/CLASS/IMAGE")
+    _require_no_splits(folder, names)
     if unprintable := [name for name in names if not name.isprintable()]:
         raise DataError(f"no class can be called {shown(unprintable[0])}", "rename its folder")
     owner: dict[str, str] = {}
@@ -76,8 +84,39 @@ def read_class_folders(folder: Path) -> dict[str, ClassImages]:
                 )
             files.setdefault(digest, path)  # a copy is no second image
         copies = len(paths) - len(files)
-        found[name] = ClassImages(paths=tuple(files.values()), digests=tuple(files), copies=copies)
+        found[name] = ClassImages(
+            paths=tuple(files.values()), digests=tuple(files), copies=copies, unread=_unread(folder / name)
+        )
     return found
+
+
+def _require_no_splits(folder: Path, names: Sequence[str]) -> None:
+    """Refuse the root of a data set: its splits would be learned as classes.
+
+    Raises:
+        DataError: All folders are called as splits are, and there are folders in them.
+    """
+    if not set(names) <= _SPLITS:
+        return
+    for name in names:
+        if not any(entry.is_dir() for entry in (folder / name).iterdir()):
+            return
+    splits = " and ".join(f"{name}/" for name in names)
+    first = next((name for name in names if name.startswith("train")), names[0])
+    raise DataError(
+        f"{str(folder)!r} holds {splits} and no classes",
+        f"give a folder that holds CLASS/IMAGE, such as {folder / first}",
+    )
+
+
+def _unread(folder: Path) -> dict[str, int]:
+    """Count the files of other endings than those of images, by ending."""
+    endings = Counter[str]()
+    for path in files_below(folder):
+        ending = path.suffix.lower()
+        if ending not in EXTENSIONS:
+            endings[ending or path.name] += 1
+    return dict(sorted(endings.items()))
 
 
 def digest_of(images: dict[str, ClassImages]) -> str:

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from lw2g import __version__
 from lw2g.config.directory import LEARNED, MANIFEST, WEIGHTS
-from lw2g.errors import DataError
+from lw2g.errors import DataError, no_folder
 from lw2g.files.contents import read_sealed, require_fit
 from lw2g.files.sealed import read_header, seal_json, sync_entries, write_atomically
 from lw2g.models.history import require_history
@@ -126,9 +126,12 @@ def read_export(directory: Path, *, whole: bool = False) -> Saved:
         DataError: There is no export; a file is lost or damaged, of another version, or of another export; or
             its parts do not fit each other.
     """
+    if not directory.is_dir():
+        raise DataError(no_folder(directory), "give the folder of a model")
     if not is_export(directory):
         raise DataError(
-            f"{str(directory)!r} holds no exported model", "make one: lw2g export RUN MODEL --learnable"
+            f"{str(directory)!r} holds no exported model",
+            "make one: lw2g export RUN MODEL --learnable, or without a run lw2g start FOLDER MODEL",
         )
     again = f"export it anew: lw2g export RUN {directory}"
     path = directory / MANIFEST

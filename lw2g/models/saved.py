@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from lw2g.config.toml import read_toml
-from lw2g.errors import ConfigError, DataError, Lw2gError
+from lw2g.errors import ConfigError, DataError, Lw2gError, no_folder
 from lw2g.files.contents import require_fit
 from lw2g.files.stored_run import StoredRun, open_after
 from lw2g.models.exported import Saved, is_export, read_export
@@ -42,6 +42,8 @@ def open_model(
         ConfigError: The device is not there, or tasks are counted from 0.
     """
     require_counted(task)
+    if not directory.is_dir():
+        raise DataError(no_folder(directory), "give the folder of a run or a model")
     saved = read_export(directory) if is_export(directory) else saved_of(run_after(directory, task))
     # a run has a state for each task, an export one alone
     last = len(saved.manifest.tasks)

@@ -59,6 +59,7 @@ def start(
 ) -> tuple[TrainedModel, dict[str, Any]]:
     """Make a first model from a folder of images, as :func:`lw2g.start` says."""
     if head not in _HEADS:
+        catalogue.get("head", head)  # an unknown one is told as such
         raise ConfigError(f"head: {head!r} chooses its constants by a stream", "lda, cosine or mahalanobis")
     overrides = dict(settings or {})
     for key in overrides:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -218,6 +219,12 @@ def warnings_of(
             yield f"{name}: a class of this name was forgotten; this one has a new number"
         if images[name].copies:
             yield f"{name}: {counted(images[name].copies, 'copy')} of other files, counted once"
+    unread = Counter[str]()
+    for one in images.values():
+        unread.update(one.unread)
+    if unread:
+        endings = ", ".join(f"{count} {ending}" for ending, count in sorted(unread.items()))
+        yield f"files of no known image format were passed over: {endings}"
     for twin in report["twins"]:
         yield (
             f"{twin['class']} looks like {twin['like']} ({twin['error']:.0f} % confused): more "

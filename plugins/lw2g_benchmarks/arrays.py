@@ -182,7 +182,7 @@ class FiveDatasetsBenchmark:
                 paths.append(path)
                 ids.append(f"NotMNIST/{path.relative_to(folder.parent).as_posix()}")
                 labels.append(label)
-        source = FileSource(paths, ids)
+        source = FileSource(paths, ids, upright=False)
         return LabelledImages(source=source, labels=np.array(labels, dtype=np.int64))
 
 

@@ -96,7 +96,7 @@ class FolderBenchmark:
 
     def _roots(self) -> list[Path]:
         if self.config.root is None:
-            raise ConfigError("benchmark 'folder' needs 'root'", _root_help("ROOT"))
+            raise ConfigError("benchmark 'folder' needs --set benchmark.root=ROOT", _root_help("ROOT"))
         roots = [self.config.root, *self.config.more_roots]
         counts = Counter(root.resolve().name for root in roots)
         repeated = [name for name, count in counts.items() if count > 1]

@@ -33,12 +33,20 @@ _NAMED = 20
 class FileSource:
     """Images in files, decoded at every access."""
 
-    def __init__(self, paths: Sequence[Path], ids: Sequence[str]) -> None:
-        """Hold paths with one id each."""
+    def __init__(self, paths: Sequence[Path], ids: Sequence[str], *, upright: bool = True) -> None:
+        """Hold paths with one id each.
+
+        Args:
+            paths: The files.
+            ids: A stable name of each.
+            upright: Whether images are turned as their EXIF orientation says. Authors of published results
+                did not turn them.
+        """
         if len(ids) != len(paths):
             raise ValueError(f"expected {len(paths)} ids but got {len(ids)}")
         self._paths = tuple(paths)
         self._ids = tuple(ids)
+        self._upright = upright
         self._read: tuple[str, Contents] | None = None
 
     def __len__(self) -> int:
@@ -55,7 +63,7 @@ class FileSource:
         Raises:
             DataError: If the file cannot be decoded; names the file.
         """
-        return read_image(self._paths[index])
+        return read_image(self._paths[index], upright=self._upright)
 
     def digest(self) -> str:
         """Examine every file and return a SHA-256 over the SHA-256 of each one's bytes, in order.

@@ -120,13 +120,15 @@ def ordered(options: OrderOptions, names: Sequence[str], *, some: bool = False) 
     return order
 
 
-def task_sizes(num_classes: int, increment: int, uneven: bool = False, base: int = 0) -> tuple[int, ...]:
+def task_sizes(
+    num_classes: int, increment: int, uneven: bool | None = False, base: int = 0
+) -> tuple[int, ...]:
     """Return the number of classes of each task.
 
     Args:
         num_classes: Classes of the data set.
         increment: Classes of a task.
-        uneven: Allow a smaller last task (as LAMDA's code does).
+        uneven: Allow a smaller last task (as LAMDA's code does); None where no option allows it.
         base: Classes of the first task; 0: as the others.
 
     Raises:
@@ -147,6 +149,6 @@ def task_sizes(num_classes: int, increment: int, uneven: bool = False, base: int
     divisors = [n for n in range(1, num_classes + 1) if num_classes % n == 0]
     remedy = f"choose one of {', '.join(map(str, divisors))}"
     # where not even one task is full, an uneven last one would not help
-    if full:
-        remedy += " or set uneven = true"
-    raise ConfigError(f"increment {increment} does not split {num_classes} classes evenly", remedy)
+    if full and uneven is not None:
+        remedy += ", or let the last task be smaller: --set benchmark.uneven=true"
+    raise ConfigError(f"benchmark.increment: {increment} does not split {num_classes} classes evenly", remedy)

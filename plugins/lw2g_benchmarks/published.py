@@ -37,8 +37,8 @@ def find_root(data: DataSet, root: Path | None) -> Path:
     if not data.lies_below(path):
         raise DataError(
             f"{data.title} is missing: no folder {str(path / data.folder)!r} ({data.layout})",
-            f"run `lw2g data get {data.name}`, or set 'root' or {ROOT_VARIABLE} to the folder that holds "
-            f"{data.folder or 'it'}",
+            f"run `lw2g data get {data.name}`, or set benchmark.root or {ROOT_VARIABLE} to the folder that "
+            f"holds {data.folder or 'it'}",
         )
     return path
 
@@ -88,7 +88,7 @@ class PublishedBenchmark:
             ids.append(item.id)
             labels.append(item.label)
         return LabelledImages(
-            source=FileSource(paths, ids),
+            source=FileSource(paths, ids, upright=False),
             labels=np.array(labels, dtype=np.int64),
             domain=self._domain_of(items),
         )

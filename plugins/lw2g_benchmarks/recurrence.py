@@ -49,7 +49,7 @@ def sizes_of(options: OrderOptions, num_classes: int) -> tuple[int, ...]:
         return (num_classes,)
     if options.stream == "repetition":
         return (min(increment, num_classes),)
-    uneven = bool(getattr(options, "uneven", False))
+    uneven: bool | None = getattr(options, "uneven", None)
     return task_sizes(num_classes, increment, uneven, getattr(options, "base", 0))
 
 

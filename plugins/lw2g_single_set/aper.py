@@ -35,6 +35,8 @@ class Aper(Baseline):
         closed_form: The class means, ``[num_classes, 2 dim]``.
     """
 
+    first_task_alone = True
+
     classifier: CosineClassifier | None
     closed_form: Cosine
 

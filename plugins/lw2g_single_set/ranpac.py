@@ -201,6 +201,8 @@ class RanPac(Baseline):
         closed_form: The classifier that predicts.
     """
 
+    first_task_alone = True
+
     classifier: CosineClassifier | None
     closed_form: RandomFeatureRidge
 

@@ -287,9 +287,21 @@ def test_what_the_system_refuses(monkeypatch, error, told):
         raise error
 
     monkeypatch.setattr("lw2g.lifecycle.runner.start", fail)
-    assert told in refused("run", *DIGITS)
+    line = refused("run", *DIGITS)
+    assert told in line
+    if isinstance(error, OSError):
+        assert "lw2g resume" in line
     error = RuntimeError("a bug")
     assert CliRunner().invoke(main, ["run", *DIGITS]).exception is error
+
+
+def test_a_model_that_cannot_be_written_is_no_run():
+    """Whoever makes a model is not told to resume a run."""
+    Path("photos/a").mkdir(parents=True)
+    Image.new("RGB", (8, 8)).save("photos/a/0.png")
+    line = refused("start", "photos", "/dev/null/model")
+    assert "'/dev/null'" in line
+    assert "resume" not in line
 
 
 def test_images_to_predict(finished, catalogue, monkeypatch):

@@ -81,8 +81,13 @@ def test_task_sizes_cover_the_classes(increment, classes):
         assert sum(sizes) == classes
         assert set(sizes[:-1]) == {increment}
         assert 0 < sizes[-1] < increment
-        with pytest.raises(ConfigError, match=f"increment {increment} does not split {classes}"):
+        with pytest.raises(ConfigError, match=f"increment: {increment} does not split {classes}"):
             task_sizes(classes, increment)
+        with pytest.raises(ConfigError, match=r"--set benchmark\.uneven=true"):
+            task_sizes(classes, increment)
+        with pytest.raises(ConfigError) as refused:
+            task_sizes(classes, increment, uneven=None)
+        assert "uneven" not in str(refused.value)
     else:
         with pytest.raises(ConfigError, match="choose one of 1"):
             task_sizes(classes, increment, uneven=True)

@@ -13,6 +13,7 @@ import torch
 from click.testing import CliRunner
 from PIL import Image
 
+import lw2g
 from lw2g.cli.main import main
 from lw2g.errors import ConfigError
 from lw2g.files.sealed import seal_json
@@ -188,6 +189,26 @@ def test_a_method_that_trains_refuses_a_class_alone(tmp_path):
     assert done.exit_code == 2
     (line,) = [line for line in done.output.splitlines() if line.startswith("error:")]
     assert "task 1 has one class, and baseline 'dual-prompt' learns nothing" in line
+
+
+def test_a_last_task_of_one_class_is_refused_before_the_first_is_learned(tmp_path):
+    """Of a method without sets too; one that trains in the first task alone takes such a stream."""
+    pixels = np.random.default_rng(0).integers(0, 256, (30, 16, 16, 3), dtype=np.uint8)
+    labels = np.arange(30) % 5
+    data = {
+        "benchmark": ((pixels, labels), (pixels[::-1] // 2, labels[::-1])),
+        "benchmark.increment": 2,
+        "benchmark.uneven": True,
+        "baseline.epochs": 1,
+    }
+    events = []
+    with pytest.raises(ConfigError, match="task 3 has one class, and baseline 'finetune' learns nothing"):
+        lw2g.run(
+            baseline="finetune", out=tmp_path / "refused", trackers=events.append, progress=False, **data
+        )
+    assert "EpochEnded" not in [type(event).__name__ for event in events]
+    record = lw2g.run(baseline="ranpac", out=tmp_path / "taken", progress=False, **data)
+    assert len(record["accuracy_matrix"]) == 3
 
 
 def test_costs_of_other_orders_are_measured_once(tmp_path, monkeypatch):

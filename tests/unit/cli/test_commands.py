@@ -103,6 +103,41 @@ def test_an_unknown_command_is_answered_with_the_nearest():
     assert "no command is called 'plugin' (did you mean 'plugins'?)" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--foo"], "error: no such option '--foo'; see lw2g --help"),
+        (["show"], "error: missing argument 'RUN'; see lw2g show --help"),
+        (
+            ["new-plugin", "x"],
+            "error: missing option '--kind'; choose from: baseline, head, carry, retrieval, policy, "
+            "evidence, constraint, benchmark, backbone, tracker, metric; see lw2g new-plugin --help",
+        ),
+        (["run", "--set"], "error: option '--set' requires an argument; see lw2g --help"),
+        (
+            ["predict", "model", "image", "--top-k", "0"],
+            "error: invalid value for '--top-k': 0 is not in the range x>=1; see lw2g predict --help",
+        ),
+        (
+            ["predict", "model", "image", "--tpo-k", "1"],
+            "error: no such option '--tpo-k' (did you mean one of: '--task', '--top-k'?); "
+            "see lw2g predict --help",
+        ),
+    ],
+)
+def test_a_mistake_on_the_command_line_is_one_line(arguments, line):
+    """What is wrong and where the options are told, without click's lines on usage."""
+    result = CliRunner().invoke(main, arguments, prog_name="lw2g")
+    assert result.exit_code == 2
+    assert result.stderr.splitlines() == [line]
+
+
+def test_a_group_without_a_command_shows_its_help():
+    """Nothing is wrong there: the help says what can be done."""
+    for group in ([], ["data"]):
+        assert "Commands:" in invoke(*group).output
+
+
 def test_config_prints_a_file_that_runs_again(fake_catalogue, tmp_path):
     """What `config` prints resolves to the same experiment."""
     first = invoke("config", "--set", "growth.energy=.9", "--seed", 7, "--constraint", "cpk")

@@ -112,7 +112,7 @@ def test_completion_knows_the_options_in_use(words, expected, absent):
         (["--set", "image_memory=1"], "(did you mean 'run.image_memory'?)"),
         (["--set", "phi=1"], "(did you mean 'constraints.cpk.phi'?)"),
         (["--set", "grwth.energy=1"], "no such section (did you mean 'growth'?)"),
-        (["--no-such-thing"], "No such option"),
+        (["--no-such-thing"], "no such option"),
     ],
     ids=lambda value: value[-1] if isinstance(value, list) else "",
 )

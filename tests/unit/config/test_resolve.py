@@ -283,7 +283,7 @@ phi = 2
         "growth.centre: expected bool but got 'maybe'",
         "policy: no policy is called 'mim' (did you mean 'min'?); run `lw2g plugins` for all names",
         "run.seed: must be >= 0: -1",
-        "run.device: must match regex 'auto|cpu|mps|cuda(:\\\\d+)?' ('gpu' doesn't)",
+        "run.device: must be auto, cpu, mps, cuda or cuda:N: 'gpu'",
         "constraints.cpk.phi: must be <= 1: 2.0",
         "constraints.orthogonl: no constraint is called 'orthogonl' (did you mean 'orthogonal'?); "
         "run `lw2g plugins` for all names",

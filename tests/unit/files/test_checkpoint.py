@@ -80,7 +80,7 @@ def test_two_within_a_task_and_all_finished_tasks_are_kept(tmp_path: Path) -> No
     reader = CheckpointStore(tmp_path)
     assert reader.of_task(0).progress == {"value": 10.0}
     assert reader.of_task().progress == {"value": 11.0}
-    with pytest.raises(DataError, match="task 3 is not finished"):
+    with pytest.raises(DataError, match="task 3 is not finished, the last one is 2"):
         reader.of_task(2)
 
 

@@ -7,10 +7,10 @@ import zlib
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import ExifTags, Image, ImageOps
 
 from lw2g.errors import DataError
-from lw2g.inputs.image_files import examine_image, read_image, to_rgb
+from lw2g.inputs.image_files import examine_image, image_paths, read_image, to_rgb
 
 
 def png_header(width, height):
@@ -93,3 +93,56 @@ def test_transparency_of_a_palette_is_left_out(tmp_path):
     image.putpixel((1, 0), 1)
     image.save(path, transparency=b"\x00\x80")
     assert read_image(path)[:, 0].tolist() == [[10, 40], [20, 50], [30, 60]]
+
+
+def test_links_are_followed_and_none_is_lost(tmp_path):
+    """A link to a folder is a folder, one that leads back is left out, and one to nothing is told."""
+    Image.new("RGB", (2, 2)).save(tmp_path / "elsewhere.png")
+    (tmp_path / "there").mkdir()
+    Image.new("RGB", (2, 2)).save(tmp_path / "there/0.png")
+    folder = tmp_path / "folder"
+    (folder / "below").mkdir(parents=True)
+    (folder / "linked").symlink_to(tmp_path / "there")
+    (folder / "below/up").symlink_to(folder)
+    (folder / "one.png").symlink_to(tmp_path / "elsewhere.png")
+    assert image_paths(folder) == [folder / "linked/0.png", folder / "one.png"]
+    (folder / "below/gone.png").symlink_to(tmp_path / "gone.png")
+    assert image_paths(folder)[0] == folder / "below/gone.png"
+    with pytest.raises(DataError, match=r"gone\.png': it cannot be read"):
+        examine_image(folder / "below/gone.png")
+
+
+@pytest.mark.parametrize("suffix", ["jpg", "png", "tif", "webp"])
+def test_a_photograph_is_turned_as_its_exif_says(tmp_path, suffix):
+    """A phone that was held upright writes the picture lying down, with a note."""
+    pixels = np.zeros((16, 32, 3), dtype=np.uint8)
+    pixels[:, 16:] = 255  # lying: the right half is bright
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6  # to be turned by a quarter clockwise
+    path = tmp_path / f"x.{suffix}"
+    Image.fromarray(pixels).save(path, exif=exif)
+    upright = read_image(path)
+    assert upright.shape == (3, 32, 16)
+    assert upright[:, :12].max() < 64
+    assert upright[:, 20:].min() > 192
+    if suffix != "tif":  # Pillow itself turns these
+        assert read_image(path, upright=False).shape == (3, 16, 32)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_turns_are_those_of_pillow(tmp_path, orientation):
+    """All eight of them."""
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = orientation
+    path = tmp_path / "x.png"
+    Image.fromarray(NOISE).save(path, exif=exif)
+    with Image.open(path) as image:
+        expected = np.asarray(ImageOps.exif_transpose(image))
+    assert np.array_equal(read_image(path).permute(1, 2, 0).numpy(), expected)
+
+
+def test_a_damaged_note_loses_no_picture(tmp_path):
+    """EXIF that cannot be read is passed over."""
+    path = tmp_path / "x.jpg"
+    Image.fromarray(NOISE).save(path, exif=b"Exif\0\0no note at all")
+    assert read_image(path).shape == (3, 40, 30)

@@ -252,6 +252,8 @@ def test_wrong_folders_are_one_line(models: dict[str, Path], glyphs: Path, tmp_p
     (tmp_path / "empty/bat").mkdir(parents=True)
     (tmp_path / "text/bat").mkdir(parents=True)
     (tmp_path / "text/bat/0.png").write_text("no image")
+    picture(tmp_path / "splits/train/ant/0.png", 0)
+    picture(tmp_path / "splits/test/ant/0.png", 1)
     for folder, told in (
         ("twice", "is an image of class 'ant', too; keep it in one"),
         ("escape", r"no class can be called '\\x1b\[31mbad'; rename"),
@@ -259,6 +261,10 @@ def test_wrong_folders_are_one_line(models: dict[str, Path], glyphs: Path, tmp_p
         ("empty", "no image in"),
         ("text", "is no image of the formats"),
         ("gone", "no folder"),
+        (
+            "splits",
+            "holds test/ and train/ and no classes; give a folder that holds CLASS/IMAGE, such as .*train$",
+        ),
     ):
         done = command("learn", models["first"], tmp_path / folder, "--out", tmp_path / "out")
         assert done.exit_code == 2, folder
@@ -268,16 +274,50 @@ def test_wrong_folders_are_one_line(models: dict[str, Path], glyphs: Path, tmp_p
     for words, told in (
         (("unlearn", models["first"], "eel"), "no class is called 'eel'"),
         (("unlearn", models["first"]), "give a class, or --last"),
-        (("learn", glyphs, glyphs / "cat"), "holds no exported model"),
+        (("learn", glyphs, glyphs / "cat"), "or without a run lw2g start FOLDER MODEL"),
+        (("learn", glyphs / "gone", glyphs / "cat"), "give the folder of a model"),
+        (("predict", glyphs / "gone", glyphs / "cat"), "give the folder of a run or a model"),
+        (("test", glyphs / "gone", glyphs / "cat"), "give the folder of a run or a model"),
         (("learn", models["first"], glyphs / "cat", "--out", models["cat"]), "is there already"),
         (("learn", models["first"], glyphs / "cat", "--test", glyphs / "dog"), "no class is called 'dog'"),
         (
             ("start", glyphs / "first", tmp_path / "out", "--head", "ridge"),
             "chooses its constants by a stream",
         ),
+        (("start", glyphs / "first", tmp_path / "out", "--head", "ldaa"), "(did you mean 'lda'?)"),
     ):
         done = command(*words)
         assert (done.exit_code, told in done.stderr) == (2, True), done.stderr
+
+
+def test_show_says_what_a_model_knows(models: dict[str, Path], glyphs: Path, tmp_path: Path) -> None:
+    """Whoever finds a model learns its classes, what it is made of, and when it learned what."""
+    assert command("learn", models["first"], glyphs / "cat", "--out", tmp_path / "more").exit_code == 0
+    lines = command("show", tmp_path / "more").stdout.splitlines()
+    assert lines[0] == "baseline simple-cil, head lda, backbone micro at 32 pixels"
+    assert lines[2] == "3 classes: ant, bee, cat"
+    assert ": learned 24 images of cat; accuracy" in lines[-1]
+    content = json.loads(command("show", tmp_path / "more", "--json").stdout)
+    assert content["learning"]["names"] == ["ant", "bee", "cat"]
+
+
+def test_files_that_are_passed_over_are_told(models: dict[str, Path], glyphs: Path, tmp_path: Path) -> None:
+    """A photograph in a format that is not read would else be missed by nobody."""
+    shutil.copytree(glyphs / "cat", tmp_path / "new")
+    for name in ("a.HEIC", "b.heic", "notes.txt", ".hidden"):
+        (tmp_path / "new/cat" / name).write_text("no image")
+    done = command("learn", models["first"], tmp_path / "new", "--out", tmp_path / "out")
+    assert "files of no known image format were passed over: 2 .heic, 1 .txt\n" in done.stderr
+
+
+def test_a_model_is_named_as_the_next_command_names_it(
+    models: dict[str, Path], glyphs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Relative where the user was relative."""
+    shutil.copytree(models["first"], tmp_path / "model")
+    monkeypatch.chdir(tmp_path)
+    assert "\nmodel-2: learned in" in command("learn", "model", glyphs / "cat").stdout
+    assert command("unlearn", "model-2", "--last").stdout.startswith("model-3: 2 classes")
 
 
 def test_the_accuracy_is_that_of_the_images_that_are_counted(glyphs: Path, tmp_path: Path) -> None:
