@@ -10,8 +10,8 @@ from lw2g.devices import threads
 from lw2g.devices.threads import largest_product, suited_threads
 from lw2g.estimate.estimate import estimate
 from lw2g.estimate.rehearsal import Rehearsal
+from lw2g.kit.tiny import tiny_backbone
 from lw2g.lifecycle.runner import resume, start
-from lw2g.testing.tiny import tiny_backbone
 
 CPU = torch.device("cpu")
 
