@@ -24,11 +24,12 @@ def allow_compilations() -> None:
 
 @contextmanager
 def compiled(block: Any, backend: str) -> Iterator[None]:
-    """Let a block run its compiled forward within the context, unless its modules have hooks."""
-    inner = (module for module in block.modules() if module is not block)
-    if any(module._forward_hooks or module._forward_pre_hooks for module in inner):
-        yield
-        return
+    """Let a block run its compiled forward within the context, unless its modules have hooks or updates."""
+    for module in block.modules():
+        is_changed = module._forward_hooks or module._forward_pre_hooks or getattr(module, "update", None)
+        if module is not block and is_changed:
+            yield
+            return
     # not its __call__: the block's own hooks, which differ between calls, stay outside
     block.forward = partial(_compiled_forward(backend), block)
     try:

@@ -1,6 +1,7 @@
 """Low-rank (or dense) updates of linear layers: rows of the fused qkv (C-LoRA, InfLoRA), or whole layers.
 
-In forwards with gradients an update is added to the layer's output, in one product. In those without, on a
+In forwards with gradients an update is added to the layer's output, in one product, which oneDNN's layers
+(:mod:`lw2g.vit.products`) take within their own. In those without, on a
 CPU, it is merged into the weight, once for each version of its factors, so that the forward costs what the
 plain one does. In float32 both agree to about 1e-6; in bf16 a merged weight is rounded as the backbone's are.
 """
@@ -8,7 +9,7 @@ plain one does. In float32 both agree to about 1e-6; in bf16 a merged weight is 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 
 from lw2g.errors import ConfigError
 from lw2g.vit.anatomy import attention_of, block_at, linear_of, linears_of, projections_of, require_rung
-from lw2g.vit.products import StandIn
+from lw2g.vit.products import OneDNNLinear, StandIn
 
 __all__ = ["LayerInjection", "LinearLayer", "LowRank", "LowRankInjection", "Update", "UpdateTarget"]
 
@@ -184,9 +185,26 @@ def _updated(layer: nn.Linear, parts: Sequence[_Part], scale: float) -> Iterator
     with ExitStack() as stack:
         if merged:
             stack.enter_context(_merged_weight(layer, merged, scale).within(layer))
-        if added:
+        whole = _whole_update(layer, added, scale)
+        if whole is not None:
+            stack.enter_context(whole)
+        elif added:
             stack.enter_context(layer.register_forward_hook(_adder(added, scale)))
         yield
+
+
+def _whole_update(
+    layer: nn.Linear, parts: Sequence[_Part], scale: float
+) -> AbstractContextManager[None] | None:
+    """Return the context in which oneDNN's product takes an update of all rows; None for other updates."""
+    if len(parts) != 1 or not isinstance(layer, OneDNNLinear):
+        return None
+    part = parts[0].scaled(scale)
+    is_whole = part.up.shape[-2] == layer.out_features
+    # a layer has one place for an update: a second injection adds its own behind the layer
+    if part.down is None or part.is_per_sample or not is_whole or layer.update is not None:
+        return None
+    return layer.updated(part.down, part.up)
 
 
 def _adder(parts: Sequence[_Part], scale: float) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], Tensor]:

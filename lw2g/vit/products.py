@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from lw2g.processor import CPU_INFO, read_processor
 
@@ -45,6 +46,22 @@ class OneDNNLinear(nn.Linear):
     """
 
     _packs: _Packs | None = None
+    update: tuple[Tensor, Tensor] | None = None
+    """Factors ``[r, in]`` and ``[out, r]`` of a low-rank update of the weight, within :meth:`updated`."""
+
+    @contextmanager
+    def updated(self, down: Tensor, up: Tensor) -> Iterator[None]:
+        """Multiply by ``weight + up @ down`` within the context, with gradients of the factors.
+
+        Forward and backward add the update's product into that of the weight. A hook behind the layer would
+        pass over the output once more, and autograd over the gradient of the input.
+        """
+        before = self.update
+        self.update = (down, up)
+        try:
+            yield
+        finally:
+            self.update = before
 
     def forward(self, input: Tensor) -> Tensor:
         """Return ``input @ weight.T + bias``, ``[..., in]`` -> ``[..., out]``."""
@@ -54,7 +71,11 @@ class OneDNNLinear(nn.Linear):
             dtype = torch.get_autocast_dtype("cpu")
         # packs are of a frozen weight in the dtype that the product takes; everything else is torch's
         if weight.dtype != dtype or weight.requires_grad or input.device.type != "cpu":
-            return super().forward(input)
+            plain = super().forward(input)
+            if self.update is None:
+                return plain
+            down, up = self.update
+            return plain + functional.linear(functional.linear(input, down), up)
         packs = self._packs
         if packs is None or not packs.are_of(weight):
             packs = self._packs = _Packs(weight)
@@ -62,6 +83,10 @@ class OneDNNLinear(nn.Linear):
         bias: Tensor | None = self.bias
         if bias is not None:
             bias = bias.to(dtype)
+        if self.update is not None:
+            down, up = (factor.to(dtype) for factor in self.update)
+            updated: Tensor = _UpdatedProduct.apply(rows, bias, down, up, packs)
+            return updated
         if not torch.is_grad_enabled():
             return packs.product(rows, bias)
         product: Tensor = _Product.apply(rows, bias, packs)
@@ -154,6 +179,42 @@ class _Product(torch.autograd.Function):
         if needs_bias:
             of_bias = gradient.flatten(0, -2).sum(0)
         return of_rows, of_bias, None
+
+
+class _UpdatedProduct(torch.autograd.Function):
+    """A product by a frozen weight and a low-rank update of it."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, rows: Tensor, bias: Tensor | None, down: Tensor, up: Tensor, packs: _Packs
+    ) -> Tensor:
+        product = packs.product(rows, bias)
+        flat = rows.flatten(0, -2)
+        inner = flat @ down.T
+        # in place: nobody else has seen the product yet
+        product.view(-1, len(up)).addmm_(inner, up.T)
+        ctx.packs = packs
+        ctx.save_for_backward(flat, inner, down, up)
+        return product
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        (gradient,) = gradients
+        flat, inner, down, up = ctx.saved_tensors
+        needs_rows, needs_bias, needs_down, needs_up, _ = ctx.needs_input_grad
+        of_output = gradient.flatten(0, -2)
+        of_inner = of_output @ up
+        of_rows = of_bias = of_down = of_up = None
+        if needs_rows:
+            of_rows = ctx.packs.back(gradient)
+            of_rows.view(-1, flat.shape[-1]).addmm_(of_inner, down)
+        if needs_bias:
+            of_bias = of_output.sum(0)
+        if needs_down:
+            of_down = of_inner.T @ flat
+        if needs_up:
+            of_up = of_output.T @ inner
+        return of_rows, of_bias, of_down, of_up, None
 
 
 def _packed(weight: Tensor, rows: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from lw2g.vit import products
+from lw2g.vit.lora import LayerInjection, LowRank
 from lw2g.vit.parameters import ParameterInjection
 from lw2g.vit.prefix import PrefixInjection
 
@@ -48,6 +49,66 @@ def test_a_trained_bias_gets_its_gradient(backbone, images, randn, reduced):
     found = backbone.to_onednn() and gradient()
     assert expected.abs().max() > 1e-3
     torch.testing.assert_close(found, expected, rtol=0.05 if reduced else 1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("reduced", [False, pytest.param(True, marks=needs_bf16)])
+@needs_onednn
+def test_an_update_within_the_product_is_that_of_a_hook(backbone, images, randn, reduced):
+    """Features and gradients, of biases and earlier blocks too, also of a layer with several updates."""
+    if reduced:
+        backbone.to_bf16()
+    key = randn(5, 48).requires_grad_()
+    bias = randn(4 * backbone.dim).requires_grad_()
+    updates = {}
+    for name, (outer, inner) in {
+        "qkv": (144, 48),
+        "proj": (48, 48),
+        "fc1": (192, 48),
+        "fc2": (48, 192),
+    }.items():
+        down = (randn(2, inner) / 7).requires_grad_()
+        updates[name] = LowRank(down=down, up=randn(outer, 2).requires_grad_())
+    second = LowRank(down=(randn(len(images), 3, 48) / 7).requires_grad_(), up=randn(len(images), 192, 3))
+    trained = [
+        key,
+        bias,
+        second.down,
+        *(factor for each in updates.values() for factor in (each.down, each.up)),
+    ]
+    twice = {"fc1": updates["fc1"]}
+    injections = [
+        PrefixInjection({0: (key, key)}),
+        LayerInjection({1: updates}, scale=0.5),
+        LayerInjection({1: twice}),
+        LayerInjection({1: {"fc1": second}}),
+        ParameterInjection({"blocks.1.mlp.fc1.bias": bias}),
+    ]
+
+    def values():
+        features = backbone.features(images, injections)
+        return features.detach(), *torch.autograd.grad(features.float().square().sum(), trained)
+
+    expected = values()
+    backbone.to_onednn()
+    found = values()
+    tolerance = 0.06 if reduced else 1e-4
+    for one, two in zip(found, expected, strict=True):
+        assert two.abs().max() > 1e-3
+        torch.testing.assert_close(one, two, rtol=tolerance, atol=tolerance * float(two.abs().max()))
+    assert all(getattr(module, "update", None) is None for module in backbone.model.modules())
+
+
+@needs_bf16
+def test_an_update_acts_where_a_layer_falls_back_to_torch(randn):
+    """Rows in another dtype than the packed weight: torch multiplies, and the update is added."""
+    layer = torch.nn.Linear(8, 6).requires_grad_(False)
+    layer.__class__ = products.OneDNNLinear
+    rows, down, up = randn(5, 8).double(), randn(2, 8).double(), randn(6, 2).double()
+    layer.double().weight.requires_grad_()  # a weight that is trained itself is torch's, too
+    with layer.updated(down, up):
+        found = layer(rows)
+    torch.testing.assert_close(found, rows @ (layer.weight + up @ down).T + layer.bias)
+    torch.testing.assert_close(layer(rows), rows @ layer.weight.T + layer.bias)
 
 
 @needs_bf16
