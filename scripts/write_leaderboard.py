@@ -66,16 +66,14 @@ GLYPHS = "Drawn glyphs: the embedded default, for tests and a first run"
 SHOWN = [COLUMNS[name] for name in ("faa", "ffm", "passes", "parameters", "statistics")]
 
 
-def page(store: Path = STORE, stored: Stored | None = None) -> str:
+def page(store: Path, stored: Stored) -> str:
     """Return the page: the streams, then a table per other protocol, the rows by FAA.
 
     Args:
         store: The store.
-        stored: What was read of it already.
+        stored: What was read of it.
     """
     catalogue = load_catalogue()
-    if stored is None:
-        stored = stored_runs(store, catalogue)
     for line in stored.left_out:
         print(line, file=sys.stderr)
     # orders of a stream have classes of their own: as tables of a report they would stand apart
@@ -153,4 +151,5 @@ def told(row: Row) -> tuple[str, str]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("page", type=Path, help="is written anew")
-    parser.parse_args().page.write_text(page(), encoding="utf-8")
+    of_store = stored_runs(STORE, load_catalogue())
+    parser.parse_args().page.write_text(page(STORE, of_store), encoding="utf-8")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import signal
 from collections.abc import Callable, Generator
@@ -28,6 +30,15 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
 torch.set_num_threads(1)
 
+if not torch.cuda.is_available() and not torch.backends.mps.is_available():
+    # torch keeps each seed, and the stack of its call, until a GPU appears; pytest's stacks are deep
+    def _seed_the_cpu(seed: int) -> torch.Generator:
+        return torch.default_generator.manual_seed(int(seed))
+
+    torch.manual_seed = _seed_the_cpu
+
+gc.disable()  # until all tests are collected: what collecting makes stays to the end
+
 # Tests of signals speak of processes that nobody started with `nohup` or in the background of a script, where
 # SIGHUP and SIGINT are ignored, in every process that is started from there, too.
 for _number, _usual in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
@@ -41,6 +52,13 @@ os.environ.pop("COLUMNS", None)  # pytest-xdist sets it, and what is printed off
 def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
     """Collect tests alone here: the examples of docstrings are those of the packages."""
     return [module for module in (yield) if not isinstance(module, DoctestModule)]
+
+
+def pytest_collection_finish() -> None:
+    """Leave modules and tests out of all later searches for garbage."""
+    gc.freeze()
+    atexit.register(gc.unfreeze)  # extensions look for leaked objects at exit
+    gc.enable()
 
 
 QUICK = {

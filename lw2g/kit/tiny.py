@@ -6,7 +6,9 @@ plugin objects of your own.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -40,6 +42,12 @@ def tiny_backbone(depth: int = 6, dim: int = 32, image_size: int = 16, spread: f
 
     With timm's initial weights all images have nearly the same feature; a ``spread`` of 0.1 separates them.
     """
+    # drawing the weights takes longer than copying them; whoever gets a copy may change it
+    return copy.deepcopy(_drawn(depth, dim, image_size, spread))
+
+
+@cache
+def _drawn(depth: int, dim: int, image_size: int, spread: float) -> Backbone:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(7)
         model = VisionTransformer(

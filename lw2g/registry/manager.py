@@ -10,7 +10,8 @@ An import that hangs (on a network, say) cannot be stopped from within. Ctrl-C n
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from importlib.metadata import EntryPoint, entry_points
+from functools import lru_cache
+from importlib.metadata import Distribution, EntryPoint, entry_points
 from typing import Any, TypeVar
 
 import attrs
@@ -181,7 +182,14 @@ def _origin(entry_point: EntryPoint) -> Origin:
     distribution = entry_point.dist
     if distribution is None:  # metadata that importlib cannot read
         return Origin(plugin=entry_point.name)
-    return Origin(plugin=entry_point.name, distribution=distribution.name, version=distribution.version)
+    name, version = _name_and_version(distribution)
+    return Origin(plugin=entry_point.name, distribution=name, version=version)
+
+
+@lru_cache(maxsize=64)
+def _name_and_version(distribution: Distribution) -> tuple[str, str]:
+    """Return name and version; importlib parses the metadata anew for each, and for each entry point."""
+    return distribution.name, distribution.version
 
 
 def _origin_order(entry_point: EntryPoint) -> tuple[bool, str, str]:

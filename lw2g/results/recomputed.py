@@ -121,7 +121,12 @@ _SOMETIMES = (
 
 
 def metrics(
-    evaluations: Sequence[Columns | None], task_to_set: Sequence[int], stream: RecordedStream, *, sets: bool
+    evaluations: Sequence[Columns | None],
+    task_to_set: Sequence[int],
+    stream: RecordedStream,
+    found: tuple[Floats, Floats | None],
+    *,
+    sets: bool,
 ) -> dict[str, Any]:
     """Return every metric of a record by its name there.
 
@@ -131,9 +136,10 @@ def metrics(
         evaluations: Predictions after each task, None where nothing was measured; not for the last one.
         task_to_set: The set that holds each task.
         stream: The classes and domains of the tasks.
+        found: The :func:`matrices` of these.
         sets: Whether the sets hold parameters at all; otherwise their number means nothing.
     """
-    accuracy, retrieval = matrices(evaluations, task_to_set, stream)
+    accuracy, retrieval = found
     made = [columns for columns in evaluations if columns is not None]
     last = made[-1]
     is_tested = np.array([task in stream.tested for task in range(len(accuracy))])

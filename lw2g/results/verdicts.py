@@ -141,7 +141,7 @@ def recomputed(
 
     # sets without parameters are numbers alone: metrics of sets are not defined for them
     has_sets = record["storage"].get("prompt_vectors", 0) > 0
-    values = metrics(evaluations, task_to_set, stream, sets=has_sets)
+    values = metrics(evaluations, task_to_set, stream, (accuracy, retrieval), sets=has_sets)
     planted = record["planted_groups"]
     right = []
     for after, columns in enumerate(evaluations):

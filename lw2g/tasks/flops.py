@@ -64,8 +64,9 @@ def count_flops(
             training = _count(parts, source, lambda batch: _train(phase, batch, parts.names[0]))
         with torch.no_grad():
             inference = _count(parts, source, lambda batch: _ask(parts, batch))
-            # twice: a weight that updates are merged into is made in the first, and not for each image
-            _count(parts, source, lambda batch: _predict(parts, context, batch))
+            # uncounted first: a weight that updates are merged into is made then, and not for each image
+            with parts.engine.autocast():
+                _predict(parts, context, _with_own_query(parts, source))
             per_forward = _count(parts, source, lambda batch: _predict(parts, context, batch))
             inference += parts.passes(len(parts.infos)) * per_forward  # as many as there can be sets
             counts: dict[str, float | None] = {"training_per_image": training}
@@ -78,15 +79,22 @@ def count_flops(
     return counts | {"inference_per_image": inference}
 
 
-def _count(parts: RunParts, source: Batch, work: Callable[[Batch], object]) -> float:
+def _with_own_query(parts: RunParts, source: Batch) -> Batch:
+    """Return the batch without what it has computed.
+
+    The source would keep its query for the run, and here attention has other last bits.
+    """
     images = source.images
-    # a query of its own: the source would keep it for the run, and here attention has other last bits
 
     def query() -> Tensor:
         with torch.no_grad():
             return parts.backbone.features(images)
 
-    batch = Batch(labels=source.labels, samples=source.samples, images=lambda: images, query=query)
+    return Batch(labels=source.labels, samples=source.samples, images=lambda: images, query=query)
+
+
+def _count(parts: RunParts, source: Batch, work: Callable[[Batch], object]) -> float:
+    batch = _with_own_query(parts, source)
     with FlopCounterMode(display=False, custom_mapping=_COUNTED) as counter, parts.engine.autocast():
         work(batch)
     return float(counter.get_total_flops()) / len(source)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import attrs
@@ -39,7 +40,13 @@ def _held_equal(config: type[Any], *but: str) -> dict[str, Any]:
     return held
 
 
-def _published(name: str, published: Published) -> BenchmarkComponent:
+@cache
+def _published() -> list[BenchmarkComponent]:
+    """Return the records of the published data sets; making their options' classes takes long."""
+    return [_record(name, published) for name, published in PUBLISHED.items()]
+
+
+def _record(name: str, published: Published) -> BenchmarkComponent:
     """Return the record of a published data set."""
     data = published.data
     increment = published.defaults["increment"]
@@ -112,5 +119,5 @@ def lw2g_benchmarks() -> list[BenchmarkComponent]:
             vectors=True,
             summary="stored features of any backbone and data set, for methods that need no images",
         ),
-        *(_published(name, published) for name, published in PUBLISHED.items()),
+        *_published(),
     ]

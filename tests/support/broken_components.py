@@ -11,7 +11,9 @@ import pytest
 import torch
 
 from lw2g.kit.cases import CHECKS
-from lw2g.testing import ContractCase, ContractViolation, contract_cases
+from lw2g.registry.catalogue import Catalogue, Registered
+from lw2g.registry.manager import Origin
+from lw2g.testing import ContractCase, ContractViolation, contract_cases, tiny_catalogue
 
 __all__ = ["Broken", "NoOptions", "evolving", "kept", "require_failure"]
 
@@ -87,8 +89,13 @@ def evolving(sane: Any, **always: Any) -> Callable[..., Any]:
 
 
 @cache
+def _installed() -> Catalogue:
+    return tiny_catalogue()
+
+
+@cache
 def _registered() -> list[ContractCase]:
-    return contract_cases()
+    return contract_cases(catalogue=_installed())
 
 
 def kept(kind: str) -> list[ContractCase]:
@@ -98,6 +105,10 @@ def kept(kind: str) -> list[ContractCase]:
 
 def require_failure(record: Any, check: str, words: str) -> None:
     """Assert that a check of a component fails with these words."""
-    (case,) = [one for one in contract_cases(record) if one.check.name == check]
+    # the installed plugins are loaded once for all broken components
+    entries = dict(_installed().entries)
+    entries[record.kind, record.name] = Registered(component=record, origin=Origin(plugin="broken"))
+    catalogue = attrs.evolve(_installed(), entries=entries)
+    (case,) = [one for one in contract_cases(record, catalogue=catalogue) if one.check.name == check]
     with pytest.raises(ContractViolation, match=words):
         case.run()

@@ -51,9 +51,10 @@ class Forged:
         tasks = len(self.record["accuracy_matrix"])
         evaluations = split(self.columns, tasks)
         stream, held = RecordedStream.of(self.record, tasks), self.record["task_to_set"]
-        accuracy = matrices(evaluations, held, stream)[0]
-        rows = [[None if math.isnan(value) else value for value in row] for row in accuracy.tolist()]
-        values = metrics(evaluations, held, stream, sets=self.record["storage"]["prompt_vectors"] > 0)
+        found = matrices(evaluations, held, stream)
+        rows = [[None if math.isnan(value) else value for value in row] for row in found[0].tolist()]
+        has_sets = self.record["storage"]["prompt_vectors"] > 0
+        values = metrics(evaluations, held, stream, found, sets=has_sets)
         self.record["accuracy_matrix"] = rows
         self.record["metrics"] |= {
             name: None if value is None else float(value)

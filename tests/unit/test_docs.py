@@ -39,14 +39,6 @@ def test_the_list_of_components_is_up_to_date() -> None:
     assert (DOCS / "components.md").read_text(encoding="utf-8") == written
 
 
-def test_the_leaderboard_is_up_to_date() -> None:
-    """Every stored run holds, and the page says what they say: run scripts/write_leaderboard.py."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(SCRIPTS))
-        written = runpy.run_path(str(SCRIPTS / "write_leaderboard.py"))["page"]()
-    assert (DOCS / "leaderboard.md").read_text(encoding="utf-8") == written
-
-
 def test_every_component_has_a_page_with_all_its_options(components: dict[str, str]) -> None:
     """Name, summary and every option stand on the page, and the index of the kind links it."""
     for entry in load_catalogue().components():

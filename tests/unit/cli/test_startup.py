@@ -38,7 +38,11 @@ RUN = """
 import json, os, sys
 from lw2g.cli.main import main
 try:
-    main(prog_name="lw2g")
+    *befores, last = json.loads(os.environ["CALLS"])
+    for before in befores:
+        main(before, prog_name="lw2g", standalone_mode=False)
+        print("-- next")
+    main(last, prog_name="lw2g")
 finally:
     sys.stdout.flush()
     with open(os.environ["SEEN"], "w") as file:
@@ -49,14 +53,17 @@ COMPLETION = {"_LW2G_COMPLETE": "bash_complete", "COMP_WORDS": "lw2g run --basel
 
 
 def called(
-    folder: Path, *arguments: str, environment: Mapping[str, str] | None = None
+    folder: Path, *calls: list[str], environment: Mapping[str, str] | None = None
 ) -> tuple[str, set[str]]:
-    """Return what a command prints and the modules that its process has imported."""
+    """Return what a command prints and the modules that its process has imported.
+
+    Of several, which run one after another, what each prints stands between lines ``-- next``.
+    """
     seen = folder / "seen.json"
     done = subprocess.run(
-        [sys.executable, "-c", RUN, *arguments],
+        [sys.executable, "-c", RUN],
         cwd=folder,
-        env={**os.environ, **(environment or {}), "SEEN": str(seen)},
+        env={**os.environ, **(environment or {}), "CALLS": json.dumps(calls), "SEEN": str(seen)},
         capture_output=True,
         text=True,
         check=False,
@@ -87,14 +94,14 @@ def called(
 )
 def test_looking_up_imports_no_numerical_library(tmp_path, arguments, environment, says):
     """Listings, configurations, completion and new packages need the records of plugins alone."""
-    printed, imported = called(tmp_path, *arguments, environment=environment)
+    printed, imported = called(tmp_path, arguments, environment=environment)
     assert says in printed
     assert HEAVY & imported == set()
 
 
 def test_verifying_a_run_imports_no_torch(finished, tmp_path):
     """Checksums and metrics of a run need numpy alone."""
-    printed, imported = called(tmp_path, "verify", str(finished[0]))
+    printed, imported = called(tmp_path, ["verify", str(finished[0])])
     assert "everything holds" in printed
     assert HEAVY & imported == {"numpy", "safetensors"}
 
@@ -116,18 +123,26 @@ def drawings(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_model_is_made_used_and_taught_without_slow_imports(drawings, tmp_path):
     """torch is all that a plain ViT needs: no timm, no torchvision, none of torch's compiler."""
     model, image = str(tmp_path / "model"), str(drawings / "old" / "red" / "0.png")
-    for arguments, says in (
-        (["start", str(drawings / "old"), model, "--device", "cpu"], "learned in"),
-        (["predict", model, image, "--device", "cpu"], "red"),
-        (["test", model, str(drawings / "old"), "--device", "cpu"], "named rightly"),
-        (["learn", model, str(drawings / "new"), "--device", "cpu"], "grey"),
-    ):
-        printed, imported = called(tmp_path, *arguments)
-        assert says in printed
-        assert (arguments[0], SLOW & imported) == (arguments[0], set())
-        if arguments[0] != "start":  # which looks up what the user has named
-            packages = {name for name in imported if name.startswith("lw2g_") and "." not in name}
-            assert packages == {"lw2g_backbones", "lw2g_heads", "lw2g_single_set"}
+    start = ["start", str(drawings / "old"), model, "--device", "cpu"]
+    printed, imported = called(tmp_path, start)
+    assert "learned in" in printed
+    assert SLOW & imported == set()
+
+    # one process for those that use a model: what one of them imports, all have imported
+    printed, imported = called(
+        tmp_path,
+        ["predict", model, image, "--device", "cpu"],
+        ["test", model, str(drawings / "old"), "--device", "cpu"],
+        ["learn", model, str(drawings / "new"), "--device", "cpu"],
+    )
+    predicted, tested, learned = printed.split("-- next\n")
+    assert "red" in predicted
+    assert "named rightly" in tested
+    assert "grey" in learned
+    assert SLOW & imported == set()
+    # no plugin but those of the model; `start` looks up what the user has named
+    packages = {name for name in imported if name.startswith("lw2g_") and "." not in name}
+    assert packages == {"lw2g_backbones", "lw2g_heads", "lw2g_single_set"}
 
 
 def test_every_record_leads_to_its_code():
