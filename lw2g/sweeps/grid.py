@@ -281,12 +281,13 @@ def _cells(
     row: _Row, grid: _Grid, last: Settings, change: Callable[[Settings], Settings]
 ) -> Iterator[_Draft]:
     """Yield the cells of a row."""
+    # what a row sets does not vary in it; its own axes replace the grid's of that name
     axes = {key: values for key, values in grid.axes.items() if key not in row.settings} | row.axes
-    for places in itertools.product(*(range(len(values)) for values in axes.values())):
+    for values in itertools.product(*(enumerate(values) for values in axes.values())):
         varied: Settings = {}
         turn = 0
-        for (key, values), place in zip(axes.items(), places, strict=True):
-            varied |= values[place]
+        for key, (place, value) in zip(axes, values, strict=True):
+            varied |= value
             if key == _SEED:
                 turn = place
         settings = over(grid.base, row.settings)
@@ -305,8 +306,8 @@ def _cells(
             settings=kept,
             turn=turn,
             label=row.label,
-            own=tuple(filter(kept.__contains__, row.settings)),
-            varied=tuple(filter(kept.__contains__, varied)),
+            own=tuple(key for key in row.settings if key in kept),
+            varied=tuple(key for key in varied if key in kept),
             idle=tuple(idle),
         )
 

@@ -45,11 +45,11 @@ class _Residuals(Measure):
     def store(self, sample: Sample) -> Mapping[str, Tensor]:
         """Extend the set's spaces by the task; add the residuals of each eighth of it, held out."""
         (candidate,) = sample.candidates
-        held = sample.stored.get(candidate.set, {})
+        stored = sample.stored.get(candidate.set, {})
         state: dict[str, Tensor] = {}
         for tap in _taps(candidate):
             groups = sample.moments([tap])[tap]
-            old = _part(held, tap)
+            old = _part(stored, tap)
             folds = torch.arange(len(groups)) % _FOLDS
             own = [torch.zeros(3, 0, dtype=torch.float64)]
             if old:
@@ -94,11 +94,11 @@ class _Residuals(Measure):
 
     def tables(self, sample: Sample, candidate: Candidate) -> dict[Tap, tuple[Tensor, Tensor, Subspace]]:
         """Return by tap the residuals ``[3, groups]`` of the new task and of old ones, and the space."""
-        held = sample.stored.get(candidate.set, {})
+        stored = sample.stored.get(candidate.set, {})
         images = torch.bincount(sample.groups)
         by_tap = {}
         for tap in _taps(candidate):
-            old = _part(held, tap)
+            old = _part(stored, tap)
             if not old:
                 continue
             groups = sample.moments([tap])[tap]
@@ -204,9 +204,9 @@ def _taps(candidate: Candidate) -> list[Tap]:
     return list(dict.fromkeys(site.activation.tap for site in candidate.sites.values()))
 
 
-def _part(held: Mapping[str, Tensor], tap: Tap) -> dict[str, Tensor]:
+def _part(stored: Mapping[str, Tensor], tap: Tap) -> dict[str, Tensor]:
     start = f"{tap}|"
-    return {name.removeprefix(start): value for name, value in held.items() if name.startswith(start)}
+    return {name.removeprefix(start): value for name, value in stored.items() if name.startswith(start)}
 
 
 def _total(groups: Sequence[SecondMoment], chosen: Tensor) -> SecondMoment:
