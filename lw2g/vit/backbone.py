@@ -53,7 +53,7 @@ class Backbone(nn.Module):
         name: Name in messages: the timm name, with the weights file if there is one.
         fingerprint: Identity in records.
         graphs: CUDA graphs of :meth:`features`; None where each forward is launched kernel by kernel.
-        takes_vectors: Whether its input is vectors ``[B, dim]`` (:mod:`lw2g.vit.stored`), not images.
+        takes_vectors: Whether its input is vectors ``[B, dim]``, not images (stored features).
     """
 
     takes_vectors: ClassVar[bool] = False
