@@ -28,6 +28,7 @@ from lw2g.config.layers import SECTIONS, SHORT, nest, written_out
 from lw2g.config.structure import NONE
 from lw2g.config.toml import read_toml
 from lw2g.errors import ConfigError, nearest, shown
+from lw2g.interfaces.tables import leaves
 
 __all__ = ["Cell", "Settings", "over", "read_columns", "read_executor", "read_grid", "settings_of"]
 
@@ -356,7 +357,7 @@ def _in_words(key: str, value: Any) -> str:
 def _axes(table: Mapping[str, Any], where: str) -> dict[str, list[Settings]]:
     """Return the settings of each value of each axis, by the axis's dotted key."""
     axes: dict[str, list[Settings]] = {}
-    for key, values in _leaves(table):
+    for key, values in leaves(table):
         if not isinstance(values, list):
             raise ConfigError(f"{where}.{key}: expected a list of values but got {shown(values)}")
         axes[SHORT.get(key, key)] = [settings_of({key: value}, f"{where}.{key}") for value in values]
@@ -412,14 +413,6 @@ def _dotted(prefix: str, table: Mapping[str, Any]) -> Settings:
         else:  # an empty table is a value: it says that there are no options
             settings[path] = value
     return settings
-
-
-def _leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, value
 
 
 def _table(value: Any, where: str) -> Mapping[str, Any]:

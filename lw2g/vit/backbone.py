@@ -342,6 +342,7 @@ class Backbone(nn.Module):
         with self._computing(injections), capture(self.model, inner, injections) as seen:
             if features:
                 feature = self._pooled(self._whole(images), injections).float()
+                # a view would keep all tokens in memory
                 seen.update(dict.fromkeys(features, feature.clone()))
             elif inner:
                 self._run(images, max(tap.block for tap in inner) + 1)
