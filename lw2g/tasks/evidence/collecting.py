@@ -136,10 +136,14 @@ def collect_evidence(
                 step()
     candidates = []
     for set_id, at in places.items():
+        of_set = {}
+        for name, values in measured.items():
+            if set_id in values:
+                of_set[name] = values[set_id]
         candidates.append(
             CandidateEvidence(
                 set=set_id,
-                measures={name: values[set_id] for name, values in measured.items() if set_id in values},
+                measures=of_set,
                 rank=at.rank,
                 captured=shares.get(set_id),
                 excluded=excluded.get(set_id),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import accumulate, chain, islice
+from itertools import accumulate, chain
 
 import attrs
 import torch
@@ -243,7 +243,7 @@ def _gradients(
         parameter.requires_grad_(True)
     with torch.enable_grad(), d_sub.engine.autocast():
         features = forward.features(batch)
-    by_draw: list[list[Tensor]] = []
+    rows_of: list[list[Tensor]] = [[] for _ in every]  # of each site, draw by draw
     for number, loss_of in enumerate(losses):
         # the forward's graph stays until the last draw has gone back through it
         with torch.enable_grad(), d_sub.engine.autocast():
@@ -253,12 +253,18 @@ def _gradients(
         by_id: dict[int, Tensor] = {}
         for parameter, gradient in zip(parameters, raw, strict=True):
             by_id[id(parameter)] = torch.zeros_like(parameter) if gradient is None else gradient
-        # the loss is a mean over the batch; groups may differ by one image
-        by_draw.append([site.rows(by_id[id(site.parameter)]).detach() * len(batch) for site in every])
+        for site, of_draws in zip(every, rows_of, strict=True):
+            # the loss is a mean over the batch; groups may differ by one image
+            of_draws.append(site.rows(by_id[id(site.parameter)]).detach() * len(batch))
     for parameter in parameters:
         parameter.requires_grad_(False)
-    stacked = iter([torch.stack(draws) for draws in zip(*by_draw, strict=True)])
-    by_group = [list(islice(stacked, len(own))) for own in forward.sites]
+    stacked = list(map(torch.stack, rows_of))
+    by_group = []
+    first = 0
+    for own in forward.sites:
+        last = first + len(own)
+        by_group.append(stacked[first:last])
+        first = last
     return features.detach(), by_group
 
 
