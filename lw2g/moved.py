@@ -28,6 +28,7 @@ MOVED = {
     "lw2g.training.estimate": "lw2g.estimate.estimate",
     "lw2g.training.models.answers": "lw2g.models.answers",
     "lw2g.training.models.model": "lw2g.models.model",
+    "lw2g.vit.stored": "lw2g_backbones.stored_features",
 }
 """Old name to new name, of every module that has moved since the last minor version."""
 

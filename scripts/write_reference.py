@@ -107,7 +107,6 @@ BRIEF = {
             "fingerprint",
             "anatomy",
             "pooling",
-            "stored",
             "taps",
             "injection",
             "prefix",

@@ -104,7 +104,7 @@ def closed_form(name: str, width: int, context: BuildContext, *, carried: bool =
         ConfigError: The head cannot be built as configured.
     """
     dim = context.backbone.dim
-    of = HeadContext(
+    head_context = HeadContext(
         dim=dim,
         num_classes=context.num_classes,
         # of the sizes, too: random maps of two widths share no number
@@ -112,7 +112,7 @@ def closed_form(name: str, width: int, context: BuildContext, *, carried: bool =
         features=width,
         carried=carried,
     )
-    head: ClosedForm = context.heads[name].build(of)
+    head: ClosedForm = context.heads[name].build(head_context)
     return head
 
 
@@ -123,7 +123,7 @@ def carry_of(options: HeadOptions, context: BuildContext) -> Carry:
         ConfigError: An option contradicts the others.
     """
     maker = context.carries[options.head_carry]
-    of = CarryContext(dim=context.backbone.dim)
+    carry_context = CarryContext(dim=context.backbone.dim)
     if not maker.wraps:
         if options.head_gated != "affine":
             raise ConfigError(
@@ -131,7 +131,7 @@ def carry_of(options: HeadOptions, context: BuildContext) -> Carry:
                 f"{options.head_carry!r}",
                 "set baseline.head_carry=gated, or leave it out",
             )
-        carry: Carry = maker.build(of)
+        carry: Carry = maker.build(carry_context)
         return carry
     if options.head_residual:
         raise ConfigError(
@@ -144,7 +144,8 @@ def carry_of(options: HeadOptions, context: BuildContext) -> Carry:
             f"baseline.head_gated: {options.head_gated!r} wraps another carry itself",
             "name one that does not, such as 'affine'",
         )
-    wrapping: Carry = maker.build(attrs.evolve(of, inner=inner.build(of)))
+    inner_carry = inner.build(carry_context)
+    wrapping: Carry = maker.build(attrs.evolve(carry_context, inner=inner_carry))
     return wrapping
 
 

@@ -27,7 +27,7 @@ from typing import Any, Literal
 
 from lw2g.errors import PluginError, nearest, shown
 from lw2g.interfaces.component import Presets
-from lw2g.interfaces.tables import read_table
+from lw2g.interfaces.tables import leaves, read_table
 
 __all__ = ["FilePresets", "PresetFile", "shared_rows"]
 
@@ -166,7 +166,7 @@ def _values(table: dict[str, Any], where: str, rows: Presets, sections: tuple[st
                 f"{where}.like: no row is called {name!r}{nearest(name, rows)}", "correct the file"
             )
         values |= rows[name]
-    for key, value in _flat(table):
+    for key, value in leaves(table):
         section, *rest = key.split(".")
         if section not in sections:
             raise PluginError(
@@ -180,14 +180,6 @@ def _values(table: dict[str, Any], where: str, rows: Presets, sections: tuple[st
             raise PluginError(f"{where}.{key}: of a backbone only the name can be set", "correct the file")
         values[key] = value
     return values
-
-
-def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, value
 
 
 def _table(value: Any, where: str) -> dict[str, Any]:

@@ -110,7 +110,7 @@ def replay_phase(
     if isinstance(head, nn.Linear) and logits is None and loss is functional.cross_entropy:
         gradients = partial(linear_gradients, head)
 
-    def slopes(features: Tensor, labels: Tensor, parameters: list[Tensor]) -> list[Tensor]:
+    def gradients_of(features: Tensor, labels: Tensor, parameters: list[Tensor]) -> list[Tensor]:
         seen = context.task.seen
         if gradients is not None:
             return gradients(features, labels, seen)
@@ -126,16 +126,17 @@ def replay_phase(
         rate = schedule or cosine()
         with _trainable(head) as parameters:
             # over all epochs: the momentum goes on, as with one optimizer
-            speeds: list[Tensor] = []
+            velocities: list[Tensor] = []
             for epoch in range(epochs):
-                pace = rate(lr, epoch, epochs)
+                lr_now = rate(lr, epoch, epochs)
                 # there are more samples than steps: the rest of an epoch's draw is never computed
                 rows, owners = statistics.sample(seen, per_centroid, generator, limit=steps * per_centroid)
                 if change is not None:
                     rows = change(rows, owners, generator)
                 batches = zip(torch.split(rows, per_centroid), torch.split(owners, per_centroid), strict=True)
                 for features, labels in batches:
-                    _descend(parameters, slopes(features, labels, parameters), speeds, pace, weight_decay)
+                    gradient = gradients_of(features, labels, parameters)
+                    _descend(parameters, gradient, velocities, lr_now, weight_decay)
                 progress(epoch + 1, epochs)
 
     return ComputePhase(name=name, run=run)
@@ -167,18 +168,18 @@ def linear_gradients(head: nn.Linear, features: Tensor, labels: Tensor, seen: in
 
 @torch.no_grad()
 def _descend(
-    parameters: list[Tensor], slopes: list[Tensor], speeds: list[Tensor], lr: float, decay: float
+    parameters: list[Tensor], gradients: list[Tensor], velocities: list[Tensor], lr: float, decay: float
 ) -> None:
-    """Take a step of ``torch.optim.SGD`` with momentum 0.9; ``speeds`` is empty before the first one."""
+    """Take a step of ``torch.optim.SGD`` with momentum 0.9; ``velocities`` is empty before the first one."""
     if decay:
-        slopes = list(torch._foreach_add(slopes, parameters, alpha=decay))
-    if speeds:
-        torch._foreach_mul_(speeds, _MOMENTUM)
-        torch._foreach_add_(speeds, slopes)
+        gradients = list(torch._foreach_add(gradients, parameters, alpha=decay))
+    if velocities:
+        torch._foreach_mul_(velocities, _MOMENTUM)
+        torch._foreach_add_(velocities, gradients)
     else:
         # as in torch the first step is the gradient itself; a copy, for the next one changes it in place
-        speeds += [slope.clone() for slope in slopes]
-    torch._foreach_add_(parameters, speeds, alpha=-lr)
+        velocities += [gradient.clone() for gradient in gradients]
+    torch._foreach_add_(parameters, velocities, alpha=-lr)
 
 
 @contextmanager

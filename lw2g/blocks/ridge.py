@@ -246,15 +246,15 @@ def held_out_errors(rows: Tensor, targets: Tensor, fitted: int, penalties: Seque
         penalties: The candidates.
     """
     own = rows[:fitted]
-    held = rows[fitted:]
+    left_out = rows[fitted:]
     if len(own) < rows.shape[1]:
         # fewer images than features: the same weights from the smaller matrix
         product = own @ own.T
-        left = held @ own.T
+        left = left_out @ own.T
         right = targets[:fitted]
     else:
         product = own.T @ own
-        left = held
+        left = left_out
         right = own.T @ targets[:fitted]
     values, vectors = torch.linalg.eigh(product)
     left = left @ vectors

@@ -14,6 +14,7 @@ import tomli_w
 from lw2g.config.model import OWN_SECTIONS, BackboneChoice, Chosen, ExperimentConfig, Resolved
 from lw2g.config.structure import NONE, unstructure
 from lw2g.errors import ConfigError, DataError
+from lw2g.interfaces.tables import leaves
 from lw2g.registry.kinds import COMPONENTS, SECTIONS
 
 __all__ = [
@@ -174,19 +175,13 @@ def to_toml(config: ExperimentConfig) -> str:
     return tomli_w.dumps(sections)
 
 
-def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat(table: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of nested tables by their dotted keys; the word ``none`` is None.
 
     >>> flat({"run": {"seed": 1}, "retrieval": "none"})
     {'run.seed': 1, 'retrieval': None}
     """
-    values: dict[str, Any] = {}
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            values |= flat(value, f"{prefix}{key}.")
-        else:
-            values[prefix + key] = None if value == NONE else value
-    return values
+    return {key: None if value == NONE else value for key, value in leaves(table)}
 
 
 def dump_resolved(resolved: Resolved) -> str:

@@ -28,7 +28,7 @@ from lw2g.config.model import ExperimentConfig
 from lw2g.devices.engine import Engine
 from lw2g.errors import ConfigError, DataError
 from lw2g.files.protocol import digest_of
-from lw2g.files.sealed import write_atomically
+from lw2g.files.sealed import sync, write_atomically
 from lw2g.images.decoding import workers_of
 from lw2g.images.image_set import ImageSet
 from lw2g.images.pixels import Originals
@@ -369,7 +369,7 @@ class _Part:
                 save_file({**tensors, **arrays}, whole, metadata={"metadata": described})
             case _:
                 self._directory(whole, arrays, {**metadata, **strings})
-        _sync(whole)
+        sync(whole)
         os.replace(whole, self.out)
         shutil.rmtree(self.folder)
 
@@ -398,12 +398,3 @@ class _Part:
 def _member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
     """Open a member to be written; it has no date, so that equal arrays make equal files."""
     return archive.open(zipfile.ZipInfo(name), "w", force_zip64=True)
-
-
-def _sync(path: Path) -> None:
-    """Write a file or folder to the disk before its name is given to it."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -128,9 +128,11 @@ def missing_parts(config: ExperimentConfig, catalogue: Catalogue) -> list[str]:
         except DataError as error:
             lines.append(str(error))
         except ConfigError as error:
-            if getattr(config.benchmark.config, "root", "") is not None:
+            # a benchmark of a folder that nobody has named lacks its data; anything else is a mistake
+            names_no_folder = getattr(config.benchmark.config, "root", "") is None
+            if not names_no_folder:
                 raise
-            lines.append(str(error))  # the benchmark does not declare its data
+            lines.append(str(error))
         try:
             backbone.build(chosen.config, chosen.weights, chosen.image_size)
         except DataError as error:

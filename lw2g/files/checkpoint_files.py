@@ -44,10 +44,13 @@ class CheckpointFiles:
             DataError: The checkpoints are of an older lw2g.
         """
         self._refuse_old_format()
+        # the first task's file builds on none; a file within a task on that of the task before
         sums = {-1: ""}
-        numbers = [(task, None) for task in range(1 + max(self.finished, default=-1))]
-        for task, step in [*numbers, *self._steps()]:
-            name, ledger, complaint = checkpoint_name(task, step), {}, None
+        ends = [(task, None) for task in range(1 + max(self.finished, default=-1))]
+        for task, step in [*ends, *self._steps()]:
+            name = checkpoint_name(task, step)
+            ledger: Mapping[str, Any] = {}
+            complaint = None
             try:
                 _, entry, checksum = unseal_tensors(self._directory / name)
                 if entry["base"] != sums.get(task - 1):

@@ -35,7 +35,7 @@ __all__ = [
     "seal_json",
     "seal_tensors",
     "sha256_of",
-    "sync_entries",
+    "sync",
     "unseal_json",
     "unseal_tensors",
     "write_atomically",
@@ -92,12 +92,12 @@ def _write(path: Path, content: bytes, put: Callable[[Path], object]) -> None:
         if isinstance(error, OSError) and error.filename is None:
             error.filename = str(path)  # the error of a full disk does not name the file
         raise
-    sync_entries(path.parent)
+    sync(path.parent)
 
 
-def sync_entries(directory: Path) -> None:
-    """Write a directory's list of files to the disk, so that it survives a power cut."""
-    handle = os.open(directory, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Write a file, or a folder's list of files, to the disk, so that it survives a power cut."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

@@ -42,8 +42,8 @@ def settle(backbone: Backbone, device: str, folder: Path | None) -> PrecisionCho
         return choose_precision(backbone)
     # Of one sweep, runs with other weights or on another kind of device are other rows. The GPUs of one
     # machine are one kind.
-    of = [backbone.fingerprint.sha256, backbone.image_size, device.partition(":")[0]]
-    path = folder / f"precision-{digest_of(of)[:_DIGITS]}.json"
+    shared_by = [backbone.fingerprint.sha256, backbone.image_size, device.partition(":")[0]]
+    path = folder / f"precision-{digest_of(shared_by)[:_DIGITS]}.json"
     if not path.exists():
         choice = choose_precision(backbone)
         folder.mkdir(exist_ok=True)

@@ -164,6 +164,7 @@ class Kept:
             if position in self._images:
                 continue
             if size > self.room.left:
+                # what fits in neither place is decoded again when it is asked for
                 if self._disk is not None:
                     on_disk = self._disk.put(image)
                     if on_disk is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from typing import Any, TypeVar
 
@@ -12,7 +12,7 @@ import attrs
 
 from lw2g.errors import PluginError, nearest, shown
 
-__all__ = ["make_record", "read_table"]
+__all__ = ["leaves", "make_record", "read_table"]
 
 T = TypeVar("T")
 _PLAIN: Mapping[Any, Any] = {
@@ -26,6 +26,19 @@ _PLAIN: Mapping[Any, Any] = {
     float | None: (int, float),
 }
 """What a field's type hint accepts in a file; other hints are left to the class."""
+
+
+def leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values of nested tables, each after its dotted key.
+
+    >>> list(leaves({"run": {"seed": 1}, "weights": "w.npz"}))
+    [('run.seed', 1), ('weights', 'w.npz')]
+    """
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 def read_table(package: str, file: str) -> dict[str, Any]:

@@ -111,9 +111,13 @@ class _ShiftBatch:
 
     def __call__(self, images: Tensor, shapes: Tensor, draws: Tensor) -> Tensor:
         width = images.shape[2]
-        column = torch.arange(width, device=images.device) - (draws * 5).floor().long() + 2
+        shift = (draws * 5).floor().long() - 2  # -2 to 2, as in _shift
+        # torch.roll takes one shift for all: each image reads its columns from where they come
+        columns = (torch.arange(width, device=images.device) - shift) % width
         number = torch.arange(len(images), device=images.device)
-        return _scale(images.permute(0, 2, 1, 3)[number[:, None], column % width].permute(0, 3, 2, 1))
+        by_column = images.permute(0, 2, 1, 3)
+        shifted = by_column[number[:, None], columns]  # [B, W, H, 3]
+        return _scale(shifted.permute(0, 3, 2, 1))
 
 
 @attrs.frozen(kw_only=True)

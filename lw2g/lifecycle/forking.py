@@ -8,7 +8,7 @@ showing it in these checks are refused by name.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from lw2g.config.directory import CONFIG, require_run
 from lw2g.config.resolve import Resolved, resolve
 from lw2g.config.toml import dump_resolved, flat, to_mapping
 from lw2g.errors import ConfigError, DataError
-from lw2g.files.checkpoint import CheckpointStore
+from lw2g.files.checkpoint import Checkpoint, CheckpointStore
 from lw2g.files.predictions import Predictions
 from lw2g.files.record import RunDirectory
 from lw2g.files.sealed import sha256_of
@@ -37,7 +37,7 @@ from lw2g.models.manifest import described
 from lw2g.registry.catalogue import Catalogue
 from lw2g.tasks.evidence.collecting import unmeasured
 from lw2g.tasks.parts import RunParts
-from lw2g.tasks.session import open_session
+from lw2g.tasks.session import Session, open_session
 from lw2g.tasks.state import restore
 
 __all__ = ["fork", "resolve_fork"]
@@ -133,29 +133,10 @@ def fork(
             "same_predictions": same,
             "origin": ledger.origin,
         }
-        # all that the run over there has, under a configuration of its own
-        for earlier, checksum in enumerate(ledger.predictions):
-            if checksum is not None:
-                files.write_predictions(earlier, old.read_predictions(earlier))
-        for source, ids in enumerate(session.data.sample_lists):
-            files.write_samples(ids, source)
-            if source:
-                files.write_source(session.data.sources[source].benchmark, source)
         content = dump_resolved(resolved)
-        new = {CONFIG: hashlib.sha256(content.encode()).hexdigest()}
-        ledger.files |= new
-        store = CheckpointStore(files.checkpoints)
-        # all of them, for each holds only what its task has changed
-        for checkpoint in run.store.up_to(task):
-            entries = dict(checkpoint.ledger) | {
-                "files": checkpoint.ledger["files"] | new,
-                "origin": ledger.origin,
-                "precision": ledger.precision,
-            }
-            progress = dict(checkpoint.progress)
-            if "model" in progress:
-                progress["model"] |= {"preprocessing": described(session.parts)["preprocessing"]}
-            store.save(attrs.evolve(checkpoint, ledger=entries, progress=progress))
+        ledger.files[CONFIG] = hashlib.sha256(content.encode()).hexdigest()
+        _copy_tests(old, files, session, ledger)
+        _copy_checkpoints(run.store.up_to(task), CheckpointStore(files.checkpoints), session.parts, ledger)
         files.write_record(build_record(resolved, session, ledger))
         files.write_goal(tasks)
         files.write_config(content)  # the last file: with it the directory is a run that has the tasks
@@ -163,6 +144,40 @@ def fork(
     with opened_for_resume(directory, catalogue, session) as continued:
         continued.aim(tasks)
         return continued.go_on([*build_trackers(continued.resolved, catalogue, directory), *listeners])
+
+
+def _copy_tests(old: RunDirectory, files: RunDirectory, session: Session, ledger: Ledger) -> None:
+    """Write what another run has predicted, and the lists of images that its rows stand for."""
+    for task, checksum in enumerate(ledger.predictions):
+        if checksum is not None:
+            files.write_predictions(task, old.read_predictions(task))
+    for source, ids in enumerate(session.data.sample_lists):
+        files.write_samples(ids, source)
+        if source:
+            files.write_source(session.data.sources[source].benchmark, source)
+
+
+def _copy_checkpoints(
+    checkpoints: Iterable[Checkpoint], store: CheckpointStore, parts: RunParts, ledger: Ledger
+) -> None:
+    """Write another run's checkpoints under the configuration of this one.
+
+    Args:
+        checkpoints: Of all tasks that are taken over, because each holds only what its task has changed.
+        store: Where they go.
+        parts: What is built of the new configuration.
+        ledger: Of the new run.
+    """
+    for checkpoint in checkpoints:
+        entries = dict(checkpoint.ledger) | {
+            "files": checkpoint.ledger["files"] | {CONFIG: ledger.files[CONFIG]},
+            "origin": ledger.origin,
+            "precision": ledger.precision,
+        }
+        progress = dict(checkpoint.progress)
+        if "model" in progress:
+            progress["model"] |= {"preprocessing": described(parts)["preprocessing"]}
+        store.save(attrs.evolve(checkpoint, ledger=entries, progress=progress))
 
 
 def _changes(before: Resolved, after: Resolved) -> list[dict[str, Any]]:

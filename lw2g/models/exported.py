@@ -25,7 +25,7 @@ from lw2g import __version__
 from lw2g.config.directory import LEARNED, MANIFEST, WEIGHTS
 from lw2g.errors import DataError, no_folder
 from lw2g.files.contents import read_sealed, require_fit
-from lw2g.files.sealed import read_header, seal_json, sync_entries, write_atomically
+from lw2g.files.sealed import read_header, seal_json, sync, write_atomically
 from lw2g.models.history import require_history
 from lw2g.models.manifest import Manifest
 from lw2g.models.places import part_of, require_free
@@ -111,7 +111,7 @@ def write_export(saved: Saved, out: Path, *, look: Callable[[Path], None] = lamb
         if isinstance(error, OSError) and error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
             require_free(out)  # somebody has taken the name meanwhile: say so
         raise
-    sync_entries(out.parent)
+    sync(out.parent)
     return sum(map(len, files.values()))
 
 

@@ -147,17 +147,18 @@ class Mixer(nn.Module):
         from scipy.optimize import minimize
 
         # on the CPU, where the optimizer runs: a few hundred images and five constants
-        answers = logits.cpu()
-        trust = log_sets.cpu()
-        own = owned.cpu()
-        voice = prior.cpu()
+        logits = logits.cpu().double()
+        log_sets = log_sets.cpu().double()
+        owned = owned.cpu()
+        prior = prior.cpu().double()
+        labels = labels.cpu()
         before = self.constants.cpu().clone()
 
         def loss(values: Any) -> tuple[float, Any]:
             constants = torch.from_numpy(values.copy()).requires_grad_()
-            scores = self._combined(constants, answers.double(), trust.double(), own, voice.double())
+            scores = self._combined(constants, logits, log_sets, owned, prior)
             # a class that none of the sets owns is impossible under "hierarchical": nothing can be learned
-            picked = scores.gather(1, labels.cpu()[:, None])[:, 0]
+            picked = scores.gather(1, labels[:, None])[:, 0]
             inertia = _INERTIA * (constants - before).square().sum()
             value = inertia - picked.clamp(min=_IMPOSSIBLE / 2).mean()
             (gradient,) = torch.autograd.grad(value, constants)

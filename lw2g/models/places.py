@@ -88,7 +88,7 @@ def _keep_next(stack: ExitStack, model: Path) -> Path:
         with ExitStack() as own, suppress(BusyError):
             own.enter_context(_kept(out))
             if not _is_there(out):  # whoever held the lock may have made it
-                stack.push(own.pop_all())
+                stack.push(own.pop_all())  # the lock outlives this block
                 return out
         out = free_folder(out)
 

@@ -33,7 +33,8 @@ def score(model: TrainedModel, folder: Path) -> dict[str, Any]:
         tested = read_class_vectors(folder, "test", model.backbone.fingerprint)
     else:
         tested = read_class_folders(folder)
-    if unknown := [name for name in tested if name not in model.classes]:
+    unknown = [name for name in tested if name not in model.classes]
+    if unknown:
         raise DataError(
             f"{str(folder)!r}: the model knows no class {unknown[0]!r}{nearest(unknown[0], model.classes)}",
             "name the folders as the classes that the model was trained with",

@@ -151,6 +151,7 @@ def _tex(cell: Cell | str) -> str:
     if cell.std:
         number += rf" \pm {_tex_number(cell.std)}"
     if cell.note.startswith(" ["):  # an interval consists of numbers as well
+        # its space needs a backslash in math
         return rf"${number}\{cell.note}$"
     return f"${number}${marks}"
 

@@ -113,7 +113,8 @@ def add_protocol(store: Path, record: Mapping[str, Any], seeds: list[int], data:
         DataError: The store has it already, or the record is older than protocols.
     """
     require_hash(record)
-    if (known := protocol_of(store, record, required=False)) is not None:
+    known = protocol_of(store, record, required=False)
+    if known is not None:
         raise DataError(f"the store has this protocol already: {known['id']}")
     facts = facts_of(record)
     name = f"{facts['benchmark']}/{facts['protocol']}"

@@ -111,6 +111,7 @@ def method_of(record: Mapping[str, Any]) -> str:
     parts.append(config["baseline"].get("head"))
     parts.append((config.get("retrieval") or {}).get("name"))
     name = "_".join(str(part) for part in parts if part)
+    # shorter than the 255 bytes that file systems take, with room for what is written beside it
     return re.sub(r"[^a-z0-9._-]", "-", name.lower())[:150]
 
 
@@ -162,11 +163,11 @@ def split(columns: Mapping[str, Integers], tasks: int) -> list[Columns]:
     """
     if not {"true", "task", "predicted"} <= columns.keys() or len(columns["true"]) != len(columns["task"]):
         raise DataError(f"{PREDICTED!r} has no columns true, task and predicted of fitting lengths")
-    of = columns["task"]
-    if not len(of) or of.min() != 0 or of.max() >= tasks:
+    task_of_sample = columns["task"]
+    if not len(task_of_sample) or task_of_sample.min() != 0 or task_of_sample.max() >= tasks:
         raise DataError(f"{PREDICTED!r} holds samples of other tasks than 1 to {tasks}")
     # after a task the samples of all tasks so far are predicted, so that each evaluation is longer
-    counts = np.bincount(of, minlength=tasks).cumsum().tolist()
+    counts = np.bincount(task_of_sample, minlength=tasks).cumsum().tolist()
     rows = sum(counts)
     evaluations: list[Columns] = []
     first = 0
@@ -174,7 +175,7 @@ def split(columns: Mapping[str, Integers], tasks: int) -> list[Columns]:
         each: dict[str, Any] = {
             "sample": np.arange(count, dtype=np.int32),
             "true": columns["true"][:count].astype(np.int32),
-            "task": of[:count].astype(np.int32),
+            "task": task_of_sample[:count].astype(np.int32),
         }
         for name in {"predicted", "retrieved", "set", "rank", *columns} - each.keys():
             if name not in columns:  # `joined` left it out, because it held -1 alone

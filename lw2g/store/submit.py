@@ -83,7 +83,8 @@ def submit(run: Path, catalogue: Catalogue, out: Path, told: Mapping[str, Any]) 
     )
     files[SUBMISSION] = seal_json(attrs.asdict(submission))
     folder = out / sealed[:12]
-    if (protocol := protocol_of(out, record)) is not None:
+    protocol = protocol_of(out, record)
+    if protocol is not None:
         folder = run_folder(out, protocol, submission.method, sealed)
     if folder.exists():
         raise ConfigError(f"{str(folder)!r} exists already", "remove it, or name another place with --out")

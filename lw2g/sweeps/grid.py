@@ -28,6 +28,7 @@ from lw2g.config.layers import SECTIONS, SHORT, nest, written_out
 from lw2g.config.structure import NONE
 from lw2g.config.toml import read_toml
 from lw2g.errors import ConfigError, nearest, shown
+from lw2g.interfaces.tables import leaves
 
 __all__ = ["Cell", "Settings", "over", "read_columns", "read_executor", "read_grid", "settings_of"]
 
@@ -281,12 +282,13 @@ def _cells(
     row: _Row, grid: _Grid, last: Settings, change: Callable[[Settings], Settings]
 ) -> Iterator[_Draft]:
     """Yield the cells of a row."""
+    # what a row sets does not vary in it; its own axes replace the grid's of that name
     axes = {key: values for key, values in grid.axes.items() if key not in row.settings} | row.axes
-    for places in itertools.product(*(range(len(values)) for values in axes.values())):
+    for values in itertools.product(*(enumerate(values) for values in axes.values())):
         varied: Settings = {}
         turn = 0
-        for (key, values), place in zip(axes.items(), places, strict=True):
-            varied |= values[place]
+        for key, (place, value) in zip(axes, values, strict=True):
+            varied |= value
             if key == _SEED:
                 turn = place
         settings = over(grid.base, row.settings)
@@ -305,8 +307,8 @@ def _cells(
             settings=kept,
             turn=turn,
             label=row.label,
-            own=tuple(filter(kept.__contains__, row.settings)),
-            varied=tuple(filter(kept.__contains__, varied)),
+            own=tuple(key for key in row.settings if key in kept),
+            varied=tuple(key for key in varied if key in kept),
             idle=tuple(idle),
         )
 
@@ -355,7 +357,7 @@ def _in_words(key: str, value: Any) -> str:
 def _axes(table: Mapping[str, Any], where: str) -> dict[str, list[Settings]]:
     """Return the settings of each value of each axis, by the axis's dotted key."""
     axes: dict[str, list[Settings]] = {}
-    for key, values in _leaves(table):
+    for key, values in leaves(table):
         if not isinstance(values, list):
             raise ConfigError(f"{where}.{key}: expected a list of values but got {shown(values)}")
         axes[SHORT.get(key, key)] = [settings_of({key: value}, f"{where}.{key}") for value in values]
@@ -411,14 +413,6 @@ def _dotted(prefix: str, table: Mapping[str, Any]) -> Settings:
         else:  # an empty table is a value: it says that there are no options
             settings[path] = value
     return settings
-
-
-def _leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, value
 
 
 def _table(value: Any, where: str) -> Mapping[str, Any]:

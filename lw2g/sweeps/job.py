@@ -113,6 +113,7 @@ class Job:
         except FileNotFoundError:
             return []
         _, _, lines = f"\n{text}".rpartition(f"\n{_MARK}")
+        # the first is the rest of the mark's own line
         return [line for line in lines.splitlines()[1:] if line.strip()]
 
     def set_aside(self) -> Path:

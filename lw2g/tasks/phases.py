@@ -283,13 +283,7 @@ def train_phase(
         for whole, (_, weight), batch in zip(todo, shares, batches, strict=True):
             # by the step, so that a run taken up within an epoch draws what it would have drawn
             engine.seed(derive_seed(seed, progress.step) + ranks.number())
-            with engine.autocast(), torch.enable_grad():
-                output = require_step(phase.step(batch), owner)
-            require_graph(output.loss, phase.name, owner)
-            optimizer.zero_grad(set_to_none=True)
-            output.loss.backward()  # type: ignore[no-untyped-call]
-            losses = dict(output.parts) or {owner: output.loss}
-            losses["all together"] = output.loss
+            losses = _backward(phase, batch, optimizer, owner, engine)
             losses = ranks.average(phase.trained, losses, weight)
             watch.see(progress.step, losses)
             _step(phase, optimizer, protection)
@@ -326,6 +320,20 @@ def train_phase(
         )
         after_epoch(optimizer, progress)
     return phase.epochs * sum(map(len, epoch_order(images, phase, seed=0)))
+
+
+def _backward(
+    phase: TrainingPhase, batch: Batch, optimizer: torch.optim.Optimizer, owner: str, engine: Engine
+) -> dict[str, Tensor]:
+    """Leave a batch's gradients at the trained parameters, and return its losses by what they are of."""
+    with engine.autocast(), torch.enable_grad():
+        output = require_step(phase.step(batch), owner)
+    require_graph(output.loss, phase.name, owner)
+    optimizer.zero_grad(set_to_none=True)
+    output.loss.backward()  # type: ignore[no-untyped-call]
+    losses = dict(output.parts) or {owner: output.loss}
+    losses["all together"] = output.loss
+    return losses
 
 
 def _mean(total: Tensor, count: int) -> float:

@@ -76,10 +76,8 @@ def learn_temperature(parts: RunParts, context: TaskContext, images: ImageSet) -
         return
     predictor = Predictor.of(parts, context.task.index)
     alone = attrs.evolve(predictor, expert=None)  # the head's answer, without the expert's in it
-    size = parts.config.run.evaluation_batch
-    for part, batch in zip(
-        chunks(range(len(images)), size), images.batches(chunks(range(len(images)), size)), strict=True
-    ):
+    places = chunks(range(len(images)), parts.config.run.evaluation_batch)
+    for part, batch in zip(places, images.batches(places), strict=True):
         names = [images.ids[place] for place in part]
         if alone.retrieval is not None and alone.retrieval.control:
             choice = alone.of_tasks(torch.full((len(batch),), context.task.index, device=predictor.device))

@@ -175,11 +175,14 @@ def open_session(
         ConfigError: Something cannot be built as configured.
         DataError: Data or weights are missing.
     """
-    run, engine = config.run, engine_of(config)
+    run = config.run
+    engine = engine_of(config)
     require_open_files(workers_of(run.workers, engine.device))
     benchmark = build(catalogue, "benchmark", config.benchmark)
     component = catalogue.get("baseline", config.baseline.name)
-    streams = [benchmark.stream(), *(build(catalogue, "benchmark", choice).stream() for choice in later)]
+    streams = [benchmark.stream()]
+    for choice in later:
+        streams.append(build(catalogue, "benchmark", choice).stream())
     vectors = facts_of_all(streams)
     sources, stream = joined([config.benchmark, *later], streams)
     if component.joint:

@@ -125,6 +125,7 @@ class TaskTraining:
             self._require_several_classes()
         if to_hosts:
             phases = phases[: max(hosts, default=-1) + 1]
+        # before the first host phase, or where a resume begins behind it; never without one
         protect_at = max(min(hosts, default=len(phases)), start.phase)
         self._observer.planned(context, list(hosts.values()))
         reporter.plan({phase.name: phase.epochs for _, phase in phases})

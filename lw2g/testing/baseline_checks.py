@@ -168,9 +168,9 @@ def check_sets_answer_as_chosen(subject: Subject) -> None:
     # as evidence runs several groups of images in one forward: here one of 5 and one of 11
     shared = [site for site in baseline.shared_sites() if site.per_sample]
     for set_id in pool.ids:
-        way = each_its_own(baseline, pool[set_id], [*baseline.sites(pool[set_id]), *shared], (5, 11))
+        forward = each_its_own(baseline, pool[set_id], [*baseline.sites(pool[set_id]), *shared], (5, 11))
         with torch.no_grad():
-            if not _close(way.features(batch), forced[set_id]):
+            if not _close(forward.features(batch), forced[set_id]):
                 raise ContractViolation(
                     f"features under copies of set {set_id} differ from those under the set; read sets "
                     "through routing.select, let shared sites be per_sample only where a forward takes a "

@@ -24,8 +24,8 @@ def made(subject: Subject) -> Carry:
     if subject.component.wraps:
         other = subject.catalogue.get("carry", "affine")
         inner = other.build(other.config(), CarryContext(dim=_DIM))
-    of = CarryContext(dim=_DIM, inner=inner)
-    carry: Any = available(lambda: subject.component.build(subject.config, of))
+    context = CarryContext(dim=_DIM, inner=inner)
+    carry: Any = available(lambda: subject.component.build(subject.config, context))
     if not isinstance(carry, Carry):
         raise ContractViolation(f"build returns {type(carry).__name__}; return a lw2g.interfaces.carry.Carry")
     return carry

@@ -273,8 +273,8 @@ def _harmless_loss(stage: Stage) -> Tensor | None:
     batch, output = stage.step()
 
     def values() -> list[Tensor]:
-        held = (*parameters, output.loss, batch.images, batch.query, batch.labels)
-        return [tensor.detach().clone() for tensor in held]
+        of_the_host = (*parameters, output.loss, batch.images, batch.query, batch.labels)
+        return [tensor.detach().clone() for tensor in of_the_host]
 
     before = values()
     loss = stage.constraint.extra_loss(batch, output, stage.context)

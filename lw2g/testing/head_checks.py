@@ -40,14 +40,14 @@ _AGREE = 0.9
 
 def made(subject: Subject, *, classes: int = _CLASSES, carried: bool = False) -> ClosedForm:
     """Return the head, built for features of a small width."""
-    of = HeadContext(
+    context = HeadContext(
         dim=_DIM,
         num_classes=classes,
         seed=derive_seed(0, "head", _DIM, _FEATURES),
         features=_FEATURES,
         carried=carried,
     )
-    head: Any = available(lambda: subject.component.build(subject.config, of))
+    head: Any = available(lambda: subject.component.build(subject.config, context))
     if not isinstance(head, ClosedForm):
         raise ContractViolation(
             f"build returns {type(head).__name__}; return a lw2g.interfaces.head.ClosedForm"

@@ -44,7 +44,8 @@ def check_resumes_to_the_same_bits(subject: Subject) -> None:
 def _first_difference(first: SmallRun, second: SmallRun) -> tuple[int, str | None]:
     """Return the first task after which two runs differ, and the name of what differs, else -1 and None."""
     for task, state in sorted(second.after.items()):
-        if (what := first.after[task].difference(state)) is not None:
+        what = first.after[task].difference(state)
+        if what is not None:
             return task, what
     return -1, None
 

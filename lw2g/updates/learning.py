@@ -172,6 +172,7 @@ def take_step(
     after = attrs.evolve(more, learned=learned)
     with guarded(catalogue, model.parts.config):
         if tested is None:
+            # before all rows are in the sums, or images would be found by what was learned of them
             found = _recall_of_held_out(solved, more.manifest, images, rows)
         position = more.manifest.infos[-1].classes[0]
         _add(solved, list(rows.values()), position)
@@ -186,6 +187,7 @@ def take_step(
         **estimate,
         **measures,
     }
+    # the step keeps what the checks say, and no place of this machine
     checks = {key: value for key, value in report.items() if key != "out"}
     warnings = list(warnings_of(report, images, saved.manifest))
     if num_shared:

@@ -53,7 +53,7 @@ class Backbone(nn.Module):
         name: Name in messages: the timm name, with the weights file if there is one.
         fingerprint: Identity in records.
         graphs: CUDA graphs of :meth:`features`; None where each forward is launched kernel by kernel.
-        takes_vectors: Whether its input is vectors ``[B, dim]`` (:mod:`lw2g.vit.stored`), not images.
+        takes_vectors: Whether its input is vectors ``[B, dim]``, not images (stored features).
     """
 
     takes_vectors: ClassVar[bool] = False
@@ -342,6 +342,7 @@ class Backbone(nn.Module):
         with self._computing(injections), capture(self.model, inner, injections) as seen:
             if features:
                 feature = self._pooled(self._whole(images), injections).float()
+                # a view would keep all tokens in memory
                 seen.update(dict.fromkeys(features, feature.clone()))
             elif inner:
                 self._run(images, max(tap.block for tap in inner) + 1)

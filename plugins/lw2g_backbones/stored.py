@@ -8,8 +8,8 @@ import attrs
 
 from lw2g.errors import ConfigError
 from lw2g.interfaces.vectors import VectorFacts
-from lw2g.vit.stored import StoredFeatures
 from lw2g_backbones.presets import StoredConfig
+from lw2g_backbones.stored_features import StoredFeatures
 
 __all__ = ["build_stored", "fitted", "untrained_stored"]
 

@@ -33,11 +33,11 @@ def _held_equal(config: type[Any], *but: str) -> dict[str, Any]:
         names |= attrs.fields_dict(group).keys()
     names -= _POSED
     names -= set(but)
-    held = {}
+    fixed = {}
     for field in attrs.fields(config):  # of these, a benchmark need not have all
         if field.name in names:
-            held[f"benchmark.{field.name}"] = field.default
-    return held
+            fixed[f"benchmark.{field.name}"] = field.default
+    return fixed
 
 
 @cache

@@ -37,13 +37,13 @@ class Agreement(Measure):
     def store(self, sample: Sample) -> Mapping[str, Tensor]:
         """Add the task's mean gradient, by half of its images: ``[2, rows, dim]`` per site."""
         (candidate,) = sample.candidates
-        held = sample.stored.get(candidate.set, {})
+        stored = sample.stored.get(candidate.set, {})
         gradients = {}
         for name, gradient in candidate.fitted.items():
             mean = _halves(gradient).cpu() / len(sample)
             # a mean for each task, so that a task counts the same however many images it has
-            if name in held:
-                mean = mean + held[name]
+            if name in stored:
+                mean = mean + stored[name]
             gradients[name] = mean
         return gradients
 

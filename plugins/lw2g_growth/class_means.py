@@ -41,12 +41,12 @@ class _ClassMeans(Measure):
     def store(self, sample: Sample) -> Mapping[str, Tensor]:
         """Add the task's class means, and the task of each."""
         (candidate,) = sample.candidates
-        held = sample.stored.get(candidate.set, {})
+        stored = sample.stored.get(candidate.set, {})
         means = _means(sample, torch.arange(len(sample)))
         tasks = torch.full((len(means),), sample.task.index)
-        if held:
-            means = torch.cat([held["means"], means])
-            tasks = torch.cat([held["tasks"], tasks])
+        if stored:
+            means = torch.cat([stored["means"], means])
+            tasks = torch.cat([stored["tasks"], tasks])
         return {"means": means, "tasks": tasks}
 
 
@@ -58,7 +58,7 @@ class Centroid(_ClassMeans):
         if not sample.stored:
             return {}
         # over all sets, also those that are no candidates: what all images share
-        common = torch.cat([held["means"] for held in sample.stored.values()]).mean(dim=0)
+        common = torch.cat([stored["means"] for stored in sample.stored.values()]).mean(dim=0)
         halves = half_samples(sample.groups, sample.generator("half-samples"))
         similarities = {}
         for candidate in sample.candidates:
@@ -116,11 +116,12 @@ class Confusion(_ClassMeans):
         halves = half_samples(sample.groups, sample.generator("half-samples"), _PARTITIONS)
         if not sample.stored or not halves:
             return {}
-        old = torch.cat([held["means"] for held in sample.stored.values()])
-        tasks = torch.cat([held["tasks"] for held in sample.stored.values()])
+        old = torch.cat([of_set["means"] for of_set in sample.stored.values()])
+        tasks = torch.cat([of_set["tasks"] for of_set in sample.stored.values()])
         queries = _queries(sample)
         answers: list[Tensor] = []  # the task of each image; the new one's index where it is kept
         for pair in halves:
+            # the new classes' means are of one half and the answers of the other, each way round
             for fitted, held_out in (pair, pair[::-1]):
                 means = torch.cat([old, _means(sample, fitted)])
                 common = means.mean(dim=0)

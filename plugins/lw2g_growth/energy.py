@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -45,11 +46,11 @@ class _Residuals(Measure):
     def store(self, sample: Sample) -> Mapping[str, Tensor]:
         """Extend the set's spaces by the task; add the residuals of each eighth of it, held out."""
         (candidate,) = sample.candidates
-        held = sample.stored.get(candidate.set, {})
+        stored = sample.stored.get(candidate.set, {})
         state: dict[str, Tensor] = {}
         for tap in _taps(candidate):
             groups = sample.moments([tap])[tap]
-            old = _part(held, tap)
+            old = _part(stored, tap)
             folds = torch.arange(len(groups)) % _FOLDS
             own = [torch.zeros(3, 0, dtype=torch.float64)]
             if old:
@@ -94,11 +95,11 @@ class _Residuals(Measure):
 
     def tables(self, sample: Sample, candidate: Candidate) -> dict[Tap, tuple[Tensor, Tensor, Subspace]]:
         """Return by tap the residuals ``[3, groups]`` of the new task and of old ones, and the space."""
-        held = sample.stored.get(candidate.set, {})
+        stored = sample.stored.get(candidate.set, {})
         images = torch.bincount(sample.groups)
         by_tap = {}
         for tap in _taps(candidate):
-            old = _part(held, tap)
+            old = _part(stored, tap)
             if not old:
                 continue
             groups = sample.moments([tap])[tap]
@@ -176,13 +177,9 @@ class Novelty(_Residuals):
                 continue
             new = torch.stack([tables[tap][0] for tap in scales])
             mu, sd = torch.tensor(list(scales.values()), dtype=torch.float64).T
-
-            def z(at: Tensor, new: Tensor = new, mu: Tensor = mu, sd: Tensor = sd) -> Tensor:
-                part = new[:, :, at].sum(dim=2)
-                return (part[:, 0] / part[:, 2] - mu) / sd
-
-            everything = z(torch.arange(sample.num_groups))
-            spread = spread_over_halves(lambda at, z=z: float(z(at).mean()), halves, sample.left_out)  # type: ignore[misc]
+            everything = _z_of(new, mu, sd, torch.arange(sample.num_groups))
+            mean_z = partial(_mean_z, new, mu, sd)
+            spread = spread_over_halves(mean_z, halves, sample.left_out)
             sites: dict[str, dict[str, float | None]] = {}
             for tap, score in zip(scales, everything, strict=True):
                 sites[str(tap)] = {"value": float(score)}
@@ -204,9 +201,9 @@ def _taps(candidate: Candidate) -> list[Tap]:
     return list(dict.fromkeys(site.activation.tap for site in candidate.sites.values()))
 
 
-def _part(held: Mapping[str, Tensor], tap: Tap) -> dict[str, Tensor]:
+def _part(stored: Mapping[str, Tensor], tap: Tap) -> dict[str, Tensor]:
     start = f"{tap}|"
-    return {name.removeprefix(start): value for name, value in held.items() if name.startswith(start)}
+    return {name.removeprefix(start): value for name, value in stored.items() if name.startswith(start)}
 
 
 def _total(groups: Sequence[SecondMoment], chosen: Tensor) -> SecondMoment:
@@ -262,6 +259,24 @@ def _shares(new: Tensor, own: Tensor, space: Subspace) -> dict[str, float | None
         "rank": space.rank,
         "dim": space.dim,
     }
+
+
+def _z_of(new: Tensor, mu: Tensor, sd: Tensor, groups: Tensor) -> Tensor:
+    """Return how many deviations new images lie beyond a set's own, by tap.
+
+    Args:
+        new: Residuals of the groups of new images, ``[taps, 3, groups]``.
+        mu: Mean of the set's own, ``[taps]``.
+        sd: Their standard deviation.
+        groups: The groups that count.
+    """
+    part = new[:, :, groups].sum(dim=2)
+    # what lies outside, over the number of images
+    return (part[:, 0] / part[:, 2] - mu) / sd
+
+
+def _mean_z(new: Tensor, mu: Tensor, sd: Tensor, groups: Tensor) -> float:
+    return float(_z_of(new, mu, sd, groups).mean())
 
 
 def _scale(own: Tensor) -> tuple[float, float] | None:

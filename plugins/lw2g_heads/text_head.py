@@ -82,6 +82,7 @@ class TextHead(ClosedForm):
         self.register_module("head", head)
         self.register_buffer("text", torch.zeros(num_classes, width, dtype=torch.float64))
         self.register_buffer("projection", torch.eye(dim, width, dtype=torch.float64))
+        # CLIP's own, until a file says what its model has learned
         self.register_buffer("scale", torch.tensor(100.0, dtype=torch.float64))
         self.register_buffer("losses", torch.zeros(len(WEIGHTS), dtype=torch.float64))
 
@@ -135,11 +136,15 @@ class TextHead(ClosedForm):
         with torch.no_grad():
             self._read_classes(labels)
             rows = self.lifted(features.double())
-            held = held_back(labels) if self.weight is None else torch.zeros_like(labels, dtype=torch.bool)
-            self.head.learn(rows[~held], labels[~held], generator)
-            if bool(held.any()):
-                self._observe(rows[held], labels[held])
-                self.head.update(rows[held], labels[held])
+            # a weight that is given needs no images that the head has not seen
+            unseen = torch.zeros_like(labels, dtype=torch.bool)
+            if self.weight is None:
+                unseen = held_back(labels)
+            self.head.learn(rows[~unseen], labels[~unseen], generator)
+            if bool(unseen.any()):
+                self._observe(rows[unseen], labels[unseen])
+                # taken in afterwards: the head is that of all images
+                self.head.update(rows[unseen], labels[unseen])
             self.count += torch.bincount(labels, minlength=len(self.count))
             self._solved = None
 
@@ -186,6 +191,7 @@ class TextHead(ClosedForm):
 
     def _read_class(self, position: int) -> None:
         """Put the vector of a class into the state, unless it is there."""
+        # an export holds the vectors and needs no file: a class whose row is there is not read again
         if bool(self.text[position].any()):
             return
         vectors = self._opened()
@@ -214,10 +220,11 @@ class TextHead(ClosedForm):
                 f"{self._option}: {str(self._file)!r} has text vectors of width {read.dim}, not {width}",
                 f"set head.text.width={read.dim}",
             )
-        has = dim if read.projection is None and dim == width else 0
+        # without a projection, features of the width of text are text's own
+        fits = dim == width
         if read.projection is not None:
-            has = len(read.projection)
-        if has != dim:
+            fits = len(read.projection) == dim
+        if not fits:
             raise ConfigError(
                 f"{self._option}: {str(self._file)!r} does not map features of width {dim} to text of width "
                 f"{width}",

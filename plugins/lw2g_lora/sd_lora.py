@@ -127,6 +127,7 @@ class SdLora(HeadedBaseline):
         if source is not None:
             live = len(cast(nn.ModuleList, source))
         rank = config.rank
+        # not strict: without reduced ranks none of the numbers counts
         for after, reduced in zip(config.reduce_after, config.reduced_ranks, strict=False):
             if live >= after:
                 rank = reduced

@@ -121,6 +121,7 @@ class L2P(Baseline):
         trained = (*context.parameters.parameters(), *self.head.parameters())
         phase = TrainingPhase(
             name="prompts",
+            # the authors' rates are for 256 images a step
             groups=(ParameterGroup(parameters=trained, lr=config.lr * config.batch_size / 256),),
             step=lambda batch: self.step(batch, context),
             epochs=config.epochs,

@@ -170,16 +170,16 @@ def held_out_errors(rows: Tensor, targets: Tensor, fitted: int) -> Tensor:
         fitted: Number of leading rows to fit; the others are held out.
     """
     own = rows[:fitted]
-    held = rows[fitted:]
+    left_out = rows[fitted:]
     own_targets = targets[:fitted]
-    held_targets = targets[fitted:]
+    left_out_targets = targets[fitted:]
     if len(own) < rows.shape[1]:
         product = own @ own.T
-        left = held @ own.T
+        left = left_out @ own.T
         right = own_targets
     else:
         product = own.T @ own
-        left = held
+        left = left_out
         right = own.T @ own_targets
     values, vectors = torch.linalg.eigh(product)
     left = left @ vectors
@@ -188,7 +188,7 @@ def held_out_errors(rows: Tensor, targets: Tensor, fitted: int) -> Tensor:
     errors = []
     for penalty in PENALTIES:
         predicted = left @ (right / (values + penalty))
-        errors.append((predicted - held_targets).square().sum())
+        errors.append((predicted - left_out_targets).square().sum())
     return torch.stack(errors)
 
 

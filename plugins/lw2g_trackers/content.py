@@ -12,6 +12,7 @@ from typing import Any
 
 import attrs
 
+from lw2g.interfaces.tables import leaves
 from lw2g.interfaces.tracker import EpochEnded, Event, RunEnded, RunStarted, TaskDecided, TaskEvaluated
 from lw2g_trackers.pictures import Picture, heat_map
 
@@ -75,7 +76,9 @@ def content_of(event: Event, directory: Path) -> Content:
     """
     match event:
         case RunStarted():
-            return Content(parameters=dict(_leaves(event.config)))
+            # an undefined option is left out: no service has a value for it
+            options = {key: value for key, value in leaves(event.config) if value is not None}
+            return Content(parameters=options)
         case EpochEnded():
             scalars = {
                 f"{event.phase}/loss": event.loss,
@@ -199,15 +202,6 @@ def _by_task(record: Mapping[str, Any]) -> LoggedTable:
         )
     columns = ("task", "decision", "set", "accuracy when learned", "final accuracy", "final retrieval")
     return LoggedTable(name="tasks", columns=columns, rows=tuple(rows))
-
-
-def _leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the values of nested tables by their dotted keys, undefined ones left out."""
-    for name, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{name}.")
-        elif value is not None:
-            yield f"{prefix}{name}", value
 
 
 def _is_number(value: object) -> bool:

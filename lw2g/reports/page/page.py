@@ -110,6 +110,7 @@ def page_of(
         figures=FIGURES,
         defined=_packed(figures),
         command=command,
+        # as text: a browser would take it for the end of the page's own script
         script=script.replace("</script", "<\\/script"),
         own_script=_read("page.js"),
         style=_read("page.css"),

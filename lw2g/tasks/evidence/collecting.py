@@ -61,9 +61,9 @@ class _Places:
         """Rank over all sites."""
         return sum(space.rank for space in self.spaces.values())
 
-    def closed(self, *, wanted: bool) -> str | None:
-        """Return why the set cannot be reused; None if it can. With ``wanted`` it must have spaces."""
-        if wanted and not self.spaces:
+    def closed(self, *, needs_spaces: bool) -> str | None:
+        """Return why the set cannot be reused; None if it can."""
+        if needs_spaces and not self.spaces:
             return "no measured site with a space"
         # a full shared space closes no set: it would close all of them
         owned = [space for name, space in self.spaces.items() if self.sites[name].owner == "set"]
@@ -102,14 +102,14 @@ def collect_evidence(
     measures = parts.growth.measures
     needs = frozenset[Need]().union(*(measure.needs for measure in measures.values()))
     # a measure that needs no spaces has something to say of a set without any
-    wanted = all("spaces" in measure.needs for measure in measures.values())
+    needs_spaces = all("spaces" in measure.needs for measure in measures.values())
     places: dict[int, _Places] = {}
     excluded: dict[int, str] = {}
     opened: dict[int, _Places] = {}
     for set_id in parts.pool.ids:
         at = _Places.of(parts, set_id)
         places[set_id] = at
-        reason = at.closed(wanted=wanted)
+        reason = at.closed(needs_spaces=needs_spaces)
         if reason is None:
             opened[set_id] = at
         else:
@@ -136,10 +136,14 @@ def collect_evidence(
                 step()
     candidates = []
     for set_id, at in places.items():
+        of_set = {}
+        for name, values in measured.items():
+            if set_id in values:
+                of_set[name] = values[set_id]
         candidates.append(
             CandidateEvidence(
                 set=set_id,
-                measures={name: values[set_id] for name, values in measured.items() if set_id in values},
+                measures=of_set,
                 rank=at.rank,
                 captured=shares.get(set_id),
                 excluded=excluded.get(set_id),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import accumulate, chain, islice
+from itertools import accumulate, chain
 
 import attrs
 import torch
@@ -29,9 +29,6 @@ Loss = Callable[[Tensor, Batch], Tensor]
 
 GroupGradients = list[Tensor]
 """One tensor ``[draws, groups, rows, dim]`` per site: sums over a group's images, by draw of the head."""
-
-_Seen = tuple[list[Tensor], list[list[Tensor]]]
-"""Features part by part, and the gradients of each group at all sites."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -80,7 +77,7 @@ class GroupedForward:
 def each_its_own(
     baseline: Baseline, parameters: nn.Module, sites: Sequence[Site], sizes: Sequence[int]
 ) -> GroupedForward:
-    """Return the way on which each group of images has a copy of a set.
+    """Return the forward in which each group of images has a copy of a set.
 
     Args:
         baseline: The baseline.
@@ -145,7 +142,10 @@ def group_gradients(
     passes = scope.passes(list(sites))
     collected: dict[int, list[list[Tensor]]] = {}
 
-    def read(batch: Batch, sizes: Sequence[int], together: Sequence[int]) -> _Seen:
+    def read(
+        batch: Batch, sizes: Sequence[int], together: Sequence[int], losses: Sequence[Loss]
+    ) -> tuple[list[Tensor], list[list[Tensor]]]:
+        """Return features part by part, and the gradients of each group at all sites."""
         wanted: list[Site] = []
         for candidate in together:
             wanted += sites[candidate]
@@ -153,20 +153,21 @@ def group_gradients(
         groups: list[list[Tensor]] = []
         for part, own in _parts(batch, sizes, joint=_separable(baseline, wanted)):
             if len(own) > 1:
-                way = each_its_own(baseline, pool[together[0]], wanted, own)
+                forward = each_its_own(baseline, pool[together[0]], wanted, own)
             else:
-                way = GroupedForward(
+                forward = GroupedForward(
                     baseline=baseline, routing=scope.force(pool, together[0]), sites=[wanted]
                 )
-            features, gradients = _gradients(d_sub, way, part, losses(together[0]))
+            features, gradients = _gradients(d_sub, forward, part, losses)
             parts.append(features)
             groups += gradients
         return parts, groups
 
-    with _losses(d_sub, baseline, fitted) as losses:
+    with _losses(d_sub, baseline, fitted) as losses_of:
         for batch, sizes in d_sub.batches():
             for together in passes:
-                parts, groups = read(batch, sizes, together)
+                # candidates share a pass where the forward does not depend on them: any one stands for all
+                parts, groups = read(batch, sizes, together, losses_of(together[0]))
                 for features in parts:
                     for candidate in together:
                         seen(candidate, features)
@@ -222,7 +223,7 @@ def _losses(
 
         def under(put: Callable[[], None]) -> Loss:
             def loss(features: Tensor, batch: Batch) -> Tensor:
-                put()
+                put()  # the head's values of this draw
                 return baseline.probe_loss(features, batch, d_sub.task)
 
             return loss
@@ -232,31 +233,38 @@ def _losses(
 
 
 def _gradients(
-    d_sub: DSub, way: GroupedForward, batch: Batch, losses: Sequence[Loss]
+    d_sub: DSub, forward: GroupedForward, batch: Batch, losses: Sequence[Loss]
 ) -> tuple[Tensor, list[list[Tensor]]]:
     """Return features, and the sums over each group of the gradients at its sites, ``[draws, rows, dim]``."""
-    every = list(chain.from_iterable(way.sites))
+    every = list(chain.from_iterable(forward.sites))
     # several sites may lie in one parameter
     parameters = list({id(site.parameter): site.parameter for site in every}.values())
     for parameter in parameters:
         parameter.requires_grad_(True)
     with torch.enable_grad(), d_sub.engine.autocast():
-        features = way.features(batch)
-    by_draw: list[list[Tensor]] = []
-    for number, of in enumerate(losses):
+        features = forward.features(batch)
+    rows_of: list[list[Tensor]] = [[] for _ in every]  # of each site, draw by draw
+    for number, loss_of in enumerate(losses):
         # the forward's graph stays until the last draw has gone back through it
         with torch.enable_grad(), d_sub.engine.autocast():
-            loss = of(features, batch)
-        raw = torch.autograd.grad(loss, parameters, allow_unused=True, retain_graph=number + 1 < len(losses))
+            loss = loss_of(features, batch)
+        is_last = number + 1 == len(losses)
+        raw = torch.autograd.grad(loss, parameters, allow_unused=True, retain_graph=not is_last)
         by_id: dict[int, Tensor] = {}
         for parameter, gradient in zip(parameters, raw, strict=True):
             by_id[id(parameter)] = torch.zeros_like(parameter) if gradient is None else gradient
-        # the loss is a mean over the batch; groups may differ by one image
-        by_draw.append([site.rows(by_id[id(site.parameter)]).detach() * len(batch) for site in every])
+        for site, of_draws in zip(every, rows_of, strict=True):
+            # the loss is a mean over the batch; groups may differ by one image
+            of_draws.append(site.rows(by_id[id(site.parameter)]).detach() * len(batch))
     for parameter in parameters:
         parameter.requires_grad_(False)
-    stacked = iter([torch.stack(draws) for draws in zip(*by_draw, strict=True)])
-    by_group = [list(islice(stacked, len(own))) for own in way.sites]
+    stacked = list(map(torch.stack, rows_of))
+    by_group = []
+    first = 0
+    for own in forward.sites:
+        last = first + len(own)
+        by_group.append(stacked[first:last])
+        first = last
     return features.detach(), by_group
 
 

@@ -39,6 +39,7 @@ class StoredFeatures(Backbone):
     takes_vectors = True
 
     def __init__(self, dim: int, *, name: str, sha256: str, pool: Pool = "default") -> None:
+        # past Backbone's own, which reads sizes off a model of timm
         nn.Module.__init__(self)
         self.name = name
         self.fingerprint = BackboneFingerprint(
