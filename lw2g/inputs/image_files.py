@@ -116,7 +116,7 @@ def read_image(path: Path, *, upright: bool = True) -> Tensor:
         raise DataError(f"{str(path)!r}: {error.what}", error.remedy) from error
     except Exception as error:  # given noise, a decoder may raise anything
         raise DataError(
-            f"{str(path)!r} cannot be decoded ({first_line(error)})", "give an image file"
+            f"{str(path)!r} cannot be decoded ({first_line(error)})", "replace the file, or leave it out"
         ) from error
 
 

@@ -252,6 +252,11 @@ def test_wrong_folders_are_one_line(models: dict[str, Path], glyphs: Path, tmp_p
     (tmp_path / "empty/bat").mkdir(parents=True)
     (tmp_path / "text/bat").mkdir(parents=True)
     (tmp_path / "text/bat/0.png").write_text("no image")
+    for number in range(2):
+        picture(tmp_path / f"several/bat/{number}.png", number)
+        (tmp_path / f"several/bat/bad{number}.png").write_text("no image")
+        (tmp_path / f"several/cat{number}").mkdir()
+        (tmp_path / f"several/cat{number}/bad.png").write_text("no image")
     picture(tmp_path / "splits/train/ant/0.png", 0)
     picture(tmp_path / "splits/test/ant/0.png", 1)
     for folder, told in (
@@ -260,6 +265,10 @@ def test_wrong_folders_are_one_line(models: dict[str, Path], glyphs: Path, tmp_p
         ("loose", "the image '0.png' lies in no class; make a folder for each"),
         ("empty", "no image in"),
         ("text", "is no image of the formats"),
+        (
+            "several",
+            r"4 images cannot be used, first '.*bad0\.png': .*; also .*bad1.*cat0.*cat1.*; replace or",
+        ),
         ("gone", "no folder"),
         (
             "splits",
