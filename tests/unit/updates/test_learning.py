@@ -310,6 +310,22 @@ def test_show_says_what_a_model_knows(models: dict[str, Path], glyphs: Path, tmp
     assert content["learning"]["names"] == ["ant", "bee", "cat"]
 
 
+def test_what_takes_long_says_how_far_it_has_come(
+    models: dict[str, Path], glyphs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On stderr, so that --json stays JSON; what is done at once says nothing."""
+    words = ("predict", models["first"], glyphs / "test", "--batch-size", "4", "--json")
+    assert "of" not in command(*words).stderr
+    monkeypatch.setattr("lw2g.base.telling._SECONDS", 0.0)
+    done = command(*words)
+    assert done.stderr.splitlines()[:2] == ["predicting: 4 of 24 images", "predicting: 8 of 24 images"]
+    assert len(json.loads(done.stdout)) == 24
+    done = command("start", glyphs / "first", tmp_path / "model")
+    told = re.findall(r"reading: (\d+) of 36 images", done.stderr)
+    assert told == sorted(told, key=int)
+    assert told
+
+
 def test_files_that_are_passed_over_are_told(models: dict[str, Path], glyphs: Path, tmp_path: Path) -> None:
     """A photograph in a format that is not read would else be missed by nobody."""
     shutil.copytree(glyphs / "cat", tmp_path / "new")
