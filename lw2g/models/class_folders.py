@@ -11,14 +11,12 @@ from typing import Any
 import attrs
 
 from lw2g.errors import DataError, no_folder, shown
-from lw2g.inputs.image_files import EXTENSIONS, examine_image, files_below, image_paths
+from lw2g.inputs.image_files import EXTENSIONS, examine_images, files_below, image_paths
 
 __all__ = ["ClassImages", "digest_of", "read_class_folders", "shared_files"]
 
 _SPLITS = frozenset({"train", "training", "test", "testing", "val", "valid", "validation"})
 """What folders are called that hold the classes of a data set's split."""
-_NAMED = 20
-"""Files that an error names beside the first."""
 _HELD_OUT = 5
 """Of so many images, one is set apart."""
 _LEAST = 5
@@ -72,48 +70,25 @@ def read_class_folders(folder: Path) -> dict[str, ClassImages]:
     _require_no_splits(folder, names)
     if unprintable := [name for name in names if not name.isprintable()]:
         raise DataError(f"no class can be called {shown(unprintable[0])}", "rename its folder")
+    paths_of = {name: image_paths(folder / name) for name in names}
+    headers = examine_images(path for paths in paths_of.values() for path in paths)
     owner: dict[str, str] = {}
     found = {}
-    bad: dict[Path, DataError] = {}
-    for name in names:
+    for name, paths in paths_of.items():
         files: dict[str, Path] = {}
-        paths = image_paths(folder / name)
         for path in paths:
-            try:
-                digest = examine_image(path).digest.hex()
-            except DataError as error:
-                bad[path] = error
-                continue
+            digest = headers[path].digest.hex()
             # an image of two classes would teach that they are one
             if owner.setdefault(digest, name) != name:
                 raise DataError(
                     f"{str(path)!r} is an image of class {owner[digest]!r}, too", "keep it in one of the two"
                 )
             files.setdefault(digest, path)  # a copy is no second image
-        if bad:
-            continue
         copies = len(paths) - len(files)
         found[name] = ClassImages(
             paths=tuple(files.values()), digests=tuple(files), copies=copies, unread=_unread(folder / name)
         )
-    # all files first: whoever has to mend a folder wants the whole list
-    if bad:
-        raise _refusal(bad)
     return found
-
-
-def _refusal(bad: Mapping[Path, DataError]) -> DataError:
-    """Return the error for files that cannot be used, which names them."""
-    error, *_ = bad.values()
-    others = list(bad)[1:]
-    if not others:
-        return error
-    named = ", ".join(repr(str(path)) for path in others[:_NAMED])
-    if len(others) > _NAMED:
-        named += f" and {len(others) - _NAMED} more"
-    return DataError(
-        f"{len(bad)} images cannot be used, first {error.what}; also {named}", "replace or remove them"
-    )
 
 
 def _require_no_splits(folder: Path, names: Sequence[str]) -> None:

@@ -17,7 +17,7 @@ from lw2g.errors import DataError
 from lw2g.images.decoding import chunks
 from lw2g.images.pictures import ImageLike, as_list
 from lw2g.images.vectors import as_vectors, named_vectors
-from lw2g.inputs.image_files import pixels_of
+from lw2g.inputs.image_files import examine_images, pixels_of
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.classes import ClassMap
 from lw2g.models.answers import Answers
@@ -260,6 +260,10 @@ class TrainedModel(nn.Module):
         """
         listed, names = self._listed(images)
         threshold = None if reject is None else threshold_of(self.calibration, reject)
+        files = [Path(image) for image in listed if isinstance(image, str | Path)]
+        # before the first forward: a bad file among thousands would lose the answers for the others
+        if len(files) > 1:
+            examine_images(files)
         with torch.no_grad():
             answers = self._answers(listed, tasks=True)
         if threshold is not None and "temperature" in self.calibration:

@@ -326,6 +326,21 @@ def test_what_takes_long_says_how_far_it_has_come(
     assert told
 
 
+def test_predict_names_all_bad_files_before_it_answers(
+    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bad file among thousands would lose the answers for the others."""
+    for number in range(3):
+        picture(tmp_path / f"{number}.png", number)
+    for name in ("x.png", "y.png"):
+        (tmp_path / name).write_text("no image")
+    monkeypatch.setattr("lw2g.models.model.TrainedModel._answers", lambda *_, **__: pytest.fail("it answers"))
+    done = command("predict", models["first"], tmp_path)
+    assert done.exit_code == 2
+    assert "2 images cannot be used, first" in done.stderr
+    assert "y.png'; replace or remove them" in done.stderr
+
+
 def test_files_that_are_passed_over_are_told(models: dict[str, Path], glyphs: Path, tmp_path: Path) -> None:
     """A photograph in a format that is not read would else be missed by nobody."""
     shutil.copytree(glyphs / "cat", tmp_path / "new")
