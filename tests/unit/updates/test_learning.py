@@ -572,7 +572,7 @@ def test_the_commands_of_the_page_work(glyphs: Path, tmp_path: Path, monkeypatch
     page = Path(__file__).resolve().parents[3] / "docs/howto/learn.md"
     if not page.exists():
         pytest.skip("needs the source tree")
-    lines = [line for line in page.read_text().splitlines() if line.startswith("    lw2g ")][:4]
+    lines = [line for line in page.read_text().splitlines() if line.startswith("    lw2g ")][:5]
     for line in lines:
         done = command(*shlex.split(line, comments=True)[1:])
         assert done.exit_code == 0, done.output
