@@ -75,7 +75,7 @@ def predict(
     reject: float | None = None,
     local: Mapping[str, Any] | None = None,
 ) -> tuple[TrainedModel, list[dict[str, Any]]]:
-    """Classify ``images``, files or folders, with the run or export in the directory ``run``.
+    """Classify ``images``, files or folders, with the run or model in the directory ``run``.
 
     A model of stored features takes .npy files of vectors, or the test rows of files of stored features.
 
@@ -157,7 +157,7 @@ def score(
     weights: str | Path | None = None,
     local: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Classify the images in ``folder``/CLASS with the run or export ``model``, and count the right answers.
+    """Classify the images in ``folder``/CLASS with the run or model ``model``, and count the right answers.
 
     Classes of the model may be missing in ``folder``. Copies of an image count once.
 

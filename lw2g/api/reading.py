@@ -92,7 +92,7 @@ def report(
     from lw2g.registry.catalogue import load_catalogue
     from lw2g.reports.columns import chosen_columns, further_columns
     from lw2g.reports.runs import find_runs
-    from lw2g.reports.table import tables_of
+    from lw2g.reports.table import require_row, tables_of
 
     found = list(find_runs([Path(run) for run in runs]))
     if not found:
@@ -111,6 +111,7 @@ def report(
     tables = tables_of(found, catalogue, mixed, so_far=unfinished)
     words = ["lw2g", "report", *map(str, runs)]
     if against is not None:
+        require_row(tables, against)
         words += ["--against", against]
     if store is not None:
         words += ["--with", str(store)]

@@ -100,7 +100,9 @@ def _print(report: Mapping[str, Any], *, as_json: bool, has_old_classes: bool) -
         )
     console().print(table("", ("class", "", "images", "checked", "found %"), rows, left=2))
     if report["accuracy"] is not None:
-        click.echo(f"accuracy: {report['accuracy']:.1f} % of {num_checked} images that were not learned from")
+        click.echo(
+            f"accuracy: {report['accuracy']:.1f} % of {counted(num_checked, 'image')} not learned from"
+        )
     losses = []
     for how, value in (("measured", report["loss"]), ("estimated", report["estimated_loss"])):
         if value is not None:

@@ -17,7 +17,7 @@ from lw2g.console.output import console, table
 __all__ = ["predict"]
 
 
-@click.command(short_help="Classify image files with a run or an export.", help=help_of(models.predict))
+@click.command(short_help="Classify image files with a run or a model.", help=help_of(models.predict))
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path, file_okay=False))
 @click.argument("images", metavar="IMAGES...", type=click.Path(path_type=Path), nargs=-1, required=True)
 @option_of(models.predict, "top_k", metavar="K")

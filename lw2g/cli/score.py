@@ -17,7 +17,7 @@ from lw2g.errors import counted
 __all__ = ["test"]
 
 
-@click.command(short_help="Test a run or an export on class folders.", help=help_of(models.score))
+@click.command(short_help="Test a run or a model on class folders.", help=help_of(models.score))
 @click.argument("model", metavar="MODEL", type=click.Path(path_type=Path, file_okay=False))
 @click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
 @options_of(models.score, "device", "weights")

@@ -20,6 +20,7 @@ __all__ = ["examine", "isolated", "main"]
 _LIMIT = 120.0
 _COMMAND = (sys.executable, "-P", "-c", "from lw2g.doctor.examination import main; main()")
 _REMEDY = "mend what is wrong above, or reinstall torch and torchvision of one release"
+_WHEN_LATE = "run it again when the machine has less to do"
 
 
 def examine(*, network: bool = False, quick: bool = False) -> Iterator[Finding]:
@@ -64,13 +65,15 @@ def isolated(step: str, *, command: Sequence[str] = _COMMAND, limit: float = _LI
         )
         written = done.stdout
         end = _end(done.returncode, done.stderr)
+        remedy = _REMEDY
     except subprocess.TimeoutExpired as late:
         written = late.stdout or b""
         end = f"gave no answer for {limit:g} s"
+        remedy = f"{_WHEN_LATE}; if it hangs again, {_REMEDY}"
     for line in written.decode().splitlines():
         yield Finding(**json.loads(line))
     if end:
-        yield problem(step, f"this check {end}", _REMEDY)
+        yield problem(step, f"this check {end}", remedy)
 
 
 def _end(code: int, errors: bytes) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ __all__ = [
     "FORMATS",
     "ImageHeader",
     "examine_image",
+    "examine_images",
     "files_below",
     "image_paths",
     "pixels_of",
@@ -36,6 +37,8 @@ EXTENSIONS = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif",
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """The formats that are decoded; data sets hold no others of those that Pillow can open."""
 
+_NAMED = 20
+"""Files that an error names beside the first."""
 _MOST_PIXELS = 89_478_485
 """Pillow's own limit, beyond which it takes an image for a decompression bomb."""
 _MODES = ("1", "CMYK", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "YCbCr")
@@ -98,6 +101,33 @@ def examine_image(path: Path) -> ImageHeader:
     return ImageHeader(mode=mode, size=size, digest=hashlib.sha256(content).digest())
 
 
+def examine_images(paths: Iterable[Path]) -> dict[Path, ImageHeader]:
+    """Check many files as :func:`examine_image` does one, and return their headers.
+
+    Raises:
+        DataError: Some are no such images; all are named, as whoever mends a folder wants the whole list.
+    """
+    headers: dict[Path, ImageHeader] = {}
+    bad: dict[Path, DataError] = {}
+    for path in paths:
+        try:
+            headers[path] = examine_image(path)
+        except DataError as error:
+            bad[path] = error
+    if not bad:
+        return headers
+    first, *_ = bad.values()
+    others = [repr(str(path)) for path in list(bad)[1:]]
+    if not others:
+        raise first
+    named = ", ".join(others[:_NAMED])
+    if len(others) > _NAMED:
+        named += f" and {len(others) - _NAMED} more"
+    raise DataError(
+        f"{len(bad)} images cannot be used, first {first.what}; also {named}", "replace or remove them"
+    )
+
+
 def read_image(path: Path, *, upright: bool = True) -> Tensor:
     """Return the pixels of a file as RGB, uint8 ``[3, H, W]``.
 
@@ -116,7 +146,7 @@ def read_image(path: Path, *, upright: bool = True) -> Tensor:
         raise DataError(f"{str(path)!r}: {error.what}", error.remedy) from error
     except Exception as error:  # given noise, a decoder may raise anything
         raise DataError(
-            f"{str(path)!r} cannot be decoded ({first_line(error)})", "give an image file"
+            f"{str(path)!r} cannot be decoded ({first_line(error)})", "replace the file, or leave it out"
         ) from error
 
 

@@ -118,7 +118,8 @@ class Lazy:
         module, _, name = self.target.partition(":")
         try:
             target: Callable[..., Any] = getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError) as error:
+        # a syntax error too: no frame of the plugin is in its traceback, so that it would pass for lw2g's own
+        except (ImportError, AttributeError, SyntaxError) as error:
             raise PluginError(
                 f"{self.target!r} cannot be imported: {error}", "install what it needs or fix the plugin"
             ) from error

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from lw2g.errors import DataError, no_folder, shown
-from lw2g.inputs.image_files import EXTENSIONS, examine_image, files_below, image_paths
+from lw2g.inputs.image_files import EXTENSIONS, examine_images, files_below, image_paths
 
 __all__ = ["ClassImages", "digest_of", "read_class_folders", "shared_files"]
 
@@ -70,13 +70,14 @@ def read_class_folders(folder: Path) -> dict[str, ClassImages]:
     _require_no_splits(folder, names)
     if unprintable := [name for name in names if not name.isprintable()]:
         raise DataError(f"no class can be called {shown(unprintable[0])}", "rename its folder")
+    paths_of = {name: image_paths(folder / name) for name in names}
+    headers = examine_images(path for paths in paths_of.values() for path in paths)
     owner: dict[str, str] = {}
     found = {}
-    for name in names:
+    for name, paths in paths_of.items():
         files: dict[str, Path] = {}
-        paths = image_paths(folder / name)
         for path in paths:
-            digest = examine_image(path).digest.hex()
+            digest = headers[path].digest.hex()
             # an image of two classes would teach that they are one
             if owner.setdefault(digest, name) != name:
                 raise DataError(

@@ -12,11 +12,12 @@ import attrs
 import torch
 from torch import Tensor, nn
 
+from lw2g.base.telling import Telling
 from lw2g.errors import DataError
 from lw2g.images.decoding import chunks
 from lw2g.images.pictures import ImageLike, as_list
 from lw2g.images.vectors import as_vectors, named_vectors
-from lw2g.inputs.image_files import pixels_of
+from lw2g.inputs.image_files import examine_images, pixels_of
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.classes import ClassMap
 from lw2g.models.answers import Answers
@@ -181,9 +182,13 @@ class TrainedModel(nn.Module):
     def _answers(self, listed: Sequence[ImageLike], *, tasks: bool) -> Answers:
         """Return the answers for images one by one; tasks need not be named where there is one set."""
         self._require_own_retrieval()
+        tell = Telling("predicting", len(listed))
+        answers = []
         with self._guard():
             predictor = Predictor.of(self.parts, self.task - 1)
-            answers = [self._answer(predictor, batch, tasks=tasks) for batch in self._batches(listed)]
+            for batch in self._batches(listed):
+                answers.append(self._answer(predictor, batch, tasks=tasks))
+                tell(len(batch))
         return joined(answers)
 
     def _require_own_retrieval(self) -> None:
@@ -196,7 +201,13 @@ class TrainedModel(nn.Module):
             raise DataError("retrieval of this run is told the task", "it can only be evaluated, not used")
 
     @torch.no_grad()
-    def features(self, images: ImageLike | Sequence[ImageLike], *, queries: bool = False) -> Tensor:
+    def features(
+        self,
+        images: ImageLike | Sequence[ImageLike],
+        *,
+        queries: bool = False,
+        progress: Callable[[int], None] = lambda count: None,
+    ) -> Tensor:
         """Return what the head is fed, ``[B, F]`` float32; batches are not filled up.
 
         It costs one forward an image, and a bare one more where the set of an image is retrieved.
@@ -205,6 +216,7 @@ class TrainedModel(nn.Module):
             images: The images.
             queries: Whether un-prompted features stand to the right, ``[B, F + dim]``, by a forward more
                 where the head is fed others.
+            progress: Called after each batch with its number of images.
 
         Raises:
             DataError: As :meth:`answer`.
@@ -222,6 +234,7 @@ class TrainedModel(nn.Module):
                 if queries:
                     with predictor.autocast():
                         rows[-1] = torch.cat([rows[-1], batch.query], dim=1)
+                progress(len(part))
         return torch.cat(rows)
 
     def predict(
@@ -247,6 +260,10 @@ class TrainedModel(nn.Module):
         """
         listed, names = self._listed(images)
         threshold = None if reject is None else threshold_of(self.calibration, reject)
+        files = [Path(image) for image in listed if isinstance(image, str | Path)]
+        # before the first forward: a bad file among thousands would lose the answers for the others
+        if len(files) > 1:
+            examine_images(files)
         with torch.no_grad():
             answers = self._answers(listed, tasks=True)
         if threshold is not None and "temperature" in self.calibration:

@@ -138,8 +138,9 @@ def cell_blocks(table: Table, columns: Sequence[Column], against: str | None) ->
     if not table.rows:
         return
     yield mean_cells(table, columns)
-    if against is not None:
-        yield _differences(table, columns, table.row(against))
+    reference = table.reference(against)
+    if reference is not None:
+        yield _differences(table, columns, reference)
 
 
 def _differences(table: Table, columns: Sequence[Column], reference: Row) -> Cells:
@@ -229,7 +230,7 @@ def remarks_on(table: Table, columns: Sequence[Column], against: str | None) -> 
             "± is one sample standard deviation, over n runs (seeds and class orders); "
             "left out where it rounds to 0"
         )
-    if against is not None and table.rows:
+    if table.reference(against) is not None:
         remarks.append("differences: mean [95 % interval], t over the pairs; a single pair has none")
     remarks += _sources(table)
     if any(row.control for row in table.rows):

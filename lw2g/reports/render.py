@@ -97,8 +97,9 @@ def as_latex(tables: Sequence[Table], columns: Sequence[Column], against: str | 
     for number, table in enumerate(tables):
         shown = shown_columns(table, columns)
         captions = ["mean $\\pm$ sample standard deviation over $n$ runs; best in bold, controls apart"]
-        if against is not None and table.rows:
-            captions.append(f"differences from {_tex(table.row(against).label)}, with 95\\,\\% intervals")
+        reference = table.reference(against)
+        if reference is not None:
+            captions.append(f"differences from {_tex(reference.label)}, with 95\\,\\% intervals")
         about = _tex(", ".join([table.title, *table.conditions]))
         labels = [f"tab:lw2g-{number}", f"tab:lw2g-{number}-differences"]
         # not strict: a table without rows has no block, one without differences has the first alone
@@ -202,9 +203,7 @@ def _entries(
     tables: Sequence[Table], columns: Sequence[Column], against: str | None
 ) -> Iterator[dict[str, Any]]:
     for table in tables:
-        reference = None
-        if against is not None and table.rows:
-            reference = table.row(against)
+        reference = table.reference(against)
         for row in table.rows:
             for column in columns:
                 yield _entry(table, row, column, reference)

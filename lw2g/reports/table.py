@@ -36,7 +36,7 @@ from lw2g.reports.precision import as_asked, settled_notes
 from lw2g.reports.runs import ReportedRun
 from lw2g.reports.statistics import Difference, MeanStd, paired_difference, summary
 
-__all__ = ["Row", "Table", "tables_of"]
+__all__ = ["Row", "Table", "require_row", "tables_of"]
 
 
 @attrs.frozen(kw_only=True)
@@ -117,6 +117,27 @@ class Table:
             f"--against: {wanted!r} {why} of {self.title}{nearest(wanted, labels)}",
             f"rows are: {'; '.join(labels)}",
         )
+
+    def reference(self, wanted: str | None) -> Row | None:
+        """Return the row that differences refer to; None where none is wanted, or the table has no such pair.
+
+        Raises:
+            ConfigError: Several rows fit.
+        """
+        if wanted is None or len(self.rows) < 2 or not any(wanted in row.label for row in self.rows):
+            return None
+        return self.row(wanted)
+
+
+def require_row(tables: Sequence[Table], wanted: str) -> None:
+    """Refuse the label of a row that no table has: runs below one folder may be of several benchmarks.
+
+    Raises:
+        ConfigError: No row fits.
+    """
+    filled = [table for table in tables if table.rows]
+    if filled and not any(wanted in row.label for table in filled for row in table.rows):
+        filled[0].row(wanted)
 
 
 def tables_of(

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from lw2g import __version__
 from lw2g.base.boundary import guarded
+from lw2g.base.telling import Telling
 from lw2g.config.directory import WEIGHTS
 from lw2g.errors import ConfigError, DataError, counted
 from lw2g.files.checkpoint import part, under
@@ -237,7 +238,11 @@ def _require_known(tested: Mapping[str, ClassImages], manifest: Manifest) -> Non
 def _features(model: TrainedModel, solved: Solved, images: Mapping[str, ClassImages]) -> dict[str, Tensor]:
     """Return what the head is fed for the images of each class; with an expert, its queries beside that."""
     with_queries = solved.expert is not None
-    return {name: model.features(own.paths, queries=with_queries).cpu() for name, own in images.items()}
+    tell = Telling("reading", sum(len(own.paths) for own in images.values()))
+    rows = {}
+    for name, own in images.items():
+        rows[name] = model.features(own.paths, queries=with_queries, progress=tell).cpu()
+    return rows
 
 
 def _recall_of_held_out(

@@ -146,7 +146,8 @@ def _positions_of(manifest: Manifest, name: str) -> set[int]:
     if name not in targets:
         forgotten = " any more" if name in manifest.history.names else ""
         raise DataError(
-            f"no class is called {name!r}{forgotten}{nearest(name, targets)}", "lw2g predict names classes"
+            f"no class is called {name!r}{forgotten}{nearest(name, targets)}",
+            "lw2g show MODEL lists the classes",
         )
     return set(manifest.class_map.positions_of(targets[name]))
 

@@ -206,8 +206,9 @@ def _compared(table: Table, against: str | None) -> dict[str, Any]:
         if figure.scope == "rows":
             numbers[figure.name] = _for_script(figure.of(finished if figure.finished else table.rows))
     picked = {}
-    if against is not None:
-        picked["against"] = table.row(against).label
+    reference = table.reference(against)
+    if reference is not None:
+        picked["against"] = reference.label
     rows = [{"label": row.label, "control": row.control} for row in table.rows]
     return {"rows": rows, "numbers": numbers, "picked": picked}
 

@@ -36,7 +36,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 def test_start_prints_a_total(model: tuple[Path, str]) -> None:
     """Of the images that were held out, two of each class."""
-    assert "accuracy: 100.0 % of 4 images that were not learned from" in model[1]
+    assert "accuracy: 100.0 % of 4 images not learned from" in model[1]
     assert "old classes" not in model[1]  # a first model has none
 
 

@@ -174,6 +174,14 @@ def test_a_name_without_a_module_is_no_code():
         lazy("Mine")
 
 
+def test_a_typing_error_in_a_lazy_module_is_told_in_one_line(tmp_path, monkeypatch):
+    """Its traceback holds no frame of the plugin, and would pass for an error of lw2g's own."""
+    (tmp_path / "broken_module.py").write_text("def (\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(PluginError, match=r"cannot be imported: .*\(broken_module\.py, line 1\)"):
+        lazy("broken_module:Mine").load()
+
+
 def test_nothing_stays_out_of_the_collectors_sight_at_the_end() -> None:
     """What was frozen after the imports is thawed before extensions look for what they have left behind."""
     code = (

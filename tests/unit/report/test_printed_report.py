@@ -103,6 +103,18 @@ def test_markdown_has_means_differences_and_remarks(folder):
     assert any(line.endswith("(2/3 tasks, interrupted)") for line in lines)
 
 
+def test_a_table_without_the_row_has_no_differences(folder, write_run):
+    """Below one folder lie runs of several benchmarks: the row need not be in each of their tables."""
+    write_run(50.0, **{"benchmark.name": "digits", "baseline.name": "ranpac"})
+    write_run(40.0, **{"benchmark.name": "digits", "baseline.name": "simple-cil"})
+    for form in ("md", "latex", "csv", "json"):
+        call("report", folder, "--columns", "faa", "--against", "dual-prompt x always", "--format", form)
+    printed = call("report", folder, "--columns", "faa", "--against", "dual-prompt x always")
+    assert printed.count("| minus dual-prompt x always |") == 1
+    assert printed.count("- differences: mean") == 1
+    assert "'l2p' is no row" in call("report", folder, "--against", "l2p", code=2)
+
+
 def test_nothing_of_a_run_commands_the_terminal(write_run, tmp_path):
     """Escape sequences in a run's own words are printed as letters."""
     write_run(1.0, **{"policy.name": "x\x1b[2J"})

@@ -252,6 +252,11 @@ def test_wrong_folders_are_one_line(models: dict[str, Path], glyphs: Path, tmp_p
     (tmp_path / "empty/bat").mkdir(parents=True)
     (tmp_path / "text/bat").mkdir(parents=True)
     (tmp_path / "text/bat/0.png").write_text("no image")
+    for number in range(2):
+        picture(tmp_path / f"several/bat/{number}.png", number)
+        (tmp_path / f"several/bat/bad{number}.png").write_text("no image")
+        (tmp_path / f"several/cat{number}").mkdir()
+        (tmp_path / f"several/cat{number}/bad.png").write_text("no image")
     picture(tmp_path / "splits/train/ant/0.png", 0)
     picture(tmp_path / "splits/test/ant/0.png", 1)
     for folder, told in (
@@ -260,6 +265,10 @@ def test_wrong_folders_are_one_line(models: dict[str, Path], glyphs: Path, tmp_p
         ("loose", "the image '0.png' lies in no class; make a folder for each"),
         ("empty", "no image in"),
         ("text", "is no image of the formats"),
+        (
+            "several",
+            r"4 images cannot be used, first '.*bad0\.png': .*; also .*bad1.*cat0.*cat1.*; replace or",
+        ),
         ("gone", "no folder"),
         (
             "splits",
@@ -299,6 +308,37 @@ def test_show_says_what_a_model_knows(models: dict[str, Path], glyphs: Path, tmp
     assert ": learned 24 images of cat; accuracy" in lines[-1]
     content = json.loads(command("show", tmp_path / "more", "--json").stdout)
     assert content["learning"]["names"] == ["ant", "bee", "cat"]
+
+
+def test_what_takes_long_says_how_far_it_has_come(
+    models: dict[str, Path], glyphs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On stderr, so that --json stays JSON; what is done at once says nothing."""
+    words = ("predict", models["first"], glyphs / "test", "--batch-size", "4", "--json")
+    assert "of" not in command(*words).stderr
+    monkeypatch.setattr("lw2g.base.telling._SECONDS", 0.0)
+    done = command(*words)
+    assert done.stderr.splitlines()[:2] == ["predicting: 4 of 24 images", "predicting: 8 of 24 images"]
+    assert len(json.loads(done.stdout)) == 24
+    done = command("start", glyphs / "first", tmp_path / "model")
+    told = re.findall(r"reading: (\d+) of 36 images", done.stderr)
+    assert told == sorted(told, key=int)
+    assert told
+
+
+def test_predict_names_all_bad_files_before_it_answers(
+    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bad file among thousands would lose the answers for the others."""
+    for number in range(3):
+        picture(tmp_path / f"{number}.png", number)
+    for name in ("x.png", "y.png"):
+        (tmp_path / name).write_text("no image")
+    monkeypatch.setattr("lw2g.models.model.TrainedModel._answers", lambda *_, **__: pytest.fail("it answers"))
+    done = command("predict", models["first"], tmp_path)
+    assert done.exit_code == 2
+    assert "2 images cannot be used, first" in done.stderr
+    assert "y.png'; replace or remove them" in done.stderr
 
 
 def test_files_that_are_passed_over_are_told(models: dict[str, Path], glyphs: Path, tmp_path: Path) -> None:
@@ -532,7 +572,7 @@ def test_the_commands_of_the_page_work(glyphs: Path, tmp_path: Path, monkeypatch
     page = Path(__file__).resolve().parents[3] / "docs/howto/learn.md"
     if not page.exists():
         pytest.skip("needs the source tree")
-    lines = [line for line in page.read_text().splitlines() if line.startswith("    lw2g ")][:4]
+    lines = [line for line in page.read_text().splitlines() if line.startswith("    lw2g ")][:5]
     for line in lines:
         done = command(*shlex.split(line, comments=True)[1:])
         assert done.exit_code == 0, done.output
