@@ -94,7 +94,7 @@ def runs_of(store: Path, stored: Stored) -> list[StreamRun]:
 
     Raises:
         ValueError: ``streams.toml`` does not have the stream, or the test images of a run that learned all
-            classes at once are not those of the stream.
+            classes at once are not those of the stream, or two packs are of one method and order.
     """
     known = _streams()
     bare = _bare_operations(stored)
@@ -120,7 +120,22 @@ def runs_of(store: Path, stored: Stored) -> list[StreamRun]:
                 forwards=_forwards(record, known[named["stream"]], bare.get(int(named["size"]), 0.0)),
             )
         )
+    _require_one_a_cell(runs)
     return runs
+
+
+def _require_one_a_cell(runs: Sequence[StreamRun]) -> None:
+    """Refuse two packs of a method on one order, which a table would count as two orders.
+
+    Raises:
+        ValueError: There are two.
+    """
+    met: dict[tuple[str, int, int, str], Path] = {}
+    for run in runs:
+        cell = (run.stream, run.order, run.size, run.method)
+        if cell in met:
+            raise ValueError(f"{run.path} and {met[cell]} are of the same method and order; remove one")
+        met[cell] = run.path
 
 
 def _bare_operations(stored: Stored) -> dict[int, float]:

@@ -199,6 +199,15 @@ def test_a_pack_of_no_known_stream_is_named(script, stored, monkeypatch, tmp_pat
         tables.runs_of(STORE, stored)
 
 
+def test_two_packs_of_one_order_are_refused(script, stored):
+    """They would count as two orders, and one of them twice in the mean."""
+    tables = script("stream_tables")
+    first, *_ = (pair for pair in stored.runs if tables.OF_A_STREAM.fullmatch(tables.protocol_of(pair[1])))
+    twice = SimpleNamespace(runs=[first, first])
+    with pytest.raises(ValueError, match="are of the same method and order; remove one"):
+        tables.runs_of(STORE, twice)
+
+
 def test_development_streams_stand_apart_and_differences_are_paired(script):
     """By hand: two orders; a third of the floor has no pair; one order has no interval."""
     tables = script("stream_tables")
