@@ -1,7 +1,6 @@
 """A tiny benchmark and backbone as real components; a whole run takes a second.
 
-``tiny_catalogue()`` holds all installed plugins and the two components named ``tiny``; give it further
-plugin objects of your own.
+``tiny_catalogue()`` holds all installed plugins, the two components named ``tiny`` and plugins of your own.
 """
 
 from __future__ import annotations
@@ -48,24 +47,19 @@ def tiny_backbone(depth: int = 6, dim: int = 32, image_size: int = 16, spread: f
 
 @cache
 def _drawn(depth: int, dim: int, image_size: int, spread: float) -> Backbone:
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(7)
         model = VisionTransformer(
             img_size=image_size, patch_size=8, embed_dim=dim, depth=depth, num_heads=4, num_classes=0
         )
         if spread:
-            with torch.no_grad():
-                for weight in model.parameters():
-                    weight.add_(spread * torch.randn_like(weight))
+            for weight in model.parameters():
+                weight.add_(spread * torch.randn_like(weight))
     return Backbone.wrap(model, name="tiny random ViT")
 
 
 def _build_backbone(config: TinyBackboneConfig, weights: Path | None, image_size: int | None) -> Backbone:
     return tiny_backbone(config.depth, config.dim, image_size or 16, config.spread)
-
-
-def _untrained_backbone(config: TinyBackboneConfig, image_size: int | None) -> Backbone:
-    return _build_backbone(config, None, image_size)
 
 
 @attrs.frozen(kw_only=True)
@@ -212,7 +206,7 @@ class TinyPlugin:
                 name="tiny",
                 config=TinyBackboneConfig,
                 build=_build_backbone,
-                untrained=_untrained_backbone,
+                untrained=lambda config, image_size: _build_backbone(config, None, image_size),
                 embedded=True,
                 summary="a random ViT, for tests",
             )

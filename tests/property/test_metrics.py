@@ -227,6 +227,7 @@ def test_what_verify_recomputes_is_what_records_hold(data: st.DataObject, held: 
         right=right,
     )
     recorded = {name: pytest.approx(metric.of(inputs)) for name, metric in CORE_METRICS.items()}
-    assert recomputed.metrics(evaluations, held, stream, sets=True) == recorded
-    for matrix, again in zip(matrices.values(), recomputed.matrices(evaluations, held, stream), strict=True):
+    anew = recomputed.matrices(evaluations, held, stream)
+    assert recomputed.metrics(evaluations, held, stream, anew, sets=True) == recorded
+    for matrix, again in zip(matrices.values(), anew, strict=True):
         np.testing.assert_allclose(matrix.values, again)
