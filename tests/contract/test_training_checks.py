@@ -184,6 +184,9 @@ def test_a_run_without_a_finished_task_says_how_to_go_on(
 ) -> None:
     """Prediction before the first task fails with a remedy, whether the run has begun or not."""
     resolved: Resolved = quick()
+    with pytest.raises(DataError, match=r"no folder .*; give the folder of a run or a model"):
+        open_model(tmp_path / "run", catalogue)
+    (tmp_path / "run").mkdir()
     with pytest.raises(DataError, match=r"no run at .*start one with lw2g run"):
         open_model(tmp_path / "run", catalogue)
     cut = At(lambda event: isinstance(event, EpochEnded), power_cut)
