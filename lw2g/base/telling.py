@@ -1,18 +1,22 @@
-"""What takes long says how far it has come, where no progress display is open."""
+"""What takes long says how far it has come, where no progress display is open.
+
+It says so to the logger ``lw2g.progress``. Commands show that; a program that imports lw2g decides for itself.
+"""
 
 from __future__ import annotations
 
-import sys
+import logging
 import time
 
 __all__ = ["Telling"]
 
+_LOGGER = logging.getLogger("lw2g.progress")
 _SECONDS = 5.0
 """Between two lines; what is done sooner says nothing."""
 
 
 class Telling:
-    """Counts images, and says on stderr now and then how many of them are done.
+    """Counts images, and logs now and then how many of them are done.
 
     Args:
         what: What is done with them.
@@ -32,4 +36,4 @@ class Telling:
         # the end is told by what follows it
         if now - self._last >= _SECONDS and self._done < self._total:
             self._last = now
-            print(f"{self._what}: {self._done} of {self._total} images", file=sys.stderr, flush=True)
+            _LOGGER.info("%s: %d of %d images", self._what, self._done, self._total)

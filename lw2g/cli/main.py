@@ -8,6 +8,7 @@ torch: commands import what they need when they run.
 from __future__ import annotations
 
 import errno
+import logging
 import traceback
 from typing import Any
 
@@ -82,6 +83,7 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
+        _show_progress()
         try:
             with unwinding():
                 return super().invoke(ctx)
@@ -120,6 +122,22 @@ class Commands(click.Group):
         if self.get_command(ctx, name) is None and not name.startswith("-") and not ctx.resilient_parsing:
             ctx.fail(f"no command is called {name!r}{nearest(name, self.list_commands(ctx))}")
         return super().resolve_command(ctx, args)
+
+
+class _OnStderr(logging.Handler):
+    """Prints what is logged on stderr, so that results on stdout stay alone."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        click.echo(self.format(record), err=True)
+
+
+def _show_progress() -> None:
+    """Print what long work logs of its progress (:mod:`lw2g.base.telling`)."""
+    logger = logging.getLogger("lw2g.progress")
+    if not logger.handlers:  # in tests one process runs many commands
+        logger.addHandler(_OnStderr())
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
 
 
 def _told_in_one_line(error: click.UsageError) -> click.ClickException:
