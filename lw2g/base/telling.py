@@ -1,6 +1,6 @@
 """What takes long says how far it has come, where no progress display is open.
 
-It says so to the logger ``lw2g.progress``. Commands show that; a program that imports lw2g decides for itself.
+It says so to the logger ``lw2g.progress``. Commands show that; whoever imports lw2g decides.
 """
 
 from __future__ import annotations
