@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import gc
 import os
 import signal
@@ -55,9 +54,7 @@ def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest
 
 
 def pytest_collection_finish() -> None:
-    """Leave modules and tests out of all later searches for garbage."""
-    gc.freeze()
-    atexit.register(gc.unfreeze)  # extensions look for leaked objects at exit
+    """Search for garbage again."""
     gc.enable()
 
 

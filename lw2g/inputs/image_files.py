@@ -152,7 +152,8 @@ def read_image(path: Path, *, upright: bool = True) -> Tensor:
 
 def _turned(image: Image.Image) -> Image.Image:
     """Return an image as it is to be looked at."""
-    image.load()  # Pillow turns a TIFF while it is loaded, and then there is nothing left to turn
+    if image.format == "TIFF":
+        return image  # Pillow turns these while they are loaded, and old releases leave the tag where it is
     try:
         turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
     except Exception:  # given noise, Pillow may raise anything; a picture is not lost for a damaged note
