@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lw2g.errors import ConfigError, Lw2gError
+from lw2g.errors import ConfigError
 from lw2g.store import LICENCES
 
 if TYPE_CHECKING:
@@ -87,8 +87,8 @@ def submit(
     added = _added_protocol(Path(run), place) if new_protocol else None
     try:
         return pack(Path(run), load_catalogue(), place, told), added
-    except Lw2gError:
-        # a store is left as it was
+    except BaseException:
+        # a store is left as it was, after a full disk or a Ctrl-C too
         if added is not None:
             take_back(added, place)
         raise
