@@ -100,7 +100,7 @@ def _require_told(told: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: Something is missing or not in its form.
     """
-    from lw2g.store.packs import PLUGIN, SEAL
+    from lw2g.store.packs import PAPER, PLUGIN, SEAL
 
     missing = [_flag(name) for name in _NEEDED if not str(told[name] or "").strip()]
     if missing:
@@ -112,6 +112,11 @@ def _require_told(told: Mapping[str, Any]) -> None:
     for name, value in told.items():
         if isinstance(value, str) and (len(value) > 1_000 or not value.isprintable()):
             raise ConfigError(f"{_flag(name)}: more than one line or 1,000 letters", "shorten it")
+    if told["paper"] and not re.fullmatch(PAPER, told["paper"]):
+        raise ConfigError(
+            f"--paper: {told['paper']!r} is no address",
+            "write https://HOST/PATH, for a DOI https://doi.org/DOI",
+        )
     if told["plugin"] and not re.fullmatch(PLUGIN, told["plugin"]):
         raise ConfigError(
             f"--plugin: {told['plugin']!r} is not an address and a commit",
