@@ -117,7 +117,7 @@ def test_what_leads_elsewhere_is_refused(tmp_path, quiet, suffix, member, reason
 @pytest.mark.parametrize("form", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT, tarfile.USTAR_FORMAT])
 @pytest.mark.parametrize("suffix", ["", "gz", "bz2", "xz"])
 def test_names_of_every_format_are_read(tmp_path, quiet, form, suffix):
-    """Long names and letters beyond ASCII come out as they went in; what stands beside them does not matter."""
+    """Long names and letters beyond ASCII come out as they went in; further records do not matter."""
     long = "/".join(["d" * 60] * 3)
     names = {f"{long}/1.jpg": b"one", "a/2.jpg": b"two" * 400}
     if form != tarfile.USTAR_FORMAT:
