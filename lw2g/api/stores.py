@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lw2g.errors import ConfigError, Lw2gError
+from lw2g.errors import ConfigError
 from lw2g.store import LICENCES
 
 if TYPE_CHECKING:
@@ -87,8 +87,8 @@ def submit(
     added = _added_protocol(Path(run), place) if new_protocol else None
     try:
         return pack(Path(run), load_catalogue(), place, told), added
-    except Lw2gError:
-        # a store is left as it was
+    except BaseException:
+        # a store is left as it was, after a full disk or a Ctrl-C too
         if added is not None:
             take_back(added, place)
         raise
@@ -100,7 +100,7 @@ def _require_told(told: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: Something is missing or not in its form.
     """
-    from lw2g.store.packs import PLUGIN, SEAL
+    from lw2g.store.packs import PAPER, PLUGIN, SEAL
 
     missing = [_flag(name) for name in _NEEDED if not str(told[name] or "").strip()]
     if missing:
@@ -112,6 +112,11 @@ def _require_told(told: Mapping[str, Any]) -> None:
     for name, value in told.items():
         if isinstance(value, str) and (len(value) > 1_000 or not value.isprintable()):
             raise ConfigError(f"{_flag(name)}: more than one line or 1,000 letters", "shorten it")
+    if told["paper"] and not re.fullmatch(PAPER, told["paper"]):
+        raise ConfigError(
+            f"--paper: {told['paper']!r} is no address",
+            "write https://HOST/PATH, for a DOI https://doi.org/DOI",
+        )
     if told["plugin"] and not re.fullmatch(PLUGIN, told["plugin"]):
         raise ConfigError(
             f"--plugin: {told['plugin']!r} is not an address and a commit",

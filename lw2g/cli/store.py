@@ -11,7 +11,7 @@ import click
 from lw2g.api import stores
 from lw2g.cli.signature import help_of, option_of, options_of
 from lw2g.console.output import in_units, note, printable
-from lw2g.errors import counted
+from lw2g.errors import DataError, counted
 
 __all__ = ["store", "submit"]
 
@@ -80,8 +80,15 @@ def check(ctx: click.Context, directory: Path, changed: Path | None) -> None:
     """Print every finding."""
     lines = None
     if changed is not None:
-        with click.open_file(str(changed), encoding="utf-8") as file:
-            lines = file.read().splitlines()
+        with click.open_file(str(changed), "rb") as file:
+            content = file.read()
+        if b"\0" in content:
+            raise DataError(
+                f"{str(changed)!r} is no text in UTF-8",
+                "write it as git does: git diff --name-status BASE HEAD",
+            )
+        # a name that is no UTF-8 is none of a run, and is refused as it is shown
+        lines = content.decode(errors="backslashreplace").splitlines()
     result = stores.check_store(directory, changed=lines)
     for verdict in result.verdicts:
         click.echo(printable(f"{_outcome(verdict.holds)}  {verdict.what}: {verdict.text}"))

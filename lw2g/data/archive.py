@@ -1,7 +1,7 @@
 """Unpacks untrusted archives: nothing is written outside the target, which appears whole or not at all.
 
-Only plain files and folders are unpacked. The archive's size and the free disk space bound the total size
-before a member is written.
+Only plain files and folders are unpacked. The archive's size bounds the number of members and, with the free
+disk space, their total size before a member is written.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import errno
 import lzma
 import os
 import shutil
+import struct
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, cast
@@ -22,7 +23,8 @@ from typing import IO, cast
 import attrs
 
 from lw2g.data.download import Report, need_room
-from lw2g.errors import DataError, counted
+from lw2g.data.tar import TarMember, opened_tar, too_large
+from lw2g.errors import DataError, counted, shown
 
 __all__ = ["extract", "put_in_place"]
 
@@ -35,10 +37,20 @@ _ZIP_END = 22
 """Bytes of a zip archive's end record, without its comment."""
 _ZIP_MOST = 0xFFFF
 """In that record: the number is in a larger record."""
-_MOST_MEMBERS = 5_000_000
+_FEW_MEMBERS = 1_000
+"""Up to so many members their number does not matter."""
+_BYTES_PER_MEMBER = 8
+"""The fewest bytes of an archive for each further member; the shortest image has some more."""
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""How members of a zip archive may be compressed: of the others zipfile decompresses all that it has read, at
+once, which can be thousands of times as much."""
 _CHUNK = 1 << 20
 """Bytes that are read at once."""
-_DAMAGED = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, NotImplementedError)
+_DAMAGED = (
+    *(tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, NotImplementedError),
+    # zipfile's own of fields without sense
+    *(ValueError, OverflowError, struct.error),
+)
 
 
 @attrs.frozen(kw_only=True)
@@ -47,13 +59,14 @@ class _Member:
     size: int
     is_plain: bool
     is_folder: bool
-    open: Callable[[], IO[bytes]]
+    is_known: bool = True
+    open: Callable[[], AbstractContextManager[IO[bytes]]]
 
     def write(self, place: Path, renamed: Mapping[str, str]) -> None:
         """Write a member that was found safe below ``place``, with its folders renamed.
 
-        Written here, not by ``extract`` of tarfile or zipfile: the owner, the mode and the date that an
-        archive states never matter, and tarfile's own check (``filter="data"``) came with Python 3.11.4.
+        Written here, not by ``extract`` of zipfile: the owner, the mode and the date that an archive states
+        never matter.
         """
         *folders, name = PurePosixPath(self.name).parts or (".",)
         folder = place.joinpath(*(renamed.get(part, part) for part in folders))
@@ -87,8 +100,9 @@ def extract(
     """
     with put_in_place(target, least) as place:
         try:
-            with _opened(archive) as members:
-                _unpack(archive, members, place, report, renamed or {})
+            most = max(_SMALL, _RATIO * archive.stat().st_size)
+            with _opened(archive, most) as members:
+                _unpack(archive, members, most, place, report, renamed or {})
         except (*_DAMAGED, OSError) as error:
             if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise DataError(
@@ -96,7 +110,11 @@ def extract(
                 ) from error
             # gzip and bz2 raise OSError without errno; zipfile seeks to invalid places of a damaged list
             if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
-                raise
+                where = "" if error.filename is None else f" at {shown(str(error.filename))}"
+                raise DataError(
+                    f"archive {str(archive)!r} cannot be unpacked: {(error.strerror or '').lower()}{where}",
+                    "check that the folder can be written and takes such names, or fetch another archive",
+                ) from error
             raise DataError(
                 f"archive {str(archive)!r} is damaged or truncated ({error})", "delete it and fetch it again"
             ) from error
@@ -147,15 +165,15 @@ def _innermost(folder: Path, name: str) -> Path:
 
 
 @contextmanager
-def _opened(archive: Path) -> Iterator[Iterator[_Member]]:
+def _opened(archive: Path, most: int) -> Iterator[Iterator[_Member]]:
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as file:
             yield _zip_members(file)
-    elif tarfile.is_tarfile(archive):
-        with tarfile.open(archive) as file:
-            yield _tar_members(file)
-    else:
-        raise DataError(f"{str(archive)!r} is neither a tar nor a zip archive", "fetch it again")
+        return
+    with opened_tar(archive, most) as members:
+        if members is None:
+            raise DataError(f"{str(archive)!r} is neither a tar nor a zip archive", "fetch it again")
+        yield _tar_members(members)
 
 
 def _zip_members(file: zipfile.ZipFile) -> Iterator[_Member]:
@@ -165,7 +183,8 @@ def _zip_members(file: zipfile.ZipFile) -> Iterator[_Member]:
             name=info.filename,
             size=info.file_size,
             is_plain=kind in (0, 0o100000, 0o040000) and not info.flag_bits & _ENCRYPTED,
-            is_folder=info.is_dir(),
+            is_known=info.compress_type in _METHODS,
+            is_folder=info.filename.endswith("/"),
             open=partial(file.open, info),
         )
     # zipfile ends the list at a damaged length; the end record has the true number of members
@@ -176,40 +195,32 @@ def _zip_members(file: zipfile.ZipFile) -> Iterator[_Member]:
         raise zipfile.BadZipFile(f"{len(file.infolist())} of {count} members are listed")
 
 
-def _tar_members(file: tarfile.TarFile) -> Iterator[_Member]:
-    for info in file:
+def _tar_members(members: Iterator[TarMember]) -> Iterator[_Member]:
+    for member in members:
         yield _Member(
-            name=info.name,
-            size=info.size,
-            is_plain=info.isreg() or info.isdir(),
-            is_folder=info.isdir(),
-            # None stands for a folder or a device, and neither is opened
-            open=cast(Callable[[], IO[bytes]], partial(file.extractfile, info)),
+            name=member.name,
+            size=member.size,
+            is_plain=member.is_plain,
+            is_folder=member.is_folder,
+            open=partial(nullcontext, member.content),
         )
-    # tarfile treats a damaged header, or a file truncated between two members, as the end
-    stream = cast(IO[bytes], file.fileobj)
-    stream.seek(file.offset)
-    end = stream.read(2 * tarfile.BLOCKSIZE)
-    if len(end) < tarfile.BLOCKSIZE or any(end):
-        raise tarfile.ReadError(f"no header and no end at byte {file.offset}")
-    while stream.read(_CHUNK):  # the checksum of a compressed archive is at its very end
-        pass
 
 
 def _unpack(
-    archive: Path, members: Iterator[_Member], place: Path, report: Report, renamed: Mapping[str, str]
+    archive: Path,
+    members: Iterator[_Member],
+    most: int,
+    place: Path,
+    report: Report,
+    renamed: Mapping[str, str],
 ) -> None:
-    most = max(_SMALL, _RATIO * archive.stat().st_size)
+    most_members = _FEW_MEMBERS + archive.stat().st_size // _BYTES_PER_MEMBER
     total = 0
     for number, member in enumerate(members, 1):
         _require_safe(archive, member)
         total += member.size
-        if total > most or number > _MOST_MEMBERS:
-            raise DataError(
-                f"archive {str(archive)!r} of {archive.stat().st_size} bytes would unpack to more than "
-                f"{most}; it is not an archive of images",
-                "fetch it from another source",
-            )
+        if total > most or number > most_members:
+            raise too_large(archive, most)
         need_room(place, member.size)
         member.write(place, renamed)
         report(f"unpacking {archive.name}", total, None)
@@ -219,16 +230,18 @@ def _require_safe(archive: Path, member: _Member) -> None:
     """Refuse an unsafe member, whose path zipfile and tarfile would silently change.
 
     Raises:
-        DataError: Its path leads outside, or it is a link, a device or encrypted.
+        DataError: Its path leads outside, or it is a link, a device, sparse, encrypted or compressed oddly.
     """
     if _leads_out(member.name):
         what = "leads outside"
     elif not member.is_plain:
-        what = "is a link, a device or encrypted"
+        what = "is a link, a device, full of holes or encrypted"
+    elif not member.is_known:
+        what = "is compressed by another method than deflate"
     else:
         return
     raise DataError(
-        f"archive {str(archive)!r} is not safe: member {member.name!r} {what}",
+        f"archive {str(archive)!r} is not safe: member {shown(member.name)} {what}",
         "fetch it from another source",
     )
 

@@ -182,7 +182,7 @@ def _confirmed(data: DataSet, archive: Path) -> str:
     for checksum in published:
         if matches(archive, checksum):
             return f"{archive.name} is the published file ({checksum})"
-    if None in checksums:  # of one of the routes nobody has a checksum
+    if None in checksums or not published:  # nobody has a checksum of one of the routes, or none has archives
         return f"{archive.name} has {checksum_of(archive, 'sha256')}, which nobody has confirmed"
     raise DataError(
         f"{str(archive)!r} is not the published archive of {data.title}: expected "

@@ -165,6 +165,13 @@ class _Routing:
     passes_per_image: int
 
 
+@attrs.frozen(kw_only=True)
+class _Ahead:
+    by_task: list[float | None]
+    mean: float | None
+    chance: float | None = None
+
+
 def _a_value_per_task(record: Record, field: attrs.Attribute[Any], value: Any) -> None:
     tasks = len(record.accuracy_matrix)
     if value is None:
@@ -233,7 +240,7 @@ class Record:
     protocol_id: str | None = None
     protocol_hash: str | None = None
     protocol_facts: dict[str, Any] | None = None
-    next_domain: dict[str, Any] | None = None
+    next_domain: _Ahead | None = None
     record_hash: str | None = None
 
 

@@ -127,7 +127,7 @@ def _seconds(data: RunData, ledger: Ledger) -> dict[str, float]:
     seconds = {}
     for part in ("evidence", "training", "subspace", "evaluation", "total"):
         seconds[part] = round(ledger.seconds.get(part, 0.0), 3)
-    seconds["per_test_image"] = round(data.evaluator.seconds_per_image, 6)
+    seconds["per_test_image"] = round(data.evaluator.seconds_per_image, 9)
     return seconds
 
 

@@ -8,10 +8,8 @@ learning has a third file, ``learned.safetensors``, which predictions do not rea
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -25,10 +23,10 @@ from lw2g import __version__
 from lw2g.config.directory import LEARNED, MANIFEST, WEIGHTS
 from lw2g.errors import DataError, no_folder
 from lw2g.files.contents import read_sealed, require_fit
-from lw2g.files.sealed import read_header, seal_json, sync, write_atomically
+from lw2g.files.sealed import read_header, seal_json
 from lw2g.models.history import require_history
 from lw2g.models.manifest import Manifest
-from lw2g.models.places import part_of, require_free
+from lw2g.models.places import write_folder
 from lw2g.models.sizes import require_borne_out
 
 __all__ = ["Saved", "is_export", "plugins_of", "read_export", "read_learned", "write_export"]
@@ -89,7 +87,6 @@ def write_export(saved: Saved, out: Path, *, look: Callable[[Path], None] = lamb
     Raises:
         ConfigError: The folder is in use.
     """
-    require_free(out)
     manifest = saved.manifest
     files = {WEIGHTS: _as_bytes(saved.tensors, {_MAP: json.dumps(manifest.task_to_set)})}
     if manifest.learning is not None:
@@ -97,21 +94,7 @@ def write_export(saved: Saved, out: Path, *, look: Callable[[Path], None] = lamb
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     header = {"format": FORMAT, "lw2g": __version__}
     files[MANIFEST] = seal_json(header | attrs.asdict(attrs.evolve(manifest, files=sums)))
-    # everything is written under a name that nobody looks for: the rename makes the model, whole
-    made = part_of(out)
-    made.mkdir(parents=True)
-    try:
-        for name, content in files.items():
-            write_atomically(made / name, content)
-        look(made)
-        made.rename(out)
-    except BaseException as error:
-        # whatever ends the writing, a Ctrl-C too: nothing half written stays
-        shutil.rmtree(made, ignore_errors=True)
-        if isinstance(error, OSError) and error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-            require_free(out)  # somebody has taken the name meanwhile: say so
-        raise
-    sync(out.parent)
+    write_folder(out, files, look=look)
     return sum(map(len, files.values()))
 
 

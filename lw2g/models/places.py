@@ -7,18 +7,20 @@ next model in the same place removes them: the operating system has freed their 
 
 from __future__ import annotations
 
+import errno
 import re
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from lw2g.config.directory import UNFINISHED
 from lw2g.errors import ConfigError, DataError
 from lw2g.files.lock import BusyError, locked
+from lw2g.files.sealed import sync, write_atomically
 
-__all__ = ["free_folder", "part_of", "require_free", "reserved"]
+__all__ = ["free_folder", "part_of", "require_free", "reserved", "write_folder"]
 
 _PART = re.compile(rf"\.(?P<name>.+)\.[0-9a-f]{{16}}{re.escape(UNFINISHED)}")
 _LOCK = ".lw2g-lock"
@@ -77,8 +79,39 @@ def reserved(out: Path | None, model: Path | None = None) -> Iterator[Path]:
 
 
 def part_of(out: Path) -> Path:
-    """Return where the files of a model are written before it gets its name; nobody can foresee the path."""
+    """Return where files are written before their folder gets its name; nobody can foresee the path."""
     return out.with_name(f".{out.name}.{secrets.token_hex(8)}{UNFINISHED}")
+
+
+def write_folder(
+    out: Path, files: Mapping[str, bytes], *, look: Callable[[Path], None] = lambda made: None
+) -> None:
+    """Write files into a new folder, which is either whole or not there.
+
+    Args:
+        out: The folder.
+        files: Contents by name.
+        look: Reads what was written before it gets its name, and raises where it cannot be used.
+
+    Raises:
+        ConfigError: The folder is in use.
+    """
+    require_free(out)
+    # everything is written under a name that nobody looks for: the rename makes the folder, whole
+    made = part_of(out)
+    made.mkdir(parents=True)
+    try:
+        for name, content in files.items():
+            write_atomically(made / name, content)
+        look(made)
+        made.rename(out)
+    except BaseException as error:
+        # whatever ends the writing, a Ctrl-C too: nothing half written stays
+        shutil.rmtree(made, ignore_errors=True)
+        if isinstance(error, OSError) and error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            require_free(out)  # somebody has taken the name meanwhile: say so
+        raise
+    sync(out.parent)
 
 
 def _keep_next(stack: ExitStack, model: Path) -> Path:

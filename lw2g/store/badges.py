@@ -14,6 +14,7 @@ from lw2g import __version__
 from lw2g.config.structure import NONE, misfit, structure
 from lw2g.errors import DataError
 from lw2g.files.protocol import noted_facts
+from lw2g.files.sealed import write_atomically
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.store.bounds import read_json
 from lw2g.store.layout import BADGES
@@ -87,7 +88,7 @@ def add_badge(store: Path, pack: Pack, badge: Badge) -> Path:
     badges.append(attrs.asdict(badge))
     path.parent.mkdir(exist_ok=True)
     content = {"run": run, "badges": badges}
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
     return path
 
 

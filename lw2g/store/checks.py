@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from lw2g.errors import Lw2gError, counted
+from lw2g.files.sealed import sha256_of
 from lw2g.registry.catalogue import Catalogue
 from lw2g.results.verdicts import Verdict
 from lw2g.store.badges import read_badges
@@ -19,7 +20,7 @@ from lw2g.store.layout import (
     read_protocol,
     require_store,
 )
-from lw2g.store.packs import FILES, Pack, examine
+from lw2g.store.packs import FILES, PREDICTED, Pack, examine
 
 __all__ = ["check_store"]
 
@@ -47,8 +48,9 @@ def check_store(store: Path, catalogue: Catalogue, changed: Iterable[str] | None
         verdicts, wanted = _path_rule(store, list(changed))
     # a file of a protocol is read once for all of its runs
     protocols: dict[str, Any] = {}
+    alike = _alike(store, stored)
     for folder in wanted:
-        verdicts += _run(store, folder, catalogue, protocols)
+        verdicts += _run(store, folder, catalogue, protocols, alike)
     if changed is None:
         verdicts += _protocols(store)
         verdicts += _badges(store, stored)
@@ -92,7 +94,23 @@ def _is_file_of_a_run(name: str) -> bool:
     return path.name in FILES and RUN_FOLDER.fullmatch(str(path.parent)) is not None
 
 
-def _run(store: Path, folder: str, catalogue: Catalogue, protocols: dict[str, Any]) -> Iterator[Verdict]:
+def _alike(store: Path, stored: Iterable[str]) -> dict[str, list[str]]:
+    """Return the folders of runs by the checksum of their predictions."""
+    folders: dict[str, list[str]] = {}
+    for folder in stored:
+        path = store / folder / PREDICTED
+        if not path.is_symlink() and (checksum := sha256_of(path)) is not None:
+            folders.setdefault(checksum, []).append(folder)
+    return folders
+
+
+def _run(
+    store: Path,
+    folder: str,
+    catalogue: Catalogue,
+    protocols: dict[str, Any],
+    alike: Mapping[str, Sequence[str]],
+) -> Iterator[Verdict]:
     """Yield the failed checks of a run, or one passing verdict."""
     fits = RUN_FOLDER.fullmatch(folder)
     if fits is None:
@@ -119,15 +137,19 @@ def _run(store: Path, folder: str, catalogue: Catalogue, protocols: dict[str, An
     for verdict in broken:
         yield Verdict(what=folder, holds=False, text=f"{verdict.what}: {verdict.text}")
     if not broken and pack is not None:
-        yield Verdict(what=folder, holds=True, text=_summary(pack))
+        same = [other for other in alike.get(pack.record["files"][PREDICTED], ()) if other != folder]
+        yield Verdict(what=folder, holds=True, text=_summary(pack, same))
 
 
-def _summary(pack: Pack) -> str:
+def _summary(pack: Pack, same: Sequence[str]) -> str:
     """Return what a maintainer wants to know of a run that holds, in one line."""
     text = f"recomputed: FAA {pack.record['metrics']['faa']:.2f}, seed {pack.record['seed']}"
     shared = pack.record.get("shared_images")
     if shared and shared["count"]:
         text += f"; test images that are training images, too: {shared['count']} of {shared['tested']}"
+    if same:
+        # no evidence of a copy: the same run made again gives the same bits, and a perfect one has no others
+        text += f"; the same predictions as {counted(len(same), 'other run')}, among them {same[0][:300]}"
     if plugin := pack.submission.get("plugin"):
         text += f"; plugin {plugin}"
     return text

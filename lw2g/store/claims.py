@@ -7,7 +7,7 @@ names is compared here with what it repeats or names, so that a report can use e
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -30,8 +30,11 @@ __all__ = [
     "class_name",
     "components_of",
     "require_agreement",
+    "require_costs",
+    "require_findings",
     "require_known_keys",
     "require_plain_options",
+    "require_plain_texts",
     "require_possible",
     "require_stream",
 ]
@@ -53,9 +56,14 @@ _KEYS: Mapping[str, Collection[str]] = {
     "stale_classes": {"by_task", "last"},
 }
 """The keys of a record's tables whose values are numbers or options; other tables are told, not used."""
+_PARTS = ("evidence", "training", "subspace", "evaluation")
+"""What makes a run's seconds."""
+_SOMETIMES = {f"seconds.{part}" for part in _PARTS}
+"""Costs that are zero where there is no such part, or where it takes less than a millisecond."""
 _FILE = re.compile(rf"samples(-\d+)?\.json|{re.escape(CONFIG)}|{re.escape(PREDICTED)}")
 _OPTION = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}")
 _MARKUP = frozenset("<>`|*\\&")
+_STRANGE = "markup or control characters, or more than 1,000 letters"
 _LEVELS = 5
 _OPTIONS = 2_000
 _LETTERS = 1_000
@@ -112,7 +120,7 @@ def require_plain_options(config: Any, name: str) -> None:
             elif isinstance(value, list):
                 below += value
             elif isinstance(value, str) and not _is_plain(value):
-                raise DataError(f"{name!r}: {shown(value)} holds markup, or is too long for an option")
+                raise DataError(f"{name!r}: {shown(value)} holds {_STRANGE}")
         level = below
     if level:
         raise DataError(f"{name!r}: options are nested in more than {_LEVELS} levels")
@@ -120,8 +128,38 @@ def require_plain_options(config: Any, name: str) -> None:
         raise DataError(f"{name!r}: {count} options, more than {_OPTIONS}")
 
 
+def require_plain_texts(content: Any, name: str, *, markup: bool = False) -> None:
+    """Refuse texts, keys among them, that would command a terminal, be markup in a page, or fill it.
+
+    Args:
+        content: What a file holds.
+        name: The file.
+        markup: Whether letters of markup may stand in a value, as in what people write.
+
+    Raises:
+        DataError: There is such a text; the first is shown.
+    """
+    waiting = [("", content)]
+    while waiting:
+        place, value = waiting.pop()
+        texts: list[Any] = []
+        if isinstance(value, Mapping):
+            texts += [key for key in value if not _is_plain(key)]
+            waiting += [(place or f"{key}: ", inner) for key, inner in value.items()]
+        elif isinstance(value, list):
+            waiting += [(place, inner) for inner in value]
+        elif isinstance(value, str) and not (_is_line(value) if markup else _is_plain(value)):
+            texts.append(value)
+        if texts:
+            raise DataError(f"{name!r}: {place}{shown(texts[0])} holds {_STRANGE}")
+
+
+def _is_line(text: str) -> bool:
+    return len(text) <= _LETTERS and text.isprintable()
+
+
 def _is_plain(word: str) -> bool:
-    return len(word) <= _LETTERS and word.isprintable() and not _MARKUP & set(word)
+    return _is_line(word) and not _MARKUP & set(word)
 
 
 def class_name(number: int) -> str:
@@ -183,6 +221,60 @@ def require_agreement(
     if used != submission["components"].keys():
         other = min(used ^ submission["components"].keys())
         raise DataError(f"'submission.json' and the configuration differ in components: {other[:80]!r}")
+
+
+def require_costs(record: Mapping[str, Any]) -> None:
+    """Refuse costs that no run can have: a method that pays nothing would be shown as the cheapest.
+
+    Raises:
+        DataError: A cost is missing, below zero, zero where none can be, or more than its whole.
+    """
+    tables: dict[str, Mapping[str, float | None]] = {}
+    for name in ("storage", "seconds", "flops"):
+        tables[name] = record[name]
+        if missing := sorted(_KEYS[name] - tables[name].keys() - {"expert_per_image"}):
+            raise DataError(f"{RECORD!r}: {name}.{missing[0]} is missing, and every run has it")
+    rest = {"images_per_second": record.get("images_per_second")}
+    for part, keys in (("expert", ("numbers", "forwards_per_image")), ("routing", ("passes_per_image",))):
+        for key in keys:
+            rest[f"{part}.{key}"] = (record.get(part) or {}).get(key)
+    for name, cost in [*_costs(tables), *rest.items()]:
+        # what is not known is None; what was measured is more than nothing
+        can_be_zero = name.startswith("storage.") or name in _SOMETIMES
+        if cost is not None and (cost < 0 or (cost == 0 and not can_be_zero)):
+            raise DataError(f"{RECORD!r}: {name} is {cost}, which no run can have")
+    if not any(tables["storage"].values()):
+        raise DataError(
+            f"{RECORD!r}: every value of storage is 0, and a run keeps something of what it learned"
+        )
+    seconds = record["seconds"]
+    for part in _PARTS:
+        if seconds[part] > seconds["total"]:
+            raise DataError(f"{RECORD!r}: seconds.{part} is {seconds[part]}, more than seconds.total")
+
+
+def _costs(tables: Mapping[str, Mapping[str, float | None]]) -> Iterator[tuple[str, float | None]]:
+    for name, table in tables.items():
+        for key, cost in table.items():
+            yield f"{name}.{key}", cost
+
+
+def require_findings(record: Mapping[str, Any]) -> None:
+    """Refuse findings of tasks and classes that the stream does not have.
+
+    Raises:
+        DataError: There are some; the first is named.
+    """
+    classes = sum(map(len, record["task_classes"]))
+    seen: set[int] = set()
+    for motion in record["findings"].get("motions", ()):
+        task = motion["task"]
+        numbers = [motion["new"], motion["old"], motion["times"] or 0, motion["carried"]]
+        fits = 0 < task < record["tasks"] and task not in seen and motion["carried"] <= classes
+        held = set(motion["held"])
+        if not fits or min(numbers) < 0 or len(held) < len(motion["held"]) or not held <= set(range(classes)):
+            raise DataError(f"{RECORD!r}: findings.motions has one of task {shown(task)} that cannot be")
+        seen.add(task)
 
 
 def require_stream(record: Mapping[str, Any]) -> None:

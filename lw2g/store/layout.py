@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from importlib.resources import files
@@ -17,6 +16,7 @@ import attrs
 from lw2g.config.structure import misfit
 from lw2g.errors import ConfigError, DataError
 from lw2g.files.protocol import digest_of, facts_of
+from lw2g.files.sealed import write_atomically
 from lw2g.store.bounds import read_json
 from lw2g.store.packs import require_hash
 
@@ -85,18 +85,16 @@ def init(directory: Path) -> list[str]:
     """
     if directory.exists() and any(path.name != ".git" for path in directory.iterdir()):
         raise ConfigError(f"{str(directory)!r} is not empty", "name a new folder")
-    names = []
+    contents = {}
     template = files("lw2g.store") / "template"
     for item in sorted(template.iterdir(), key=lambda item: item.name):
         # `__` stands for a folder's end and `dot-` for a leading dot
         name = item.name.replace("dot-", ".").replace("__", "/")
-        path = directory / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(item.read_bytes())
-        names.append(name)
+        contents[name] = item.read_bytes()
+    names = list(contents)
     for folder in (PROTOCOLS, RUNS, BADGES, "reported"):
-        (directory / folder).mkdir()
-        (directory / folder / ".gitkeep").touch()  # git knows no empty folders
+        contents[f"{folder}/.gitkeep"] = b""  # git knows no empty folders
+    _write_all({directory / name: content for name, content in contents.items()})
     return names
 
 
@@ -126,21 +124,34 @@ def add_protocol(store: Path, record: Mapping[str, Any], seeds: list[int], data:
         number += 1
     if not PROTOCOL_ID.fullmatch(f"{name}@{number}"):
         raise DataError(f"{name!r} cannot be the name of a folder")
-    path.parent.mkdir(parents=True, exist_ok=True)
     content = {"id": f"{name}@{number}", "hash": digest_of(facts), "seeds": seeds, "facts": facts}
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    _write_all({path: (json.dumps(content, indent=1) + "\n").encode()})
     return path
 
 
-def take_back(made: Path, store: Path) -> None:
-    """Remove a file or folder that was just made in a store, and its parents that hold nothing else."""
-    if made.is_dir():
-        shutil.rmtree(made)
-    else:
-        made.unlink()
-    for parent in made.relative_to(store).parents:
+def _write_all(contents: Mapping[Path, bytes]) -> None:
+    """Write files, all or none of them, and the folders above them."""
+    above = {folder for path in contents for folder in path.parents if not folder.exists()}
+    try:
+        for path, content in contents.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, content)
+    except BaseException:
+        for path in contents:
+            path.unlink(missing_ok=True)
+        for folder in sorted(above, reverse=True):  # the deepest first
+            with suppress(OSError):  # somebody has put something there
+                folder.rmdir()
+        raise
+
+
+def take_back(protocol: Path, store: Path) -> None:
+    """Remove the file of a protocol that was just made, and the folders of its name that hold no other."""
+    protocol.unlink()
+    *folders, _, _ = protocol.relative_to(store).parents  # the last are those that every store has
+    for folder in folders:
         with suppress(OSError):  # it holds other things
-            (store / parent).rmdir()
+            (store / folder).rmdir()
 
 
 def read_protocol(store: Path, name: str) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from lw2g.errors import DataError, Lw2gError, error_text, shown
 from lw2g.files.contents import Record
 from lw2g.files.protocol import digest_of, facts_of, sha_of_labels
 from lw2g.files.sealed import sha256_of, unseal_json
+from lw2g.interfaces.metric import CORE_METRICS
 from lw2g.registry.catalogue import Catalogue
 from lw2g.results.recomputed import Columns
 from lw2g.results.verdicts import Verdict, consistent, recomputed, rehashed
@@ -27,13 +28,17 @@ from lw2g.store.claims import (
     COLUMNS,
     PREDICTED,
     require_agreement,
+    require_costs,
+    require_findings,
     require_known_keys,
     require_plain_options,
+    require_plain_texts,
     require_possible,
     require_stream,
 )
 
 __all__ = [
+    "PAPER",
     "PLUGIN",
     "PREDICTED",
     "SEAL",
@@ -53,13 +58,17 @@ __all__ = [
 
 SUBMISSION = "submission.json"
 FILES = (RECORD, CONFIG, PREDICTED, SUBMISSION)
-PLUGIN = r"https://[A-Za-z0-9.-]+(/[A-Za-z0-9._~-]+)+@[0-9a-f]{40}"
+_HOST = r"(?!-)[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})+"
+_PART = r"(?!(\.|%2[eE]){1,2}([/@?#]|$))"
+"""Begins a part of a path: `.` and `..` lead elsewhere than the address says."""
+PLUGIN = rf"https://{_HOST}(/{_PART}[A-Za-z0-9._~-]+)+@[0-9a-f]{{40}}"
 """Where a package lies that no index has: its address and the commit."""
+PAPER = rf"https?://{_HOST}(/{_PART}[^\s<>\"'`\\/?#]*)*([?#][^\s<>\"'`\\]*)?"
+"""Where a paper lies."""
 SEAL = r"[0-9a-f]{64}"
 """The checksum that ends a record, by which another pack names it."""
 _OF_A_SAMPLE = ("sample", "true", "task")
 """Columns that say the same after each task; the first numbers the rows, and is not kept."""
-_NEEDED = ("faa", "caa", "ffm", "bwt")
 _MISSING = -2
 """Fills a column for evaluations without it; -1 is taken: it says that no set was chosen."""
 _LOCAL_PATH = re.compile(r"/home/|/Users/|/root/|\b[A-Za-z]:\\\\")
@@ -80,7 +89,7 @@ class Submission:
     components: dict[str, str]
     hardware: str = ""
     contact: str = ""
-    paper: str = ""
+    paper: str = attrs.field(default="", validator=attrs.validators.matches_re(rf"({PAPER})?"))
     replaces: str = attrs.field(default="", validator=attrs.validators.matches_re(rf"({SEAL})?"))
     plugin: str = attrs.field(default="", validator=attrs.validators.matches_re(rf"({PLUGIN})?"))
 
@@ -223,6 +232,8 @@ def examine(
         "keys": lambda: _require_known(read["record"], read["submission"]),
         "seal": lambda: _require_sealed(directory, read["record"], read["submission"]),
         "stream": lambda: require_stream(read["record"]),
+        "costs": lambda: require_costs(read["record"]),
+        "findings": lambda: require_findings(read["record"]),
         "header": lambda: read.update(evaluations=_columns(directory, read["record"])),
         "machine": lambda: _require_public(directory),
         "oracle": lambda: require_no_oracle(read["record"], catalogue),
@@ -268,9 +279,7 @@ def _contents(directory: Path) -> dict[str, Any]:
         if problem := misfit(content, kind):
             raise DataError(f"{name!r}: {problem[:200]}")
         contents[name.partition(".")[0]] = content
-    for key, value in contents["submission"].items():
-        if isinstance(value, str) and (len(value) > 1_000 or not value.isprintable()):
-            raise DataError(f"{SUBMISSION!r}: {key[:40]} has control characters or more than 1,000 letters")
+    require_plain_texts(contents["submission"], SUBMISSION, markup=True)
     if not contents["submission"]["who"].strip() or not contents["submission"]["tuned_on"].strip():
         raise DataError(f"{SUBMISSION!r} must tell who gives the run and what it was tuned on")
     return contents
@@ -279,6 +288,8 @@ def _contents(directory: Path) -> dict[str, Any]:
 def _require_known(record: Mapping[str, Any], submission: Mapping[str, Any]) -> None:
     require_known_keys(record)
     require_plain_options(record["config"], RECORD)
+    require_plain_texts(record, RECORD)
+    require_plain_texts(submission["components"], SUBMISSION)
     known = {*attrs.fields_dict(Submission), "sha256"}
     if strange := sorted(submission.keys() - known):
         raise DataError(f"{SUBMISSION!r}: {strange[0][:60]!r} is no field of a submission", "remove it")
@@ -379,8 +390,9 @@ def _follows(pack: Pack, catalogue: Catalogue) -> Iterator[Verdict]:
             for task in range(len(pack.evaluations)):
                 verdict = consistent(task, pack.evaluations[: task + 1], record)
                 yield attrs.evolve(verdict, what=f"{PREDICTED}: after task {task + 1}")
-            if missing := [name for name in _NEEDED if name not in record["metrics"]]:
-                yield Verdict(what=f"{RECORD}: metrics", holds=False, text=f"{missing[0]} is missing")
+            if missing := sorted(CORE_METRICS.keys() - record["metrics"].keys()):
+                text = f"{missing[0]} is missing, and every run has it ({len(missing)} such metrics)"
+                yield Verdict(what=f"{RECORD}: metrics", holds=False, text=text)
             yield from recomputed(record, pack.evaluations, catalogue)
             yield from rehashed(record)
     except Exception as error:  # invented numbers fit in no foreseeable way

@@ -6,6 +6,7 @@ import hashlib
 import re
 import tomllib
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,13 @@ from lw2g.errors import ConfigError, DataError
 from lw2g.files.contents import prediction_name, read_record, record_hash
 from lw2g.files.sealed import seal_json, sha256_of
 from lw2g.interfaces.metric import CORE_METRICS
+from lw2g.models.places import reserved, write_folder
 from lw2g.registry.catalogue import Catalogue
 from lw2g.results.recomputed import read_columns
 from lw2g.results.verification import verify as verify_run
 from lw2g.store.bounds import Integers
 from lw2g.store.claims import PREDICTED, class_name, components_of
-from lw2g.store.layout import protocol_of, run_folder, take_back
+from lw2g.store.layout import protocol_of, run_folder
 from lw2g.store.packs import (
     SUBMISSION,
     Submission,
@@ -88,15 +90,16 @@ def submit(run: Path, catalogue: Catalogue, out: Path, told: Mapping[str, Any]) 
         folder = run_folder(out, protocol, submission.method, sealed)
     if folder.exists():
         raise ConfigError(f"{str(folder)!r} exists already", "remove it, or name another place with --out")
-    folder.mkdir(parents=True)
-    for name, content in files.items():
-        (folder / name).write_bytes(content)
-    # what the store's own check would refuse is better known before it is sent
-    for verdict in verify(folder, catalogue):
-        if verdict.holds is False:
-            take_back(folder, out)
-            raise DataError(f"the pack would not hold: {verdict.what}: {verdict.text}")
+    with reserved(folder) as place:
+        # what the store's own check would refuse is better known before it is sent
+        write_folder(place, files, look=partial(_require_held, catalogue))
     return Packed(path=folder, sizes={name: len(content) for name, content in files.items()})
+
+
+def _require_held(catalogue: Catalogue, pack: Path) -> None:
+    for verdict in verify(pack, catalogue):
+        if verdict.holds is False:
+            raise DataError(f"the pack would not hold: {verdict.what}: {verdict.text}")
 
 
 def _packed_predictions(run: Path, tasks: int) -> dict[str, Integers]:

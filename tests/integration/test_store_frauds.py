@@ -16,6 +16,7 @@ from safetensors.numpy import save
 
 from lw2g.cli.main import main
 from lw2g.files.protocol import sha_of_labels
+from lw2g.interfaces.metric import CORE_METRICS
 from lw2g.models.exporting import export_run
 from lw2g.registry.catalogue import Catalogue
 from lw2g.store.badges import predicted_again
@@ -64,6 +65,15 @@ def _file(name: str, content: bytes) -> Callable[[Forged], None]:
 
 def _told(**submission: Any) -> Callable[[Forged], None]:
     return lambda forged: forged.submission.update(submission)
+
+
+def _without(table: str, key: str) -> Callable[[Forged], None]:
+    return lambda forged: forged.record[table].pop(key)
+
+
+def _moved(**motion: Any) -> Callable[[Forged], None]:
+    honest = {"task": 1, "new": 0.1, "old": 0.1, "times": None, "held": [], "carried": 2, "alarming": False}
+    return _set("findings", to={"motions": [honest | motion]})
 
 
 _BOMB = b'{"a":' * 30_000
@@ -140,8 +150,8 @@ FRAUDS = {
         lambda forged: forged.columns.update(set=np.full_like(forged.columns["predicted"], -5)),
         "classes: 'predictions.safetensors': set has -5",
     ),
-    "named classes": (_set("class_names", 0, to="<script>"), "stream: 'record.json': class_names are not"),
-    "long domains": (_set("domains", to=["a" * 10**5] * 5), "stream: 'record.json': domains are not 5 names"),
+    "named classes": (_set("class_names", 0, to="another"), "stream: 'record.json': class_names are not"),
+    "long domains": (_set("domains", to=["a" * 900] * 5), "stream: 'record.json': domains are not 5 names"),
     "unknown columns": (
         lambda forged: forged.columns.update({f"c{at}": np.zeros(1, "<i2") for at in range(90)}),
         "header: 'predictions.safetensors' holds 'c0', which is no column of predictions (90 such names)",
@@ -188,8 +198,72 @@ FRAUDS = {
         "seal: 'config.toml' and 'record.json' differ",
     ),
     "nobody": (_told(who=" "), "json: 'submission.json' must tell who"),
-    "escapes": (_told(who="a\x1b[2Jb"), "json: 'submission.json': who has control characters"),
+    "escapes": (_told(who="a\x1b[2Jb"), "json: 'submission.json': who: 'a\\x1b[2Jb' holds"),
     "no licence": (_told(licence="mine"), "json: 'submission.json': "),
+    "components that command": (
+        lambda forged: forged.submission.update(components={"policy \x1b[2J": "y 1"}),
+        "json: 'submission.json': components: 'policy \\x1b[2J' holds markup or control",
+    ),
+    "long component": (
+        lambda forged: forged.submission.update(components={"policy x": "y" * 1_001}),
+        "json: 'submission.json': components: 'yyy",
+    ),
+    "paper of a script": (_told(paper="javascript:alert(1)"), "json: 'submission.json': "),
+    "plugin elsewhere": (_told(plugin=f"https://x.org/../../y@{'0a' * 20}"), "json: 'submission.json': "),
+    "plugin at no host": (_told(plugin=f"https://x/y@{'0a' * 20}"), "json: 'submission.json': "),
+    "hostile finding": (
+        _set("findings", to={"a": ["<img src=x>"]}),
+        "keys: 'record.json': findings: '<img src=x>' holds",
+    ),
+    "hostile key": (_set("findings", to={"a\x1b[2J": 1}), "keys: 'record.json': findings: 'a\\x1b[2J' holds"),
+    "hostile machine": (
+        _set("environment", "device_name", to="`x`"),
+        "keys: 'record.json': environment: '`x`' holds",
+    ),
+    "long reason": (_set("precision", "reason", to="x" * 1_001), "keys: 'record.json': precision: 'xxx"),
+    "motion of no task": (_moved(task=5), "findings: 'record.json': findings.motions has one of task 5"),
+    "motion of the first task": (
+        _moved(task=0),
+        "findings: 'record.json': findings.motions has one of task 0",
+    ),
+    "held class of none": (_moved(held=[10]), "findings: 'record.json': findings.motions has one of task 1"),
+    "motion below zero": (_moved(old=-1.0), "findings: 'record.json': findings.motions has one of task 1"),
+    "domain ahead of none": (_set("next_domain", to={}), "json: 'record.json': "),
+    "free of charge": (
+        lambda forged: forged.record["storage"].update(dict.fromkeys(forged.record["storage"], 0)),
+        "costs: 'record.json': every value of storage is 0",
+    ),
+    "storage below zero": (
+        _set("storage", "statistics", to=-1),
+        "costs: 'record.json': storage.statistics is -1",
+    ),
+    "no storage": (_without("storage", "parameters"), "costs: 'record.json': storage.parameters is missing"),
+    "no time": (_set("seconds", "total", to=0), "costs: 'record.json': seconds.total is 0, which no run"),
+    "fewer than its parts": (
+        _set("seconds", "training", to=1e9),
+        "costs: 'record.json': seconds.training is",
+    ),
+    "time not told": (
+        _without("seconds", "per_test_image"),
+        "costs: 'record.json': seconds.per_test_image is m",
+    ),
+    "images for nothing": (
+        _set("seconds", "per_test_image", to=0),
+        "costs: 'record.json': seconds.per_test_image",
+    ),
+    "no operations": (
+        _set("flops", "inference_per_image", to=0.0),
+        "costs: 'record.json': flops.inference_per",
+    ),
+    "operations not told": (
+        _set("flops", to={}),
+        "costs: 'record.json': flops.inference_per_image is missing",
+    ),
+    "no speed": (_set("images_per_second", to=-1.0), "costs: 'record.json': images_per_second is -1.0"),
+    "expert for nothing": (
+        _set("expert", to={"forwards_per_image": 0, "numbers": 9, "temperature": 1.0}),
+        "costs: 'record.json': expert.forwards_per_image is 0",
+    ),
     "NaN": (_set("metrics", "faa", to=math.nan), "json: 'record.json' is no JSON: NaN is no number"),
     "nested record": (
         _set("findings", to={"a": json.loads("[" * 25 + "]" * 25)}),
@@ -231,6 +305,58 @@ def test_a_forged_pack_fails_the_check_that_is_there_for_it(store: Path, known: 
     assert texts
     assert said in texts[0]
     assert all(len(text.splitlines()) == 1 for text in texts)
+
+
+@pytest.mark.parametrize("name", sorted(CORE_METRICS))
+def test_no_metric_is_left_out(store: Path, known: Catalogue, name: str) -> None:
+    """A run with a bad number would look like one without it: whatever every run has, a pack has."""
+    forge(only(store), lambda forged: forged.record["metrics"].pop(name))
+    (text,) = failed(store, known)
+    if name == "ssp":  # it says whether the method has sets, which is a part of its name
+        assert text.startswith("seal: 'submission.json' calls the method ")
+    else:
+        assert text == f"record.json: metrics: {name} is missing, and every run has it (1 such metrics)"
+
+
+def test_equal_predictions_are_told(store: Path, known: Catalogue) -> None:
+    """A copy with another clock, under another submitter, says whose predictions it has."""
+    first = only(store)
+
+    def another(forged: Forged) -> None:
+        forged.submission["who"] = "another"
+        forged.record["seconds"]["total"] += 1
+
+    second = forge(Path(shutil.copytree(first, first.with_name("copy"))), another)
+    folders = [str(path.relative_to(store)) for path in (first, second)]
+    verdicts = {verdict.what: verdict for verdict in check_store(store, known)}
+    assert all(verdict.holds for verdict in verdicts.values())
+    for folder, other in zip(folders, reversed(folders), strict=True):
+        assert verdicts[folder].text.endswith(f"; the same predictions as 1 other run, among them {other}")
+    (added,) = check_store(store, known, [f"A\t{folders[1]}/record.json"])
+    assert added.text == verdicts[folders[1]].text
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "said"),
+    [
+        (b"A\truns/\xff\xfe/record.json\n", 1, r"'runs/\\xff\\xfe/record.json' is no file of a run"),
+        (
+            "A\truns/x\n".encode("utf-16"),
+            2,
+            "is no text in UTF-8; write it as git does: git diff --name-status",
+        ),
+        (b"\xff" * 9, 1, "is changed or removed"),
+    ],
+)
+def test_a_list_of_changes_may_hold_any_bytes(
+    honest: tuple[Path, Path, Path], tmp_path: Path, content: bytes, code: int, said: str
+) -> None:
+    """Names in other encodings are refused as names, and what is no list at all in one line."""
+    path = tmp_path / "changed.txt"
+    path.write_bytes(content)
+    result = CliRunner().invoke(main, ["store", "check", str(honest[1]), "--changed", str(path)])
+    assert result.exit_code == code
+    assert said in result.output
 
 
 def test_links_programs_bombs_and_strays_are_refused(store: Path, known: Catalogue, tmp_path: Path) -> None:

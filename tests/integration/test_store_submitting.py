@@ -15,7 +15,7 @@ from lw2g.registry.catalogue import Catalogue
 from lw2g.results.verification import verify as verify_run
 from lw2g.store.checks import check_store
 from lw2g.store.layout import init
-from lw2g.store.packs import verify
+from lw2g.store.packs import PAPER, PLUGIN, SEAL, verify
 from lw2g.store.submit import submit
 from store_packs import TOLD, failed, forge, invoke, only
 
@@ -176,3 +176,32 @@ def test_a_replaced_record_is_told_by_its_checksum(
     assert not (tmp_path / "out").exists()
     forge(only(store), lambda forged: forged.submission.update(replaces="runs/first"))
     assert any("replaces" in text for text in failed(store, known))
+
+
+def test_addresses_are_those_of_public_places(honest: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    """What leads elsewhere than it says is refused in one line, and a store's schema says the same."""
+    commit = "@" + "0a" * 20
+    words = ["submit", honest[0], "--who", "me", "--licence", "CC0-1.0", "--tuned-on", "nothing", "--runs", 1]
+    words += ["--out", tmp_path / "out"]
+    refused = {
+        "--plugin": ("https://x/../../y", "https://a.org/../y", "https://a.org/b/.", "https://-a.org/y"),
+        "--paper": (
+            "javascript:alert(1)",
+            "https://x/y",
+            "https://a.org/../y",
+            "https://a.org/%2E./y",
+            "a b",
+        ),
+    }
+    for option, addresses in refused.items():
+        for address in addresses:
+            said = invoke(*words, option, address + (commit if option == "--plugin" else ""))
+            assert (said.exit_code, len(said.stderr.splitlines())) == (2, 1)
+            assert said.stderr.startswith(f"error: {option}: ")
+    assert not (tmp_path / "out").exists()
+    told = ("--plugin", f"https://a.org/me/.m-1{commit}", "--paper", "https://a.org/forum?id=a_b&c=../d#e")
+    assert invoke(*words, *told).exit_code == 0
+    init(tmp_path / "store")
+    schema = json.loads((tmp_path / "store" / "schema" / "submission.json").read_text(encoding="utf-8"))
+    for key, pattern in (("plugin", PLUGIN), ("paper", PAPER), ("replaces", SEAL)):
+        assert schema["properties"][key]["pattern"] == f"^({pattern})?$"

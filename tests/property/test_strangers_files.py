@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import bz2
 import copy
+import gzip
 import hashlib
+import io
 import json
+import lzma
 import shutil
 import subprocess
 import sys
+import tarfile
 import tracemalloc
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -20,7 +26,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from lw2g.config.toml import flat, read_toml
-from lw2g.errors import Lw2gError
+from lw2g.data.archive import extract
+from lw2g.errors import DataError, Lw2gError
 from lw2g.files.contents import read_sealed
 from lw2g.files.protocol import digest_of
 from lw2g.files.sealed import seal_json, unseal_json
@@ -129,10 +136,12 @@ def measured(call: Callable[[], Any]) -> tuple[int, int]:
     return steps, peak
 
 
-def require_in_proportion(call: Callable[[], Any], size: int) -> None:
-    steps, memory = measured(call)
-    assert steps <= FREE_STEPS + STEPS_PER_BYTE * size, f"{steps} lines for {size} bytes"
-    assert memory <= FREE_MEMORY + MEMORY_PER_BYTE * size, f"{memory} bytes held for {size} bytes"
+def require_in_proportion(
+    call: Callable[[], Any], size: int, *, steps: int = FREE_STEPS, memory: int = FREE_MEMORY
+) -> None:
+    executed, held = measured(call)
+    assert executed <= steps + STEPS_PER_BYTE * size, f"{executed} lines for {size} bytes"
+    assert held <= memory + MEMORY_PER_BYTE * size, f"{held} bytes held for {size} bytes"
 
 
 UNITS = (
@@ -232,6 +241,128 @@ def test_a_sealed_record_with_any_value_is_examined_in_proportion(
         sum(file.stat().st_size for file in pack.iterdir()),
     )
     assert all(len(verdict.text.splitlines()) == 1 for verdict in verdicts)
+
+
+# -- archives -----------------------------------------------------------------------------------------------
+
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    "tar": bytes,
+    "gz": gzip.compress,
+    "bz2": bz2.compress,
+    "xz": lzma.compress,
+}
+FREE_OF_ARCHIVES = {"steps": 2_000_000, "memory": 20_000_000}
+"""A thousand members are not many, however well they compress; a window of xz is held whatever it reads."""
+RECORD_UNITS = (
+    b"\0",
+    b"a",
+    b"10 path=b\n",
+    b"13 size=99999\n",
+    b"22 GNU.sparse.major=1\n",
+    b"9" * 30,
+    b"6 a=\n",
+)
+headers = st.fixed_dictionaries(
+    {
+        "type": st.sampled_from([b"0", b"5", b"2", b"L", b"K", b"x", b"g", b"X", b"S", b"7", b"\0"]),
+        "name": st.sampled_from(["a/b", "a", "c" * 90, "a/../..", "caf\udce9", ""]),
+        "stated": st.sampled_from([None, None, 0, 511, 2**20, 2**33, 2**62, -1]),
+        "unit": st.sampled_from(RECORD_UNITS),
+        "count": st.sampled_from([0, 1, 3_000, 2**19]),
+        "times": st.sampled_from([1, 1, 3, 3_000]),
+    }
+)
+
+
+def tar_of(parts: list[dict[str, Any]]) -> bytes:
+    """Return the bytes of a tar archive whose headers may state other sizes than their bodies have."""
+    blocks = []
+    for part in parts:
+        body = part["unit"] * (part["count"] if part["times"] < 9 else min(part["count"], 3))
+        info = tarfile.TarInfo(part["name"])
+        info.type, info.size = part["type"], len(body) if part["stated"] is None else part["stated"]
+        head = info.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")
+        blocks += [(head + body + bytes(-len(body) % 512)) * part["times"]]
+    return b"".join(blocks) + bytes(10_240)
+
+
+def unpacked(path: Path) -> None:
+    target = path.with_name("set")
+    shutil.rmtree(target, ignore_errors=True)
+    try:
+        extract(path, target, lambda *_: None)
+    except DataError:
+        assert not target.exists()
+        raise
+    assert target.is_dir()
+
+
+LONG = {"type": b"L", "name": "a", "stated": None, "unit": b"a", "count": 2**24, "times": 1}
+FILE = LONG | {"type": b"0", "count": 1}
+
+
+@pytest.mark.parametrize(
+    "form", [pytest.param(form, marks=pytest.mark.slow if form in ("bz2", "xz") else ()) for form in COMPRESS]
+)
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(parts=st.lists(headers, max_size=4))
+@example(parts=[LONG, FILE])
+@example(parts=[LONG | {"type": b"x", "unit": b"6 a=\n", "count": 2**22}, FILE])
+@example(parts=[LONG | {"type": b"x", "count": 1, "times": 3_000}, FILE])
+@example(parts=[LONG | {"type": b"K", "count": 9, "times": 3_000}, FILE])
+@example(parts=[FILE | {"count": 0, "times": 3_000}])
+@example(parts=[FILE | {"type": b"S", "count": 2**22}])
+@example(parts=[FILE | {"stated": 2**40}])
+def test_tar_archives_are_unpacked_in_proportion(place: Path, form: str, parts: list[dict[str, Any]]) -> None:
+    """Whatever their headers state, as names, records, links, holes or sizes, and however often."""
+    path = place / "file.archive"
+    path.write_bytes(COMPRESS[form](tar_of(parts)))
+    require_in_proportion(lambda: unpacked(path), path.stat().st_size, **FREE_OF_ARCHIVES)
+
+
+def zip_of(method: int, times: int, size: int) -> bytes:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", method) as file:
+        for number in range(times):
+            file.writestr(f"a/{number}", bytes(size))
+    return content.getvalue()
+
+
+ZIPS = [
+    zip_of(zipfile.ZIP_STORED, 3, 100),
+    zip_of(zipfile.ZIP_DEFLATED, 90, 0),
+    zip_of(zipfile.ZIP_DEFLATED, 1, 2**22),
+    zip_of(zipfile.ZIP_BZIP2, 1, 2**26),
+    zip_of(zipfile.ZIP_LZMA, 1, 2**26),
+]
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    content=st.sampled_from(ZIPS),
+    # the directory and its end stand last
+    places=st.lists(st.tuples(st.integers(1, 120), st.sampled_from([b"\0", b"\xff", b"\1"])), max_size=4),
+)
+@example(content=ZIPS[3], places=[])
+@example(content=ZIPS[4], places=[])
+def test_zip_archives_are_unpacked_in_proportion(
+    place: Path, content: bytes, places: list[tuple[int, bytes]]
+) -> None:
+    """Whatever their directory states of sizes, places, methods, flags and names."""
+    path = place / "file.zip"
+    for back, byte in places:
+        content = content[:-back] + byte + content[len(content) - back + 1 :]
+    path.write_bytes(content)
+    require_in_proportion(lambda: unpacked(path), path.stat().st_size, **FREE_OF_ARCHIVES)
+
+
+def test_an_archive_that_states_less_than_it_unpacks_to_writes_no_more(tmp_path: Path) -> None:
+    """What a directory of a zip archive says of a size is the most that is written; the rest is damage."""
+    content = ZIPS[2].replace((2**22).to_bytes(4, "little"), (100).to_bytes(4, "little"))
+    (tmp_path / "file.zip").write_bytes(content)
+    with pytest.raises(DataError, match="is damaged"):
+        unpacked(tmp_path / "file.zip")
+    assert [path.name for path in tmp_path.iterdir()] == ["file.zip"]
 
 
 # -- what steps of Python do not show: loops inside C -------------------------------------------------------

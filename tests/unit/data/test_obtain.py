@@ -146,6 +146,15 @@ def test_an_archive_of_the_users(host, get, tmp_path, remote):
     assert "which nobody has confirmed" in said[0]
 
 
+def test_an_archive_of_a_data_set_that_has_none_is_taken(get, tmp_path):
+    """Where no route brings an archive, nothing says that the user's is a wrong one."""
+    (tmp_path / "a.zip").write_bytes(ARCHIVE)
+    rows = HubRoute(repo="a/b", form="tree", revision=COMMIT)
+    files, said = get(data_set(rows), source=str(tmp_path / "a.zip"))
+    assert files == {"set/train/a/1.jpg", "set/test/a/2.jpg"}
+    assert "which nobody has confirmed" in said[0]
+
+
 def test_a_folder_of_the_users_is_copied(get, tmp_path):
     """Its innermost folder becomes the data set's; the user's own is left as it was."""
     for name, content in FILES.items():
