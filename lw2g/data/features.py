@@ -7,11 +7,13 @@ are, and what they are of. Whoever starts again with the same images, backbone a
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import shutil
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -27,6 +29,7 @@ from lw2g.base.boundary import build, guarded
 from lw2g.config.model import ExperimentConfig
 from lw2g.devices.engine import Engine
 from lw2g.errors import ConfigError, DataError
+from lw2g.files.lock import BusyError, locked
 from lw2g.files.protocol import digest_of
 from lw2g.files.sealed import sync, write_atomically
 from lw2g.images.decoding import workers_of
@@ -50,7 +53,7 @@ _COPY_BYTES = 1 << 20
 _PLAN = "plan.json"
 """What a half file is of."""
 _DONE = "done.json"
-"""How many of its rows are computed."""
+"""What it holds: a sum of each block of rows that was computed."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -76,6 +79,20 @@ class _Images:
             for start in range(0, len(part), _BLOCK):
                 rows = slice(start, start + _BLOCK)
                 yield TaskData(source=part.source, indices=part.indices[rows], labels=part.labels[rows])
+
+    def require_unchanged(self) -> None:
+        """Refuse images of which some were replaced while their features were computed.
+
+        Raises:
+            DataError: The first file that has changed.
+        """
+        for part in self.parts:
+            file = part.changed()
+            if file is not None:
+                raise DataError(
+                    f"{file!r} has changed since it was read first",
+                    "put the data back as they were, or remove the half file, and begin again",
+                )
 
     @property
     def ids(self) -> list[str]:
@@ -116,7 +133,8 @@ def write_features(
         DataError: The file is there already, a half file is of something else, or a feature is not finite.
     """
     _require_free(out)
-    with guarded(catalogue, config):
+    with _one_writer(out), guarded(catalogue, config):
+        _require_free(out)  # under the lock: another process may have written it meanwhile
         benchmark = build(catalogue, "benchmark", _undivided(config))
         stream: TaskStream = benchmark.stream()
         if stream.vectors is not None:
@@ -140,10 +158,27 @@ def write_features(
         norms = {}
         for split, of_split in images.items():
             norms[split] = part.fill(split, of_split, features_of, progress)
-    # after the part was opened, whose plan is a digest of what is known before
-    metadata["mean_row_norm"] = norms
-    part.finish(metadata, _entries(stream, images))
+            of_split.require_unchanged()
+        # after the part was opened, whose plan is a digest of what is known before
+        metadata["mean_row_norm"] = norms
+        part.finish(metadata, _entries(stream, images))
     return metadata
+
+
+@contextmanager
+def _one_writer(out: Path) -> Iterator[None]:
+    """Be the one process that makes a file, within the block.
+
+    Raises:
+        BusyError: Another one does.
+    """
+    try:
+        with locked(out.with_name(out.name + ".lock")):
+            yield
+    except BusyError as error:
+        raise BusyError(
+            f"{str(out)!r} is being written by {error}", "wait for it, or name another file"
+        ) from error
 
 
 def _require_free(out: Path) -> None:
@@ -260,6 +295,47 @@ def _entries(stream: TaskStream, images: Mapping[Split, _Images]) -> dict[str, A
     return entries
 
 
+class _RowsFile:
+    """The vectors of a split in the making, ``[n, d]``, in a ``.npy`` file.
+
+    Written and read, and never mapped: a full disk is an error here, and ends the process under a map.
+
+    Args:
+        path: The file; made where it is not there or of another size.
+        size: Its rows.
+        dim: Their width.
+        dtype: In which they are stored.
+    """
+
+    def __init__(self, path: Path, size: int, dim: int, dtype: Dtype) -> None:
+        self.path = path
+        self.dtype = np.dtype(dtype)
+        self._width = dim * self.dtype.itemsize
+        header = io.BytesIO()
+        described = {"descr": self.dtype.str, "fortran_order": False, "shape": (size, dim)}
+        np.lib.format.write_array_header_1_0(header, described)
+        self._start = len(header.getvalue())
+        length = self._start + size * self._width
+        if not path.is_file() or path.stat().st_size != length:
+            path.write_bytes(header.getvalue())
+            os.truncate(path, length)
+
+    def read(self, first: int, last: int) -> npt.NDArray[Any]:
+        """Return some rows, ``[last - first, d]``."""
+        with self.path.open("rb") as file:
+            file.seek(self._start + first * self._width)
+            content = bytearray(file.read((last - first) * self._width))
+        return np.frombuffer(content, self.dtype).reshape(last - first, -1)
+
+    def write(self, first: int, rows: npt.NDArray[Any]) -> None:
+        """Put rows in their place, and on the disk."""
+        with self.path.open("r+b") as file:
+            file.seek(self._start + first * self._width)
+            file.write(np.ascontiguousarray(rows).data)
+            file.flush()
+            os.fsync(file.fileno())
+
+
 @attrs.frozen(kw_only=True)
 class _Part:
     """A file in the making.
@@ -267,12 +343,15 @@ class _Part:
     Attributes:
         out: The file.
         folder: Where it is made.
-        rows: The vectors of each split, ``[n, d]``, in files of their own.
+        rows: The vectors of each split.
+        sums: Of each split, the SHA-256 of the rows of each block that was computed. Nothing else says so:
+            what is damaged, rows or note, is computed again.
     """
 
     out: Path
     folder: Path
-    rows: Mapping[Split, np.memmap[Any, np.dtype[Any]]]
+    rows: Mapping[Split, _RowsFile]
+    sums: Mapping[Split, list[str]]
 
     @classmethod
     def open(
@@ -284,24 +363,22 @@ class _Part:
             DataError: A half one is of something else.
         """
         folder = out.with_name(out.name + ".part")
-        plan = json.dumps({"of": digest_of(metadata), "rows": sizes})
+        plan = json.dumps({"of": digest_of(metadata), "rows": sizes}).encode()
         if (folder / _PLAN).is_file():
-            if (folder / _PLAN).read_text(encoding="utf-8") != plan:
+            if (folder / _PLAN).read_bytes() != plan:
                 raise DataError(
                     f"{str(folder)!r} was begun with other images, weights or options",
                     "remove it, or name another file",
                 )
-            rows = {split: np.load(folder / f"{split}_x.npy", mmap_mode="r+") for split in sizes}
-            return cls(out=out, folder=folder, rows=rows)
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
-        rows = {}
-        for split, size in sizes.items():
-            path = folder / f"{split}_x.npy"
-            rows[split] = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=(size, dim))
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+        rows = {
+            split: _RowsFile(folder / f"{split}_x.npy", size, dim, dtype) for split, size in sizes.items()
+        }
         # the plan last: without it, a kill in between begins anew
-        write_atomically(folder / _PLAN, plan.encode())
-        return cls(out=out, folder=folder, rows=rows)
+        write_atomically(folder / _PLAN, plan)
+        return cls(out=out, folder=folder, rows=rows, sums=_noted(folder / _DONE, sizes))
 
     def fill(
         self,
@@ -316,18 +393,22 @@ class _Part:
             DataError: A feature is not finite as it is stored.
         """
         rows = self.rows[split]
-        done = self._done(split)
+        sums = self.sums[split]
         first = 0
         length = 0.0
-        for part in images.blocks():
+        for number, part in enumerate(images.blocks()):
             last = first + len(part)
-            if last > done:
+            block = rows.read(first, last)
+            if sums[number : number + 1] != [_sum_of(block)]:
                 # float16 overflows to infinity, which is told below
                 with np.errstate(over="ignore"):
-                    rows[first:last] = features(part).numpy().astype(rows.dtype)
-                self._note(split, last)
-            block = rows[first:last].astype(np.float64)
-            lengths = np.sqrt((block * block).sum(axis=1))
+                    block = features(part).numpy().astype(rows.dtype)
+                rows.write(first, block)
+                # after the rows: what it speaks of must be on the disk
+                sums[number : number + 1] = [_sum_of(block)]
+                write_atomically(self.folder / _DONE, json.dumps(self.sums).encode())
+            wide = block.astype(np.float64)
+            lengths = np.sqrt((wide * wide).sum(axis=1))
             if not np.isfinite(lengths).all():
                 name = part.ids[int((~np.isfinite(lengths)).argmax())]
                 raise DataError(
@@ -338,19 +419,6 @@ class _Part:
             first = last
             progress(split, first, len(images))
         return length / len(images)
-
-    def _done(self, split: Split) -> int:
-        """Return how many rows of a split are computed."""
-        file = self.folder / _DONE
-        if not file.is_file():
-            return 0
-        counts: dict[str, int] = json.loads(file.read_text(encoding="utf-8"))
-        return counts.get(split, 0)
-
-    def _note(self, split: Split, done: int) -> None:
-        self.rows[split].flush()  # before the note: a row that it counts must be on the disk
-        counts = {known: self._done(known) for known in self.rows} | {split: done}
-        write_atomically(self.folder / _DONE, json.dumps(counts).encode())
 
     def finish(self, metadata: Mapping[str, Any], entries: Mapping[str, Any]) -> None:
         """Write the file whole, put it in its place, and remove the part."""
@@ -364,7 +432,9 @@ class _Part:
                 arrays["metadata"] = np.array(json.dumps(metadata))
                 self._archive(whole, arrays)
             case ".safetensors":
-                tensors = {f"{split}_x": rows for split, rows in self.rows.items()}
+                tensors = {
+                    f"{split}_x": np.load(rows.path, mmap_mode="r") for split, rows in self.rows.items()
+                }
                 described = json.dumps({**metadata, **strings})  # the format holds numbers alone
                 save_file({**tensors, **arrays}, whole, metadata={"metadata": described})
             case _:
@@ -375,9 +445,8 @@ class _Part:
 
     def _archive(self, whole: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
         with zipfile.ZipFile(whole, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
-            for split in self.rows:
-                rows = self.folder / f"{split}_x.npy"
-                with _member(archive, rows.name) as member, rows.open("rb") as file:
+            for rows in self.rows.values():
+                with _member(archive, rows.path.name) as member, rows.path.open("rb") as file:
                     shutil.copyfileobj(file, member, _COPY_BYTES)
             for name, array in arrays.items():
                 with _member(archive, f"{name}.npy") as member:
@@ -388,8 +457,8 @@ class _Part:
     ) -> None:
         shutil.rmtree(whole, ignore_errors=True)
         whole.mkdir()
-        for split in self.rows:
-            os.link(self.folder / f"{split}_x.npy", whole / f"{split}_x.npy")
+        for rows in self.rows.values():
+            os.link(rows.path, whole / rows.path.name)
         for name, array in arrays.items():
             np.save(whole / f"{name}.npy", array, allow_pickle=False)
         (whole / JSON_FILE).write_text(json.dumps(described, indent=1), encoding="utf-8")
@@ -398,3 +467,20 @@ class _Part:
 def _member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
     """Open a member to be written; it has no date, so that equal arrays make equal files."""
     return archive.open(zipfile.ZipInfo(name), "w", force_zip64=True)
+
+
+def _noted(path: Path, splits: Iterable[Split]) -> dict[Split, list[str]]:
+    """Return the sums of blocks that a note has of each split; none where it is missing or damaged."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        content = None
+    noted: dict[Split, list[str]] = {}
+    for split in splits:
+        sums = content.get(split) if isinstance(content, dict) else None
+        noted[split] = sums if isinstance(sums, list) else []
+    return noted
+
+
+def _sum_of(rows: npt.NDArray[Any]) -> str:
+    return hashlib.sha256(np.ascontiguousarray(rows).data).hexdigest()

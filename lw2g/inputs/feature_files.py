@@ -36,6 +36,7 @@ from lw2g.inputs.feature_containers import (
     read_entry,
     strings_of,
 )
+from lw2g.inputs.stamps import Stamp, stamp_of
 from lw2g.inputs.stored_arrays import StoredArray, array_of, dtype_text, texts_of
 from lw2g.vit.pooling import POOLS, Pool
 
@@ -147,6 +148,7 @@ class FeatureFile:
         class_names: The name of each label.
         domain_names: The name of each domain; empty where there are none.
         metadata: Where the rows come from; empty where nobody says.
+        stamps: What its files looked like before they were read.
     """
 
     path: Path
@@ -154,6 +156,14 @@ class FeatureFile:
     class_names: tuple[str, ...]
     domain_names: tuple[str, ...]
     metadata: Mapping[str, Any]
+    stamps: Mapping[Path, Stamp]
+
+    def changed(self) -> Path | None:
+        """Return the first of its files that has changed since it was opened; None without one."""
+        for path, stamp in self.stamps.items():
+            if stamp_of(path) != stamp:
+                return path
+        return None
 
     @property
     def dim(self) -> int:
@@ -206,6 +216,8 @@ def open_features(path: Path, splits: Sequence[Split] = ("train", "test")) -> Fe
     Raises:
         DataError: It is missing, damaged, or does not keep the layout: one line says where.
     """
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    stamps = {file: stamp_of(file) for file in files if not file.name.startswith(".")}
     readers = open_container(path)
     unknown = [name for name in readers if name not in ENTRIES]
     if unknown:
@@ -234,7 +246,14 @@ def open_features(path: Path, splits: Sequence[Split] = ("train", "test")) -> Fe
     # last, because it reads all vectors from the disk: whatever is told at once is told before
     for split, rows in found.items():
         _require_finite(path, split, rows)
-    return FeatureFile(path=path, splits=found, class_names=classes, domain_names=domains, metadata=metadata)
+    return FeatureFile(
+        path=path,
+        splits=found,
+        class_names=classes,
+        domain_names=domains,
+        metadata=metadata,
+        stamps=stamps,
+    )
 
 
 # -- entries -------------------------------------------------------------------------------------------------

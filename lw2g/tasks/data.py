@@ -85,6 +85,23 @@ class RunData:
             lists.append(tuple(ids))
         return lists
 
+    def changed(self, index: int, *, evaluated: bool) -> str | None:
+        """Return the first file that has changed since the stream was built, of those that a task has read.
+
+        Args:
+            index: The task.
+            evaluated: Whether the test images of all tasks up to it are among them.
+        """
+        read = [self.stream.tasks[index].train, self.held_back[index]]
+        if evaluated:
+            last = index + 1 if self.options.next_domain else index
+            read += [task.test for task in self.stream.tasks[: last + 1]]
+        for data in read:
+            file = None if data is None else data.changed()
+            if file is not None:
+                return file
+        return None
+
     @property
     def notes(self) -> list[str]:
         """Notes for the user before the run, one sentence each."""

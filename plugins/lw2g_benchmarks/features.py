@@ -34,8 +34,9 @@ _Bytes: TypeAlias = npt.NDArray[np.uint8]
 class StoredVectors:
     """The vectors of one split; they stay on the disk until they are read."""
 
-    def __init__(self, rows: Rows) -> None:
-        """Hold the rows of a split."""
+    def __init__(self, file: FeatureFile, rows: Rows) -> None:
+        """Hold the rows of a split of a file."""
+        self._file = file
         self._rows = rows
 
     def __len__(self) -> int:
@@ -53,6 +54,11 @@ class StoredVectors:
     def vectors(self, indices: Any) -> Tensor:
         """Return vectors by number, float32 ``[n, dim]``: a copy in memory."""
         return self._rows.x[np.asarray(indices, dtype=np.int64)].float()
+
+    def changed(self, indices: IndexArray) -> str | None:
+        """Return a file of the vectors that has changed since it was opened; None without one."""
+        file = self._file.changed()
+        return None if file is None else str(file)
 
     def digest(self) -> str:
         """Return the SHA-256 of shape, dtype and the hashes of all vectors."""
@@ -96,7 +102,7 @@ class FeaturesBenchmark:
             raise ConfigError("benchmark 'features' needs 'file'", _HELP)
         file = open_features(config.file)
         domains = self._domains(file)
-        sources = {split: StoredVectors(rows) for split, rows in file.splits.items()}
+        sources = {split: StoredVectors(file, rows) for split, rows in file.splits.items()}
         stream = build_stream(
             name="features",
             train=_labelled(file, sources, "train", domains),
