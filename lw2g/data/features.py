@@ -29,6 +29,7 @@ from lw2g.inputs.feature_files import FORMAT, Integers, Split
 from lw2g.interfaces.stream import TaskData, TaskStream, Transforms
 from lw2g.models.parts import engine_of, open_backbone
 from lw2g.registry.catalogue import Catalogue
+from lw2g.tasks.data import require_names
 from lw2g.vit.backbone import Backbone
 
 __all__ = ["write_features"]
@@ -124,6 +125,7 @@ def write_features(
             raise ConfigError(
                 f"benchmark {config.benchmark.name!r} holds stored features already", "name one of images"
             )
+        require_names(stream)
         chosen = config.backbone
         component = catalogue.get("backbone", chosen.name)
         config, engine, _, backbone = open_backbone(

@@ -17,7 +17,9 @@ from lw2g.data.features import write_features
 from lw2g.errors import DataError
 from lw2g.files.lock import holder_of
 from lw2g.inputs.feature_files import open_features
-from lw2g.kit.tiny import tiny_catalogue
+from lw2g.interfaces.stream import TaskStream
+from lw2g.kit.tiny import TinyBenchmark, tiny_catalogue
+from lw2g.lifecycle.runner import start
 from lw2g.registry.catalogue import Catalogue
 from lw2g_benchmarks.digits import DigitsBenchmark
 from lw2g_benchmarks.options import DigitsConfig
@@ -126,3 +128,22 @@ def test_rows_are_named_as_their_images(tmp_path: Path, options: dict[str, Any])
         assert len(set(stored)) == len(file.class_names)
     with np.load(tmp_path / "f.npz") as arrays:
         assert arrays["class_names"].tolist() == sorted(file.class_names)
+
+
+@pytest.mark.parametrize("name", ["a\0b", "caf\udce9"])
+def test_names_that_no_record_holds_are_refused_first(
+    catalogue: Catalogue, config: ExperimentConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A run would be learned to its end and its record refused; nothing is written."""
+    stream_of = TinyBenchmark.stream
+
+    def named(self: TinyBenchmark) -> TaskStream:
+        stream = stream_of(self)
+        return attrs.evolve(stream, class_names=(name, *stream.class_names[1:]))
+
+    monkeypatch.setattr(TinyBenchmark, "stream", named)
+    with pytest.raises(DataError, match="no class can be called .*; give it a name without NUL"):
+        start(shortest(catalogue, "simple-cil"), catalogue, tmp_path / "run")
+    with pytest.raises(DataError, match="no class can be called"):
+        write_features(config, catalogue, tmp_path / "f.npz")
+    assert not list(tmp_path.iterdir())
