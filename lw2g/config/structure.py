@@ -15,7 +15,16 @@ import cattrs
 
 from lw2g.errors import error_text, nearest, shown
 
-__all__ = ["NONE", "choices_of", "describe_type", "misfit", "read_plain", "structure", "unstructure"]
+__all__ = [
+    "NONE",
+    "choices_of",
+    "describe_type",
+    "is_writable",
+    "misfit",
+    "read_plain",
+    "structure",
+    "unstructure",
+]
 
 T = TypeVar("T")
 
@@ -326,9 +335,14 @@ def _path(value: Any, kind: Any) -> Path:
     return Path(_writable(str(value))).expanduser().absolute()
 
 
+def is_writable(text: str) -> bool:
+    """Return whether file names, TOML and records can hold a text: without NUL and broken UTF-8."""
+    return "\0" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
 def _writable(text: str) -> str:
     """Return a text, or refuse one that file names or TOML cannot hold."""
-    if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
+    if not is_writable(text):
         raise ValueError(f"expected text without NUL and broken UTF-8 but got {shown(text)}")
     return text
 

@@ -1,56 +1,43 @@
-"""Stored features of a benchmark's images: computed once, in blocks that survive a kill, and written whole.
-
-While it is made, a file lies in the folder ``FILE.part`` beside it: the rows computed so far, how many they
-are, and what they are of. Whoever starts again with the same images, backbone and precision goes on there.
-"""
+"""Stored features of a benchmark's images: computed once, in blocks that survive a kill."""
 
 from __future__ import annotations
 
 import hashlib
-import json
-import os
-import shutil
-import zipfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 import torch
-from safetensors.numpy import save_file
 
 from lw2g import __version__
 from lw2g.base.boundary import build, guarded
 from lw2g.config.model import ExperimentConfig
+from lw2g.data.feature_parts import Dtype, Part
 from lw2g.devices.engine import Engine
 from lw2g.errors import ConfigError, DataError
-from lw2g.files.protocol import digest_of
-from lw2g.files.sealed import sync, write_atomically
+from lw2g.files.lock import BusyError, locked
 from lw2g.images.decoding import workers_of
 from lw2g.images.image_set import ImageSet
 from lw2g.images.pixels import Originals
 from lw2g.images.shared import all_contents
-from lw2g.inputs.feature_files import FORMAT, JSON_FILE, Integers, Split
+from lw2g.inputs.feature_files import FORMAT, Integers, Split
 from lw2g.interfaces.stream import TaskData, TaskStream, Transforms
 from lw2g.models.parts import engine_of, open_backbone
 from lw2g.registry.catalogue import Catalogue
+from lw2g.tasks.data import require_names
 from lw2g.vit.backbone import Backbone
 
 __all__ = ["write_features"]
 
-Dtype = Literal["float32", "float16"]
 Progress = Callable[[str, int, int], None]
 _SPLITS: tuple[Split, ...] = ("train", "test")
 _BLOCK = 1024
-"""Images between two notes of how far it is."""
-_COPY_BYTES = 1 << 20
-_PLAN = "plan.json"
-"""What a half file is of."""
-_DONE = "done.json"
-"""How many of its rows are computed."""
+"""Images whose rows are computed together, and noted as computed."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -76,6 +63,20 @@ class _Images:
             for start in range(0, len(part), _BLOCK):
                 rows = slice(start, start + _BLOCK)
                 yield TaskData(source=part.source, indices=part.indices[rows], labels=part.labels[rows])
+
+    def require_unchanged(self) -> None:
+        """Refuse images of which some were replaced while their features were computed.
+
+        Raises:
+            DataError: The first file that has changed.
+        """
+        for part in self.parts:
+            file = part.changed()
+            if file is not None:
+                raise DataError(
+                    f"{file!r} has changed since it was read first",
+                    "put the data back as they were, or remove the half file, and begin again",
+                )
 
     @property
     def ids(self) -> list[str]:
@@ -116,13 +117,15 @@ def write_features(
         DataError: The file is there already, a half file is of something else, or a feature is not finite.
     """
     _require_free(out)
-    with guarded(catalogue, config):
+    with _one_writer(out), guarded(catalogue, config):
+        _require_free(out)  # under the lock: another process may have written it meanwhile
         benchmark = build(catalogue, "benchmark", _undivided(config))
         stream: TaskStream = benchmark.stream()
         if stream.vectors is not None:
             raise ConfigError(
                 f"benchmark {config.benchmark.name!r} holds stored features already", "name one of images"
             )
+        require_names(stream)
         chosen = config.backbone
         component = catalogue.get("backbone", chosen.name)
         config, engine, _, backbone = open_backbone(
@@ -135,15 +138,37 @@ def write_features(
         images = {split: _images_of(stream, split) for split in _SPLITS}
         sizes = {split: len(of_split) for split, of_split in images.items()}
         metadata = _metadata(config, stream, backbone, transforms, images, dtype)
-        part = _Part.open(out, metadata, sizes, known.dim, dtype)
+        part = Part.open(out, metadata, sizes, known.dim, dtype)
         features_of = _extractor(config, backbone, engine, transforms)
         norms = {}
         for split, of_split in images.items():
-            norms[split] = part.fill(split, of_split, features_of, progress)
-    # after the part was opened, whose plan is a digest of what is known before
-    metadata["mean_row_norm"] = norms
-    part.finish(metadata, _entries(stream, images))
+            tell = partial(_tell, progress, split, len(of_split))
+            norms[split] = part.fill(split, of_split.blocks(), features_of, tell)
+            of_split.require_unchanged()
+        # after the part was opened, whose plan is a digest of what is known before
+        metadata["mean_row_norm"] = norms
+        part.finish(metadata, _entries(stream, images))
     return metadata
+
+
+def _tell(progress: Progress, split: Split, total: int, done: int) -> None:
+    progress(split, done, total)
+
+
+@contextmanager
+def _one_writer(out: Path) -> Iterator[None]:
+    """Be the one process that makes a file, within the block.
+
+    Raises:
+        BusyError: Another one does.
+    """
+    try:
+        with locked(out.with_name(out.name + ".lock")):
+            yield
+    except BusyError as error:
+        raise BusyError(
+            f"{str(out)!r} is being written by {error}", "wait for it, or name another file"
+        ) from error
 
 
 def _require_free(out: Path) -> None:
@@ -258,143 +283,3 @@ def _entries(stream: TaskStream, images: Mapping[Split, _Images]) -> dict[str, A
             entries[f"{split}_domain"] = own.domains
             entries["domain_names"] = list(dict.fromkeys(task.domain for task in stream.tasks))
     return entries
-
-
-@attrs.frozen(kw_only=True)
-class _Part:
-    """A file in the making.
-
-    Attributes:
-        out: The file.
-        folder: Where it is made.
-        rows: The vectors of each split, ``[n, d]``, in files of their own.
-    """
-
-    out: Path
-    folder: Path
-    rows: Mapping[Split, np.memmap[Any, np.dtype[Any]]]
-
-    @classmethod
-    def open(
-        cls, out: Path, metadata: Mapping[str, Any], sizes: Mapping[Split, int], dim: int, dtype: Dtype
-    ) -> _Part:
-        """Begin a file, or go on with a half one.
-
-        Raises:
-            DataError: A half one is of something else.
-        """
-        folder = out.with_name(out.name + ".part")
-        plan = json.dumps({"of": digest_of(metadata), "rows": sizes})
-        if (folder / _PLAN).is_file():
-            if (folder / _PLAN).read_text(encoding="utf-8") != plan:
-                raise DataError(
-                    f"{str(folder)!r} was begun with other images, weights or options",
-                    "remove it, or name another file",
-                )
-            rows = {split: np.load(folder / f"{split}_x.npy", mmap_mode="r+") for split in sizes}
-            return cls(out=out, folder=folder, rows=rows)
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
-        rows = {}
-        for split, size in sizes.items():
-            path = folder / f"{split}_x.npy"
-            rows[split] = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=(size, dim))
-        # the plan last: without it, a kill in between begins anew
-        write_atomically(folder / _PLAN, plan.encode())
-        return cls(out=out, folder=folder, rows=rows)
-
-    def fill(
-        self,
-        split: Split,
-        images: _Images,
-        features: Callable[[TaskData], torch.Tensor],
-        progress: Progress,
-    ) -> float:
-        """Compute the rows of a split that are missing, and return the mean length of all.
-
-        Raises:
-            DataError: A feature is not finite as it is stored.
-        """
-        rows = self.rows[split]
-        done = self._done(split)
-        first = 0
-        length = 0.0
-        for part in images.blocks():
-            last = first + len(part)
-            if last > done:
-                # float16 overflows to infinity, which is told below
-                with np.errstate(over="ignore"):
-                    rows[first:last] = features(part).numpy().astype(rows.dtype)
-                self._note(split, last)
-            block = rows[first:last].astype(np.float64)
-            lengths = np.sqrt((block * block).sum(axis=1))
-            if not np.isfinite(lengths).all():
-                name = part.ids[int((~np.isfinite(lengths)).argmax())]
-                raise DataError(
-                    f"the feature of image {name!r} is not finite as {rows.dtype}",
-                    "look at weights and precision, or store float32",
-                )
-            length += float(lengths.sum())
-            first = last
-            progress(split, first, len(images))
-        return length / len(images)
-
-    def _done(self, split: Split) -> int:
-        """Return how many rows of a split are computed."""
-        file = self.folder / _DONE
-        if not file.is_file():
-            return 0
-        counts: dict[str, int] = json.loads(file.read_text(encoding="utf-8"))
-        return counts.get(split, 0)
-
-    def _note(self, split: Split, done: int) -> None:
-        self.rows[split].flush()  # before the note: a row that it counts must be on the disk
-        counts = {known: self._done(known) for known in self.rows} | {split: done}
-        write_atomically(self.folder / _DONE, json.dumps(counts).encode())
-
-    def finish(self, metadata: Mapping[str, Any], entries: Mapping[str, Any]) -> None:
-        """Write the file whole, put it in its place, and remove the part."""
-        strings = {name: value for name, value in entries.items() if isinstance(value, list)}
-        arrays = {name: value for name, value in entries.items() if name not in strings}
-        whole = self.folder / ("whole" + self.out.suffix)
-        match self.out.suffix:
-            case ".npz":
-                for name, value in strings.items():
-                    arrays[name] = np.array(value, dtype=str)
-                arrays["metadata"] = np.array(json.dumps(metadata))
-                self._archive(whole, arrays)
-            case ".safetensors":
-                tensors = {f"{split}_x": rows for split, rows in self.rows.items()}
-                described = json.dumps({**metadata, **strings})  # the format holds numbers alone
-                save_file({**tensors, **arrays}, whole, metadata={"metadata": described})
-            case _:
-                self._directory(whole, arrays, {**metadata, **strings})
-        sync(whole)
-        os.replace(whole, self.out)
-        shutil.rmtree(self.folder)
-
-    def _archive(self, whole: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        with zipfile.ZipFile(whole, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
-            for split in self.rows:
-                rows = self.folder / f"{split}_x.npy"
-                with _member(archive, rows.name) as member, rows.open("rb") as file:
-                    shutil.copyfileobj(file, member, _COPY_BYTES)
-            for name, array in arrays.items():
-                with _member(archive, f"{name}.npy") as member:
-                    np.lib.format.write_array(member, array, allow_pickle=False)
-
-    def _directory(
-        self, whole: Path, arrays: Mapping[str, npt.NDArray[Any]], described: Mapping[str, Any]
-    ) -> None:
-        shutil.rmtree(whole, ignore_errors=True)
-        whole.mkdir()
-        for split in self.rows:
-            os.link(self.folder / f"{split}_x.npy", whole / f"{split}_x.npy")
-        for name, array in arrays.items():
-            np.save(whole / f"{name}.npy", array, allow_pickle=False)
-        (whole / JSON_FILE).write_text(json.dumps(described, indent=1), encoding="utf-8")
-
-
-def _member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
-    """Open a member to be written; it has no date, so that equal arrays make equal files."""
-    return archive.open(zipfile.ZipInfo(name), "w", force_zip64=True)

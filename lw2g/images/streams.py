@@ -16,7 +16,7 @@ from lw2g.config.model import Chosen
 from lw2g.errors import ConfigError, counted
 from lw2g.images.shared import all_contents
 from lw2g.interfaces.context import derive_seed
-from lw2g.interfaces.stream import ImageSource, Task, TaskData, TaskStream
+from lw2g.interfaces.stream import ImageSource, IndexArray, ReadsFiles, Task, TaskData, TaskStream
 from lw2g.interfaces.vectors import VectorSource
 
 __all__ = ["Source", "as_one_task", "hold_back", "joined"]
@@ -51,6 +51,9 @@ class _Renamed:
 
     def image(self, index: int) -> Tensor:
         return self._source.image(index)
+
+    def changed(self, indices: IndexArray) -> str | None:
+        return self._source.changed(indices) if isinstance(self._source, ReadsFiles) else None
 
     @property
     def ids(self) -> tuple[str, ...]:

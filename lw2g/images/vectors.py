@@ -15,6 +15,7 @@ from lw2g.errors import ConfigError, DataError
 from lw2g.images.features import Integers
 from lw2g.images.image_set import ImageSet
 from lw2g.images.pixels import Originals
+from lw2g.inputs.feature_containers import array_of_file
 from lw2g.inputs.feature_files import FeatureFile, NumberedIds, open_features
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.stream import TaskStream
@@ -205,16 +206,12 @@ def read_vectors(path: Path, known: BackboneFingerprint) -> tuple[Sequence[str],
         DataError: It cannot be read, or holds other vectors.
     """
     if path.suffix == ".npy":
-        try:
-            stored = np.load(path, allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise DataError(f"{str(path)!r} cannot be read ({error})", "write it again") from error
-        vectors = as_vectors(stored, known.dim)
+        vectors = as_vectors(array_of_file(path), known.dim)
         return NumberedIds(path.name, len(vectors)), vectors
     file = open_features(path, ("test",))
     require_made_by(file, known)
     rows = file.splits["test"]
-    return rows.ids, as_vectors(rows.x, known.dim)
+    return rows.ids, as_vectors(rows.x[:], known.dim)
 
 
 def require_made_by(file: FeatureFile, known: BackboneFingerprint) -> None:

@@ -16,9 +16,7 @@ files with a ``features.json``. Entries that are strings may stand in the JSON o
 from __future__ import annotations
 
 import json
-import mmap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -29,7 +27,17 @@ import torch
 from torch import Tensor
 
 from lw2g.errors import DataError, nearest, shown
-from lw2g.inputs.feature_containers import JSON_FILE, LAYOUT, Readers, open_container, read_entry
+from lw2g.inputs.feature_containers import (
+    JSON_FILE,
+    LAYOUT,
+    Readers,
+    is_name,
+    open_container,
+    read_entry,
+    strings_of,
+)
+from lw2g.inputs.stamps import Stamp, stamp_of
+from lw2g.inputs.stored_arrays import StoredArray, array_of, dtype_text, texts_of
 from lw2g.vit.pooling import POOLS, Pool
 
 __all__ = [
@@ -40,6 +48,7 @@ __all__ = [
     "NumberedIds",
     "Rows",
     "Split",
+    "Vectors",
     "is_feature_file",
     "open_features",
 ]
@@ -49,7 +58,12 @@ ENTRIES = (
     *(f"{split}_{kind}" for split in ("train", "test") for kind in ("x", "y", "domain", "id")),
     *("class_names", "domain_names", "metadata"),
 )
-_DTYPES = (torch.float16, torch.float32, torch.bfloat16)
+_DTYPES = {
+    np.dtype(np.float16): torch.float16,
+    np.dtype(np.float32): torch.float32,
+    torch.bfloat16: torch.bfloat16,
+}
+_LARGEST = int(np.iinfo(np.int64).max)
 _ROWS = 4096
 """Rows that are looked at together."""
 
@@ -74,31 +88,54 @@ class NumberedIds(Sequence[str]):
 
 
 @attrs.frozen(kw_only=True, eq=False)
+class Vectors:
+    """The vectors of a split, which lie on the disk until they are read; those of a packed file, in memory.
+
+    Attributes:
+        shape: How many they are, and the width of each.
+        dtype: In which they are stored.
+    """
+
+    shape: tuple[int, int]
+    dtype: torch.dtype
+    _stored: StoredArray | Tensor
+
+    def __getitem__(self, numbers: slice | Sequence[int] | Integers) -> Tensor:
+        """Return some vectors, ``[n, d]``: a copy in memory.
+
+        Raises:
+            DataError: Their file has become shorter.
+        """
+        if isinstance(self._stored, StoredArray):
+            return self._stored.rows(numbers)
+        if isinstance(numbers, slice):
+            return self._stored[numbers].clone()
+        return self._stored[torch.as_tensor(numbers, dtype=torch.int64)]
+
+
+@attrs.frozen(kw_only=True, eq=False)
 class Rows:
     """One split of a file.
 
     Attributes:
-        x: The vectors, ``[N, d]``; they lie on the disk until they are read.
+        x: The vectors, ``[N, d]``.
         y: Their labels, int64 ``[N]``.
         domain: Their domains by number, int64 ``[N]``; None where the file has none.
         ids: A name of each.
-        release: Gives memory of vectors back to the system, which reads them from the disk again if need be.
     """
 
-    x: Tensor
+    x: Vectors
     y: Integers
     domain: Integers | None
     ids: Sequence[str]
-    release: Callable[[], None] = lambda: None
 
     def __len__(self) -> int:
         return len(self.y)
 
     def chunks(self) -> Iterator[Tensor]:
         """Yield the vectors in parts of a few thousand."""
-        for part in torch.split(self.x, _ROWS):
-            yield part
-            self.release()
+        for first in range(0, len(self), _ROWS):
+            yield self.x[first : first + _ROWS]
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -111,6 +148,7 @@ class FeatureFile:
         class_names: The name of each label.
         domain_names: The name of each domain; empty where there are none.
         metadata: Where the rows come from; empty where nobody says.
+        stamps: What its files looked like before they were read.
     """
 
     path: Path
@@ -118,6 +156,14 @@ class FeatureFile:
     class_names: tuple[str, ...]
     domain_names: tuple[str, ...]
     metadata: Mapping[str, Any]
+    stamps: Mapping[Path, Stamp]
+
+    def changed(self) -> Path | None:
+        """Return the first of its files that has changed since it was opened; None without one."""
+        for path, stamp in self.stamps.items():
+            if stamp_of(path) != stamp:
+                return path
+        return None
 
     @property
     def dim(self) -> int:
@@ -170,19 +216,20 @@ def open_features(path: Path, splits: Sequence[Split] = ("train", "test")) -> Fe
     Raises:
         DataError: It is missing, damaged, or does not keep the layout: one line says where.
     """
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    stamps = {file: stamp_of(file) for file in files if not file.name.startswith(".")}
     readers = open_container(path)
     unknown = [name for name in readers if name not in ENTRIES]
     if unknown:
         raise DataError(
-            f"{str(path)!r}: no entry can be called {unknown[0]!r}{nearest(unknown[0], ENTRIES)}",
+            f"{str(path)!r}: no entry can be called {shown(unknown[0])}{nearest(unknown[0], ENTRIES)}",
             f"entries are {', '.join(ENTRIES)}",
         )
     metadata, strings = _metadata(path, readers)
 
     def names_of(name: str) -> list[str] | None:
-        if name in strings:
-            return _strings(path, name, strings[name])
-        return _strings(path, name, read_entry(path, name, readers))
+        stored = strings[name] if name in strings else read_entry(path, name, readers)
+        return None if stored is None else strings_of(path, name, stored)
 
     found = {split: _rows(path, split, readers, names_of) for split in splits}
     widths = {split: rows.x.shape[1] for split, rows in found.items()}
@@ -199,7 +246,14 @@ def open_features(path: Path, splits: Sequence[Split] = ("train", "test")) -> Fe
     # last, because it reads all vectors from the disk: whatever is told at once is told before
     for split, rows in found.items():
         _require_finite(path, split, rows)
-    return FeatureFile(path=path, splits=found, class_names=classes, domain_names=domains, metadata=metadata)
+    return FeatureFile(
+        path=path,
+        splits=found,
+        class_names=classes,
+        domain_names=domains,
+        metadata=metadata,
+        stamps=stamps,
+    )
 
 
 # -- entries -------------------------------------------------------------------------------------------------
@@ -215,7 +269,7 @@ def _metadata(path: Path, readers: Readers) -> tuple[dict[str, Any], dict[str, A
     if stored is None:
         return {}, {}
     if not isinstance(stored, str):
-        stored = str(np.asarray(stored))  # an archive holds text as an array of one string
+        stored = _text_of(path, stored)
     try:
         content = json.loads(stored)
     except (ValueError, RecursionError) as error:
@@ -228,33 +282,50 @@ def _metadata(path: Path, readers: Readers) -> tuple[dict[str, Any], dict[str, A
             "update lw2g, or write the file again",
         )
     strings = {name: content.pop(name) for name in ENTRIES if name in content}
+    backbone = content.get("backbone")
+    if isinstance(backbone, dict):
+        for value in backbone.values():
+            # a record and a report name the backbone as the file does
+            if isinstance(value, str) and not is_name(value):
+                raise DataError(
+                    f"{str(path)!r}: metadata names the backbone by {shown(value)}",
+                    "leave control characters and ends of lines out",
+                )
     return content, strings
 
 
+def _text_of(path: Path, stored: Any) -> str:
+    """Return the text that an archive holds as an array of one string.
+
+    Raises:
+        DataError: It is none.
+    """
+    if getattr(stored.dtype, "kind", "") != "U" or stored.shape:
+        raise DataError(
+            f"{str(path)!r}: expected a string in metadata but got {dtype_text(stored.dtype)} "
+            f"{list(stored.shape)}",
+            LAYOUT,
+        )
+    try:
+        return texts_of(array_of(stored).reshape(1))[0]
+    except ValueError as error:
+        raise DataError(f"{str(path)!r}: metadata is no text", LAYOUT) from error
+
+
 def _rows(path: Path, split: Split, readers: Readers, names_of: Callable[[str], list[str] | None]) -> Rows:
-    x = _needed(path, f"{split}_x", readers)
-    y = _needed(path, f"{split}_y", readers)
-    vectors = _vectors(path, f"{split}_x", x)
-    labels = _integers(path, f"{split}_y", y, len(vectors))
+    vectors = _vectors(path, f"{split}_x", _needed(path, f"{split}_x", readers))
+    count = vectors.shape[0]
+    labels = _integers(path, f"{split}_y", _needed(path, f"{split}_y", readers), count)
     domain = read_entry(path, f"{split}_domain", readers)
     if domain is not None:
-        domain = _integers(path, f"{split}_domain", domain, len(vectors))
+        domain = _integers(path, f"{split}_domain", domain, count)
     ids: Sequence[str] | None = names_of(f"{split}_id")
     if ids is None:
-        ids = NumberedIds(split, len(vectors))
+        ids = NumberedIds(split, count)
     else:
-        _require_ids(path, split, ids, len(vectors))
+        _require_ids(path, split, ids, count)
         ids = tuple(ids)
-    # the release is of the stored array: a tensor on its memory does not know that it is mapped
-    return Rows(x=vectors, y=labels, domain=domain, ids=ids, release=_release_of(x))
-
-
-def _release_of(stored: Any) -> Callable[[], None]:
-    """Return what gives the pages of a mapped array back; nothing is ever written to them."""
-    mapping = getattr(stored, "_mmap", None)
-    if not isinstance(mapping, mmap.mmap) or not hasattr(mmap, "MADV_DONTNEED"):
-        return lambda: None
-    return partial(mapping.madvise, mmap.MADV_DONTNEED)
+    return Rows(x=vectors, y=labels, domain=domain, ids=ids)
 
 
 def _needed(path: Path, name: str, readers: Readers) -> Any:
@@ -266,55 +337,43 @@ def _needed(path: Path, name: str, readers: Readers) -> Any:
     return found
 
 
-def _vectors(path: Path, name: str, stored: Any) -> Tensor:
-    """Return an entry of vectors as a tensor on the same memory."""
-    if isinstance(stored, np.ndarray):
-        if stored.dtype not in (np.float16, np.float32):
-            raise DataError(
-                f"{str(path)!r}: expected float16 or float32 in {name} but got {stored.dtype}",
-                "convert it, as by .astype('float32')",
-            )
-        stored = torch.from_numpy(stored)
-    if stored.dtype not in _DTYPES:
-        got = str(stored.dtype).removeprefix("torch.")
+def _vectors(path: Path, name: str, stored: StoredArray | npt.NDArray[Any]) -> Vectors:
+    """Return an entry of vectors without reading them from the disk."""
+    dtype = _DTYPES.get(stored.dtype)
+    if dtype is None:
         raise DataError(
-            f"{str(path)!r}: expected float16, float32 or bfloat16 in {name} but got {got}", "convert it"
+            f"{str(path)!r}: expected float16 or float32 in {name} but got {dtype_text(stored.dtype)}",
+            "convert it, as by .astype('float32')",
         )
-    if stored.ndim != 2 or not all(stored.shape):
+    shape = stored.shape
+    if len(shape) != 2 or not all(shape):
         raise DataError(
-            f"{str(path)!r}: expected {name} [rows, numbers] but got {list(stored.shape)}",
+            f"{str(path)!r}: expected {name} [rows, numbers] but got {shown(list(shape))}",
             "store one vector for each image",
         )
-    vectors: Tensor = stored
-    return vectors
+    if isinstance(stored, StoredArray) and stored.rows_lie_together:
+        return Vectors(shape=(shape[0], shape[1]), dtype=dtype, stored=stored)
+    whole = np.ascontiguousarray(array_of(stored))
+    return Vectors(shape=(shape[0], shape[1]), dtype=dtype, stored=torch.from_numpy(whole))
 
 
-def _integers(path: Path, name: str, stored: Any, count: int) -> Integers:
-    array = np.asarray(stored)
-    if array.dtype.kind not in "iu":
-        raise DataError(f"{str(path)!r}: expected integers in {name} but got {array.dtype}", "convert it")
-    if array.shape != (count,):
+def _integers(path: Path, name: str, stored: StoredArray | npt.NDArray[Any], count: int) -> Integers:
+    """Return an entry of a whole number for each row."""
+    if not isinstance(stored.dtype, np.dtype) or stored.dtype.kind not in "iu":
+        raise DataError(
+            f"{str(path)!r}: expected integers in {name} but got {dtype_text(stored.dtype)}", "convert it"
+        )
+    if stored.shape != (count,):
         rows = name.rpartition("_")[0] + "_x"
         raise DataError(
-            f"{str(path)!r}: {rows} has {count} rows, and {name} has the shape {list(array.shape)}",
+            f"{str(path)!r}: {rows} has {count} rows, and {name} has the shape {shown(list(stored.shape))}",
             "store one number for each row",
         )
-    if array.min() < 0:
-        raise DataError(f"{str(path)!r}: {name} holds {int(array.min())}", "count from 0")
+    array = array_of(stored)
+    least, most = int(array.min()), int(array.max())
+    if least < 0 or most > _LARGEST:
+        raise DataError(f"{str(path)!r}: {name} holds {least if least < 0 else most}", "count from 0")
     return array.astype(np.int64)
-
-
-def _strings(path: Path, name: str, stored: Any) -> list[str] | None:
-    if stored is None:
-        return None
-    array = np.asarray(stored)
-    numbers = name.endswith("_id") and array.dtype.kind in "iu"
-    if array.ndim != 1 or (array.dtype.kind != "U" and not numbers):
-        raise DataError(
-            f"{str(path)!r}: expected a list of strings in {name} but got {array.dtype} {list(array.shape)}",
-            "save names as numpy.array(names, dtype=str)",
-        )
-    return [str(value) for value in array.tolist()]
 
 
 def _require_ids(path: Path, split: Split, ids: Sequence[str], count: int) -> None:
@@ -345,16 +404,26 @@ def _class_names(path: Path, splits: Mapping[Split, Rows], names: Sequence[str] 
                 f"{str(path)!r}: {split}_y holds the label {most}, of which {source} knows nothing",
                 "number classes from 0, and give each one training rows",
             )
+    # by the labels that are there, of which there are no more than rows: a label may be any number
     if len(there) < count:
-        lacking = int(np.setdiff1d(np.arange(count), there)[0])
+        gaps = np.flatnonzero(there != np.arange(len(there)))
+        lacking = int(gaps[0]) if len(gaps) else len(there)
         raise DataError(
             f"{str(path)!r}: no row of {reference}_y has the label {lacking} of {count}",
             "number classes from 0 without gaps",
         )
     if names is None:
-        return tuple(map(str, range(count)))
+        names = tuple(map(str, range(count)))
     if len(set(names)) < count:
         raise DataError(f"{str(path)!r}: class_names repeats a name", "give each class a name of its own")
+    if "test" in splits:
+        untested = [names[label] for label in np.setdiff1d(there, splits["test"].y).tolist()]
+        if untested:
+            raise DataError(
+                f"train and test of {str(path)!r} hold different classes: {count} in train, "
+                f"{count - len(untested)} in test, in one only {shown(untested[:5])}",
+                "give each class test rows, or leave it out",
+            )
     return tuple(names)
 
 
@@ -367,6 +436,12 @@ def _domain_names(path: Path, splits: Mapping[Split, Rows], names: Sequence[str]
         given = next(iter(domains))
         raise DataError(f"{str(path)!r}: {given} has domains, and the other split has none", "store both")
     count = 1 + max(int(domain.max()) for domain in domains.values())
+    rows = sum(map(len, splits.values()))
+    if count > rows:
+        raise DataError(
+            f"{str(path)!r}: a row is of the domain {count - 1}, and there are {rows} rows",
+            "number domains from 0",
+        )
     if names is None:
         return tuple(map(str, range(count)))
     if len(names) < count or len(set(names)) < len(names):
@@ -378,12 +453,23 @@ def _domain_names(path: Path, splits: Mapping[Split, Rows], names: Sequence[str]
 
 
 def _require_finite(path: Path, split: Split, rows: Rows) -> None:
+    """Refuse rows that hold what is no number, or whose length float32 cannot hold."""
     for number, part in enumerate(rows.chunks()):
-        # the sum is NaN or infinite if a value is; float32 holds the sum of any float16 row
-        sound = part.float().sum(dim=1).isfinite()
-        if not bool(sound.all()):
-            first = number * _ROWS + int((~sound).int().argmax())
+        part = part.float()
+        # the length is NaN or infinite if a value is
+        sound = torch.linalg.vector_norm(part, dim=1).isfinite()
+        if bool(sound.all()):
+            continue
+        row = int((~sound).int().argmax())
+        first = f"first in row {number * _ROWS + row}"
+        if bool(part[row].isfinite().all()):
+            largest = float(part[row].abs().max())
             raise DataError(
-                f"{str(path)!r}: {split}_x holds NaN or infinity, first in row {first}",
-                "float16 overflows above 65504: store float32, or look at how it was made",
+                f"{str(path)!r}: {split}_x holds numbers of up to {largest:g}, whose squares float32 cannot "
+                f"hold, {first}",
+                "scale all rows of the file down",
             )
+        raise DataError(
+            f"{str(path)!r}: {split}_x holds NaN or infinity, {first}",
+            "float16 overflows above 65504: store float32, or look at how it was made",
+        )

@@ -22,12 +22,13 @@ from typing import Any
 import attrs
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional
 
-from lw2g.errors import ConfigError, DataError, counted, nearest
+from lw2g.errors import ConfigError, DataError, counted, first_line, nearest
+from lw2g.inputs.feature_containers import open_archive, open_tensors, read_entry, strings_of
+from lw2g.inputs.stored_arrays import StoredArray, array_of, dtype_text
 
 __all__ = [
     "TextVectors",
@@ -40,6 +41,7 @@ __all__ = [
 
 _BEFORE = "A photo of "
 _AFTER = "."
+_ENTRIES = ("vectors", "sentences", "classes", "projection", "logit_scale")
 _HOW = "write one with python -m lw2g_constraints.export"
 
 
@@ -156,8 +158,12 @@ def read_text_vectors(path: Path, option: str) -> TextVectors:
             f"{option}: {str(path)!r} names {counted(len(read.classes), 'class')} for {counted(rows, 'row')}",
             "'classes' says of each row which class it speaks of",
         )
-    if not bool(torch.isfinite(read.vectors).all()) or not bool(read.vectors.any(dim=1).all()):
-        raise DataError(f"{option}: {str(path)!r} has a vector that is zero or not finite", _HOW)
+    # the length is NaN or infinite if a value is, or if float32 cannot hold its square
+    lengths = torch.linalg.vector_norm(read.vectors, dim=1)
+    if not bool(lengths.isfinite().all()) or not bool(read.vectors.any(dim=1).all()):
+        raise DataError(
+            f"{option}: {str(path)!r} has a vector that is zero or not finite, or too long for float32", _HOW
+        )
     projection = read.projection
     if projection is not None and (projection.ndim != 2 or projection.shape[1] != dim):
         is_turned = projection.ndim == 2 and projection.shape[0] == dim
@@ -215,44 +221,63 @@ def write_vectors(
 
 def _read(path: Path, option: str) -> TextVectors:
     """Return what a file holds, whatever its shapes."""
-    wrong = DataError(f"{option}: {str(path)!r} holds no text vectors ('vectors' and 'sentences')", _HOW)
-    projection: Tensor | None = None
-    scale: float | None = None
-    classes: Any = []
     try:
-        if path.suffix == ".npz":
-            with np.load(path, allow_pickle=False) as arrays:
-                vectors = torch.from_numpy(arrays["vectors"])
-                listed = arrays["sentences"].tolist()
-                if "classes" in arrays:
-                    classes = arrays["classes"].tolist()
-                if "logit_scale" in arrays:
-                    scale = float(arrays["logit_scale"])
-                if "projection" in arrays:
-                    projection = torch.from_numpy(arrays["projection"])
-        else:
-            with safe_open(path, framework="pt") as file:
-                notes = file.metadata() or {}
-                vectors = file.get_tensor("vectors")
-                listed = json.loads(notes["sentences"])
-                classes = json.loads(notes.get("classes", "[]"))
-                if "logit_scale" in notes:
-                    scale = float(notes["logit_scale"])
-                if "projection" in file.keys():  # noqa: SIM118
-                    projection = file.get_tensor("projection")
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
-        raise wrong from error
-    for texts in (listed, classes):
-        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-            raise wrong
-    if projection is not None:
-        projection = projection.float()
+        stored = _archived(path) if path.suffix == ".npz" else _tensors(path)
+        vectors, projection = (_floats(path, name, stored.get(name)) for name in ("vectors", "projection"))
+        sentences, classes = (_texts(path, name, stored.get(name)) for name in ("sentences", "classes"))
+        scale = stored.get("logit_scale")
+        logit_scale = None if scale is None else float(scale)
+    except (DataError, ValueError, TypeError, RecursionError) as error:
+        reason = error.what if isinstance(error, DataError) else first_line(error)
+        raise _no_vectors(path, option, reason.removeprefix(f"{str(path)!r}: ")) from error
+    if vectors is None or sentences is None:
+        raise _no_vectors(path, option, "'vectors' and 'sentences'")
     return TextVectors(
         path=path,
         option=option,
-        vectors=vectors.float(),
-        sentences=tuple(listed),
-        classes=tuple(classes),
+        vectors=vectors,
+        sentences=sentences,
+        classes=classes or (),
         projection=projection,
-        logit_scale=scale,
+        logit_scale=logit_scale,
     )
+
+
+def _no_vectors(path: Path, option: str, reason: str) -> DataError:
+    return DataError(f"{option}: {str(path)!r} holds no text vectors ({reason})", _HOW)
+
+
+def _archived(path: Path) -> dict[str, Any]:
+    """Return the entries of an ``.npz`` file."""
+    readers = open_archive(path)
+    stored = {name: read_entry(path, name, readers) for name in _ENTRIES}
+    if stored["logit_scale"] is not None:
+        stored["logit_scale"] = array_of(stored["logit_scale"]).item()
+    return stored
+
+
+def _tensors(path: Path) -> dict[str, Any]:
+    """Return the entries of a ``.safetensors`` file; strings are JSON in its header."""
+    readers, notes = open_tensors(path)
+    stored = {name: read_entry(path, name, readers) for name in ("vectors", "projection")}
+    for name in ("sentences", "classes"):
+        if name in notes:
+            stored[name] = json.loads(notes[name])
+    return {**stored, "logit_scale": notes.get("logit_scale")}
+
+
+def _floats(path: Path, name: str, stored: Any) -> Tensor | None:
+    """Return an entry of numbers, float32."""
+    if stored is None:
+        return None
+    if isinstance(stored.dtype, np.dtype) and stored.dtype.kind not in "fiu":
+        raise DataError(f"{str(path)!r}: expected numbers in {name} but got {dtype_text(stored.dtype)}")
+    if isinstance(stored, StoredArray) and isinstance(stored.dtype, torch.dtype):
+        pairs = torch.from_numpy(stored.array())
+        return pairs.view(stored.dtype).view(stored.shape).float()
+    with np.errstate(over="ignore"):  # infinity is told by whoever looks at the rows
+        return torch.from_numpy(array_of(stored).astype(np.float32, order="C"))
+
+
+def _texts(path: Path, name: str, stored: Any) -> tuple[str, ...] | None:
+    return None if stored is None else tuple(strings_of(path, name, stored))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import attrs
 import numpy as np
@@ -26,6 +26,7 @@ __all__ = [
     "ImageTransform",
     "IndexArray",
     "RandomTransform",
+    "ReadsFiles",
     "StagedTransform",
     "Task",
     "TaskData",
@@ -56,6 +57,23 @@ class ImageSource(Protocol):
     @property
     def ids(self) -> Sequence[str]:
         """One stable id per image, such as a relative path or ``"train/17"``."""
+        ...
+
+
+@runtime_checkable
+class ReadsFiles(Protocol):
+    """An image source that reads files as long as a run is under way, and not only while its stream is built.
+
+    A run asks it when a task ends: what it has learned of other images than those of its fingerprint, it does
+    not keep. Wrappers of sources hand the question on.
+    """
+
+    def changed(self, indices: IndexArray) -> str | None:
+        """Return the first file of some images that has changed since the stream was built; None without one.
+
+        Args:
+            indices: Numbers of the images.
+        """
         ...
 
 
@@ -191,6 +209,10 @@ class TaskData:
 
     def __len__(self) -> int:
         return len(self.indices)
+
+    def changed(self) -> str | None:
+        """Return the first file that has changed since the stream was built; None without one."""
+        return self.source.changed(self.indices) if isinstance(self.source, ReadsFiles) else None
 
     @property
     def ids(self) -> tuple[str, ...]:

@@ -199,6 +199,7 @@ class Run(Observer):
         else:
             session.pass_over(index)
             self._note_beside(index)
+            self._require_unchanged(index, evaluated=False)
             self._ledger.pass_over(session)
         self._frozen.require_same(session.parts.backbone, f"during task {index + 1}")
         ranks.require_agreement(session.parts.learned(context.set_id), f"after task {index + 1}")
@@ -234,6 +235,7 @@ class Run(Observer):
     def after_epoch(self, optimizer: torch.optim.Optimizer, position: Position) -> None:
         """Save a checkpoint, and stop if the user asked for it."""
         position.progress.require_sound()
+        self._require_unchanged(position.task, evaluated=False)
         self._save(position, optimizer=optimizer)
         if self._stop.wanted:
             raise Interrupted(self._files.path)
@@ -258,6 +260,7 @@ class Run(Observer):
         self.reporter.begin(index, "evaluation")
         with self.reporter.clock("evaluation"):
             predictions, drift = self._session.evaluate(index, self.reporter)
+        self._require_unchanged(index, evaluated=True)
         self._store.wait()  # the files of a task lie beside the checkpoint of the task before
         if not ranks.number():
             self._ledger.predictions.append(self._files.write_predictions(index, predictions))
@@ -271,6 +274,19 @@ class Run(Observer):
                 metrics=self._ledger.metrics[-1],
             )
         )
+
+    def _require_unchanged(self, index: int, *, evaluated: bool) -> None:
+        """Refuse to go on with a task that has read other images than those that the run began with.
+
+        Raises:
+            DataError: A file of theirs has changed.
+        """
+        file = self._session.data.changed(index, evaluated=evaluated)
+        if file is not None:
+            raise DataError(
+                f"{file!r} has changed since the run read it first, so task {index + 1} is not kept",
+                f"put the data back as they were, and go on: lw2g resume {self._files.path}",
+            )
 
     def _note_beside(self, index: int) -> None:
         """Note what is asked for after every task, with an evaluation or without."""

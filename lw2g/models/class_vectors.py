@@ -45,7 +45,7 @@ def read_class_vectors(
     for label in np.unique(rows.y).tolist():
         name = file.class_names[label]
         first: dict[str, torch.Tensor] = {}
-        vectors = rows.x[torch.from_numpy(np.flatnonzero(rows.y == label))].float()
+        vectors = rows.x[np.flatnonzero(rows.y == label)].float()
         for vector in vectors:
             digest = hashlib.sha256(vector.numpy().tobytes()).hexdigest()
             if owner.setdefault(digest, name) != name:

@@ -9,8 +9,9 @@ from typing import Any
 import attrs
 
 from lw2g.config.model import RunConfig
+from lw2g.config.structure import is_writable
 from lw2g.devices.engine import Engine
-from lw2g.errors import ConfigError
+from lw2g.errors import ConfigError, DataError, shown
 from lw2g.evaluation.evaluator import Evaluator
 from lw2g.files.protocol import noted_facts
 from lw2g.images.decoding import workers_of
@@ -22,7 +23,7 @@ from lw2g.images.vectors import VectorSet
 from lw2g.interfaces.stream import RandomTransform, TaskData, TaskStream, Transforms
 from lw2g.vit.backbone import Backbone
 
-__all__ = ["RunData", "require_images"]
+__all__ = ["RunData", "require_images", "require_names"]
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -85,6 +86,23 @@ class RunData:
             lists.append(tuple(ids))
         return lists
 
+    def changed(self, index: int, *, evaluated: bool) -> str | None:
+        """Return the first file that has changed since the stream was built, of those that a task has read.
+
+        Args:
+            index: The task.
+            evaluated: Whether the test images of all tasks up to it are among them.
+        """
+        read = [self.stream.tasks[index].train, self.held_back[index]]
+        if evaluated:
+            last = index + 1 if self.options.next_domain else index
+            read += [task.test for task in self.stream.tasks[: last + 1]]
+        for data in read:
+            file = None if data is None else data.changed()
+            if file is not None:
+                return file
+        return None
+
     @property
     def notes(self) -> list[str]:
         """Notes for the user before the run, one sentence each."""
@@ -145,6 +163,22 @@ class RunData:
         # a fixed transform's images are kept transformed; a random one needs the originals each time
         keep = not self.transforms.train_is_deterministic
         return Originals(parts, self.engine.device, limit=limit, keep=keep)
+
+
+def require_names(stream: TaskStream) -> None:
+    """Refuse names of classes and domains that no record can hold, before anything is learned.
+
+    Raises:
+        DataError: There is one.
+    """
+    named = [("class", name) for name in stream.class_names]
+    named += [("domain", task.domain) for task in stream.tasks]
+    for what, name in named:
+        if not is_writable(name):
+            raise DataError(
+                f"benchmark: no {what} can be called {shown(name)}",
+                "give it a name without NUL and broken UTF-8",
+            )
 
 
 def require_images(stream: TaskStream) -> None:

@@ -39,7 +39,7 @@ from lw2g.models.parts import (
 )
 from lw2g.models.predictor import Predictor
 from lw2g.registry.catalogue import Catalogue, Registered
-from lw2g.tasks.data import RunData, require_images
+from lw2g.tasks.data import RunData, require_images, require_names
 from lw2g.tasks.evidence.d_sub import DSub
 from lw2g.tasks.parts import Growth, RunParts
 
@@ -193,6 +193,7 @@ def open_session(
             )
         stream = as_one_task(stream)
     mixer = mixer_of(config, engine)
+    require_names(stream)
     require_images(stream)
     shared = require_unseen_images(stream)
     if component.growth == "sets":

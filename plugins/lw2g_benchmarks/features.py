@@ -27,8 +27,6 @@ from lw2g_benchmarks.transforms import TransformPair
 
 __all__ = ["FeaturesBenchmark", "StoredVectors"]
 
-_MANY = 1024
-"""Vectors after whose reading the memory of the mapped file is given back."""
 _HELP = "--set benchmark.file=FILE; lw2g data features --out FILE writes one"
 _Bytes: TypeAlias = npt.NDArray[np.uint8]
 
@@ -36,8 +34,9 @@ _Bytes: TypeAlias = npt.NDArray[np.uint8]
 class StoredVectors:
     """The vectors of one split; they stay on the disk until they are read."""
 
-    def __init__(self, rows: Rows) -> None:
-        """Hold the rows of a split."""
+    def __init__(self, file: FeatureFile, rows: Rows) -> None:
+        """Hold the rows of a split of a file."""
+        self._file = file
         self._rows = rows
 
     def __len__(self) -> int:
@@ -50,29 +49,21 @@ class StoredVectors:
 
     def image(self, index: int) -> Tensor:
         """Return vector ``index``, float32 ``[dim]``."""
-        return self._rows.x[index].float()
+        return self._rows.x[index : index + 1][0].float()
 
     def vectors(self, indices: Any) -> Tensor:
         """Return vectors by number, float32 ``[n, dim]``: a copy in memory."""
-        if not len(indices):
-            return self._rows.x.new_zeros(0, self._rows.x.shape[1], dtype=torch.float32)
-        first = int(indices[0])
-        last = int(indices[-1])
-        # rows that follow each other, as those of most tasks do, are read in one piece
-        if last - first == len(indices) - 1 and bool((np.diff(indices) == 1).all()):
-            rows = self._rows.x[first : last + 1]
-        else:
-            rows = self._rows.x[torch.tensor(indices)]
-        # a copy even of float32, or the caller would hold a view of the mapped file
-        copied = rows.to(torch.float32, copy=True)
-        if len(copied) >= _MANY:
-            self._rows.release()
-        return copied
+        return self._rows.x[np.asarray(indices, dtype=np.int64)].float()
+
+    def changed(self, indices: IndexArray) -> str | None:
+        """Return a file of the vectors that has changed since it was opened; None without one."""
+        file = self._file.changed()
+        return None if file is None else str(file)
 
     def digest(self) -> str:
         """Return the SHA-256 of shape, dtype and the hashes of all vectors."""
         x = self._rows.x
-        hasher = hashlib.sha256(repr((tuple(x.shape), str(x.dtype))).encode())
+        hasher = hashlib.sha256(repr((x.shape, str(x.dtype))).encode())
         hasher.update(self._contents.tobytes())
         return hasher.hexdigest()
 
@@ -90,7 +81,7 @@ class StoredVectors:
     def _bytes(self) -> Iterator[_Bytes]:
         for part in self._rows.chunks():
             # as bytes: numpy has no bfloat16
-            yield from part.contiguous().view(torch.uint8).numpy()
+            yield from part.view(torch.uint8).numpy()
 
 
 @attrs.frozen
@@ -111,7 +102,7 @@ class FeaturesBenchmark:
             raise ConfigError("benchmark 'features' needs 'file'", _HELP)
         file = open_features(config.file)
         domains = self._domains(file)
-        sources = {split: StoredVectors(rows) for split, rows in file.splits.items()}
+        sources = {split: StoredVectors(file, rows) for split, rows in file.splits.items()}
         stream = build_stream(
             name="features",
             train=_labelled(file, sources, "train", domains),

@@ -18,7 +18,8 @@ from torch import Tensor
 
 from lw2g.errors import DataError, counted, printable
 from lw2g.inputs.image_files import EXTENSIONS, ImageHeader, examine_image, read_image
-from lw2g.interfaces.stream import Contents
+from lw2g.inputs.stamps import Stamp, stamp_of
+from lw2g.interfaces.stream import Contents, IndexArray
 
 __all__ = ["FileSource", "content_of", "has_images", "scan_split", "tell_progress"]
 
@@ -48,6 +49,7 @@ class FileSource:
         self._ids = tuple(ids)
         self._upright = upright
         self._read: tuple[str, Contents] | None = None
+        self._stamps: list[Stamp] = []
 
     def __len__(self) -> int:
         return len(self._paths)
@@ -83,6 +85,15 @@ class FileSource:
         """
         return self._once()[1]
 
+    def changed(self, indices: IndexArray) -> str | None:
+        """Return the first file of some images that has changed since all were examined; None without one."""
+        if not self._stamps:  # nobody has examined them
+            return None
+        for index in indices.tolist():
+            if stamp_of(self._paths[index]) != self._stamps[index]:
+                return str(self._paths[index])
+        return None
+
     def _once(self) -> tuple[str, Contents]:
         """Return both hashes; the files are read once for them."""
         if self._read is None:
@@ -93,6 +104,8 @@ class FileSource:
         headers: list[ImageHeader] = []
         bad: dict[str, DataError] = {}
         with ThreadPoolExecutor(_READERS) as pool:
+            # before they are read: what is written meanwhile has another time
+            stamps = list(pool.map(stamp_of, self._paths))
             examined = tell_progress(pool.map(_examine, self._paths), len(self._ids))
             for name, found in zip(self._ids, examined, strict=True):
                 if isinstance(found, ImageHeader):
@@ -103,6 +116,7 @@ class FileSource:
         if bad:
             raise _refusal(bad, len(self._ids))
         _say(f"{self._ids[0].rpartition('/')[0]} ...: {_summary(headers)}")
+        self._stamps = stamps
         digests = [header.digest for header in headers]
         whole = hashlib.sha256(b"".join(digests)).hexdigest()
         # 16 of the 32 bytes are enough to tell images apart, and half the memory

@@ -13,7 +13,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lw2g.interfaces.stream import Contents, ImageSource, IndexArray, Task, TaskData, TaskStream
+from lw2g.interfaces.stream import (
+    Contents,
+    ImageSource,
+    IndexArray,
+    ReadsFiles,
+    Task,
+    TaskData,
+    TaskStream,
+)
 from lw2g_benchmarks.image_files import content_of, tell_progress
 from lw2g_benchmarks.options import OrderOptions
 from lw2g_benchmarks.recurrence import Portion, drawn, in_tail, portions
@@ -97,6 +105,16 @@ class JoinedSource:
         at = bisect_right(self._starts, index) - 1
         return self._sources[at].image(index - self._starts[at])
 
+    def changed(self, indices: IndexArray) -> str | None:
+        """Return the first file of some images that has changed; None without one."""
+        owner = np.searchsorted(self._starts, indices, side="right") - 1
+        for number, (source, start) in enumerate(zip(self._sources, self._starts, strict=True)):
+            own = indices[owner == number] - start
+            file = source.changed(own) if isinstance(source, ReadsFiles) else None
+            if file is not None:
+                return file
+        return None
+
     @property
     def ids(self) -> tuple[str, ...]:
         """The stable ids of the images."""
@@ -126,6 +144,11 @@ class PartSource:
     def image(self, index: int) -> Tensor:
         """Return image ``index``, uint8 [3, H, W]."""
         return self._source.image(self._rows[index])
+
+    def changed(self, indices: IndexArray) -> str | None:
+        """Return the first file of some images that has changed; None without one."""
+        own = np.asarray(self._rows, dtype=np.int64)[indices]
+        return self._source.changed(own) if isinstance(self._source, ReadsFiles) else None
 
     @property
     def ids(self) -> tuple[str, ...]:

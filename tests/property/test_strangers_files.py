@@ -21,9 +21,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from safetensors.numpy import save
 
 from lw2g.config.toml import flat, read_toml
 from lw2g.data.archive import extract
@@ -31,6 +33,8 @@ from lw2g.errors import DataError, Lw2gError
 from lw2g.files.contents import read_sealed
 from lw2g.files.protocol import digest_of
 from lw2g.files.sealed import seal_json, unseal_json
+from lw2g.inputs.feature_files import open_features
+from lw2g.inputs.text_vectors import read_text_vectors
 from lw2g.models.exported import read_learned
 from lw2g.models.manifest import Manifest
 from lw2g.registry.catalogue import Catalogue, load_catalogue
@@ -96,6 +100,35 @@ def _in_pack(name: str) -> Parser:
     return parse
 
 
+def _features(suffix: str) -> Parser:
+    def parse(path: Path) -> None:
+        place = path.with_suffix(suffix)
+        shutil.copy(path, place)
+        open_features(place)
+
+    return parse
+
+
+def _feature_folder(path: Path) -> None:
+    """Read a folder whose training vectors a stranger has made."""
+    folder = path.parent / "folder"
+    if not folder.exists():
+        folder.mkdir()
+        for name, array in ENTRIES.items():
+            np.save(folder / f"{name}.npy", array)
+    shutil.copy(path, folder / "train_x.npy")
+    open_features(folder)
+
+
+def _text(suffix: str) -> Parser:
+    def parse(path: Path) -> None:
+        place = path.with_suffix(suffix)
+        shutil.copy(path, place)
+        read_text_vectors(place, "file")
+
+    return parse
+
+
 CATALOGUE: Catalogue = load_catalogue()
 PARSERS: dict[str, Parser] = {
     "config": _config,
@@ -106,6 +139,28 @@ PARSERS: dict[str, Parser] = {
     "badges": read_badges,
     "manifest": _manifest,
     "learned": _learned,
+    "features in an archive": _features(".npz"),
+    "features in safetensors": _features(".safetensors"),
+    "features in a folder": _feature_folder,
+    "text vectors in an archive": _text(".npz"),
+    "text vectors in safetensors": _text(".safetensors"),
+}
+ENTRIES: dict[str, Any] = {
+    "train_x": np.linspace(-1, 1, 24, dtype=np.float32).reshape(6, 4),
+    "train_y": np.arange(6) % 3,
+    "train_domain": np.arange(6) // 3,
+    "train_id": np.array(list("abcdef")),
+    "test_x": np.linspace(0, 3, 12, dtype=np.float32).reshape(3, 4),
+    "test_y": np.arange(3),
+    "test_domain": np.zeros(3, dtype=np.uint8),
+    "class_names": np.array(["cat", "dog", "fox"]),
+}
+TEXT: dict[str, Any] = {
+    "vectors": np.linspace(1, 2, 9, dtype=np.float32).reshape(3, 3),
+    "sentences": np.array(["a", "a dog", "b"]),
+    "classes": np.array(["cat", "dog", "fox"]),
+    "projection": np.ones((4, 3), dtype=np.float32),
+    "logit_scale": np.float32(20),
 }
 
 
@@ -174,6 +229,77 @@ def test_any_bytes_are_read_in_proportion(place: Path, name: str, content: bytes
     """Whatever the bytes are; ``framed`` puts them where safetensors have their header."""
     path = place / "file.json"
     path.write_bytes(len(content).to_bytes(8, "little") + content if framed else content)
+    require_in_proportion(lambda: PARSERS[name](path), path.stat().st_size)
+
+
+# -- files of arrays that were right, and had a few bytes changed -------------------------------------------
+
+
+def whole_file(name: str, packed: bool) -> bytes:
+    """Return the bytes of a file that its parser takes."""
+    arrays = TEXT if name.startswith("text") else ENTRIES
+    content = io.BytesIO()
+    if name.endswith("a folder"):
+        np.save(content, arrays["train_x"])
+    elif name.endswith("an archive"):
+        write = np.savez_compressed if packed else np.savez
+        write(content, **arrays)
+    else:
+        strings = {key: value.tolist() for key, value in arrays.items() if value.dtype.kind == "U"}
+        tensors = {key: value for key, value in arrays.items() if key not in strings and value.ndim}
+        notes = {key: json.dumps(value) for key, value in strings.items()}
+        content.write(save(tensors, {**notes, "metadata": json.dumps(strings), "logit_scale": "20"}))
+    return content.getvalue()
+
+
+OF_ARRAYS = [name for name in PARSERS if name.startswith(("features", "text"))]
+edits = st.lists(
+    st.tuples(
+        st.sampled_from(["set", "insert", "delete", "cut", "copy"]),
+        st.floats(0, 1, exclude_max=True),
+        st.one_of(st.binary(min_size=1, max_size=8), st.sampled_from([b"\xff" * 8, b"\x00" * 8, b"9" * 40])),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+def edited(content: bytes, changes: list[tuple[str, float, bytes]]) -> bytes:
+    """Return bytes with some changed, at places given as shares of the whole."""
+    for kind, share, new in changes:
+        place = int(share * len(content))
+        before, after = content[:place], content[place:]
+        match kind:
+            case "set":
+                content = before + new + after[len(new) :]
+            case "insert":
+                content = before + new + after
+            case "delete":
+                content = before + after[len(new) :]
+            case "cut":
+                content = before
+            case "copy":
+                content = before + content[: len(new) * 8] + after
+    return content
+
+
+@pytest.mark.parametrize("name", OF_ARRAYS)
+def test_files_of_arrays_are_read_before_they_are_changed(place: Path, name: str) -> None:
+    """Or nothing would be tried on the files that are changed."""
+    for packed in (False, True):
+        (place / "file.json").write_bytes(whole_file(name, packed))
+        PARSERS[name](place / "file.json")
+
+
+@pytest.mark.parametrize("name", OF_ARRAYS)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(packed=st.booleans(), changes=edits)
+def test_changed_files_of_arrays_are_read_in_proportion(
+    place: Path, name: str, packed: bool, changes: list[tuple[str, float, bytes]]
+) -> None:
+    """Each is read, or refused in one line; nothing that numpy or zipfile raises comes through."""
+    path = place / "file.json"
+    path.write_bytes(edited(whole_file(name, packed), changes))
     require_in_proportion(lambda: PARSERS[name](path), path.stat().st_size)
 
 

@@ -95,10 +95,11 @@ class ConfusedPair:
 def confused_most(inside: Inside, catalogue: Catalogue) -> Sequence[ConfusedPair]:
     """Return the pairs of classes that a run's last evaluation confuses most, most images first.
 
-    There are none for a run of somebody else, and where the run's test images are not on this machine.
+    There are none for a run of somebody else or of stored features, and where the run's test images are not
+    on this machine.
     """
     columns = inside.predicted
-    if columns is None or inside.run.given is not None:
+    if columns is None or inside.run.given is not None or _is_of_vectors(inside.run, catalogue):
         return ()
     rows_of: dict[tuple[int, int], list[int]] = defaultdict(list)
     for row in np.flatnonzero(columns["predicted"] != columns["true"]).tolist():
@@ -161,6 +162,8 @@ def gallery_of(inside: Inside, catalogue: Catalogue) -> Gallery:
     shown = mistakes(columns, inside.record)
     if not shown:
         return Gallery(why="nothing was retrieved or classified wrongly")
+    if _is_of_vectors(inside.run, catalogue):
+        return Gallery(why="the run is of stored features, of which there are no pictures")
     try:
         images = _images_of(inside.run, catalogue, [int(columns["sample"][row]) for row, _ in shown])
     except (Lw2gError, OSError) as error:
@@ -183,6 +186,13 @@ def gallery_of(inside: Inside, catalogue: Catalogue) -> Gallery:
             )
         )
     return Gallery(pictures=pictures)
+
+
+def _is_of_vectors(run: ReportedRun, catalogue: Catalogue) -> bool:
+    """Return whether a run's test images are vectors that a backbone has made of them."""
+    entry = catalogue.find("backbone", run.config["backbone"]["name"])
+    component: Any = None if entry is None else entry.component
+    return component is not None and component.fit_vectors is not None
 
 
 def _images_of(run: ReportedRun, catalogue: Catalogue, samples: Iterable[int]) -> _TestFiles | _TestImages:

@@ -96,6 +96,29 @@ def test_the_fingerprint_follows_every_bit(file, tmp_path):
     assert stream_of(file, increment=2, order="seeded").fingerprint != first
 
 
+@pytest.mark.parametrize("changed", ["train_x", "test_x"])
+def test_the_digest_is_of_both_splits(file, tmp_path, changed):
+    """One other number in either makes it another file."""
+    arrays = dict(np.load(file))
+    arrays[changed][-1, -1] += 1
+    np.savez(tmp_path / "other.npz", **arrays)
+    digests = {stream_of(path, increment=2).vectors.digest for path in (file, tmp_path / "other.npz")}
+    assert len(digests) == 2
+
+
+@pytest.mark.parametrize("numbers", [[2, 3, 4], [0, 2, 1, 3], [5, 4, 3], [7, 7, 7], [3], []])
+def test_vectors_come_in_the_order_that_is_asked_for(file, numbers):
+    """Ones that follow each other, ones that only seem to, and repeated ones; each is a copy."""
+    source = stream_of(file, increment=2).tasks[0].train.source
+    rows = source.vectors(np.array(numbers, dtype=np.int64))
+    assert rows.tolist() == np.load(file)["train_x"][numbers].tolist()
+    rows.zero_()
+    assert (
+        source.vectors(np.array(numbers, dtype=np.int64)).tolist()
+        == np.load(file)["train_x"][numbers].tolist()
+    )
+
+
 def test_what_cannot_be_cut_is_refused(file, tmp_path):
     """No file, no domains, an unknown domain."""
     with pytest.raises(ConfigError, match="needs 'file'"):

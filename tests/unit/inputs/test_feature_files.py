@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -75,18 +77,18 @@ def test_every_container_gives_the_same(tmp_path, write):
         "test": "test/0",
     }
     for split, rows in file.splits.items():
-        assert torch.equal(rows.x, torch.from_numpy(arrays[f"{split}_x"]))
+        assert torch.equal(rows.x[:], torch.from_numpy(arrays[f"{split}_x"]))
         assert rows.y.tolist() == arrays[f"{split}_y"].tolist()
 
 
-def test_vectors_of_an_archive_are_mapped(tmp_path):
+def test_vectors_of_an_archive_stay_on_the_disk(tmp_path):
     """What is opened follows the bytes on the disk: nothing was loaded."""
     path = as_npz(tmp_path, entries())
     rows = open_features(path).splits["test"].x
     content = path.read_bytes()
-    mark = np.float32(rows[0, 0]).tobytes()
+    mark = rows[:1].numpy()[0, 0].tobytes()
     path.write_bytes(content.replace(mark, np.float32(42).tobytes()))
-    assert float(rows[0, 0]) == 42.0
+    assert float(rows[:1][0, 0]) == 42.0
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -95,8 +97,8 @@ def test_half_precision_is_read(tmp_path, dtype):
     tensors = {
         "train_x": torch.ones(2, 3, dtype=dtype),
         "train_y": torch.tensor([0, 1]),
-        "test_x": torch.ones(1, 3, dtype=dtype),
-        "test_y": torch.tensor([1]),
+        "test_x": torch.ones(2, 3, dtype=dtype),
+        "test_y": torch.tensor([1, 0]),
     }
     save_file(tensors, tmp_path / "f.safetensors")
     file = open_features(tmp_path / "f.safetensors")
@@ -138,9 +140,37 @@ WRONG = {
     "class_names holds Python objects, which are never": {"class_names": np.array(["a", "b", "c"], object)},
     "train_x holds Python objects, which are never": {"train_x": np.array([[1, 2]] * 9, object)},
     "no entry can be called 'train_z' \\(did you mean": {"train_z": np.ones(3)},
+    "class_names but got what is no text": {
+        "class_names": np.full(3, 0x110000, dtype=np.uint32).view("U1"),
+    },
+    "metadata is no text": {"metadata": np.full(1, 2**31, dtype=np.uint32).view("U1").reshape(())},
     "train_id has 2": {"train_id": np.array(["a", "b"])},
     "train_id repeats": {"train_id": np.array(["a"] * 9)},
     "train has domains, and the other": {"train_domain": np.zeros(9, dtype=int)},
+    "train_y holds 18446744073709551615": {"train_y": np.full(9, 2**64 - 1, dtype=np.uint64)},
+    "test_x holds numbers of up to 3e\\+38, whose squares float32 cannot": {
+        "test_x": np.full((6, 4), 3e38, dtype=np.float32)
+    },
+    "no row of train_y has the label 2 of 1000000001": {
+        "train_y": np.array([0, 1, 10**9] * 3),
+        "class_names": None,
+    },
+    "a row is of the domain 100000000, and there are 15 rows": {
+        "train_domain": np.array([0] * 8 + [10**8]),
+        "test_domain": np.zeros(6, dtype=int),
+    },
+    "3 in train, 2 in test, in one only \\['fox'\\]": {"test_y": np.arange(6) % 2},
+    r"class_names holds 'a\\x00b'; leave control": {"class_names": np.array(["a\0b", "dog", "fox"])},
+    r"class_names holds 'a\\nb'": {"class_names": np.array(["a\nb", "dog", "fox"])},
+    r"train_id holds '\\x1b\[2J'": {"train_id": np.array(["\x1b[2J", *"abcdefgh"])},
+    "expected a string in metadata but got int64": {"metadata": np.array([1])},
+    r"metadata names the backbone by 'a\\x1bb'": {
+        "metadata": np.array(json.dumps({"backbone": {"timm_name": "a\x1bb"}}))
+    },
+    "expected a list of strings in class_names but got values of other": {
+        "class_names": None,
+        "metadata": np.array(json.dumps({"class_names": ["a", 1, []]})),
+    },
     "metadata is no JSON ": {"metadata": np.array("{")},
     "metadata is no JSON object": {"metadata": np.array("[]")},
     "has the format 'lw2g-features/9'": {"metadata": np.array('{"format": "lw2g-features/9"}')},
@@ -185,3 +215,99 @@ def test_other_files_are_told_what_to_do(tmp_path, name, remedy):
     (tmp_path / name).touch()
     with pytest.raises(DataError, match=f"is no file of stored features; .*{remedy}"):
         open_features(tmp_path / name)
+
+
+# -- what a file claims, and what it has ---------------------------------------------------------------------
+
+
+def test_names_of_every_script_are_kept(tmp_path):
+    """A wide space or a joined letter is no control character."""
+    names = ["\u3000\u732b", "caf\u00e9\u00a0noir", "\U0001f469\u200d\U0001f52c"]
+    assert open_features(as_npz(tmp_path, entries(class_names=np.array(names)))).class_names == tuple(names)
+
+
+def test_an_archive_unpacks_to_no_more_than_vectors_do(tmp_path):
+    """Zeros shrink a thousand times: they are refused by the archive's directory, before room is made."""
+    zeros = {"train_x": np.zeros((900_000, 4), np.float32), "train_y": np.arange(900_000) % 3}
+    path = as_packed(tmp_path, entries(**zeros))
+    with pytest.raises(DataError, match=r"and unpacks to 2\d{7}; save it uncompressed"):
+        open_features(path)
+    assert len(open_features(as_npz(tmp_path, entries(**zeros))).splits["train"]) == 900_000
+
+
+@pytest.mark.parametrize(
+    "shape", ["(9999999999, 4)", "(9, 4, 1)" + " " * 5, "(9, 5)", "(-9, -4)", "(True, 36)"]
+)
+@pytest.mark.parametrize("write", [as_npz, as_packed, as_folder])
+def test_a_shape_is_compared_with_the_bytes(tmp_path, write, shape):
+    """An array that claims other rows than there are is refused as damaged, and nothing is read for it."""
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+    rows = entries()["train_x"].tobytes()
+    array = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode() + rows
+    path = write(tmp_path, entries())
+    if path.is_dir():
+        (path / "train_x.npy").write_bytes(array)
+    else:
+        kind = zipfile.ZIP_STORED if write is as_npz else zipfile.ZIP_DEFLATED
+        _replaced(path, "train_x.npy", array, kind)
+    with pytest.raises(DataError, match=r"is not what \d+ bytes hold|\[9, 4, 1\]"):
+        open_features(path)
+
+
+def _replaced(path: Path, member: str, content: bytes, kind: int) -> None:
+    """Write an archive anew with other bytes in one member."""
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", kind) as archive:
+        for name, known in {**members, member: content}.items():
+            archive.writestr(name, known)
+
+
+@pytest.mark.parametrize("name", ["f.npz", "f.safetensors", "f/train_x.npy", "f/features.json"])
+def test_a_pipe_is_no_file_of_features(tmp_path, name):
+    """Whoever opened it would wait for ever for somebody who writes."""
+    (tmp_path / "f").mkdir()
+    path = as_folder(tmp_path / "f", entries()) if name.startswith("f/") else tmp_path / name
+    (tmp_path / name).unlink(missing_ok=True)
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(DataError, match="is no plain file"):
+        open_features(path)
+
+
+def test_what_a_mac_leaves_is_passed_over(tmp_path):
+    """Neither ``._train_x.npy`` in a folder nor ``__MACOSX/`` in an archive is an entry."""
+    folder = as_folder(tmp_path, entries())
+    (folder / "._train_x.npy").write_bytes(b"\x00\x05\x16\x07")
+    (folder / "__MACOSX").mkdir()
+    (folder / "__MACOSX" / "._train_y.npy").write_bytes(b"\x00\x05\x16\x07")
+    assert open_features(folder).dim == 4
+    archive = as_npz(tmp_path, entries())
+    with zipfile.ZipFile(archive, "a") as members:
+        members.writestr("__MACOSX/._train_x.npy", b"\x00\x05\x16\x07")
+    assert open_features(archive).dim == 4
+
+
+@pytest.mark.parametrize("write", [as_npz, as_folder, as_safetensors])
+def test_a_file_that_is_cut_while_it_is_read_is_told(tmp_path, write):
+    """Mapped into memory, it would end the process without a word (SIGBUS)."""
+    path = write(tmp_path, entries())
+    rows = open_features(path).splits["test"]
+    cut = path / "test_x.npy" if path.is_dir() else path
+    os.truncate(cut, 64)
+    with pytest.raises(DataError, match="is shorter than it was when it was opened; put it back"):
+        list(rows.chunks())
+
+
+@pytest.mark.parametrize("write", [as_npz, as_packed, as_folder, as_safetensors])
+def test_rows_are_taken_in_any_order(tmp_path, write):
+    """By slice and by number, repeated ones and none too; arrays that lie column by column are turned."""
+    arrays = entries()
+    x = open_features(write(tmp_path, arrays)).splits["train"].x
+    for numbers in (slice(2, 5), [8, 0, 1, 2, 2, 7], []):
+        assert torch.equal(x[numbers], torch.from_numpy(arrays["train_x"][numbers]))
+    if write is as_safetensors:  # which holds no such arrays
+        return
+    turned = np.asfortranarray(arrays["test_x"])
+    (tmp_path / "turned").mkdir()
+    found = open_features(write(tmp_path / "turned", entries(test_x=turned))).splits["test"].x
+    assert torch.equal(found[:], torch.from_numpy(arrays["test_x"]))
