@@ -11,8 +11,9 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
-from typing import Any
+from contextlib import contextmanager
+from threading import Lock
+from typing import Any, TextIO
 
 import attrs
 
@@ -68,6 +69,35 @@ def _promised(interface: type) -> list[str]:
     return [name for name in names if not name.startswith("_")]
 
 
+class _Prints:
+    """Sends what is printed to stderr while any thread calls components, and where it went before after that.
+
+    A redirection of each call alone would put back what another thread's call has put there.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._calls = 0
+        self._before: TextIO | None = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._calls:
+                self._before = sys.stdout
+                sys.stdout = sys.stderr
+            self._calls += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._calls -= 1
+            if not self._calls and self._before is not None:
+                sys.stdout = self._before
+                self._before = None
+
+
+_PRINTS = _Prints()
+
+
 @contextmanager
 def guarded(catalogue: Catalogue, config: ModelConfig) -> Iterator[None]:
     """Call components within the block; what they print goes to stderr.
@@ -80,7 +110,7 @@ def guarded(catalogue: Catalogue, config: ModelConfig) -> Iterator[None]:
         ComponentError: A component raised something, the request to end the program included.
     """
     try:
-        with redirect_stdout(sys.stderr):
+        with _PRINTS:
             yield
     except ContractError as error:
         # it names the component already; here the plugin and its version are added

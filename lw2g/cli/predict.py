@@ -30,7 +30,9 @@ def predict(run: Path, images: tuple[Path, ...], as_json: bool, **options: Any) 
     if as_json:
         click.echo(json.dumps(entries, indent=1))
         return
-    columns = ["image", "class", "probability"]
+    # a softmax of scores looks as sure of a wrong answer as of a right one
+    calibrated = model.temperature is not None
+    columns = ["image", "class", "probability" if calibrated else "uncalibrated probability"]
     has_several_sets = len(set(model.task_to_set)) > 1
     # without a hard choice no set has answered alone
     if has_several_sets and entries[0]["task"] is not None:

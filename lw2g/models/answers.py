@@ -21,6 +21,7 @@ class Answers:
         sets: The set of that task, ``[B]`` int64; None likewise.
         suits: Where each set answers, how well each live set suits each image, ``[B, sets]``; else None.
         by_set: Where several answers are mixed, the logits of the seen classes of each; else None.
+        temperature: Of the logits, fitted to images set apart; None where none was fitted.
     """
 
     logits: Tensor
@@ -29,11 +30,14 @@ class Answers:
     sets: Tensor | None = None
     suits: Tensor | None = None
     by_set: Tensor | None = None
+    temperature: float | None = None
 
     @property
     def probabilities(self) -> Tensor:
-        """Softmax of the logits, ``[B, C]``; as calibrated as the baseline's logits are."""
-        return self.logits.softmax(dim=1)
+        """Softmax of the logits at the temperature, ``[B, C]``; without one as sure as the logits are."""
+        if self.temperature is None:
+            return self.logits.softmax(dim=1)
+        return (self.logits / self.temperature).softmax(dim=1)
 
     @property
     def classes(self) -> Tensor:
@@ -42,5 +46,6 @@ class Answers:
 
     def top(self, k: int) -> tuple[Tensor, Tensor]:
         """Return probabilities and numbers of the ``k`` best classes, or of all if fewer, ``[B, k]``."""
-        best = self.probabilities.topk(min(k, self.logits.shape[1]), dim=1)
-        return best.values, best.indices
+        # by logits: probabilities may be equal in float32 where these are not
+        best = self.logits.topk(min(k, self.logits.shape[1]), dim=1).indices
+        return self.probabilities.gather(1, best), best

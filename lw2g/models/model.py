@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from threading import RLock
 from typing import Any, Self
 
 import attrs
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from lw2g.base.telling import Telling
-from lw2g.errors import DataError
+from lw2g.errors import ConfigError, DataError
 from lw2g.images.decoding import chunks
 from lw2g.images.pictures import ImageLike, as_list
 from lw2g.images.vectors import as_vectors, named_vectors
@@ -23,12 +24,28 @@ from lw2g.interfaces.classes import ClassMap
 from lw2g.models.answers import Answers
 from lw2g.models.parts import ModelParts
 from lw2g.models.predictor import Predictor, joined
-from lw2g.models.rejection import moments_of, threshold_of
+from lw2g.models.rejection import Gaussians, moments_of, threshold_of
 
 __all__ = ["TrainedModel"]
 
 _SHOWN = 10
 """Classes that a notebook shows by name."""
+
+
+class _Turn:
+    """Lets one thread compute at a time; a copy of its model has a turn of its own."""
+
+    def __init__(self) -> None:
+        self._lock = RLock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def __reduce__(self) -> tuple[type[_Turn], tuple[()]]:
+        return _Turn, ()
 
 
 class TrainedModel(nn.Module):
@@ -49,6 +66,9 @@ class TrainedModel(nn.Module):
     The model moves with ``model.to(device)``, stays in evaluation mode, and its parameters take no gradient;
     floating images may require one.
 
+    Threads may share a model: batches are computed one at a time, whoever asks for them, because a forward
+    puts the sets of its images into the backbone.
+
     Args:
         parts: What it answers with: a restored session, or what an export holds.
         task: The last task it has learned, counted from 1.
@@ -58,7 +78,8 @@ class TrainedModel(nn.Module):
         parts: The same.
         task: The same.
         batch_size: Images per forward.
-        calibration: What ``reject`` needs (:mod:`lw2g.models.rejection`); empty of most models.
+        calibration: What tells unknown images, and the temperature of the logits
+            (:mod:`lw2g.models.rejection`); empty of most models.
         learner: Lets the model on disk learn; None of one that cannot.
     """
 
@@ -67,6 +88,7 @@ class TrainedModel(nn.Module):
     ) -> None:
         super().__init__()
         self._guard = guard
+        self._turn = _Turn()
         self.parts = parts
         self.task = task
         self.batch_size = parts.config.run.evaluation_batch
@@ -133,6 +155,12 @@ class TrainedModel(nn.Module):
         """Where the model computes."""
         return self.backbone.device
 
+    @property
+    def temperature(self) -> float | None:
+        """What divides logits before a softmax; None where nothing was fitted to images set apart."""
+        fitted = self.calibration.get("temperature")
+        return None if fitted is None else float(fitted)
+
     def train(self, mode: bool = True) -> Self:
         """Stay in evaluation mode: a trained model is used, not trained on."""
         return super().train(False)
@@ -151,7 +179,7 @@ class TrainedModel(nn.Module):
         if pixels.ndim != 3 or pixels.shape[0] != 3:
             raise DataError(f"expected a tensor [3, H, W] but got {list(pixels.shape)}", "put channels first")
         if pixels.dtype == torch.uint8:
-            with self._guard():
+            with self._turn, self._guard():
                 return self.parts.still(pixels.cpu())
         size = self.backbone.image_size
         if not pixels.is_floating_point() or pixels.shape[1:] != (size, size):
@@ -183,13 +211,15 @@ class TrainedModel(nn.Module):
         """Return the answers for images one by one; tasks need not be named where there is one set."""
         self._require_own_retrieval()
         tell = Telling("predicting", len(listed))
+        predictor = Predictor.of(self.parts, self.task - 1)
         answers = []
-        with self._guard():
-            predictor = Predictor.of(self.parts, self.task - 1)
-            for batch in self._batches(listed):
+        for part in chunks(range(len(listed)), self.batch_size):
+            # a turn for each batch: who asks for one image does not wait for thousands of somebody else's
+            with self._turn, self._guard():
+                batch = self._transformed(listed, part)
                 answers.append(self._answer(predictor, batch, tasks=tasks))
-                tell(len(batch))
-        return joined(answers)
+            tell(len(part))
+        return attrs.evolve(joined(answers), temperature=self.temperature)
 
     def _require_own_retrieval(self) -> None:
         """Refuse a model whose sets are named by the true task, which nobody knows of a new image.
@@ -223,19 +253,24 @@ class TrainedModel(nn.Module):
         """
         listed, _ = self._listed(images)
         self._require_own_retrieval()
-        with self._guard():
-            predictor = Predictor.of(self.parts, self.task - 1)
-            rows = []
-            for part in self._batches(listed):
-                batch = self._batch(part)
-                names = [str(row) for row in range(len(part))]
-                chosen = predictor.sets_of(batch, names, tasks=False)
-                rows.append(predictor.rows(batch, chosen).flatten(1))
-                if queries:
-                    with predictor.autocast():
-                        rows[-1] = torch.cat([rows[-1], batch.query], dim=1)
-                progress(len(part))
+        predictor = Predictor.of(self.parts, self.task - 1)
+        rows = []
+        for part in chunks(range(len(listed)), self.batch_size):
+            with self._turn, self._guard():
+                rows.append(self._features(predictor, self._transformed(listed, part), queries=queries))
+            progress(len(part))
         return torch.cat(rows)
+
+    def _features(self, predictor: Predictor, images: Tensor, *, queries: bool) -> Tensor:
+        """Return what the head is fed for a batch of transformed images, as :meth:`features` says."""
+        batch = self._batch(images)
+        names = [str(row) for row in range(len(images))]
+        chosen = predictor.sets_of(batch, names, tasks=False)
+        rows = predictor.rows(batch, chosen).flatten(1)
+        if not queries:
+            return rows
+        with predictor.autocast():
+            return torch.cat([rows, batch.query], dim=1)
 
     def predict(
         self, images: ImageLike | Sequence[ImageLike], top_k: int = 1, reject: float | None = None
@@ -245,29 +280,26 @@ class TrainedModel(nn.Module):
         An entry has ``path`` (None for what is no file; for a row of a file of vectors its id), ``class``,
         ``class_index`` and ``probability`` of the best class, ``top`` with the same three of the ``top_k``
         best ones, and ``task`` and ``set``, from 0, that retrieval chose (None where the baseline makes no
-        hard choice).
+        hard choice). Probabilities are at the :attr:`temperature`; without one they are as sure as the logits.
 
         Args:
             images: The images.
             top_k: How many classes to name.
             reject: Share of known images that may be called unknown. Then an entry has ``score``,
                 ``threshold``, ``rejected`` and ``best`` too; ``class`` is None where it is rejected.
-                Probabilities are those at the fitted temperature, if there is one.
 
         Raises:
             DataError: As :meth:`answer`.
             ConfigError: The model cannot reject at this rate.
         """
         listed, names = self._listed(images)
-        threshold = None if reject is None else threshold_of(self.calibration, reject)
+        threshold = None if reject is None else threshold_of(self._known_scores(), reject)
         files = [Path(image) for image in listed if isinstance(image, str | Path)]
         # before the first forward: a bad file among thousands would lose the answers for the others
         if len(files) > 1:
             examine_images(files)
         with torch.no_grad():
             answers = self._answers(listed, tasks=True)
-        if threshold is not None and "temperature" in self.calibration:
-            answers = attrs.evolve(answers, logits=answers.logits / float(self.calibration["temperature"]))
         # forgotten classes have numbers, and are never named
         live = len(self.classes if self._numbers is None else self._numbers)
         probabilities, classes = answers.top(min(top_k, live))
@@ -292,13 +324,37 @@ class TrainedModel(nn.Module):
                 entry["class"] = None if rejected else entry["best"]
         return rows
 
+    def _known_scores(self) -> Tensor:
+        """Return the scores of images set apart, ascending.
+
+        Raises:
+            ConfigError: There are none.
+        """
+        known = self.calibration.get("known")
+        if known is not None:
+            return known
+        reason = self.parts.unsolved
+        remedy = "export a run with baseline.head=lda as learnable, or make a model with lw2g start"
+        if not reason and self._gaussians() is None:
+            reason = "its head keeps no covariance"
+        elif not reason:
+            reason = "it keeps no images whose scores are known"
+            remedy = "lw2g export RUN MODEL --learnable keeps some, and lw2g learn more"
+        raise ConfigError(f"this model cannot tell unknown images: {reason}", remedy)
+
+    def _gaussians(self) -> Gaussians | None:
+        """Return the Gaussians in the sums of the head; None where it keeps none."""
+        head = self.baseline.closed_form
+        return None if head is None else moments_of(head, self._history[-1].seen)
+
     def _scores(self, features: Tensor) -> list[float]:
         """Return how known images with these features are."""
-        head = self.baseline.closed_form
-        assert head is not None
-        gaussians = moments_of(head, self._history[-1].seen)
-        assert gaussians is not None
-        scores: list[float] = gaussians.scores(head.lifted(features.double())).tolist()
+        with self._turn, self._guard():
+            head = self.baseline.closed_form
+            gaussians = self._gaussians()
+            assert head is not None
+            assert gaussians is not None  # images were scored when the model was made
+            scores: list[float] = gaussians.scores(head.lifted(features.double())).tolist()
         return scores
 
     def _listed(
@@ -310,11 +366,9 @@ class TrainedModel(nn.Module):
             return listed, [str(image) if isinstance(image, str | Path) else None for image in listed]
         return named_vectors(images, self.backbone.fingerprint)
 
-    def _batches(self, listed: Sequence[ImageLike]) -> Iterator[Tensor]:
-        """Yield transformed images on the device, at most ``batch_size`` together."""
-        for positions in chunks(range(len(listed)), self.batch_size):
-            rows = [self.transform(listed[position]).to(self.device) for position in positions]
-            yield torch.stack(rows)
+    def _transformed(self, listed: Sequence[ImageLike], positions: Sequence[int]) -> Tensor:
+        """Return some of the images as the network takes them, on the device, ``[B, ...]``."""
+        return torch.stack([self.transform(listed[position]).to(self.device) for position in positions])
 
     def _answer(self, predictor: Predictor, images: Tensor, *, tasks: bool) -> Answers:
         # filled up by copies of the first image: one size of a forward has one way to add up, and so its bits

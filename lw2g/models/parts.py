@@ -79,6 +79,15 @@ class ModelParts:
         """Baseline and retrieval strategy as messages name them."""
         return names_of(self.config)
 
+    @property
+    def unsolved(self) -> str:
+        """Why no sums in closed form answer alone, in words; empty where they do."""
+        if self.baseline.closed_form is None:
+            return f"the head of {self.names[0]} is trained"
+        if self.retrieval is not None or self.mixer is not None or self.baseline.scope.each:
+            return f"{self.names[0]} chooses among sets"
+        return ""
+
     def new_set(self, source: nn.Module | None) -> nn.Module:
         """Return a new parameter set on the run's device, without gradients."""
         made = self.baseline.new_set(source)

@@ -8,7 +8,6 @@ that were left out of the sums, one by one (split conformal prediction).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 import attrs
 import torch
@@ -18,7 +17,7 @@ from lw2g.blocks.closed_form import ClosedForm
 from lw2g.errors import ConfigError
 from lw2g.interfaces.calibration import Temperature
 
-__all__ = ["Gaussians", "calibrated", "left_out", "moments_of", "threshold_of"]
+__all__ = ["Gaussians", "calibrated", "left_out", "moments_of", "scores_of", "threshold_of"]
 
 _SHRINKAGE = 0.01
 """Share of the level of a covariance on its diagonal, so that it can be solved."""
@@ -122,10 +121,35 @@ def moments_of(head: ClosedForm, classes: int) -> Gaussians | None:
     return Gaussians(pooled, centres, within + away.T @ away)
 
 
+def scores_of(
+    gaussians: Gaussians, rows: Tensor, labels: Tensor, held: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return scores and distances ``[n, C]`` of images that the Gaussians do not know, and which these are.
+
+    Args:
+        gaussians: Of the classes.
+        rows: Lifted features of the images, ``[N, D]``.
+        labels: Their targets, ``[N]``.
+        held: Whether the sums of the Gaussians hold each image, ``[N]`` bool: then it is left out of them.
+    """
+    inside = held.nonzero()[:, 0]
+    scores, distances, which = left_out(gaussians, rows[inside], labels[inside])
+    apart = (~held).nonzero()[:, 0]
+    if not len(apart):
+        return scores, distances, which
+    classes, everything = gaussians.distances(rows[apart])
+    return (
+        torch.cat([everything - classes.amin(1), scores]),
+        torch.cat([classes, distances]),
+        torch.cat([apart, inside[which]]),
+    )
+
+
 def left_out(gaussians: Gaussians, rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return scores and distances ``[n, C]`` of images by Gaussians without them, and which images these are.
 
     Each image is taken out alone, by a rank-one change of the inverse; the added diagonal stays as it is.
+    Sums that do not hold an image would have no covariance without it.
 
     Args:
         gaussians: Whose sums hold the images.
@@ -166,7 +190,7 @@ def calibrated(
     """Return what a prediction needs to reject images, and the calibration error in percent.
 
     Args:
-        scores: What :func:`left_out` returned; likewise the next.
+        scores: What :func:`scores_of` returned; likewise the next.
         distances: To classes, ``[n, C]``.
         labels: The targets of the same images, ``[n]``.
         own: Whether the head's own scores are half these distances, so that a temperature can be fitted.
@@ -203,25 +227,19 @@ def expected_error(probability: Tensor, right: Tensor) -> float:
     return float(gaps.abs().sum() / len(place))
 
 
-def threshold_of(calibration: Mapping[str, Tensor], rate: float) -> float:
+def threshold_of(known: Tensor, rate: float) -> float:
     """Return the score below which an image is unknown, at a rate of false rejects.
 
     Args:
-        calibration: What :func:`calibrated` returned.
+        known: Scores of known images, ascending, as :func:`calibrated` returns them.
         rate: Share of known images that may be rejected, between 0 and 1.
 
     Raises:
-        ConfigError: There are too few images for the rate, or none.
+        ConfigError: There are too few images for the rate.
     """
     if not 0 < rate < 1:
         raise ConfigError(
             f"reject: expected a rate between 0 and 1 but got {rate}", "0.05 rejects 5 % of known"
-        )
-    known = calibration.get("known")
-    if known is None:
-        raise ConfigError(
-            "this model cannot tell unknown images: its head keeps no covariance",
-            "export a run with baseline.head=lda as learnable, or make a model with lw2g start",
         )
     place = math.floor(rate * (len(known) + 1) + 1e-9)
     if not place:

@@ -15,13 +15,12 @@ import attrs
 
 from lw2g.errors import ConfigError, DataError, Lw2gError, counted, shown
 from lw2g.inputs.image_files import EXTENSIONS
-from lw2g.models.expert import expert_of
 from lw2g.models.exported import Saved, read_export
 from lw2g.models.live import live_model
 from lw2g.models.model import TrainedModel
 from lw2g.registry.catalogue import Catalogue
 from lw2g.updates.learning import learn, unlearn
-from lw2g.updates.solved import Solved
+from lw2g.updates.solved import solved_of
 from lw2g.updates.step_checks import calibration_of
 
 __all__ = ["MOST_BYTES", "MOST_FILES", "Busy", "Classroom", "Content", "Upload"]
@@ -115,8 +114,7 @@ class Classroom:
         self._options = options
         saved = read_export(directory, whole=True)
         model = live_model(saved, catalogue, **options)
-        if model.baseline.closed_form is None:
-            raise ConfigError("the model's head is trained and cannot learn", "lw2g start makes one that can")
+        solved_of(model.parts)  # what cannot learn is refused before anything is made
         self._step = Lock()  # one step at a time changes the model
         self._forward = Lock()  # one image at a time passes through it
         self._writing = Lock()  # nothing is written while what was sent is being removed
@@ -258,12 +256,10 @@ class Classroom:
         """
         manifest = saved.manifest
         names = manifest.class_map.target_names
-        head = model.baseline.closed_form
-        assert head is not None  # as the first model's, which all others come from
+        solved = solved_of(model.parts)
         images = [0] * len(names)
         for entry in manifest.class_map:
-            images[entry.target] += int(head.count[entry.position])
-        solved = Solved(head=head, expert=expert_of(model.baseline))
+            images[entry.target] += int(solved.head.count[entry.position])
         wrong = calibration_of(solved, saved)[1]["wrong"]
         steps = manifest.history.steps
         check = report

@@ -11,7 +11,7 @@ from torch import Tensor
 from lw2g.base.boundary import guarded
 from lw2g.errors import DataError
 from lw2g.files.stored_run import StoredRun
-from lw2g.images.streams import as_one_task, joined
+from lw2g.images.streams import as_one_task, hold_back, joined
 from lw2g.interfaces.stream import Task
 from lw2g.models.exported import Saved
 from lw2g.models.exporting import Memory, export_run
@@ -32,8 +32,9 @@ def export_learnable(
 ) -> int:
     """Write the model of a run as :func:`~lw2g.models.exporting.export_run`, with features to learn by.
 
-    It keeps those of the first 20 training images of each class: they are left out of the sums in turn to
-    see what a step costs old classes, and where unknown images begin.
+    It keeps those of the first 20 images of each class that tell what a step costs old classes, and where
+    unknown images begin: of a run that has trained nothing, training images, which are left out of the sums in
+    turn; of another one test images, because its training images say nothing of new ones.
 
     Raises:
         DataError: As there, or the run's data have changed or gone.
@@ -43,7 +44,7 @@ def export_learnable(
     def remember(run: StoredRun, manifest: Manifest, model: TrainedModel) -> Memory:
         solved = solved_of(model.parts)
         with guarded(catalogue, model.parts.config):
-            learned = _kept_features(model, solved, _tasks_of(run, catalogue, manifest))
+            learned = _kept_features(model, solved, _tasks_of(run, catalogue, manifest, solved))
             saved = Saved(manifest=manifest, tensors={}, learned=learned)
             calibration, _, _ = calibration_of(solved, saved)
         return manifest.history, calibration, learned
@@ -52,20 +53,27 @@ def export_learnable(
 
 
 def _kept_features(model: TrainedModel, solved: Solved, tasks: Sequence[Task]) -> dict[str, Tensor]:
-    """Return the features of the first training images of each class, by the position of the class."""
+    """Return the features of the first images of each class, by the position of the class.
+
+    They are test images where the features were trained, else training images; see :class:`Solved`.
+    """
     with_queries = solved.expert is not None
     kept = {}
     for task in tasks:
+        data = task.test if solved.trained else task.train
         for label in task.classes:
             # the first ones, not drawn ones: exported again, a model is the same
-            rows = task.train.indices[task.train.labels == label][:_KEPT]
-            images = [task.train.source.image(int(row)) for row in rows]
-            kept[f"kept/{label}"] = model.features(images, queries=with_queries).cpu()
+            rows = data.indices[data.labels == label][:_KEPT]
+            images = [data.source.image(int(row)) for row in rows]
+            if images:
+                kept[f"kept/{label}"] = model.features(images, queries=with_queries).cpu()
     return kept
 
 
-def _tasks_of(run: StoredRun, catalogue: Catalogue, manifest: Manifest) -> Sequence[Task]:
-    """Return the tasks that a run has learned.
+def _tasks_of(
+    run: StoredRun, catalogue: Catalogue, manifest: Manifest, solved: Solved
+) -> Sequence[Task]:
+    """Return the tasks that a run has learned, without the images that it held back.
 
     Raises:
         DataError: Its data are others now.
@@ -84,4 +92,7 @@ def _tasks_of(run: StoredRun, catalogue: Catalogue, manifest: Manifest) -> Seque
             f"the data of {str(run.files.path)!r} have changed",
             "restore them, or export without --learnable",
         )
+    if solved.expert is not None and solved.expert.temperature is not None:
+        # they fitted the temperature beside the expert, and are in no sums
+        stream, _ = hold_back(stream, config.routing.held_back, config.run.seed)
     return stream.tasks[: len(manifest.tasks)]

@@ -27,10 +27,14 @@ class Solved:
     Attributes:
         head: The head.
         expert: The expert; None without one.
+        trained: Whether the features that it was first solved from were trained. Then images of the training
+            look more known than any other, and the sums, which were carried along, hold them no longer as
+            they are.
     """
 
     head: ClosedForm
     expert: FrozenExpert | None = None
+    trained: bool = False
 
     @property
     def device(self) -> torch.device:
@@ -72,14 +76,9 @@ def solved_of(parts: ModelParts) -> Solved:
         ConfigError: The model has none whose sums can grow.
     """
     head = parts.baseline.closed_form
-    reason = ""
-    if head is None:
-        reason = f"the head of {parts.names[0]} is trained"
-    elif parts.retrieval is not None or parts.mixer is not None or parts.baseline.scope.each:
-        reason = f"{parts.names[0]} chooses among sets"
-    if head is None or reason:
+    if head is None or parts.unsolved:
         raise ConfigError(
-            f"{reason}, so that new classes cannot be added to sums",
+            f"{parts.unsolved}, so that new classes cannot be added to sums",
             "use a baseline without sets that are chosen, with baseline.head=lda, or lw2g start",
         )
-    return Solved(head=head, expert=expert_of(parts.baseline))
+    return Solved(head=head, expert=expert_of(parts.baseline), trained=parts.baseline.scope.learned)

@@ -11,10 +11,11 @@ from torch import Tensor
 
 from lw2g.blocks.expert import FrozenExpert
 from lw2g.errors import counted
+from lw2g.files.checkpoint import part
 from lw2g.models.class_folders import ClassImages
 from lw2g.models.exported import Saved
 from lw2g.models.manifest import Manifest
-from lw2g.models.rejection import Gaussians, calibrated, left_out, moments_of
+from lw2g.models.rejection import Gaussians, calibrated, moments_of, scores_of
 from lw2g.updates.solved import Solved
 from lw2g.updates.steps import kept_of
 
@@ -142,12 +143,14 @@ def calibration_of(
     # float64, as the Gaussians: rows are taken out of sums of many
     rows = torch.cat([features for _, features in kept]).to(solved.device).double()
     features, queries = solved.split(rows)
-    scores, distances, which = left_out(gaussians, head.lifted(features), labels)
+    held = _held_by_sums(solved, saved, len(rows))
+    scores, distances, which = scores_of(gaussians, head.lifted(features), labels, held)
     if not len(which):
         return {}, report, gaussians
     own = head.nearest_gaussian
     if solved.expert is not None and own:
-        distances = distances / solved.expert.warmth + _beside(solved.expert, queries, labels, seen)
+        beside = _beside(solved.expert, queries, labels, held, seen)
+        distances = distances / solved.expert.warmth + beside
     labels = labels[which]
     found, error = calibrated(scores, distances, labels, own=own)
     report["left_out"] = len(which)
@@ -189,11 +192,23 @@ def _loss_of(known: Sequence[int], distances: Tensor, labels: Tensor, right: Ten
     return 100 * float(then.double().mean() - right[old].double().mean())
 
 
-def _beside(expert: FrozenExpert, queries: Tensor, labels: Tensor, seen: int) -> Tensor:
-    """Return the distances of the same left-out images that an expert adds to the head's."""
+def _held_by_sums(solved: Solved, saved: Saved, count: int) -> Tensor:
+    """Return whether the sums hold each image of which a model keeps features, ``[count]`` bool.
+
+    They hold all images that were learned under features that stay as they are; of a run whose features were
+    trained, images are kept that it has not learned, and they stand first.
+    """
+    held = torch.ones(count, dtype=torch.bool, device=solved.device)
+    if solved.trained:
+        held[: sum(len(rows) for rows in part(saved.learned, "kept").values())] = False
+    return held
+
+
+def _beside(expert: FrozenExpert, queries: Tensor, labels: Tensor, held: Tensor, seen: int) -> Tensor:
+    """Return the distances that an expert adds to those of the head, for the same images."""
     gaussians = moments_of(expert.lda, seen)
     assert gaussians is not None
-    _, distances, _ = left_out(gaussians, queries, labels)
+    _, distances, _ = scores_of(gaussians, queries, labels, held)
     return distances
 
 

@@ -10,6 +10,7 @@ import torch
 from click.testing import CliRunner
 from torch.utils.data import get_worker_info
 
+from lw2g.base.boundary import guarded
 from lw2g.base.progress import Interrupted
 from lw2g.cli import execute
 from lw2g.cli.main import main
@@ -489,3 +490,18 @@ def test_commands_end_with_one_and_show_the_traceback_where_asked(monkeypatch, t
     assert "policy 'x', decide: KeyError: 'y'" in done.stderr
     assert ("--traceback shows where" in done.stderr) is (place == ["run"])
     assert done.stderr.count("error: ") == 1
+
+
+def test_calls_of_two_threads_give_prints_back(catalogue, quick, capsys):
+    """Whichever ends last: what components print goes to stderr until then, and to stdout afterwards."""
+    config = quick().config
+    before = sys.stdout
+    first, second = guarded(catalogue, config), guarded(catalogue, config)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    print("from a component")
+    second.__exit__(None, None, None)
+    assert sys.stdout is before
+    print("from a program")
+    assert capsys.readouterr() == ("from a program\n", "from a component\n")

@@ -420,6 +420,7 @@ def test_predict_prints_classes_and_sets(fake_catalogue, monkeypatch, tmp_path):
 
     class Saved:
         task_to_set = (0, 1)
+        temperature = 20.0
 
         def predict(self, paths, top_k, reject):
             return [{"path": str(p), **top[0], "top": top[:top_k], "task": 1, "set": 0} for p in paths]
@@ -441,6 +442,8 @@ def test_predict_prints_classes_and_sets(fake_catalogue, monkeypatch, tmp_path):
     rows = [line.split() for line in invoke("predict", "here", "a.png").stdout.splitlines()]
     assert ["image", "class", "probability"] in rows
     assert ["a.png", "cat", "0.750"] in rows
+    Saved.temperature = None  # nothing was fitted to images set apart
+    assert "uncalibrated probability" in invoke("predict", "here", "a.png").stdout
     missing = invoke("predict", "here", "a.png", "gone.png")
     assert (missing.exit_code, missing.stderr) == (2, "error: no image file at 'gone.png'; check the paths\n")
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +152,52 @@ def test_an_answer_does_not_depend_on_its_company(model, pixels):
     assert torch.equal(backwards.features.flip(0), everyone.features)
     for number in (0, 17, 35):
         assert torch.equal(model(pixels[number]), everyone.logits[number : number + 1])
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        {"baseline": "dual-prompt", "policy": "always"},
+        {"baseline": "hide-prompt", "policy": "always", "overrides": {"routing.mix": 2}},
+        {
+            "baseline": "slca-plus-plus",
+            "overrides": {"baseline.head": "lda", "baseline.epochs": 1, "routing.expert": "frozen"},
+        },
+    ],
+    ids=lambda chosen: chosen["baseline"],
+)
+def test_threads_get_the_answers_of_one(chosen, catalogue, quick, pixels, tmp_path):
+    """Four at once, each of them with everything that computes; and what is printed goes where it went."""
+    start(quick(**chosen), catalogue, tmp_path / "run")
+    model = open_model(tmp_path / "run", catalogue, batch_size=2)
+    calls = (model, model.features, model.predict, lambda images: model.answer(images).logits)
+    parts = [pixels[place : place + 3] for place in range(0, 12, 3)]
+    expected = [[call(part) for part in parts] for call in calls]
+    asked = [(kind, place) for _ in range(4) for kind in range(4) for place in range(4)]
+    before = sys.stdout
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda one: calls[one[0]](parts[one[1]]), asked))
+    for (kind, place), answer in zip(asked, found, strict=True):
+        wanted = expected[kind][place]
+        assert torch.equal(answer, wanted) if isinstance(wanted, Tensor) else answer == wanted
+    assert sys.stdout is before
+    assert torch.equal(copy.deepcopy(model)(parts[0]), expected[0][0])  # a copy has a turn of its own
+
+
+def test_a_temperature_is_part_of_every_probability_and_of_no_choice(model, pixels):
+    """Once one was fitted: in answers and entries, the order of classes as without it."""
+    plain = model.answer(pixels)
+    named = [entry["top"] for entry in model.predict(pixels, top_k=7)]
+    warm = copy.deepcopy(model)
+    warm.calibration = {"temperature": torch.tensor(8.0)}
+    answers = warm.answer(pixels)
+    assert (plain.temperature, answers.temperature) == (None, 8.0)
+    assert torch.equal(answers.logits, plain.logits)
+    torch.testing.assert_close(answers.probabilities, (plain.logits / 8).softmax(1))
+    for entry, before, own in zip(warm.predict(pixels, top_k=7), named, answers.probabilities, strict=True):
+        assert [one["class_index"] for one in entry["top"]] == [one["class_index"] for one in before]
+        assert [one["probability"] for one in entry["top"]] == own.sort(descending=True).values.tolist()
+        assert entry["probability"] == float(own.max()) < before[0]["probability"]
 
 
 def test_answers_hang_together(model, pixels):

@@ -11,7 +11,7 @@ from lw2g.blocks.closed_form import Cosine
 from lw2g.blocks.discriminants import Discriminant, KernelDiscriminant, Mahalanobis
 from lw2g.blocks.ridge import Ridge
 from lw2g.errors import ConfigError
-from lw2g.models.rejection import Gaussians, left_out, moments_of, threshold_of
+from lw2g.models.rejection import Gaussians, left_out, moments_of, scores_of, threshold_of
 
 CENTRES = torch.tensor([[0.0, 0, 0, 0], [3, 0, 0, 0], [0, 4, 0, 0]]).double()
 """Of three classes whose covariance is the identity: 3, 4 and 5 apart."""
@@ -68,10 +68,10 @@ def test_few_images_are_not_taken_to_lie_further_apart_than_they_do(counts: list
 def test_a_threshold_is_the_quantile_of_split_conformal_prediction() -> None:
     """k = floor(eps (n + 1)): 19 scores are enough for 5 %, 18 are not."""
     scores = torch.arange(19, dtype=torch.float64)
-    assert threshold_of({"known": scores}, 0.05) == 0.0
-    assert threshold_of({"known": scores}, 0.1) == 1.0
+    assert threshold_of(scores, 0.05) == 0.0
+    assert threshold_of(scores, 0.1) == 1.0
     with pytest.raises(ConfigError, match="needs 19 kept images, and the model has 18"):
-        threshold_of({"known": scores[:18]}, 0.05)
+        threshold_of(scores[:18], 0.05)
 
 
 @pytest.mark.parametrize("kind", ["lda", "mahalanobis", "ridge", "klda"])
@@ -105,4 +105,13 @@ def test_left_out_images_are_scored_by_the_head_without_them(kind: str) -> None:
         # but for the added diagonal, which follows the covariance of all
         torch.testing.assert_close(distances[place], rest.distances(alone)[0][0], rtol=1e-3, atol=1e-5)
         torch.testing.assert_close(scores[place], rest.scores(alone)[0], rtol=1e-3, atol=1e-2)
+    # sums that never held an image, here those of all but the last fifty, score it as they are
+    held = torch.arange(400) < 350
+    rest = moments_of(fitted(held), 4)
+    assert rest is not None
+    scores, distances, which = scores_of(rest, lifted, labels, held)
+    assert which.tolist() == [*range(350, 400), *range(350)]
+    torch.testing.assert_close(scores[:50], rest.scores(lifted[350:]))
+    torch.testing.assert_close(distances[:50], rest.distances(lifted[350:])[0])
+    torch.testing.assert_close(distances[50:], left_out(rest, lifted[:350], labels[:350])[1])
     assert moments_of(Cosine(6, 4), 4) is None
