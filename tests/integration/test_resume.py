@@ -380,7 +380,9 @@ start(resolved, catalogue, Path({str(directory)!r}), [Kill()])
     same(resume(directory, catalogue), reference)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGXCPU]
+)
 def test_a_signal_outside_training_stops_at_once(number, catalogue, quick, tmp_path):
     """Nothing is lost by it: what was saved stands, the lock is given back, handlers are as before."""
     before = signal.getsignal(number)
