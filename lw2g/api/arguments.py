@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lw2g.config.model import RECOMMENDED, RunConfig
+from lw2g.config.layers import SHORT
+from lw2g.config.model import RECOMMENDED, RUN_OPTIONS, RunConfig
 from lw2g.errors import ConfigError, no_folder, shown
 from lw2g.registry.kinds import SINGLE
 
@@ -25,15 +26,6 @@ __all__ = [
     "offered_settings",
     "parse_settings",
 ]
-
-RUN_OPTIONS = ("protocol", "seed", "device", "devices", "precision")
-"""Options of the section ``run`` that may stand without it."""
-_SECTION_OF = {
-    **dict.fromkeys(RUN_OPTIONS, "run"),
-    **dict.fromkeys(("increment", "test_share", "order", "order_seed"), "benchmark"),
-    "epochs": "baseline",
-}
-"""Options that may stand without their section."""
 
 
 def as_options(given: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -57,9 +49,7 @@ def as_options(given: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[di
     overrides |= place
     # last: they override what stands beside a name
     for key, value in options.items():
-        if key in _SECTION_OF:
-            key = f"{_SECTION_OF[key]}.{key}"
-        overrides[key] = value
+        overrides[SHORT.get(key, key)] = value
     return components, overrides
 
 

@@ -22,8 +22,12 @@ from lw2g.interfaces.tracker import Event, PhaseStarted, Stepped, Tracker, Warne
 
 __all__ = ["STOPS", "Interrupted", "Reporter", "Steps", "StopRequest", "stop_on_interrupt"]
 
-STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Signals that stop a run where it can be resumed; the last one comes when a terminal is closed."""
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGXCPU)
+"""Signals that stop a run where it can be resumed.
+
+SIGHUP comes when a terminal is closed; schedulers send SIGUSR1 some time before the end (``--signal`` of
+Slurm) and SIGXCPU when the processor time is used up.
+"""
 
 _INTERVAL = 0.2
 """The least seconds between two reports of progress."""
@@ -65,7 +69,7 @@ class StopRequest:
 
 @contextmanager
 def stop_on_interrupt() -> Iterator[StopRequest]:
-    """Let SIGINT, SIGTERM and SIGHUP stop the block: at once, or within a batch after the state is saved.
+    """Let the signals of :data:`STOPS` stop the block: at once, or within a batch after the state is saved.
 
     A run continues after an interruption as after a crash. Outside the main thread signals are left alone,
     and ignored ones (nohup) everywhere.

@@ -13,7 +13,7 @@ from typing import Any
 
 __all__ = ["telling_of_exits", "unwinding"]
 
-_ENDS = (signal.SIGTERM, signal.SIGHUP)
+_ENDS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGXCPU)
 
 
 class _EndedError(BaseException):
@@ -26,7 +26,7 @@ class _EndedError(BaseException):
 
 @contextmanager
 def unwinding() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP leave the block as an exception does, and then end the process by that signal.
+    """Let signals that end a process leave the block as an exception does, and then end it by that signal.
 
     So folders that are half made and uploads in the temporary folder are removed. Runs and sweeps answer
     these signals themselves while they last. Outside the main thread signals are left alone, and ignored

@@ -11,7 +11,9 @@ from lw2g.config.model import ExperimentConfig
 from lw2g.errors import ConfigError, DataError
 
 __all__ = [
+    "BEGINNING",
     "CELLS",
+    "CHECKPOINTS",
     "CONFIG",
     "EXPERIMENT",
     "GOAL",
@@ -21,6 +23,7 @@ __all__ = [
     "PROGRESS",
     "RECORD",
     "RUNS",
+    "SAMPLES",
     "SEEDS",
     "SETTLED",
     "SUMMARY",
@@ -41,6 +44,12 @@ GOAL = "goal.json"
 """The number of tasks after which a run stops, if before the stream's end."""
 LOCK = "lock"
 """The file that names a run's writer."""
+SAMPLES = "samples.json"
+"""The test images that rows of predictions stand for."""
+CHECKPOINTS = "checkpoints"
+"""The folder of its states."""
+BEGINNING = "task-000.step-000000.safetensors"
+"""The first of them, of a run that has learned nothing."""
 CELLS = "sweep.json"
 """The list of a sweep's cells, beside their runs."""
 PROGRESS = "progress.json"
@@ -110,9 +119,10 @@ def _require_free(directory: Path) -> None:
         return
     if not directory.is_dir():
         raise ConfigError(f"{str(directory)!r} is no directory", "choose another --out")
-    names = {path.name for path in directory.iterdir()}
-    if all(map(_is_beginning, names)):
+    entries = list(directory.iterdir())
+    if all(map(_is_beginning, entries)):
         return
+    names = {path.name for path in entries}
     if names & {CONFIG, SEEDS}:
         raise ConfigError(
             f"{str(directory)!r} holds a run already",
@@ -121,28 +131,31 @@ def _require_free(directory: Path) -> None:
     raise ConfigError(f"{str(directory)!r} is not empty and holds no run", "choose another --out")
 
 
-def _is_beginning(name: str) -> bool:
-    """Whether a file may remain from a run that ended before it wrote its configuration."""
-    return name in (LOCK, GOAL, EXPERIMENT) or name.endswith(UNFINISHED)
+def _is_beginning(path: Path) -> bool:
+    """Whether a file or folder may remain from a run that ended before it wrote its configuration."""
+    if path.name.endswith(UNFINISHED):
+        return True
+    if path.name == CHECKPOINTS and path.is_dir():
+        return all(inner.name == BEGINNING or inner.name.endswith(UNFINISHED) for inner in path.iterdir())
+    return path.name in (LOCK, GOAL, EXPERIMENT, SAMPLES)
 
 
 def missing_run(directory: Path) -> DataError:
     """Return the error for a directory without a run, which says what the directory is instead."""
     where = repr(str(directory))
-    names = set[str]()
-    if directory.is_dir():
-        names = {path.name for path in directory.iterdir()}
+    entries = list(directory.iterdir()) if directory.is_dir() else []
+    names = {path.name for path in entries}
     # from the most certain to the least: several may hold at once
     if names & {MANIFEST, WEIGHTS}:
         return DataError(f"{where} holds an exported model and no run", "give the run that it was taken from")
     if SEEDS in names:
         return DataError(f"{where} holds the runs of several seeds", f"give one of them: {directory}/seed-N")
-    if names and all(map(_is_beginning, names)):
+    if entries and all(map(_is_beginning, entries)):
         return DataError(
             f"the run at {where} ended before anything was learned",
             f"start it again: lw2g run with --out {directory}",
         )
-    if RECORD in names or "checkpoints" in names:
+    if RECORD in names or CHECKPOINTS in names:
         return DataError(f"the run at {where} has lost its {CONFIG}", "put it back, or remove the directory")
     return DataError(f"no run at {where}: it has no {CONFIG}", "check the path, or start one with lw2g run")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from lw2g.config.model import OWN_SECTIONS
+from lw2g.config.model import OWN_SECTIONS, RUN_OPTIONS
 from lw2g.config.structure import NONE
 from lw2g.errors import nearest, shown
 from lw2g.interfaces.component import BaselineComponent
@@ -22,9 +22,11 @@ _NESTED = tuple(section for section, record in kinds.SECTIONS.items() if record.
 SHORT: Mapping[str, str] = {
     **{section: f"{section}.name" for section in kinds.SECTIONS if section not in _NESTED},
     "weights": "backbone.weights",
-    **{name: f"run.{name}" for name in ("seed", "device", "precision", "protocol")},
+    **{name: f"run.{name}" for name in RUN_OPTIONS},
+    **{name: f"benchmark.{name}" for name in ("increment", "test_share", "order", "order_seed")},
+    "epochs": "baseline.epochs",
 }
-"""What stands at the top of a file for itself, as in ``policy = "one"``, and the dotted key that it sets."""
+"""What stands for itself, as ``policy = "one"`` at the top of a file, and the dotted key that it sets."""
 
 
 @attrs.frozen(kw_only=True)

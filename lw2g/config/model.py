@@ -23,6 +23,7 @@ __all__ = [
     "DEFAULT_POLICY",
     "OWN_SECTIONS",
     "RECOMMENDED",
+    "RUN_OPTIONS",
     "TIMM_BACKBONE",
     "BackboneChoice",
     "BackboneSource",
@@ -247,9 +248,7 @@ class RunConfig:
 
     seed: int = option(42, "seed of everything random", validator=[ge(0), le(2**63 - 1)])
     device: str = option(
-        "auto",
-        "where it runs: auto, cpu, mps, cuda or cuda:N",
-        validator=_is_a_device,
+        "auto", "where it runs: auto, cpu, mps, cuda or cuda:N", validator=_is_a_device, role="machine"
     )
     devices: int = option(
         1,
@@ -275,6 +274,7 @@ class RunConfig:
         "off",
         "off: no CUDA graphs; auto: CUDA graphs of the backbone's forward and backward at the batch sizes of "
         "baseline, retrieval strategy and evaluation, where they give the same bits",
+        role="machine",
     )
     evaluate: int | Literal["every task", "last"] = option(
         "every task",
@@ -282,7 +282,9 @@ class RunConfig:
         "and the last, or after the last alone; what is not measured is null in the record",
         validator=_is_a_pace,
     )
-    evaluation_batch: int = option(32, "images per step of evaluation and statistics", validator=ge(1))
+    evaluation_batch: int = option(
+        32, "images per step of evaluation and statistics", validator=ge(1), role="machine"
+    )
     speed: Literal["exact", "fast"] = option(
         "exact",
         "exact: training images are augmented one by one on the CPU, each with a torch seed; fast: in "
@@ -299,24 +301,28 @@ class RunConfig:
         False,
         "also test each task before it is learned, where all its classes are known from other domains; the "
         "record notes it beside chance (no forward transfer: that subtracts a random model's accuracy)",
+        role="shown",
     )
     workers: int | Literal["auto"] = option(
         "auto",
         "processes that decode and augment images; 0: none; auto: up to 4 beside a GPU, which one process "
         "cannot feed, and none elsewhere (the images are the same bits)",
         validator=_is_a_number_of_workers,
+        role="machine",
     )
     image_memory: int = option(
         1024,
         "memory in MiB for the images of the current task, and as much again for test images; images beyond "
         "it are decoded again in each pass",
         validator=ge(0),
+        role="machine",
     )
     image_disk: int = option(
         0,
         "disk in MiB, in the run's directory while it runs, for transformed test images that do not fit into "
         "image_memory",
         validator=ge(0),
+        role="machine",
     )
     protocol: Literal["auto", "official", "like-for-like"] = option(
         "auto",
@@ -324,6 +330,9 @@ class RunConfig:
         "methods) or auto (official if the authors' values are known)",
     )
 
+
+RUN_OPTIONS = ("protocol", "seed", "device", "devices", "precision")
+"""Options of the section ``run`` that may stand without it: in a file, and as arguments."""
 
 OWN_SECTIONS: Mapping[str, type[Any]] = {
     "growth": GrowthConfig,

@@ -144,6 +144,25 @@ class CheckpointStore(CheckpointFiles):
         self._background.run(write)
         return self._directory / file
 
+    def replace(self, checkpoint: Checkpoint) -> Path:
+        """Write the checkpoint of the last finished task anew; nothing may build on it yet.
+
+        Args:
+            checkpoint: What to write.
+
+        Returns:
+            Its file.
+
+        Raises:
+            DataError: One that it builds on is damaged.
+        """
+        self.wait()
+        self._base = _NOTHING
+        self._base_sum = ""
+        for earlier in range(checkpoint.task_done or 0):
+            self._base, self._base_sum = self._read(checkpoint_name(earlier), self._base, self._base_sum)
+        return self.save(checkpoint)
+
     def wait(self) -> None:
         """Wait until everything is written.
 

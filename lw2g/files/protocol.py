@@ -17,7 +17,9 @@ import attrs
 import numpy as np
 
 from lw2g.config.protocols import OFFICIAL
+from lw2g.config.structure import unstructure
 from lw2g.interfaces.metric import DEFINITIONS
+from lw2g.interfaces.options import options_of_role
 
 if TYPE_CHECKING:
     from lw2g.interfaces.stream import TaskStream, Transforms
@@ -34,7 +36,6 @@ __all__ = [
 
 _METRICS = ("A[i,t]", "faa", "faa_samples", "caa", "ffm", "bwt", "pra")
 """The metrics that runs are ranked by; new ones beside them change no protocol."""
-_TRAINING = ("train_transform", "train_scale", "train_interpolation", "jitter", "jitter_first", "flip")
 
 
 def digest_of(facts: Any) -> str:
@@ -70,10 +71,21 @@ def noted_facts(stream: TaskStream, transforms: Transforms, options: Any) -> dic
         "test_ids": hashlib.sha256(json.dumps(ids).encode()).hexdigest(),
         "test_labels": sha_of_labels(true, owners),
         "test_transform": _numbers(transforms.test),
-        "train_transform": {name: getattr(options, name) for name in _TRAINING if hasattr(options, name)}
-        | {"deterministic": transforms.train_is_deterministic},
+        "train_transform": _training(transforms, options),
         "metrics": {name: digest_of(DEFINITIONS[name])[:16] for name in _METRICS},
     }
+
+
+def _training(transforms: Transforms, options: Any) -> dict[str, Any]:
+    """Return what a training transform is, by the options that a benchmark declares as parts of it.
+
+    Where it is random and nothing is declared, any option of the benchmark may be a part of it.
+    """
+    parts = options_of_role(type(options), "protocol")
+    if not parts and not transforms.train_is_deterministic:
+        parts = options_of_role(type(options), None)
+    values = unstructure(options)
+    return {name: values[name] for name in parts} | {"deterministic": transforms.train_is_deterministic}
 
 
 def _numbers(transform: Any) -> Any:

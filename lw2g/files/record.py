@@ -11,6 +11,7 @@ import json
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import attrs
 import numpy as np
 from safetensors.numpy import load_file, save
 
-from lw2g.config.directory import CONFIG, GOAL, PROGRESS, RECORD
+from lw2g.config.directory import BEGINNING, CHECKPOINTS, CONFIG, GOAL, PROGRESS, RECORD, SAMPLES
 from lw2g.config.model import Chosen
 from lw2g.config.sources import dump_source
 from lw2g.config.toml import read_json
@@ -61,7 +62,7 @@ class RunDirectory:
     @property
     def checkpoints(self) -> Path:
         """Where checkpoints lie."""
-        return self.path / "checkpoints"
+        return self.path / CHECKPOINTS
 
     @property
     def config(self) -> Path:
@@ -91,6 +92,16 @@ class RunDirectory:
                 )
             for leftover in folder.glob(LEFTOVER):
                 leftover.unlink(missing_ok=True)
+
+    def clear_beginning(self) -> None:
+        """Remove what a run writes before its configuration, where it did not come as far as that."""
+        first = self.checkpoints / BEGINNING
+        if not first.exists():
+            return
+        for path in (first, self.path / SAMPLES, self.path / GOAL):
+            path.unlink(missing_ok=True)
+        with suppress(OSError):  # not empty
+            self.checkpoints.rmdir()
 
     def read_goal(self) -> int | None:
         """Return the number of tasks after which the run stops; None: those of the whole stream.
@@ -152,6 +163,10 @@ class RunDirectory:
         (self.path / PREDICTIONS).mkdir(exist_ok=True)
         return self.write(prediction_name(task), packed(predictions))
 
+    def remove_predictions(self, task: int) -> None:
+        """Remove the predictions of an evaluation that no longer counts."""
+        (self.path / prediction_name(task)).unlink(missing_ok=True)
+
     def write(self, name: str, content: bytes) -> str:
         """Write a file of the run and return its checksum."""
         write_atomically(self.path / name, content)
@@ -189,10 +204,10 @@ class RunDirectory:
         """
         return read_record(self.path)
 
-    def recorded_files(self) -> dict[str, str]:
-        """Return the record's checksums by name; none if it is lost or damaged."""
+    def recorded(self, entry: str) -> dict[str, str]:
+        """Return an entry of the record, such as its checksums by name; empty if it is lost or damaged."""
         try:
-            return dict(read_sealed(self.path / RECORD, Record)["files"])
+            return dict(read_sealed(self.path / RECORD, Record).get(entry, {}))
         except DataError:
             return {}
 
@@ -214,7 +229,7 @@ def packed(predictions: Predictions) -> bytes:
 
 def samples_name(source: int) -> str:
     """Return where in a run's directory the ids of a source's test samples lie."""
-    return "samples.json" if source == 0 else f"samples-{source + 1}.json"
+    return SAMPLES if source == 0 else f"samples-{source + 1}.json"
 
 
 def source_files(names: Iterable[str]) -> list[str]:

@@ -138,7 +138,7 @@ def open_newest(directory: Path, *, extending: bool = False) -> StoredRun:
     files = RunDirectory(directory)
     store = CheckpointStore(files.checkpoints)
     checkpoint, complaints = store.newest()
-    checksums = files.recorded_files() if checkpoint is None else checkpoint.ledger["files"]
+    checksums = files.recorded("files") if checkpoint is None else checkpoint.ledger["files"]
     _require_unedited(files, checksums)
     if not extending:
         _require_begun(files, checksums)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 
-__all__ = ["UNPUBLISHED", "option", "published_differences"]
+__all__ = ["UNPUBLISHED", "Role", "option", "options_of_role", "published_differences"]
+
+Role = Literal["machine", "shown", "protocol"]
+"""What an option is, where it is not simply part of what is learned (see :func:`option`)."""
 
 UNPUBLISHED: Any = object()
 """Marks an option for which the method's authors published no value."""
@@ -24,6 +27,7 @@ def option(
     names: str | None = None,
     own: tuple[str, ...] = (),
     wrapped: bool = False,
+    role: Role | None = None,
 ) -> Any:
     """Declare one option of a config class.
 
@@ -40,6 +44,9 @@ def option(
         names: The kind of component that the option names, such as ``"head"``; its type is then ``str``.
         own: With ``names``, further values, which name no component.
         wrapped: With ``names``, that it counts only where another option names a component that wraps one.
+        role: ``"machine"``: says where and how it is computed, and no result depends on it; ``"shown"``: asks
+            for a further result, and no other one depends on it; ``"protocol"``, of a benchmark: part of the
+            training transform, which the hash of the run's protocol covers.
     """
     metadata: dict[str, Any] = {"help": help}
     if published is not UNPUBLISHED:
@@ -48,7 +55,14 @@ def option(
         metadata["literal"] = dict(literal)
     if names is not None:
         metadata |= {"names": names, "own": own, "wrapped": wrapped}
+    if role is not None:
+        metadata["role"] = role
     return attrs.field(default=default, validator=validator, converter=converter, metadata=metadata)
+
+
+def options_of_role(config_class: type[Any], *roles: Role | None) -> list[str]:
+    """Return the names of the options of a config class that have one of some roles; None: no role."""
+    return [field.name for field in attrs.fields(config_class) if field.metadata.get("role") in roles]
 
 
 def published_differences(config: Any, path: str) -> list[dict[str, Any]]:

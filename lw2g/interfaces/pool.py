@@ -208,6 +208,8 @@ class Pool:
             state: What :meth:`state_dict` returned.
             new_set: Returns a new set, whose values the state replaces.
         """
+        before = self._sets
+        versions = self._versions
         self.task_to_set = list(task_to_set)
         self._sets = {}
         self._versions = {}
@@ -220,4 +222,14 @@ class Pool:
             }
             module.load_state_dict(own)
             self._sets[set_id] = module
-            self._versions[set_id] = 0
+            version = versions.get(set_id, 0)
+            moved = set_id in before and not _alike(before[set_id], module)
+            # features may be cached under the set as it was
+            self._versions[set_id] = version + 1 if moved else version
+
+
+def _alike(one: nn.Module, other: nn.Module) -> bool:
+    """Return whether two modules have the same tensors."""
+    mine = one.state_dict()
+    theirs = other.state_dict()
+    return mine.keys() == theirs.keys() and all(torch.equal(mine[name], theirs[name]) for name in mine)

@@ -191,6 +191,22 @@ class Ledger:
 
     def pass_over(self, session: Session) -> None:
         """Note a task that no evaluation follows."""
+        self._note_unmeasured(session)
+        self._note_moved(session.data.evaluator.moved)
+
+    def take_back(self, session: Session) -> None:
+        """Note the last task as one that no evaluation follows, in place of its evaluation."""
+        for entries in (self.accuracy, self.right, self.predictions, self.drift, self.metrics):
+            entries.pop()
+        if self.retrieval:
+            self.retrieval.pop()
+            self.coverage.pop()
+        if self.last_evaluated is None:
+            self.retrieval.clear()
+        self._written = _Written(self)
+        self._note_unmeasured(session)
+
+    def _note_unmeasured(self, session: Session) -> None:
         task = len(self.accuracy)
         self.accuracy += _unmeasured([task])
         if self.retrieval:
@@ -198,7 +214,6 @@ class Ledger:
         self.right.append([])
         self.predictions.append(None)
         self.drift.append([None] * task)
-        self._note_moved(session.data.evaluator.moved)
         self._written.format_new_entries(self)
         self.metrics.append({entry.component.name: None for entry in session.components.metrics})
         self.definitions |= describe_metrics(session.components.metrics)
@@ -211,6 +226,14 @@ class Ledger:
             before = [*self.stale[-1], False]
         # once stale, always stale: later statistics do not come back to images that are gone
         self.stale.append([old or now for old, now in zip(before, moved, strict=True)])
+
+    @property
+    def last_evaluated(self) -> int | None:
+        """The last task (from 0) that an evaluation followed; None without any."""
+        for task in reversed(range(len(self.predictions))):
+            if self.predictions[task] is not None:
+                return task
+        return None
 
     def as_mapping(self) -> dict[str, Any]:
         """Return the fields by name, as they are."""

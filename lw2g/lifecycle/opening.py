@@ -44,6 +44,7 @@ def new_run(directory: Path) -> Iterator[tuple[RunDirectory, StopRequest]]:
                 f"{str(directory)!r} holds a run already",
                 f"go on with it: lw2g resume {directory}, or choose another --out",
             )
+        files.clear_beginning()
         yield files, stop
 
 

@@ -5,6 +5,7 @@ The rest of this module continues from a checkpoint.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -15,6 +16,7 @@ import torch
 from lw2g.base import ranks
 from lw2g.base.boundary import Frozen
 from lw2g.base.progress import Reporter, StopRequest
+from lw2g.config.directory import CONFIG
 from lw2g.config.model import is_evaluated
 from lw2g.config.resolve import Resolved
 from lw2g.config.toml import dump_resolved, to_mapping
@@ -124,14 +126,14 @@ class Run(Observer):
         self._learn_from(position)
 
     def write_down(self) -> None:
-        """Write configuration and goal before anything else: a run that is killed now can be resumed.
+        """Write down what the run begins with: one that is killed from here on can be resumed.
 
         Raises:
             Lw2gError: Something is missing for a task up to the goal; nothing is written then.
         """
         self._session.parts.require_prepared(self._goal)
         self._write_goal()
-        self._files.write_config(dump_resolved(self.resolved))
+        self._checkpoint = self._begin()
 
     def go_on(self, listeners: Sequence[Tracker]) -> dict[str, Any]:
         """Run from the current position to the goal, report to the listeners, and return the record."""
@@ -153,12 +155,12 @@ class Run(Observer):
                 self.reporter.warn(line)
             device = self._session.parts.engine.device
             with suited_threads(self._session.parts.backbone, device):
-                if self._checkpoint is None:
-                    position = self._begin_anew()
+                checkpoint = self._checkpoint
+                if checkpoint is None:  # none of the run is whole
+                    checkpoint = self._begin()
                 # other processes begin from a checkpoint, and open their sessions while this one is restored
                 self._others.start(self._files.path)
-                if self._checkpoint is not None:
-                    position = self._restore(self._checkpoint)
+                position = self._restore(checkpoint)
                 self._others.meet(device)
                 self._learn_from(position)
                 self._store.wait()
@@ -329,17 +331,26 @@ class Run(Observer):
         else:
             self._store.save_behind(checkpoint)
 
-    def _begin_anew(self) -> Position:
-        """Write the configuration and return the first position."""
+    def _begin(self) -> Checkpoint:
+        """Write the first checkpoint, after it the configuration, and return the checkpoint.
+
+        In the configuration, ``precision`` is what ``auto`` has settled on. What was asked for, and why, only
+        checkpoints and record tell: a run that has its configuration has to have a checkpoint, too.
+        """
         files = self._files
-        position = Position()
+        text = dump_resolved(self.resolved)
         self._ledger.precision = attrs.asdict(self._session.precision)
+        if self._resumed:
+            # no checkpoint is whole, and the record may tell what was asked for
+            self._ledger.precision |= files.recorded("precision")
         self._ledger.files = {
-            "config.toml": files.write_config(dump_resolved(self.resolved)),
+            CONFIG: hashlib.sha256(text.encode()).hexdigest(),
             **files.write_samples(self._session.data.evaluator.ids),
         }
-        self._store.save(beginning(self._session, position, self._ledger.as_mapping()))
-        return position
+        checkpoint = beginning(self._session, Position(), self._ledger.as_mapping())
+        self._store.save(checkpoint)
+        files.write_config(text)
+        return checkpoint
 
     def _restore(self, checkpoint: Checkpoint) -> Position:
         """Restore session, ledger and clocks from a checkpoint; return the run's position."""
@@ -352,23 +363,76 @@ class Run(Observer):
                 self._files.write_samples(ids, source)
         if self._ledger.seconds:
             self.reporter.resume(self._ledger.seconds)
-        # within a task, the end of the task before comes first: its features are what drift is measured from
+        # within a task, the end of the task before comes first
         finished = checkpoint.base if checkpoint.task_done is None else checkpoint
         position = Position()
         if finished is not None:
-            if self._standing:
-                position = position_of(finished)
-            else:
-                position = restore(session, finished)
-            if position.task < self._goal:
-                # the next evaluation measures drift against the features of this one
-                self.reporter.begin(position.task - 1, "evaluation")
-                with self.reporter.clock("evaluation"):
-                    session.evaluate(position.task - 1, self.reporter)
+            # nothing can build on it yet where it is the newest state
+            is_extra = checkpoint is finished and self._is_extra(finished)
+            if is_extra:
+                self._ledger.take_back(session)
+            position = self._restore_end(finished)
+            if is_extra:
+                self._write_without(finished)
         if checkpoint is not finished:
             position = restore(session, checkpoint, begun=position.task)
         self._ledger.task_to_set = session.parts.pool.task_to_set
         return position
+
+    def _restore_end(self, finished: Checkpoint) -> Position:
+        """Restore the end of a task, with the features that the next evaluation measures drift against.
+
+        They are those of the last evaluation, which may lie some tasks back (``run.evaluate``).
+        """
+        session = self._session
+        position = position_of(finished)
+        done = position.task - 1
+        goes_on = position.task < self._goal
+        measured = self._ledger.last_evaluated if goes_on else None
+        begun = 0
+        if measured is not None and measured < done:
+            begun = restore(session, self._store.of_task(measured)).task
+            self._evaluate_again(measured)
+        if not self._standing:
+            restore(session, finished, begun)
+        if measured == done:
+            self._evaluate_again(done)
+        elif goes_on:
+            session.pass_over(done)
+        return position
+
+    def _is_extra(self, finished: Checkpoint) -> bool:
+        """Return whether a task was evaluated only because the run was to stop after it, and now goes on."""
+        done = position_of(finished).task - 1
+        if done + 1 >= self._goal or self._ledger.predictions[done] is None:
+            return False
+        origin = self._ledger.origin
+        if done + 1 in self._session.data.ends or (origin is not None and origin["task"] == done):
+            # what was a whole run once, and what a fork took over
+            return False
+        return not is_evaluated(done, self._goal - 1, self.resolved.config.run.evaluate)
+
+    def _write_without(self, finished: Checkpoint) -> None:
+        """Write record and checkpoint of a task without its evaluation, like those of a run that went on."""
+        if ranks.number():
+            return
+        done = position_of(finished).task - 1
+        evaluate = self.resolved.config.run.evaluate
+        self.reporter.warn(
+            f"task {done + 1} was evaluated because the run stopped after it; the record of a run that goes "
+            f"on has no evaluation there (run.evaluate {evaluate!r})"
+        )
+        self._ledger.task_to_set = self._session.parts.pool.task_to_set
+        self._write_record()
+        # before the checkpoint: as long as that one tells of the predictions, a resume makes them again
+        self._files.remove_predictions(done)
+        self._store.replace(attrs.evolve(finished, ledger=self._ledger.as_mapping()))
+
+    def _evaluate_again(self, index: int) -> None:
+        """Evaluate a task in whose state the session is, for its features alone."""
+        self.reporter.begin(index, "evaluation")
+        with self.reporter.clock("evaluation"):
+            self._session.evaluate(index, self.reporter)
 
     def _record(self) -> dict[str, Any]:
         """Return the record of the finished run; write it anew if it is lost or damaged."""

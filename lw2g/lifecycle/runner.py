@@ -62,12 +62,13 @@ def start(
             session = open_session(config, catalogue, settled=settled)
             run = Run(resolved, session, files, CheckpointStore(files.checkpoints), stop, others)
             run.aim(tasks)
-            # a run that is killed from here on can be resumed, even before its first checkpoint
+            # a run that is killed from here on can be resumed
             run.write_down()
             try:
                 trackers = build_trackers(resolved, catalogue, directory, required=True)
             except Lw2gError:  # nothing was learned: the directory stays usable once the tracker can start
                 files.config.unlink()
+                files.clear_beginning()
                 raise
             return run.go_on([*trackers, *listeners])
 

@@ -11,11 +11,13 @@ from typing import Any, Literal
 import attrs
 
 from lw2g.config.directory import CELLS, CONFIG, GOAL, PROGRESS, RECORD, missing_run
+from lw2g.config.model import RunConfig
 from lw2g.config.structure import misfit
 from lw2g.config.toml import flat, read_json, read_toml
 from lw2g.errors import ConfigError, DataError
 from lw2g.files.contents import Goal, read_record, read_sealed
 from lw2g.files.lock import Writer, writer_of
+from lw2g.interfaces.options import options_of_role
 from lw2g.interfaces.tracker import Stepped
 
 __all__ = ["MACHINE_OPTIONS", "Given", "ReportedRun", "State", "find_runs", "read_run"]
@@ -30,14 +32,9 @@ MACHINE_OPTIONS = {
     "backbone.weights",
     "backbone.sha256",
     "backbone.pool",
-    "run.device",
-    "run.workers",
-    "run.evaluation_batch",
-    "run.image_memory",
-    "run.image_disk",
-    "run.graph",
+    *(f"run.{name}" for name in options_of_role(RunConfig, "machine", "shown")),
 }
-"""Options that change no number, or that fingerprints cover."""
+"""Options that change no other number, or that fingerprints cover."""
 
 
 @attrs.frozen(kw_only=True)

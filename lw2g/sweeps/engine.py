@@ -12,6 +12,7 @@ from contextlib import closing, contextmanager
 from itertools import islice
 from types import FrameType
 
+from lw2g.base.progress import STOPS
 from lw2g.config.resolve import resolve
 from lw2g.errors import ConfigError, Lw2gError
 from lw2g.registry.catalogue import Catalogue
@@ -62,8 +63,8 @@ def run_sweep(
     """Run the unfinished cells in their order and return the final status of each.
 
     Finished and failed cells are left alone, interrupted ones are resumed. Several drivers may share a sweep:
-    each waits for the cells that another one runs, and takes them over if that driver dies. SIGINT and
-    SIGTERM stop the running cells; they can be resumed.
+    each waits for the cells that another one runs, and takes them over if that driver dies. SIGINT,
+    SIGTERM and their like stop the running cells; they can be resumed.
 
     Args:
         store: The sweep's directory; it notes cells and executor.
@@ -198,7 +199,7 @@ class _Sweep:
             yield
             return
         before = {}
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in STOPS:
             before[number] = signal.getsignal(number)
             if before[number] != signal.SIG_IGN:
                 signal.signal(number, count)

@@ -108,18 +108,27 @@ class TransformOptions:
         "rrc",
         "training transform: none (as for testing, so features can be cached), light (shift by up to an "
         "eighth) or rrc (random resized crop)",
+        role="protocol",
     )
     train_scale: float = option(
-        0.05, "rrc: least share of the image's area that a crop keeps", validator=[gt(0), le(1)]
+        0.05,
+        "rrc: least share of the image's area that a crop keeps",
+        validator=[gt(0), le(1)],
+        role="protocol",
     )
-    train_interpolation: Interpolation = option("bilinear", "rrc: how a crop is resampled")
+    train_interpolation: Interpolation = option("bilinear", "rrc: how a crop is resampled", role="protocol")
     jitter: float = option(
-        0.0, "training brightness changes by up to this share; 0: not at all", validator=[ge(0), le(1)]
+        0.0,
+        "training brightness changes by up to this share; 0: not at all",
+        validator=[ge(0), le(1)],
+        role="protocol",
     )
     jitter_first: bool = option(
-        False, "rrc: whether the image is resized as for testing and jittered before it is cropped"
+        False,
+        "rrc: whether the image is resized as for testing and jittered before it is cropped",
+        role="protocol",
     )
-    flip: bool = option(True, "whether half of the training images are mirrored")
+    flip: bool = option(True, "whether half of the training images are mirrored", role="protocol")
     test_resize: TestResize = option(
         "crop",
         "test resize: crop (shorter side to 8/7 of the input, then centre crop) or squash (both sides)",

@@ -15,8 +15,10 @@ from lw2g.cli.main import main
 from lw2g.config.resolve import Resolved
 from lw2g.errors import DataError
 from lw2g.files.contents import record_hash
+from lw2g.files.record import RunDirectory
 from lw2g.files.sealed import seal_json, unseal_json
-from lw2g.interfaces.tracker import Event, TaskDecided
+from lw2g.interfaces.tracker import Event, Stepped, TaskDecided, Warned
+from lw2g.lifecycle.continuing import proceed
 from lw2g.lifecycle.forking import fork, resolve_fork
 from lw2g.lifecycle.runner import resume, start
 from lw2g.registry.catalogue import Catalogue
@@ -24,7 +26,7 @@ from lw2g.reports.page.inside import accuracies, forgetting, look_inside
 from lw2g.reports.runs import read_run
 from lw2g.results.verification import verify
 from lw2g.store.submit import submit
-from runs import untimed
+from runs import shortest, untimed
 
 COURSE = ("caa", "caa_samples", "ffm", "ffm_code", "ffm_absent", "bwt")
 OPTIONS = {"growth.measures": ["energy"]}
@@ -81,6 +83,127 @@ def test_every_second_task(catalogue: Catalogue, quick: Callable[..., Resolved],
         start(options, catalogue, killed, [At(is_third, power_cut)])
     assert broken(killed) == []
     assert untimed(resume(killed, catalogue)) == untimed(record)
+
+
+class After:
+    """Cuts the power at an event, counted from the beginning; steps are not counted."""
+
+    def __init__(self, events: int) -> None:
+        self.left = events
+
+    def on_event(self, event: Event) -> None:
+        if not isinstance(event, Stepped):
+            self.left -= 1
+        if not self.left:
+            power_cut()
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class Warnings:
+    """Keeps the lines that a run warns with."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self.lines = lines
+
+    def on_event(self, event: Event) -> None:
+        if isinstance(event, Warned):
+            self.lines.append(event.message)
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+@pytest.mark.parametrize(
+    ("evaluate", "policy", "baseline", "after"),
+    [
+        ("last", "one", "dual-prompt", 5),
+        pytest.param("last", "min", "hide-prompt", 4, marks=pytest.mark.slow),
+        pytest.param("last", None, "simple-cil", 3, marks=pytest.mark.slow),
+        pytest.param(2, "one", "dual-prompt", 4, marks=pytest.mark.slow),
+        pytest.param("every task", "one", "dual-prompt", 3, marks=pytest.mark.slow),
+    ],
+)
+def test_kills_at_any_event_change_nothing(
+    evaluate: str | int,
+    policy: str | None,
+    baseline: str,
+    after: int,
+    catalogue: Catalogue,
+    tmp_path: Path,
+) -> None:
+    """Killed every few events, a run evaluates and measures drift where an unbroken one does."""
+    options = {"run.evaluate": evaluate, "run.precision": "auto", "benchmark.tasks": 4, "benchmark.train": 4}
+    resolved = shortest(catalogue, baseline, options, policy=policy)
+    reference = start(resolved, catalogue, tmp_path / "quiet")
+    killed = tmp_path / "killed"
+    with pytest.raises(RuntimeError, match="power cut"):
+        start(resolved, catalogue, killed, [After(after)])
+    for events in range(after, after + 30):
+        try:
+            record = resume(killed, catalogue, [After(events)])
+        except RuntimeError:
+            continue
+        break
+    else:
+        pytest.fail("the run never ended")
+    assert untimed(record) == untimed(reference)
+    assert record["feature_drift"] == reference["feature_drift"]
+    assert broken(killed) == []
+
+
+@pytest.mark.parametrize("evaluate", ["last", 3])
+def test_a_planned_stop_leaves_no_evaluation_behind(
+    evaluate: str | int, catalogue: Catalogue, quick: Callable[..., Resolved], tmp_path: Path
+) -> None:
+    """`continue` after `--tasks` gives the record and the files of a run that did not stop, at every stop."""
+    options = {"run.evaluate": evaluate, "benchmark.tasks": 4, "benchmark.train": 4, "baseline.epochs": 1}
+    resolved = quick(options, policy="one")
+    reference = start(resolved, catalogue, tmp_path / "quiet")
+    stopped = tmp_path / "stopped"
+    short = start(resolved, catalogue, stopped, tasks=1)
+    assert [row[0] is None for row in short["accuracy_matrix"]] == [False]
+    warned: list[str] = []
+    listener = Warnings(warned)
+    proceed(stopped, catalogue, [listener], tasks=2)
+    record = proceed(stopped, catalogue, [listener])
+    assert untimed(record) == untimed(reference)
+    assert broken(stopped) == []
+    files = [{path.name for path in (run / "predictions").iterdir()} for run in (stopped, tmp_path / "quiet")]
+    assert files[0] == files[1]
+    assert [line.partition(" because")[0] for line in warned] == [
+        "task 1 was evaluated",
+        "task 2 was evaluated",
+    ]
+
+
+@pytest.mark.parametrize("at", ["write_record", "remove_predictions"])
+def test_a_kill_while_an_evaluation_is_taken_back(
+    at: str,
+    catalogue: Catalogue,
+    quick: Callable[..., Resolved],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`continue` that is killed before the checkpoint is written anew is resumed to the same record."""
+    options = {"run.evaluate": "last", "benchmark.train": 4, "baseline.epochs": 1}
+    resolved = quick(options, policy="one")
+    reference = start(resolved, catalogue, tmp_path / "quiet")
+    stopped = tmp_path / "stopped"
+    start(resolved, catalogue, stopped, tasks=2)
+    act = getattr(RunDirectory, at)
+
+    def killed(*arguments: Any) -> None:
+        act(*arguments)
+        power_cut()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunDirectory, at, killed)
+        with pytest.raises(RuntimeError, match="power cut"):
+            proceed(stopped, catalogue)
+    assert untimed(resume(stopped, catalogue)) == untimed(reference)
+    assert broken(stopped) == []
 
 
 def test_a_record_cannot_leave_an_evaluation_out(

@@ -277,7 +277,7 @@ def test_without_any_checkpoint_an_edited_configuration_is_refused(copied, catal
         resume(copied, catalogue)
 
 
-@pytest.mark.parametrize("at", ["write_goal", "write_config"])
+@pytest.mark.parametrize("at", ["write_goal", "write_samples", "write_config"])
 def test_a_run_killed_before_its_configuration_is_started_again(
     at, catalogue, quick, tmp_path, monkeypatch, finished
 ):
@@ -308,6 +308,24 @@ def test_a_run_killed_after_its_configuration_is_resumed(catalogue, quick, tmp_p
         with pytest.raises(CrashError):
             start(quick(), catalogue, directory, tasks=1)
     assert len(resume(directory, catalogue)["accuracy_matrix"]) == 1
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["killed", "checkpoints lost"])
+def test_what_precision_was_asked_for_outlives_an_early_kill(lost, catalogue, quick, tmp_path, monkeypatch):
+    """Killed before its first step, or left without a checkpoint, a run of ``auto`` has the same record."""
+    resolved = quick({"run.precision": "auto"})
+    reference = start(resolved, catalogue, tmp_path / "quiet", tasks=1)
+    assert reference["precision"]["asked"] == "auto"
+    directory = tmp_path / "killed"
+    if lost:
+        shutil.copytree(tmp_path / "quiet", directory)
+        shutil.rmtree(directory / "checkpoints")
+    else:
+        with monkeypatch.context() as patch:
+            patch.setattr("lw2g.lifecycle.runner.build_trackers", lambda *arguments, **options: crash())
+            with pytest.raises(CrashError):
+                start(resolved, catalogue, directory, tasks=1)
+    same(resume(directory, catalogue), reference)
 
 
 def test_a_linked_checkpoint_folder_is_refused(copied, catalogue):
@@ -362,7 +380,9 @@ start(resolved, catalogue, Path({str(directory)!r}), [Kill()])
     same(resume(directory, catalogue), reference)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGXCPU]
+)
 def test_a_signal_outside_training_stops_at_once(number, catalogue, quick, tmp_path):
     """Nothing is lost by it: what was saved stands, the lock is given back, handlers are as before."""
     before = signal.getsignal(number)

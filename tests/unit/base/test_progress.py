@@ -107,9 +107,11 @@ def test_steps_count_up() -> None:
     assert seen == [(1, 2), (2, 2)]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGXCPU]
+)
 def test_a_request_waits_for_the_batch(number: signal.Signals) -> None:
-    """What was learned is saved first, also when the terminal is closed."""
+    """What was learned is saved first, also when the terminal is closed or a scheduler ends the job."""
     with stop_on_interrupt() as stop, stop.after_batch():
         signal.raise_signal(number)
         assert stop.wanted

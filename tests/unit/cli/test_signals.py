@@ -43,7 +43,7 @@ def python(script: str, *words: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(arguments, capture_output=True, text=True, check=False, env=os.environ)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGXCPU])
 def test_a_signal_leaves_nothing_half_made(number: signal.Signals, tmp_path: Path) -> None:
     """Temporary folders are removed, and the process still ends by the signal."""
     done = python(_IN_A_FOLDER, tmp_path, int(number))

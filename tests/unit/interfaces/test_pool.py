@@ -34,6 +34,16 @@ def test_the_newest_set_is_that_of_the_last_task(pool: Pool) -> None:
     assert Pool().newest is None
 
 
+def test_a_restored_set_that_has_changed_has_another_version(pool: Pool) -> None:
+    """Features cached under it are stale, and those of other sets are not; a new set begins at 0."""
+    state = {name: value.clone() for name, value in pool.state_dict().items()}
+    pool.touch(0)
+    before = [pool.version(0), pool.version(1)]
+    state["1.weight"] += 1
+    pool.restore([0, 1, 0, 2], state | {"2.weight": state["1.weight"]}, lambda: nn.Linear(1, 1, bias=False))
+    assert [pool.version(0), pool.version(1), pool.version(2)] == [before[0], before[1] + 1, 0]
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 
+from lw2g.config.model import RunConfig
 from lw2g.reports.columns import COLUMNS
 from lw2g.reports.table import tables_of
 
@@ -95,3 +97,13 @@ def test_older_records_tell_what_they_computed_in(table_of):
     table = table_of({"run.precision": "32-true"}, {"run.precision": "32-true", "run.seed": 1})
     assert shape(table) == {"dual-prompt x always": 2}
     assert precision_notes(table) == ["all rows: run.precision 32-true"]
+
+
+def test_options_of_the_machine_and_of_what_is_shown_separate_no_rows(table_of):
+    """Runs that differ in one of them alone are one row: no other number depends on it."""
+    of_run = attrs.fields_dict(RunConfig)
+    names = [name for name, field in of_run.items() if field.metadata.get("role") in ("machine", "shown")]
+    assert {"device", "workers", "next_domain"} <= set(names)
+    for name in names:
+        table = table_of({}, {f"run.{name}": "another", "run.seed": 1})
+        assert shape(table) == {"dual-prompt x always": 2}, name
