@@ -210,7 +210,8 @@ def test_what_verify_recomputes_is_what_records_hold(data: st.DataObject, held: 
         predicted, retrieved = (np.array(data.draw(one)) for one in guess)
         nothing = np.zeros(len(task), int)
         columns = {"sample": nothing, "true": true, "predicted": predicted, "task": task}
-        columns |= {"retrieved": retrieved, "set": np.array(held)[retrieved], "rank": nothing}
+        rank = data.draw(st.lists(st.integers(0, 3), min_size=len(task), max_size=len(task)))
+        columns |= {"retrieved": retrieved, "set": np.array(held)[retrieved], "rank": np.array(rank)}
         evaluations.append(columns)
         found = Predictions(**columns)
         values = (found.accuracies(), found.retrievals(held, classes[: after + 1], domains[: after + 1]))

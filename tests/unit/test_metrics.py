@@ -70,6 +70,13 @@ def test_growth_and_chance_by_hand() -> None:
     assert (metrics.chance_pra({}, tasks, tasks, classes, domains), metrics.ssp({})) == (None, 0)
 
 
+def test_coverage_counts_the_first_three_of_four_sets() -> None:
+    """Ranks 0 to 3 are those of four sets, and the last is not covered; every task weighs the same."""
+    task, rank = np.array([0, 0, 0, 0, 1, 1]), np.array([0, 1, 2, 3, 2, 3])
+    assert metrics.coverage_3(task, rank) == (75 + 50) / 2
+    assert metrics.coverage_3(task, np.full(6, 3)) == 0
+
+
 def test_rand_index_of_opposite_partitions() -> None:
     """Sets that cut across the planted groups score below chance; one task alone has no score."""
     assert metrics.adjusted_rand_index({0: 0, 1: 1, 2: 0, 3: 1}, dict(enumerate("aabb"))) == pytest.approx(

@@ -80,6 +80,16 @@ BY_LAST = Evidence(
         measured_set(1, -9.0, null=30.0, parts={"hfc": 1.0, "null_hfc": 45.0}),
     ),
 )
+
+
+def by_rank(set_id, null):
+    """A set whose ranks give 30 degrees, and so much more than the pre-trained space."""
+    return measured_set(set_id, 0.0, null=null, parts={"null_hfc": 30.0})
+
+
+AT_LAST = Evidence(task=2, candidates=(by_rank(0, 0.0),))
+BELOW_LAST = Evidence(task=2, candidates=(by_rank(0, -1e-9),))
+TIED_BY_RANKS = Evidence(task=9, candidates=(by_rank(7, -5.0), by_rank(3, -5.0)))
 CLOSED = Evidence(task=7, candidates=(CandidateEvidence(set=0, excluded="its space is full"),))
 gains, room = partial(said, measure="trial"), partial(said, measure="capacity", alike=-1)
 STRICT = ("min", "max", "rnd")
@@ -92,6 +102,9 @@ DECISIONS = [
     ("which grows as the text does", "min", {"reading": "algorithm"}, NOISY, Grow()),
     ("by its release ranks alone count", "min", {"reading": "release"}, BY_COUNT, Reuse(1)),
     ("against the last set's threshold", "min", {"reading": "release"}, BY_LAST, Grow()),
+    ("whose tie grows", "min", {"reading": "release"}, AT_LAST, Grow()),
+    ("and a hair below it reuses", "min", {"reading": "release"}, BELOW_LAST, Reuse(0)),
+    ("and the lowest id of equals", "min", {"reading": "release"}, TIED_BY_RANKS, Reuse(3)),
     ("max takes the greatest HFC", "max", {}, MIXED, Reuse(0)),
     ("one takes the first set", "one", {}, MIXED, Reuse(0)),
     ("affinity takes the greatest Z", "affinity", {}, MIXED, Reuse(0)),
@@ -288,6 +301,13 @@ def test_confidence_is_that_of_the_sign():
     shared_in_doubt = decide(threshold(burden="grow", margin=3.0), said((0, 0.3, 0.1)))
     assert shared_in_doubt == Reuse(0)
     assert shared_in_doubt.confidence == pytest.approx(0.023, abs=1e-3)
+
+
+def test_growth_is_as_sure_as_the_set_nearest_to_sharing_is_far_from_it():
+    """Of two sets that are not shared the one of better standing tells, though the other has less error."""
+    grown = decide(built("min"), evidence((0, 8.0, 0.1), (1, 2.0, 2.0), (2, 9.0, 3.0)))
+    assert grown == Grow()
+    assert grown.confidence == pytest.approx(0.841, abs=1e-3)
 
 
 def test_a_trust_region_is_voted_for_by_sites():
