@@ -4,7 +4,7 @@
     python benchmarks/stored_features.py heads [--orders 10]                # 60,000 rows of 768, every head
 
 Rows are drawn: classes are Gaussians with one covariance, so accuracies say nothing. Memory is what the
-system reports of the run's process at its peak, pages of the mapped file included.
+system reports of the run's process at its peak.
 """
 
 from __future__ import annotations

@@ -142,6 +142,8 @@ PUBLIC = tuple(path for parts in (WHOLE, BRIEF) for paths in parts.values() for 
 INTERNAL = (
     "lw2g/blocks/bases.py",  # for plugins of an earlier version, which import it from where it was
     "lw2g/inputs/feature_containers.py",
+    "lw2g/inputs/stamps.py",
+    "lw2g/inputs/stored_arrays.py",
     *(
         f"lw2g/vit/{name}.py"
         for name in [

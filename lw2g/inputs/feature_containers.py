@@ -306,7 +306,8 @@ def _require_bytes(shape: tuple[int, ...], dtype: np.dtype[Any], count: int) -> 
         ValueError: It does.
     """
     sound = len(shape) <= _DIMENSIONS and all(type(size) is int and size >= 0 for size in shape)
-    if not sound or math.prod(shape) * dtype.itemsize != count or (math.prod(shape) and not dtype.itemsize):
+    values = math.prod(shape)
+    if not sound or values * dtype.itemsize != count or (values and not dtype.itemsize):
         raise ValueError(f"{shown(list(shape))} of {dtype_text(dtype)} is not what {count} bytes hold")
 
 

@@ -98,7 +98,7 @@ class StoredArray:
             DataError: The file has become shorter.
         """
         content = np.empty(math.prod(self.shape) * self.dtype.itemsize, dtype=np.uint8)
-        self._file.read_into(memoryview(content), self._offset)
+        self._file.read_into(content.data, self._offset)
         if isinstance(self.dtype, torch.dtype):
             return content.reshape(*self.shape, self.dtype.itemsize)
         return content.view(self.dtype).reshape(self.shape, order="F" if self._is_fortran else "C")
@@ -111,15 +111,18 @@ class StoredArray:
 
         Raises:
             DataError: The file has become shorter.
+            IndexError: There is no such row.
         """
         wanted = np.arange(len(self))[numbers] if isinstance(numbers, slice) else np.asarray(numbers)
+        if len(wanted) and not 0 <= wanted.min() <= wanted.max() < len(self):
+            raise IndexError(f"expected rows below {len(self)} but got {wanted.min()} to {wanted.max()}")
         width = math.prod(self.shape[1:]) * self.dtype.itemsize
         content = np.empty((len(wanted), width), dtype=np.uint8)
         # rows that follow each other are read in one piece
         cuts = np.flatnonzero(np.diff(wanted) != 1) + 1
         for start, end in zip([0, *cuts.tolist()], [*cuts.tolist(), len(wanted)], strict=True):
             if start < end:
-                piece = memoryview(content[start:end].reshape(-1))
+                piece = content[start:end].reshape(-1).data
                 self._file.read_into(piece, self._offset + int(wanted[start]) * width)
         if isinstance(self.dtype, torch.dtype):
             return torch.from_numpy(content).view(self.dtype).view(-1, *self.shape[1:])

@@ -142,7 +142,7 @@ def test_names_that_no_record_holds_are_refused_first(
         return attrs.evolve(stream, class_names=(name, *stream.class_names[1:]))
 
     monkeypatch.setattr(TinyBenchmark, "stream", named)
-    with pytest.raises(DataError, match="no class can be called .*; give it a name without NUL"):
+    with pytest.raises(DataError, match=r"no class can be called .*; give it a name without NUL"):
         start(shortest(catalogue, "simple-cil"), catalogue, tmp_path / "run")
     with pytest.raises(DataError, match="no class can be called"):
         write_features(config, catalogue, tmp_path / "f.npz")
