@@ -125,6 +125,7 @@ def run(
 def resume(
     run: str | Path,
     *,
+    settings: Mapping[str, Any] | None = None,
     devices: int | None = None,
     trackers: Any = (),
     local: Mapping[str, Any] | None = None,
@@ -136,6 +137,7 @@ def resume(
 
     Args:
         run: The run's directory.
+        settings: Where data that have moved lie now, such as ``benchmark.root=FOLDER``; noted in the run.
         devices: Number of processes from now on; None for the configured number.
         trackers: Objects with ``on_event``, or functions of an event, beside the run's own trackers.
         local: The objects that the run began with in place of names, by kind, as in
@@ -155,7 +157,7 @@ def resume(
 
     begun = Begun(Path(run), catalogue_of(local, run, devices))
     receivers = [*_callbacks(trackers), *_listeners(progress)]
-    return begun.resume(receivers, devices=devices)
+    return begun.resume(receivers, settings=settings, devices=devices)
 
 
 def continue_run(
@@ -180,7 +182,8 @@ def continue_run(
         run: The run's directory.
         tasks: Number of tasks, counted from the first, after which to stop; None for all.
         benchmark: Benchmark with new classes, for a run at the end of its stream.
-        settings: Options of that benchmark by their dotted keys, such as ``benchmark.root=FOLDER``.
+        settings: Options of that benchmark by their dotted keys, such as ``benchmark.root=FOLDER``; without
+            one, where the run's own data lie now.
         devices: Number of processes from now on; None for the configured number.
         trackers: As for :func:`resume`.
         local: As for :func:`resume`.

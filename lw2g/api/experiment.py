@@ -189,12 +189,18 @@ class Begun:
     directory: Path
     catalogue: Catalogue
 
-    def resume(self, listeners: Sequence[Tracker] = (), *, devices: int | None = None) -> RunRecord:
+    def resume(
+        self,
+        listeners: Sequence[Tracker] = (),
+        *,
+        settings: Mapping[str, Any] | None = None,
+        devices: int | None = None,
+    ) -> RunRecord:
         """Resume the run from its newest intact checkpoint (:func:`lw2g.resume`)."""
         from lw2g.api.results import RunRecord
         from lw2g.lifecycle.runner import resume
 
-        record = resume(self.directory, self.catalogue, listeners, devices=devices)
+        record = resume(self.directory, self.catalogue, listeners, devices=devices, settings=settings)
         return RunRecord(record, self.directory)
 
     def go_on(
@@ -215,12 +221,9 @@ class Begun:
         if benchmark is None:
             from lw2g.lifecycle.continuing import proceed
 
-            if settings:
-                raise ConfigError(
-                    f"--set {next(iter(settings))}: a run continues as it is configured",
-                    "name a --benchmark with new classes, or see lw2g fork",
-                )
-            record = proceed(self.directory, self.catalogue, listeners, tasks=tasks, devices=devices)
+            record = proceed(
+                self.directory, self.catalogue, listeners, tasks=tasks, devices=devices, settings=settings
+            )
             return RunRecord(record, self.directory)
         from lw2g.config.sources import resolve_source
         from lw2g.lifecycle.continuing import extend

@@ -71,6 +71,7 @@ def run_seeds(
 def resume_seeds(
     directory: Path,
     *,
+    settings: Mapping[str, Any] | None = None,
     devices: int | None = None,
     begins: Begins = _unheard,
     catalogue: Catalogue | None = None,
@@ -79,6 +80,7 @@ def resume_seeds(
 
     Args:
         directory: The directory of all seeds.
+        settings: Where data that have moved lie now, as for :func:`lw2g.resume`.
         devices: Number of processes from now on; None for the configured number.
         begins: As for :func:`run_seeds`.
         catalogue: The components; None loads those that are installed.
@@ -88,13 +90,14 @@ def resume_seeds(
         Interrupted: Ctrl-C stopped a run.
     """
     plan, experiment = _read_plan(directory, catalogue)
-    return _go_on(experiment, directory, plan["seeds"], plan.get("tasks"), begins, devices)
+    return _go_on(experiment, directory, plan["seeds"], plan.get("tasks"), begins, devices, settings)
 
 
 def continue_seeds(
     directory: Path,
     *,
     tasks: int | None = None,
+    settings: Mapping[str, Any] | None = None,
     devices: int | None = None,
     begins: Begins = _unheard,
     catalogue: Catalogue | None = None,
@@ -104,6 +107,7 @@ def continue_seeds(
     Args:
         directory: The directory of all seeds.
         tasks: Number of tasks, counted from the first, after which each run stops; None for all.
+        settings: As for :func:`resume_seeds`.
         devices: Number of processes from now on; None for the configured number.
         begins: As for :func:`run_seeds`.
         catalogue: As for :func:`resume_seeds`.
@@ -126,7 +130,7 @@ def continue_seeds(
     # before the first run: a killed process is resumed to the new number
     write_atomically(directory / SEEDS, seal_json(plan | {"tasks": tasks}))
     try:
-        return _go_on(experiment, directory, plan["seeds"], tasks, begins, devices)
+        return _go_on(experiment, directory, plan["seeds"], tasks, begins, devices, settings)
     except ConfigError:  # nothing was run
         write_atomically(directory / SEEDS, seal_json(plan))
         raise
@@ -160,6 +164,7 @@ def _go_on(
     tasks: int | None,
     begins: Begins,
     devices: int | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> list[RunRecord]:
     """Start the runs that have not begun, continue the others, and write the summary."""
     from lw2g.config.directory import SUMMARY
@@ -169,7 +174,9 @@ def _go_on(
     for seed in seeds:
         place = directory / f"seed-{seed}"
         listeners = begins(seed, place)
-        records.append(_start_or_continue(experiment, directory, seed, place, listeners, tasks, devices))
+        records.append(
+            _start_or_continue(experiment, directory, seed, place, listeners, tasks, devices, settings)
+        )
     content = {
         "seeds": list(seeds),
         "protocol": experiment.config.run.protocol,
@@ -187,20 +194,26 @@ def _start_or_continue(
     listeners: Sequence[Tracker],
     tasks: int | None,
     devices: int | None,
+    settings: Mapping[str, Any] | None,
 ) -> RunRecord:
     """Start or continue the run of a seed in its place."""
     from lw2g.api.results import RunRecord
     from lw2g.config.directory import CONFIG, SETTLED
+    from lw2g.config.sources import moved_source
     from lw2g.lifecycle.continuing import proceed
 
     # written before anything is learned: without it the run has not begun
     if (place / CONFIG).exists():
-        record = proceed(place, experiment.catalogue, listeners, tasks=tasks, devices=devices)
+        record = proceed(
+            place, experiment.catalogue, listeners, tasks=tasks, devices=devices, settings=settings
+        )
         return RunRecord(record, place)
     options = attrs.evolve(experiment.config.run, seed=seed)
     if devices is not None:
         options = attrs.evolve(options, devices=devices)
     config = attrs.evolve(experiment.config, run=options)
+    if settings:
+        config = attrs.evolve(config, benchmark=moved_source(config.benchmark, settings))
     seeded = Experiment(attrs.evolve(experiment.resolved, config=config), experiment.catalogue)
     # what auto settled on for the first seed holds for all: only the seed differs
     return seeded.start(place, listeners, tasks=tasks, settled=directory / SETTLED)

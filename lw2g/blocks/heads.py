@@ -195,6 +195,8 @@ class HeadedBaseline(Baseline):
             predicts.
     """
 
+    several_classes = True
+
     replays: ClassVar[bool] = False
 
     before: Before | None

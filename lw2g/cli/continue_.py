@@ -49,6 +49,11 @@ def continue_run(run: Path, tasks: int | None, devices: int | None, **options: A
         run,
         catalogue,
         lambda begins: seeds.continue_seeds(
-            run, tasks=tasks, devices=devices, begins=begins, catalogue=catalogue
+            run,
+            tasks=tasks,
+            settings=options["settings"],
+            devices=devices,
+            begins=begins,
+            catalogue=catalogue,
         ),
     )

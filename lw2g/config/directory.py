@@ -20,6 +20,7 @@ __all__ = [
     "LEARNED",
     "LOCK",
     "MANIFEST",
+    "MOVED",
     "PROGRESS",
     "RECORD",
     "RUNS",
@@ -38,6 +39,8 @@ RUNS = Path("runs")
 """The default folder of runs."""
 CONFIG = "config.toml"
 """A run's configuration."""
+MOVED = "moved.toml"
+"""The benchmark of a run whose data have moved, with the place where they lie now."""
 RECORD = "record.json"
 """Its results so far."""
 GOAL = "goal.json"

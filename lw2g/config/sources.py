@@ -12,9 +12,10 @@ from lw2g.config.model import Chosen
 from lw2g.config.structure import NONE, structure, unstructure
 from lw2g.config.toml import read_toml
 from lw2g.errors import ConfigError
+from lw2g.interfaces.options import options_of_role
 from lw2g.registry.catalogue import Catalogue
 
-__all__ = ["dump_source", "load_source", "named_options", "resolve_source"]
+__all__ = ["dump_source", "load_source", "lost_places", "moved_source", "named_options", "resolve_source"]
 
 _SECTION = "benchmark."
 
@@ -42,7 +43,44 @@ def resolve_source(catalogue: Catalogue, name: str, overrides: Mapping[str, Any]
     for key, value in {**component.like_for_like, **overrides}.items():
         if key.startswith(_SECTION):  # like-for-like has options of the backbone as well
             options[key.removeprefix(_SECTION)] = value
-    config, problems = structure(component.config, options)
+    return _structured(name, component.config, options)
+
+
+def moved_source(chosen: Chosen, settings: Mapping[str, Any]) -> Chosen:
+    """Return a benchmark whose data lie elsewhere.
+
+    Args:
+        chosen: The benchmark.
+        settings: By dotted keys, options that no result depends on (their role is ``"machine"``).
+
+    Raises:
+        ConfigError: Another option is among them, or a value does not fit.
+    """
+    kind = type(chosen.config)
+    places = [_SECTION + name for name in options_of_role(kind, "machine")]
+    strange = [key for key in settings if key not in places]
+    if strange:
+        may = f"say where its data lie now ({', '.join(places)})" if places else "leave it out"
+        raise ConfigError(
+            f"--set {strange[0]}: a run continues as it is configured",
+            f"{may}, name a --benchmark with new classes, or see lw2g fork",
+        )
+    named = {key.removeprefix(_SECTION): value for key, value in settings.items()}
+    return _structured(chosen.name, kind, unstructure(chosen.config) | named)
+
+
+def lost_places(chosen: Chosen) -> list[str]:
+    """Return, by dotted keys, the options of a benchmark that name a place where nothing lies."""
+    lost = []
+    for name in options_of_role(type(chosen.config), "machine"):
+        place = getattr(chosen.config, name)
+        if isinstance(place, Path) and not place.exists():
+            lost.append(_SECTION + name)
+    return lost
+
+
+def _structured(name: str, kind: type[Any], options: Mapping[str, Any]) -> Chosen:
+    config, problems = structure(kind, options)
     if config is None:
         lines = [f"{_SECTION}{key}: {text}" for key, text in problems]
         raise ConfigError("\n".join(lines))

@@ -10,8 +10,8 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import attrs
 import numpy as np
 from safetensors.numpy import load_file, save
 
-from lw2g.config.directory import BEGINNING, CHECKPOINTS, CONFIG, GOAL, PROGRESS, RECORD, SAMPLES
+from lw2g.config.directory import BEGINNING, CHECKPOINTS, CONFIG, GOAL, MOVED, PROGRESS, RECORD, SAMPLES
 from lw2g.config.model import Chosen
 from lw2g.config.sources import dump_source
 from lw2g.config.toml import read_json
@@ -154,6 +154,28 @@ class RunDirectory:
         """Write the benchmark of a later source and return the file's checksum by its name."""
         name = f"source-{source + 1}.toml"
         return {name: self.write(name, dump_source(chosen).encode())}
+
+    @contextmanager
+    def moving(self, chosen: Chosen | None) -> Iterator[None]:
+        """Note where a run's data lie now; after an error within the block, as it was before.
+
+        Args:
+            chosen: Its benchmark with that place; None: nothing has moved.
+        """
+        if chosen is None:
+            yield
+            return
+        path = self.path / MOVED
+        before = path.read_bytes() if path.exists() else None
+        self.write(MOVED, dump_source(chosen).encode())
+        try:
+            yield
+        except BaseException:
+            if before is None:
+                path.unlink()
+            else:
+                self.write(MOVED, before)
+            raise
 
     def write_predictions(self, task: int, predictions: Predictions) -> str:
         """Write the predictions of one evaluation and return the checksum.

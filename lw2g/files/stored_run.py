@@ -12,7 +12,7 @@ from pathlib import Path
 
 import attrs
 
-from lw2g.config.directory import CONFIG, GOAL, RECORD, require_run
+from lw2g.config.directory import CONFIG, GOAL, MOVED, RECORD, require_run
 from lw2g.config.model import Chosen
 from lw2g.config.resolve import Resolved, load_resolved
 from lw2g.config.sources import load_source
@@ -67,6 +67,15 @@ class StoredRun:
             ConfigError: A component or an option of it no longer exists.
         """
         return load_resolved(self.files.config, catalogue)
+
+    def moved(self, catalogue: Catalogue) -> Chosen | None:
+        """Return the run's benchmark with the place where its data lie now; None where they have not moved.
+
+        Args:
+            catalogue: Where benchmarks are looked up.
+        """
+        path = self.files.path / MOVED
+        return load_source(catalogue, path) if path.exists() else None
 
     def later_benchmarks(self, catalogue: Catalogue) -> tuple[Chosen, ...]:
         """Return the benchmarks that follow that of the configuration; none before the first checkpoint.

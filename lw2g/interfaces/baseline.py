@@ -55,6 +55,8 @@ class Baseline(nn.Module, ABC):
             baseline is built, if its options decide.
         learning_only: Names of the baseline's own buffers, parameters and modules that only learning reads,
             such as statistics for replay; an exported model leaves them out.
+        several_classes: Whether phases train by a loss over a task's classes, so that a task needs two of
+            them; a run of others is refused before it begins. Declared by the class, or set as ``scope`` is.
         first_task_alone: Whether phases train in the first task alone. Later tasks may then bring one class,
             over which a loss would be 0.
         closed_form: The classifier in closed form that predicts, to whose sums new classes can be added; None
@@ -68,6 +70,7 @@ class Baseline(nn.Module, ABC):
 
     scope: Scope = SET
     learning_only: ClassVar[tuple[str, ...]] = ()
+    several_classes: bool = False
     first_task_alone: ClassVar[bool] = False
 
     def __init_subclass__(cls, **options: Any) -> None:

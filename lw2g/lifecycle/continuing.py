@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ def proceed(
     *,
     tasks: int | None = None,
     devices: int | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Continue a run after its planned stop, as if it had never stopped, and return its record.
 
@@ -38,13 +39,14 @@ def proceed(
         tasks: After how many tasks, counted from the run's first, to stop; None for those of the whole
             stream.
         devices: As for :func:`lw2g.lifecycle.runner.resume`.
+        settings: Likewise.
 
     Raises:
         ConfigError: It has finished that many tasks, or its stream has fewer.
         DataError: As :func:`lw2g.lifecycle.runner.resume`.
         Interrupted: The run was stopped on request and can be resumed.
     """
-    with opened_for_resume(directory, catalogue, devices=devices) as run:
+    with opened_for_resume(directory, catalogue, devices=devices, settings=settings) as run:
         run.aim(tasks)
         return run.go_on([*build_trackers(run.resolved, catalogue, directory), *listeners])
 
@@ -87,7 +89,9 @@ def extend(
         source = files.write_source(benchmark, number)
         with guarded(catalogue, resolved.config):
             try:
-                session = open_session(resolved.config, catalogue, (*earlier, benchmark))
+                session = open_session(
+                    resolved.config, catalogue, (*earlier, benchmark), moved=run.moved(catalogue)
+                )
                 _require_end(checkpoint, session.data.sources[-1].first, directory)
                 restore(session, checkpoint)
                 session.parts.require_goal(session.data.sources[number].first, tasks)

@@ -122,6 +122,6 @@ def reopen(directory: Path, catalogue: Catalogue, task: int | None = None) -> Se
     run = open_after(directory, task)
     config = run.resolved(catalogue).config
     with guarded(catalogue, config):
-        session = open_session(config, catalogue, run.later_benchmarks(catalogue))
+        session = open_session(config, catalogue, run.later_benchmarks(catalogue), moved=run.moved(catalogue))
         restore(session, run.require_checkpoint())
     return session

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,10 @@ import torch
 
 from lw2g.base.boundary import guarded
 from lw2g.base.ranks import Ranks, on_its_device
-from lw2g.config.model import ExperimentConfig
+from lw2g.config.model import Chosen, ExperimentConfig
 from lw2g.config.resolve import Resolved
-from lw2g.errors import Lw2gError
+from lw2g.config.sources import lost_places, moved_source
+from lw2g.errors import DataError, Lw2gError
 from lw2g.files.checkpoint import CheckpointStore
 from lw2g.files.record import RunDirectory
 from lw2g.files.stored_run import open_newest
@@ -79,6 +80,7 @@ def resume(
     listeners: Sequence[Tracker] = (),
     *,
     devices: int | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Continue an interrupted run from its newest undamaged checkpoint and return its record.
 
@@ -90,13 +92,15 @@ def resume(
         catalogue: Where its components come from.
         listeners: Receive the run's events.
         devices: Number of processes from now on; None: the configured number.
+        settings: By dotted keys, options of the benchmark that say where its data lie now.
 
     Raises:
+        ConfigError: A setting is none of these.
         DataError: There is no run, another process writes it, or its configuration, data or weights have
             changed.
         Interrupted: The run was stopped on request and can be resumed again.
     """
-    with opened_for_resume(directory, catalogue, devices=devices) as run:
+    with opened_for_resume(directory, catalogue, devices=devices, settings=settings) as run:
         run.aim(RunDirectory(directory).read_goal())
         return run.go_on([*build_trackers(run.resolved, catalogue, directory), *listeners])
 
@@ -108,6 +112,7 @@ def opened_for_resume(
     session: Session | None = None,
     *,
     devices: int | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> Iterator[Run]:
     """Yield a run in the state of its newest undamaged checkpoint, and be its one writer.
 
@@ -117,6 +122,7 @@ def opened_for_resume(
         session: The run's session in the state of that checkpoint, the end of a task; None: open one, as
             several processes always do.
         devices: As for :func:`resume`.
+        settings: Likewise.
 
     Raises:
         DataError: As :func:`resume`.
@@ -124,19 +130,50 @@ def opened_for_resume(
     with continued_run(directory) as (stored, stop):
         resolved = stored.resolved(catalogue)
         later = stored.later_benchmarks(catalogue)
+        moved = moved_source(resolved.config.benchmark, settings) if settings else None
         with guarded(catalogue, resolved.config):
-            # before the run's own session, which would stand in memory beside the one that predicts
-            complaints = [*stored.complaints, *remake_predictions(stored, catalogue)]
             count = devices or resolved.config.run.devices
             config = on_its_device(resolved.config, count)
             with Ranks(count) as others:
-                # several processes begin from the checkpoint alike, so each opens a session of its own
-                standing = session is not None and count == 1
-                if session is None or not standing:
-                    session = open_session(config, catalogue, later)
-                run = Run(resolved, session, stored.files, stored.store, stop, others)
-                run.resume_from(stored.checkpoint, complaints, standing)
+                # what is noted stays only if the data there are those of the run
+                with stored.files.moving(moved), _told_where(directory, resolved.config.benchmark, moved):
+                    # before the run's own session, which would stand in memory beside the one that predicts
+                    complaints = [*stored.complaints, *remake_predictions(stored, catalogue)]
+                    # several processes begin from the checkpoint alike, so each opens a session of its own
+                    standing = session is not None and count == 1
+                    if session is None or not standing:
+                        session = open_session(config, catalogue, later, moved=stored.moved(catalogue))
+                    run = Run(resolved, session, stored.files, stored.store, stop, others)
+                    run.resume_from(stored.checkpoint, complaints, standing)
                 yield run
+
+
+@contextmanager
+def _told_where(directory: Path, benchmark: Chosen, moved: Chosen | None) -> Iterator[None]:
+    """Say what to do where data are not found, or are other ones, in an error of the block.
+
+    Args:
+        directory: The run.
+        benchmark: Its benchmark.
+        moved: The same with the place that was named; None: none was.
+
+    Raises:
+        DataError: The block has raised one.
+    """
+    try:
+        yield
+    except DataError as error:
+        if moved is not None:
+            raise DataError(
+                error.what,
+                "name the place of the same images; the name of their folder begins their ids, and stays",
+            ) from error
+        lost = lost_places(benchmark)
+        if lost:
+            raise DataError(
+                error.what, f"if the data have moved: lw2g resume {directory} --set {lost[0]}=PLACE"
+            ) from error
+        raise
 
 
 def follow(
@@ -162,7 +199,8 @@ def follow(
     resolved = stored.resolved(known)
     config = place(resolved.config)
     with guarded(known, config):
-        session = open_session(config, known, stored.later_benchmarks(known))
+        later = stored.later_benchmarks(known)
+        session = open_session(config, known, later, moved=stored.moved(known))
         run = Run(resolved, session, stored.files, stored.store)
         run.aim(stored.files.read_goal())
         run.follow(checkpoint, join)

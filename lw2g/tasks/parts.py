@@ -6,6 +6,7 @@ import attrs
 import numpy as np
 from torch import Tensor, nn
 
+from lw2g.base.checks import require_several_classes
 from lw2g.config.model import ExperimentConfig
 from lw2g.errors import ConfigError
 from lw2g.images.image_set import ImageSet
@@ -176,14 +177,29 @@ class RunParts(ModelParts):
         return goal
 
     def require_prepared(self, tasks: int) -> None:
-        """Refuse where a head in closed form lacks something for one of the first tasks.
+        """Refuse where a head in closed form lacks something for one of the first tasks, or a loss classes.
 
         Raises:
             Lw2gError: It does.
         """
+        if self.baseline.several_classes:
+            self.require_several_classes(0)
         for head in heads_within(self.baseline):
             for info in self.infos[:tasks]:
                 head.require(info)
+
+    def require_several_classes(self, index: int) -> None:
+        """Refuse a task over whose one class a loss is 0: this one, or a later one that is trained, too.
+
+        Raises:
+            ConfigError: There is one.
+        """
+        trained = self.infos[index:]
+        if self.baseline.first_task_alone:
+            trained = trained[:1]
+        # of all that come: whoever has to change the tasks wants to know it before the first is learned
+        for info in trained:
+            require_several_classes(info.index, len(info.classes), self.names[0])
 
     def generator(self, index: int) -> np.random.Generator:
         """Return the policy's generator for one task."""

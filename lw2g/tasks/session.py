@@ -162,6 +162,7 @@ def open_session(
     catalogue: Catalogue,
     later: Sequence[Chosen] = (),
     settled: Path | None = None,
+    moved: Chosen | None = None,
 ) -> Session:
     """Build all components of a configuration.
 
@@ -170,6 +171,7 @@ def open_session(
         catalogue: Where components come from.
         later: Benchmarks whose classes follow those of the configuration's, under the same transforms.
         settled: As for :func:`lw2g.models.parts.open_backbone`.
+        moved: The configuration's benchmark with the place where its data lie now; None: as configured.
 
     Raises:
         ConfigError: Something cannot be built as configured.
@@ -178,7 +180,7 @@ def open_session(
     run = config.run
     engine = engine_of(config)
     require_open_files(workers_of(run.workers, engine.device))
-    benchmark = build(catalogue, "benchmark", config.benchmark)
+    benchmark = build(catalogue, "benchmark", moved or config.benchmark)
     component = catalogue.get("baseline", config.baseline.name)
     streams = [benchmark.stream()]
     for choice in later:

@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import nn
 
-from lw2g.base.checks import require_several_classes
 from lw2g.base.progress import Reporter
 from lw2g.images.image_set import ImageSet
 from lw2g.interfaces.context import TaskContext
@@ -122,7 +121,7 @@ class TaskTraining:
             if isinstance(phase, TrainingPhase) and phase.host:
                 hosts[number] = phase
         if hosts:
-            self._require_several_classes()
+            parts.require_several_classes(context.task.index)
         if to_hosts:
             phases = phases[: max(hosts, default=-1) + 1]
         # before the first host phase, or where a resume begins behind it; never without one
@@ -150,16 +149,6 @@ class TaskTraining:
         if not is_frozen(context, parts.constraints):
             # its features are others now; what was cached of them is stale
             parts.pool.touch(context.set_id)
-
-    def _require_several_classes(self) -> None:
-        """Refuse a task over whose one class a loss is 0: this one, or a later one that is trained, too."""
-        parts = self._parts
-        trained = parts.infos[self._context.task.index :]
-        if parts.baseline.first_task_alone:
-            trained = trained[:1]
-        # of all that come: whoever has to change the tasks wants to know it before the first is learned
-        for info in trained:
-            require_several_classes(info.index, len(info.classes), parts.names[0])
 
     def _protect(self, hosts: Sequence[TrainingPhase], position: Position) -> None:
         """Gather the constraints' rules at the sites that the host phases train."""

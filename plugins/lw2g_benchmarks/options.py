@@ -166,9 +166,12 @@ class FolderConfig(OrderOptions, TransformOptions):
         "folder that holds train/<class>/* and test/<class>/*; of domains and versatile streams, a folder "
         "with these for each domain",
         converter=attrs.converters.optional(Path),
+        role="machine",
     )
     more_roots: tuple[Path, ...] = option(
-        (), "further roots to merge; a class name found in several becomes <root name>/<class>"
+        (),
+        "further roots to merge; a class name found in several becomes <root name>/<class>",
+        role="machine",
     )
     title: str | None = option(None, "name of the data in reports; default: the names of the root folders")
     increment: int = option(10, "new classes per task", validator=ge(1))
@@ -219,6 +222,7 @@ class FeaturesConfig(OrderOptions):
         "stored features: a .npz or .safetensors file, or a folder of .npy files (lw2g data features writes "
         "one)",
         converter=attrs.converters.optional(Path),
+        role="machine",
     )
     title: str | None = option(None, "name of the data in reports; default: the name of the file")
     increment: int = option(10, "new classes per task", validator=ge(1))
@@ -242,6 +246,7 @@ class PublishedConfig(OrderOptions, TransformOptions):
     root: Path | None = option(
         None,
         f"folder below which the data set's own folder lies; default: {ROOT_VARIABLE}, else {DEFAULT_ROOT}",
+        role="machine",
     )
     split: str = attrs.field(
         validator=_split_is_known,

@@ -132,7 +132,7 @@ def task_sizes(
         base: Classes of the first task; 0: as the others.
 
     Raises:
-        ConfigError: If the split would be uneven without leave, or a task larger than the data set.
+        ConfigError: If the split would be uneven without leave, or no class is left beside the base.
     """
     if base:
         if base >= num_classes:
@@ -144,11 +144,12 @@ def task_sizes(
     sizes = (increment,) * full
     if full and not rest:
         return sizes
-    if full and uneven:
+    if rest and uneven:
         return (*sizes, rest)
-    divisors = [n for n in range(1, num_classes + 1) if num_classes % n == 0]
+    # few methods learn from one class alone
+    fewest = min(2, max(1, num_classes))
+    divisors = [n for n in range(fewest, num_classes + 1) if num_classes % n == 0]
     remedy = f"choose one of {', '.join(map(str, divisors))}"
-    # where not even one task is full, an uneven last one would not help
-    if full and uneven is not None:
+    if uneven is not None:
         remedy += ", or let the last task be smaller: --set benchmark.uneven=true"
     raise ConfigError(f"benchmark.increment: {increment} does not split {num_classes} classes evenly", remedy)

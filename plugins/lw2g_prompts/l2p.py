@@ -62,6 +62,7 @@ class L2P(Baseline):
     """
 
     scope = POOL
+    several_classes = True
 
     def __init__(self, config: L2PConfig, context: BuildContext) -> None:
         super().__init__(context)

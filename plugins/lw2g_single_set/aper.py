@@ -35,6 +35,7 @@ class Aper(Baseline):
         closed_form: The class means, ``[num_classes, 2 dim]``.
     """
 
+    several_classes = True
     first_task_alone = True
 
     classifier: CosineClassifier | None

@@ -24,6 +24,7 @@ class NoPrompt(Baseline):
     """A linear head on frozen features, by masked cross-entropy: a prompt method less the prompts."""
 
     scope = BACKBONE
+    several_classes = True
 
     def __init__(self, config: NoPromptConfig, context: BuildContext) -> None:
         super().__init__(context)

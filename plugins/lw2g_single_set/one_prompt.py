@@ -92,6 +92,8 @@ class ContinuedPhase(TrainingPhase):
 class OnePrompt(Baseline):
     """Its one set and the head are trained in every task; old rows of the head are left by masking."""
 
+    several_classes = True
+
     def __init__(self, config: OnePromptConfig, context: BuildContext) -> None:
         super().__init__(context)
         backbone = context.backbone

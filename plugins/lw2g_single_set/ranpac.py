@@ -214,6 +214,7 @@ class RanPac(Baseline):
             self.scope = BACKBONE
         else:
             self.adaptation = adaptation(config.adapt, config, context)
+            self.several_classes = True
         self.register_module("classifier", None)
         # neither what was adapted nor for how long changes the projection
         dim = context.backbone.dim
