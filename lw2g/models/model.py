@@ -280,7 +280,7 @@ class TrainedModel(nn.Module):
         An entry has ``path`` (None for what is no file; for a row of a file of vectors its id), ``class``,
         ``class_index`` and ``probability`` of the best class, ``top`` with the same three of the ``top_k``
         best ones, and ``task`` and ``set``, from 0, that retrieval chose (None where the baseline makes no
-        hard choice). Probabilities are at the :attr:`temperature`; without one they are as sure as the logits.
+        hard choice). Probabilities are at the :attr:`temperature`, and as sure as the logits without one.
 
         Args:
             images: The images.

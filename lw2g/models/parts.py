@@ -96,7 +96,7 @@ class ModelParts:
     def begin_task(self, index: int) -> None:
         """Let the baseline make room for a task; its draws depend on the task alone."""
         task = self.infos[index]
-        torch.manual_seed(self.seed_of(index, "begin"))
+        self.engine.seed(self.seed_of(index, "begin"))
         self.baseline.begin_task(task)
         for head in heads_within(self.baseline):
             head.begin_task(task)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from lw2g.blocks.closed_form import ClosedForm
 from lw2g.errors import ConfigError
-from lw2g.interfaces.calibration import Temperature
+from lw2g.interfaces.calibration import least_loss
 
 __all__ = ["Gaussians", "calibrated", "left_out", "moments_of", "scores_of", "threshold_of"]
 
@@ -202,12 +202,11 @@ def calibrated(
     found = {"known": scores.sort().values}
     if not own or not len(labels):
         return found, None
-    fitted = Temperature(1.0)
-    fitted.observe(-distances.cpu() / 2, labels.cpu())
-    found["temperature"] = torch.tensor(fitted.value, dtype=torch.float64)
+    temperature = least_loss(-distances / 2, labels)
+    found["temperature"] = torch.tensor(temperature, dtype=torch.float64)
     if len(labels) < _LEAST_ECE:
         return found, None
-    best, chosen = (-distances / 2 / fitted.value).softmax(1).max(1)
+    best, chosen = (-distances / 2 / temperature).softmax(1).max(1)
     return found, 100 * expected_error(best, chosen == labels)
 
 

@@ -32,9 +32,9 @@ def export_learnable(
 ) -> int:
     """Write the model of a run as :func:`~lw2g.models.exporting.export_run`, with features to learn by.
 
-    It keeps those of the first 20 images of each class that tell what a step costs old classes, and where
-    unknown images begin: of a run that has trained nothing, training images, which are left out of the sums in
-    turn; of another one test images, because its training images say nothing of new ones.
+    It keeps those of the first 20 images of each class, which tell what a step costs old classes, and where
+    unknown images begin. Of a run that has trained nothing they are training images, which are left out of
+    the sums in turn; of another one test images, because its training images say nothing of new ones.
 
     Raises:
         DataError: As there, or the run's data have changed or gone.
@@ -70,9 +70,7 @@ def _kept_features(model: TrainedModel, solved: Solved, tasks: Sequence[Task]) -
     return kept
 
 
-def _tasks_of(
-    run: StoredRun, catalogue: Catalogue, manifest: Manifest, solved: Solved
-) -> Sequence[Task]:
+def _tasks_of(run: StoredRun, catalogue: Catalogue, manifest: Manifest, solved: Solved) -> Sequence[Task]:
     """Return the tasks that a run has learned, without the images that it held back.
 
     Raises:

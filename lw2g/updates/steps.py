@@ -30,9 +30,11 @@ __all__ = ["features_of", "grown", "kept_of", "without_class", "without_step"]
 
 def features_of(learned: Mapping[str, Tensor], number: int) -> list[Tensor]:
     """Return the features that a step has added, class by class."""
-    own = part(learned, f"features/{number}")
-    # by the number of the place: as text, place 10 would come before place 2
-    return [own[str(place)] for place in range(len(own))]
+    rows = []
+    # asked for by name: a look at all that is there would take a model of many steps their square
+    while (own := learned.get(f"features/{number}/{len(rows)}")) is not None:
+        rows.append(own)
+    return rows
 
 
 def kept_of(saved: Saved) -> list[tuple[int, Tensor]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -10,15 +12,20 @@ from hypothesis import strategies as st
 from scipy.special import log_softmax
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import Ridge as SklearnRidge
+from torch import nn
 from torch.nn import functional
 
 from lw2g.blocks.carrying import Motion
 from lw2g.blocks.closed_form import ClosedForm, Cosine
 from lw2g.blocks.discriminants import Discriminant, KernelDiscriminant, Mahalanobis
+from lw2g.blocks.expert import FrozenExpert, of_targets
 from lw2g.blocks.ridge import PENALTIES, Ridge, held_out_errors
-from lw2g.interfaces.calibration import Temperature, best_of_task
+from lw2g.inputs.text_vectors import TextVectors
+from lw2g.interfaces.calibration import Temperature, best_of_task, least_loss
 from lw2g.interfaces.context import TaskInfo
+from lw2g.interfaces.head import heads_within
 from lw2g_heads.anacp import AnaCP
+from lw2g_heads.text_head import TextHead
 
 DIM, CLASSES = 5, 4
 
@@ -28,6 +35,45 @@ def klda(classes: int = CLASSES) -> KernelDiscriminant:
     made = KernelDiscriminant(DIM, classes, 30, 3)
     made.bandwidth.fill_(0.01)
     return made
+
+
+VECTORS = TextVectors(
+    path=Path("text"),
+    option="head.text",
+    vectors=torch.randn(CLASSES, DIM, generator=torch.Generator().manual_seed(9)),
+    sentences=tuple(map(str, range(CLASSES))),
+    classes=tuple(map(str, range(CLASSES))),
+)
+
+
+class Texts(TextHead):
+    """A head of text vectors that were read already."""
+
+    def _opened(self) -> TextVectors:
+        return VECTORS
+
+
+class Beside(nn.Module):
+    """A head and a frozen expert on the same features, which answer together as a model lets them."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.head = Cosine(DIM, classes)
+        self.expert = FrozenExpert(DIM, classes, fitted=False)
+
+    def begin_task(self, task: TaskInfo) -> None:
+        for head in heads_within(self):
+            head.begin_task(task)
+
+    def update(self, features: torch.Tensor, labels: torch.Tensor, owner: int = 0) -> None:
+        for head in heads_within(self):
+            head.update(features, labels)
+
+    def scores(self, features: torch.Tensor, seen: int) -> torch.Tensor:
+        targets = self.head.targets[:seen]
+        logits = of_targets(self.head.scores(features, seen), targets)
+        answers = self.expert.product(logits, self.expert.log_posterior(features, targets))
+        return answers[:, list(targets)].double()
 
 
 MADE = {
@@ -41,9 +87,14 @@ MADE = {
     "cut": lambda classes=CLASSES: Ridge(DIM, classes, 9, 3, 0.5, choice="fixed", cut=0.25),
     "top-k": lambda classes=CLASSES: Ridge(DIM, classes, 9, 3, 0.5, lift="top-k", row_nonzeros=3),
     "fecam (10, 10)": lambda classes=CLASSES: Mahalanobis(DIM, classes, 10.0, 10.0),
+    "text": lambda classes=CLASSES: Texts(DIM, classes, DIM, None, ""),
+    "text and lda": lambda classes=CLASSES: Texts(
+        DIM, classes, DIM, None, "", Discriminant(DIM, classes, 0.1), 0.5
+    ),
     "anacp": lambda classes=CLASSES: AnaCP(DIM, classes, 9, 3, members=2, penalty=1.0, draws=5),
 }
-NOT_CARRIED = ("klda", "random features", "gcv", "cut", "top-k", "anacp")
+BESIDE = {"expert": lambda classes=CLASSES: Beside(classes)}
+NOT_CARRIED = ("klda", "random features", "gcv", "cut", "top-k", "text", "text and lda", "expert", "anacp")
 """Heads that follow in law alone, or not at all."""
 
 
@@ -75,7 +126,7 @@ def test_order_and_batches_do_not_matter(kind: str, seed: int, cuts: list[int], 
     torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-8)
 
 
-@pytest.mark.parametrize("kind", MADE)
+@pytest.mark.parametrize("kind", MADE | BESIDE)
 @given(seed=st.integers(0, 99), of_task=st.lists(st.integers(0, 3), min_size=24, max_size=24))
 def test_classes_that_come_again_are_solved_as_one(kind: str, seed: int, of_task: list[int]) -> None:
     """Any cut of the images into tasks gives the head of all at once, also where old sums stay by a carry."""
@@ -85,7 +136,8 @@ def test_classes_that_come_again_are_solved_as_one(kind: str, seed: int, of_task
     own = [sorted(set(labels[rows].tolist())) for rows in cuts]
     raw = [label for classes in own for label in classes]
     targets = {label: target for target, label in enumerate(dict.fromkeys(raw))}
-    pieces, first = MADE[kind](len(raw)), 0
+    made = (MADE | BESIDE)[kind]
+    pieces, first = made(len(raw)), 0
     still = Motion(rows=lambda rows: rows, linear=torch.eye(DIM, dtype=torch.float64))
     for owner, (rows, classes) in enumerate(zip(cuts, own, strict=True)):
         positions = tuple(range(first, first := first + len(classes)))
@@ -103,8 +155,20 @@ def test_classes_that_come_again_are_solved_as_one(kind: str, seed: int, of_task
         pieces.update(features[rows], place, owner)
         if kind not in NOT_CARRIED:
             pieces.carry(still, positions, owner)
-    whole = fitted(MADE[kind](), features, labels).scores(features, CLASSES)
-    torch.testing.assert_close(pieces.scores(features, len(raw)), whole[:, raw], rtol=1e-8, atol=1e-8)
+    whole = fitted(made(), features, labels).scores(features, CLASSES)
+    bound = 1e-4 if kind in BESIDE else 1e-8  # what speaks together is told in float32
+    torch.testing.assert_close(pieces.scores(features, len(raw)), whole[:, raw], rtol=bound, atol=bound)
+
+
+@given(seed=st.integers(0, 999), spread=st.sampled_from([0.0, 1e-5, 0.01, 1.0, 30, 1e6]), right=st.booleans())
+def test_a_fit_at_once_is_the_fit_of_all_observations(seed: int, spread: float, right: bool) -> None:
+    """The grid need not be gone through: also at its ends, where all are right, and where nothing tells."""
+    generator = torch.Generator().manual_seed(seed)
+    scores = spread * torch.randn(30, 4, generator=generator, dtype=torch.float64)
+    labels = scores.argmax(1) if right else torch.randint(0, 4, (30,), generator=generator)
+    fitted = Temperature(1.0)
+    fitted.observe(scores, labels)
+    assert least_loss(scores, labels) == fitted.value
 
 
 def test_lda_is_sklearns() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
@@ -9,7 +12,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from lw2g.blocks.expert import FrozenExpert, of_targets
+from lw2g.errors import ConfigError
 from lw2g.interfaces.context import TaskInfo
+from lw2g.models.expert import add_expert
 
 DIM, CLASSES = 4, 5
 
@@ -86,3 +91,36 @@ def test_a_temperature_makes_a_posterior_of_scores_that_are_none() -> None:
     plain.observe(truth, labels)
     assert plain.warmth == 1
     assert plain.state_dict().keys() == learned(1).state_dict().keys()
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "mix", "held_back", "fitted"),
+    [
+        (True, 1, 20, False),
+        (True, 1, 0, False),
+        (True, 3, 20, False),
+        (False, 3, 20, False),
+        (False, "all", 0, False),
+        (False, 1, 20, True),
+        (False, 1, 0, None),
+    ],
+)
+def test_scores_that_are_no_posterior_get_a_temperature(
+    likelihood: bool, mix: int | str, held_back: int, fitted: bool | None
+) -> None:
+    """Of one set's head alone: log likelihoods are one, and so is a mix, which was fitted; None: refused."""
+    baseline: Any = SimpleNamespace(likelihood=likelihood, frozen_expert=None)
+    routing = SimpleNamespace(expert="frozen", mix=mix, held_back=held_back)
+    config: Any = SimpleNamespace(routing=routing)
+    backbone = SimpleNamespace(dim=DIM)
+    context: Any = SimpleNamespace(backbone=backbone, num_classes=CLASSES, device=torch.device("cpu"))
+    if fitted is None:
+        with pytest.raises(ConfigError, match=r"routing.expert: .*held_back=0 leaves no images"):
+            add_expert(baseline, config, context)
+        return
+    add_expert(baseline, config, context)
+    assert (baseline.frozen_expert.temperature is not None) is fitted
+    routing.expert = "none"
+    baseline.frozen_expert = None
+    add_expert(baseline, config, context)
+    assert baseline.frozen_expert is None

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from io import BytesIO
@@ -222,6 +223,27 @@ def test_one_step_at_a_time(server: Server, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("lw2g.teach.classroom.learn", learn)
     assert ask(server, "/learn", pictures("cat")) == (500, {"error": "No space left on device"})
     assert seen == [(409, 409), "learning from 6 images"]
+
+
+def test_many_may_try_images_while_the_model_learns(server: Server) -> None:
+    """Each gets the answer that the page gives one of them alone, before the step or after it."""
+    query = {"name": "x.png", "reject": "0.1"}
+    images = [png(shade, 20 + shade) for shade in (0, 1)]
+
+    def tried(image: bytes) -> Any:
+        status, answer = ask(server, "/predict", image, query=query)
+        assert status == 200
+        return json.dumps(answer)
+
+    alone = [{tried(image)} for image in images]
+    with ThreadPoolExecutor(5) as threads:
+        step = threads.submit(ask, server, "/learn", pictures("light"))
+        answers = list(threads.map(tried, images * 12))
+        assert step.result()[0] == 200
+    for place, image in enumerate(images):
+        alone[place].add(tried(image))
+    assert all(answer in alone[place % 2] for place, answer in enumerate(answers))
+    assert len(alone[0]) == 2  # the step has changed what is said
 
 
 class Dripping:

@@ -272,13 +272,14 @@ def test_an_export_keeps_images_that_tell_of_new_ones(
 
 
 COUNTED = [
-    [6, 0, 0, 2, 2],  # a: of two new classes together four in ten
-    [0, 18, 0, 0, 2],  # b: one in ten, which is not more than that
-    [0, 0, 9, 1, 0],  # c: a single image may be an accident
-    [0, 0, 0, 10, 0],  # d: found, and yet others pass for it
-    [0, 2, 0, 0, 2],  # e
+    [6, 0, 0, 2, 2, 0],  # a: of two new classes together four in ten
+    [0, 18, 0, 0, 2, 0],  # b: one in ten, which is not more than that
+    [0, 0, 3, 1, 0, 0],  # c: a single image may be an accident
+    [0, 0, 0, 10, 0, 0],  # d: found, and yet others pass for it
+    [0, 2, 0, 0, 2, 0],  # e
+    [0, 0, 2, 0, 0, 18],  # f: one in ten
 ]
-"""How often images of five classes, of which the last two are new, are taken for each one."""
+"""How often images of six classes, of which the last three are new, are taken for each one."""
 
 
 class Told:
@@ -294,7 +295,7 @@ class Told:
 
 def test_look_alikes_are_told_in_either_direction() -> None:
     """A new class is like the one that it is taken for, or that is taken for it, above one case in ten."""
-    manifest = model_of(["a", "b", "c"], ["d", "e"])
+    manifest = model_of(["a", "b", "c"], ["d", "e", "f"])
     told = look_alikes(None, torch.tensor(COUNTED, dtype=torch.float64), manifest)
     assert told["twins"] == [
         {"class": "d", "like": "a", "error": 20.0},
@@ -306,13 +307,13 @@ def test_look_alikes_are_told_in_either_direction() -> None:
 
 def test_estimates_and_counts_are_taken_together() -> None:
     """The larger one of both, class by class; a class cannot lose more than all of its images."""
-    rates = [[0.0] * 5 for _ in range(5)]
+    rates = [[0.0] * 6 for _ in range(6)]
     rates[0][3] = 0.3
     rates[1][3], rates[1][4] = 0.9, 0.4
     rates[3][2] = 0.3
     rates[4][4] = 0.7  # nobody is taken for oneself
     gaussians: Any = Told(rates)
-    manifest = model_of(["a", "b", "c"], ["d", "e"])
+    manifest = model_of(["a", "b", "c"], ["d", "e", "f"])
     told = look_alikes(gaussians, torch.tensor(COUNTED, dtype=torch.float64), manifest)
     assert told["twins"] == [
         {"class": "d", "like": "b", "error": 90.0},
@@ -321,6 +322,8 @@ def test_estimates_and_counts_are_taken_together() -> None:
     losing = [(entry["class"], round(entry["loss"])) for entry in told["losing"]]
     assert losing == [("b", 100), ("a", 50)]
     assert told["estimated_loss"] == pytest.approx(100 * (0.3 + 1) / 3)
+    alone = look_alikes(gaussians, None, manifest)
+    assert [(twin["class"], twin["like"]) for twin in alone["twins"]] == [("d", "b"), ("e", "b")]
     assert gaussians.rates[4, 4] == 0.7  # what was estimated stays as it is
 
 
