@@ -19,6 +19,7 @@ LAYERS = (
     "network",
     "metrics",
     "geometry",
+    "published",
     "vit",
     "interfaces",
     "inputs",
