@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from lw2g.errors import DataError, first_line
+from lw2g.texts import text_of
 
 __all__ = ["JSON_FILE", "LAYOUT", "Readers", "open_container", "read_entry"]
 
@@ -61,7 +62,7 @@ def _folder(path: Path) -> Readers:
     readers: Readers = {file.stem: reader(file) for file in sorted(path.glob("*.npy"))}
     described = path / JSON_FILE
     if described.is_file():
-        readers["metadata"] = lambda: described.read_text(encoding="utf-8")
+        readers["metadata"] = lambda: text_of(described)
     return readers
 
 

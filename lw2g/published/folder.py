@@ -14,6 +14,7 @@ import attrs
 
 from lw2g.errors import ConfigError, DataError, no_folder, shown
 from lw2g.published.pointers import require_content
+from lw2g.texts import text_of
 
 __all__ = ["LOCAL", "Statistics", "architecture_of", "folder_of", "statistics_of", "weight_files"]
 
@@ -245,8 +246,7 @@ def _table(file: Path) -> Mapping[str, Any]:
     """Return the content of a JSON file that is a table."""
     require_content(file)
     try:
-        # of bytes json finds the encoding itself, and a byte order mark
-        content = json.loads(file.read_bytes())
+        content = json.loads(text_of(file))
     except OSError as error:
         raise DataError(f"{str(file)!r} cannot be read: {error.strerror}", "check the path") from error
     except (ValueError, RecursionError) as error:

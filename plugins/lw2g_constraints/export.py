@@ -32,6 +32,7 @@ from torch import Tensor
 from lw2g.docstrings import docstring
 from lw2g.errors import Lw2gError
 from lw2g.inputs.text_vectors import class_sentence, task_sentence, words, write_vectors
+from lw2g.texts import text_of
 from lw2g_constraints.text import ClipEncoder
 
 __all__ = ["main"]
@@ -39,7 +40,7 @@ __all__ = ["main"]
 
 def read_class_names(path: Path) -> list[str]:
     """Return the class names of a JSON file, in order."""
-    names: Any = json.loads(path.read_text())
+    names: Any = json.loads(text_of(path))
     if isinstance(names, dict):
         names = names["classes"]
     listed: list[str] = names
