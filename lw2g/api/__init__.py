@@ -65,7 +65,8 @@ def run(
             folder.
         backbone: The frozen backbone, or any timm model. From Python also a timm model as an object, without
             a classifier and in evaluation mode.
-        weights: Weights file for the backbone. From Python not beside a model as an object.
+        weights: Weights of the backbone, a file or a folder of the hub. From Python not beside a model as an
+            object.
         trackers: Receives the run's events, such as tensorboard; a list for several. From Python also an
             object with ``on_event``, or a function of an event.
         out: The run's directory; None for a new one in runs/.

@@ -18,6 +18,7 @@ from typing import Any, cast
 import attrs
 
 from lw2g.config.model import ExperimentConfig
+from lw2g.docstrings import docstring
 from lw2g.errors import ConfigError, error_text
 from lw2g.interfaces.component import Component, Kind, Lazy
 from lw2g.interfaces.tracker import Event, Tracker
@@ -190,7 +191,7 @@ def _record(kind: Kind, thing: Any) -> Component:
             fields[field.name] = getattr(thing, field.name)
     if kind == "benchmark":
         fields.setdefault("family", "folder")  # data of the user's own
-    summary = (inspect.getdoc(thing) or own).splitlines()[0]
+    summary = (docstring(thing) or own).splitlines()[0]
     return record(
         name=LOCAL + _kebab(own, kind),
         config=getattr(thing, "Config", _NoOptions),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from lw2g.config.model import OWN_SECTIONS
+from lw2g.docstrings import docstring
 from lw2g.interfaces.component import KINDS
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def describe(name: str) -> list[Description]:
 
     section = OWN_SECTIONS.get(name)
     if section is not None:
-        summary = str(section.__doc__).partition("\n")[0]
+        summary = docstring(section).partition("\n")[0]
         return [Description(kind="section", name=name, summary=summary, options=describe_options(section))]
     described = []
     for entry in components().called(name):

@@ -17,6 +17,7 @@ from click.shell_completion import (
 
 from lw2g.api.arguments import SINGLE, offered_settings
 from lw2g.api.plugins import names_of
+from lw2g.cli.signature import documented
 from lw2g.errors import Lw2gError
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ add_completion_class(_Bash)
 @click.command(short_help="Print the completion script of a shell.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
+@documented
 def completion(context: click.Context, shell: str) -> None:
     """Print the completion script of a shell.
 

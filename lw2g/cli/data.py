@@ -25,7 +25,7 @@ from lw2g.cli.bars import Bars
 from lw2g.cli.completion import complete_component
 from lw2g.cli.features import features
 from lw2g.cli.options import json_option, settings_option
-from lw2g.cli.signature import choices_of, help_of, option_of, options_of
+from lw2g.cli.signature import choices_of, documented, help_of, option_of, options_of
 from lw2g.console.output import console, note, table
 from lw2g.errors import counted
 
@@ -36,6 +36,7 @@ __all__ = ["data"]
 
 
 @click.group(short_help="List, fetch and check data sets; store features.")
+@documented
 def data() -> None:
     """List, fetch and check published data sets, and store features."""
 

@@ -34,6 +34,7 @@ from lw2g.cli.runs import runs
 from lw2g.cli.score import test
 from lw2g.cli.show import show
 from lw2g.cli.signals import unwinding
+from lw2g.cli.signature import documented
 from lw2g.cli.store import store, submit
 from lw2g.cli.sweep import sweep
 from lw2g.cli.teach import teach
@@ -177,6 +178,7 @@ def _refused_by_system(error: OSError) -> str:
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="lw2g")
 @click.option(_TRACEBACK, is_flag=True, expose_value=False, help="Show where an error arose.")
+@documented
 def main() -> None:
     """Continual learning on frozen pre-trained ViTs.
 

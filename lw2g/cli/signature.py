@@ -18,7 +18,9 @@ from typing import Any, TypeVar
 import attrs
 import click
 
-__all__ = ["choices_of", "field_option", "help_of", "meaning_of", "option_of", "options_of"]
+from lw2g.docstrings import docstring
+
+__all__ = ["choices_of", "documented", "field_option", "help_of", "meaning_of", "option_of", "options_of"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -43,12 +45,18 @@ def help_of(function: Callable[..., Any], *more: str) -> str:
         function: The function.
         *more: Paragraphs on what the command alone does, such as its exit code.
     """
-    description = _SECTION.split(inspect.getdoc(function) or "")[0].strip()
+    description = _SECTION.split(docstring(function))[0].strip()
     paragraphs = []
     for paragraph in _as_typed(description, function).split("\n\n"):
         if not paragraph.startswith(_FOR_PROGRAMS):
             paragraphs.append(paragraph)
     return "\n\n".join([*paragraphs, *more])
+
+
+def documented(command: F) -> F:
+    """Return the function of a command with its docstring, which is its help, wherever that is kept."""
+    command.__doc__ = docstring(command)
+    return command
 
 
 def options_of(function: Callable[..., Any], *names: str) -> Callable[[F], F]:
@@ -129,6 +137,8 @@ def meaning_of(function: Callable[..., Any], name: str) -> str:
         LookupError: It says nothing.
     """
     entries = _entries(function)
+    if not docstring(function):  # dropped, with its source
+        return ""
     if name not in entries:
         raise LookupError(f"the docstring of {function.__name__} does not say what {name!r} is")
     text = " ".join(entries[name].split()).partition(f" {_FOR_PROGRAMS}")[0]
@@ -152,7 +162,7 @@ def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]
 @cache
 def _entries(function: Callable[..., Any]) -> Mapping[str, str]:
     """Return what a docstring says of each parameter, by name."""
-    arguments = (inspect.getdoc(function) or "").partition("\nArgs:\n")[2]
+    arguments = (docstring(function)).partition("\nArgs:\n")[2]
     return dict(_ENTRY.findall(arguments))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from lw2g.api import stores
-from lw2g.cli.signature import help_of, option_of, options_of
+from lw2g.cli.signature import documented, help_of, option_of, options_of
 from lw2g.console.output import in_units, note, printable
 from lw2g.errors import DataError, counted
 
@@ -42,6 +42,7 @@ def submit(run: Path, **options: Any) -> None:
 
 
 @click.group(short_help="Make and check a store of results.")
+@documented
 def store() -> None:
     """Make and check a store of results, a git repository that others add runs to."""
 

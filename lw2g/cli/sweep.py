@@ -17,7 +17,7 @@ from lw2g.api import sweeps
 from lw2g.cli.options import FiniteRange, json_option, settings_option
 from lw2g.cli.plan import print_missing, print_plan
 from lw2g.cli.report import report
-from lw2g.cli.signature import help_of, option_of, options_of
+from lw2g.cli.signature import documented, help_of, option_of, options_of
 from lw2g.console.output import console, note, number, printable, table
 from lw2g.errors import Interrupted, counted
 
@@ -68,6 +68,7 @@ def _executor_options(command: Any) -> Any:
 
 
 @click.group(cls=SweepGroup, short_help="Run all cells of a grid and show their status.")
+@documented
 def sweep() -> None:
     """Run the cells of a grid: lw2g sweep GRID.toml [--out DIR] [--jobs N] [--dry-run] [--rehearse]
 

@@ -10,6 +10,7 @@ import attrs
 
 from lw2g.config.model import OWN_SECTIONS, BackboneSource, ExperimentConfig
 from lw2g.config.structure import NONE, choices_of, describe_type, unstructure
+from lw2g.docstrings import docstring
 from lw2g.interfaces.options import UNPUBLISHED
 from lw2g.registry.catalogue import Catalogue
 from lw2g.registry.kinds import place_of
@@ -174,8 +175,7 @@ def _words_of_function(validator: Any) -> str:
     """Return the first line of a function's docstring, where a plain validator states its range."""
     if not hasattr(validator, "__code__"):  # the docstring of a class describes the class
         return ""
-    text = validator.__doc__ or ""
-    first = text.strip().split("\n")[0].rstrip(".")
+    first = docstring(validator).split("\n")[0].rstrip(".")
     return first[:1].lower() + first[1:]
 
 

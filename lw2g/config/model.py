@@ -74,7 +74,7 @@ class Chosen:
 class BackboneSource:
     """The options that every backbone has beside its own."""
 
-    weights: Path | None = option(None, "weights file that replaces the component's own source")
+    weights: Path | None = option(None, "file or folder of weights that replaces the component's own source")
     image_size: int | None = option(
         None, "side of the input image in pixels; empty: the backbone's own", validator=optional(ge(1))
     )

@@ -422,9 +422,10 @@ class _Resolver:
         config = self._record(component.config, "backbone", user, also_known=sorted(shared | {"name"}))
         if source is None:
             return None
-        if source.weights is not None and not source.weights.is_file():
+        if source.weights is not None and not (source.weights.is_file() or source.weights.is_dir()):
             self.problems.append(
-                f"backbone.weights: no file {str(source.weights)!r}; give the path of a weights file"
+                f"backbone.weights: no file {str(source.weights)!r}; give the path of a file or a folder of "
+                "weights"
             )
         return BackboneChoice(
             name=component.name, config=config, weights=source.weights, image_size=source.image_size

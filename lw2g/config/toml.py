@@ -16,6 +16,7 @@ from lw2g.config.structure import NONE, unstructure
 from lw2g.errors import ConfigError, DataError
 from lw2g.interfaces.tables import leaves
 from lw2g.registry.kinds import COMPONENTS, SECTIONS
+from lw2g.texts import text_of
 
 __all__ = [
     "dump_resolved",
@@ -48,7 +49,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         ConfigError: It cannot be read, is not TOML, or is nested too deeply for recursive functions.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = text_of(path)
         if _LONG_KEY.search(text):  # before tomllib sees it
             raise ConfigError(f"{str(path)!r} has a key of more than {_LONGEST_KEY} parts", "shorten it")
         content = tomllib.loads(text)
@@ -81,7 +82,7 @@ def read_text(path: Path) -> str:
         DataError: It cannot be read or is not text.
     """
     try:
-        return path.read_bytes().decode()
+        return text_of(path)
     except OSError as error:
         raise DataError(
             f"{str(path)!r} cannot be read: {error.strerror}", "give a run's directory"

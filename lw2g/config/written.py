@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from lw2g.config.describe import places_of
@@ -10,6 +11,7 @@ from lw2g.config.layers import SECTIONS, nest, table_of, written_out
 from lw2g.config.model import TIMM_BACKBONE
 from lw2g.config.structure import NONE
 from lw2g.errors import nearest
+from lw2g.published.folder import architecture_of, folder_of, statistics_of
 from lw2g.registry.catalogue import Catalogue
 from lw2g.vit.names import is_timm_name
 
@@ -53,13 +55,21 @@ class Written:
         return {**self.file.get(section, {}), **self.explicit.get(section, {})}
 
     def adopt_timm_names(self) -> None:
-        """Treat an unregistered backbone name that timm may know as a timm model."""
+        """Treat an unregistered backbone name that timm may know as a timm model, and a folder as its model.
+
+        Raises:
+            ConfigError: A folder does not tell its model.
+            DataError: What a folder says cannot be read.
+        """
         # in each layer alone: a model named in the file may be overridden by a component, and the reverse
         for layer in (self.file, self.explicit):
             name = layer.get("backbone", {}).get("name")
             if not isinstance(name, str) or name in self._catalogue.names("backbone"):
                 continue
-            if is_timm_name(name):
+            folder = folder_of(name)
+            if folder is not None:
+                layer["backbone"] = {**_model_in(folder), **layer["backbone"], "name": TIMM_BACKBONE}
+            elif is_timm_name(name):
                 layer["backbone"] = {"model": name, **layer["backbone"], "name": TIMM_BACKBONE}
 
     def constraints(self) -> list[str] | None:
@@ -106,3 +116,17 @@ class Written:
         if not places:
             return None
         return f"{name}: expected a key with its section (did you mean {' or '.join(map(repr, places))}?)"
+
+
+def _model_in(folder: Path) -> dict[str, Any]:
+    """Return the options of the timm model whose weights lie in a folder, as a user would write them."""
+    model, image_size = architecture_of(folder)
+    statistics = statistics_of(folder)
+    options = {
+        "model": model,
+        "weights": str(folder),
+        "image_size": image_size,
+        "mean": statistics.mean,
+        "std": statistics.std,
+    }
+    return {key: value for key, value in options.items() if value is not None}

@@ -25,6 +25,7 @@ from safetensors import safe_open
 
 from lw2g.errors import DataError, Lw2gError, first_line, shown
 from lw2g.inputs.stored_arrays import StoredArray, array_of, dtype_text, texts_of
+from lw2g.texts import text_of
 
 __all__ = [
     "JSON_FILE",
@@ -180,7 +181,7 @@ def _folder(path: Path) -> Readers:
     described = path / JSON_FILE
     if described.exists():
         _require_plain(described)
-        readers["metadata"] = lambda: described.read_text(encoding="utf-8")
+        readers["metadata"] = lambda: text_of(described)
     return readers
 
 

@@ -175,7 +175,8 @@ class Component:
         deviations: Differences from the published method that no option removes; a run that a deviation
             affects lists it in its record.
         control: True for a reference row: a bound, a baseline that learns next to nothing, a retrieval
-            strategy that looks at the answer (``oracle``). Reports mark such rows.
+            strategy that looks at the answer (``oracle``). Reports mark such rows. A baseline that is
+            nothing but a head, given by name, is as that head says.
         rehearsal: Options with which a rehearsal (``lw2g sweep --rehearse``) uses it: small, quick, and
             without files that do not ship with lw2g.
         lacks: ``lacks(config)`` returns the option that has to name a file and names none, with how to get

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import attrs
 
 from lw2g.errors import PluginError, nearest, shown
+from lw2g.texts import text_of
 
 __all__ = ["leaves", "make_record", "read_table"]
 
@@ -49,7 +50,7 @@ def read_table(package: str, file: str) -> dict[str, Any]:
     """
     path = files(package) / file
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(text_of(path))
     except (OSError, ValueError) as error:
         reason = "it is not there" if isinstance(error, OSError) else str(error).partition(";")[0]
         raise PluginError(f"{package}/{file} cannot be read: {reason}", "install the plugin again") from error

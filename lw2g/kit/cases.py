@@ -18,6 +18,7 @@ from unittest import SkipTest
 import attrs
 import torch
 
+from lw2g.docstrings import docstring
 from lw2g.interfaces.component import Component, Kind
 from lw2g.registry.catalogue import Catalogue
 
@@ -110,7 +111,7 @@ class Check:
     @property
     def promise(self) -> str:
         """First line of the function's docstring."""
-        return (self.function.__doc__ or "").strip().splitlines()[0]
+        return docstring(self.function).partition("\n")[0]
 
 
 CHECKS: list[Check] = []

@@ -34,7 +34,7 @@ def backbone_outside(manifest: Manifest, config: ModelConfig, catalogue: Catalog
     """Return the backbone with its weights from where they were, or from where they are said to be."""
     chosen = config.backbone
     try:
-        if chosen.weights is not None and not chosen.weights.is_file():
+        if chosen.weights is not None and not (chosen.weights.is_file() or chosen.weights.is_dir()):
             raise DataError(f"no weights file {str(chosen.weights)!r}")
         return catalogue.get("backbone", chosen.name).build(chosen.config, chosen.weights, chosen.image_size)
     except (ConfigError, DataError) as error:

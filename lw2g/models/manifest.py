@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import attrs
-from attrs.validators import max_len, min_len
+from attrs.validators import and_, deep_iterable, ge, gt, le, max_len, min_len
 
 from lw2g.config.model import BackboneChoice, Chosen, ModelConfig, RoutingConfig, RunConfig
 from lw2g.config.named import named_by
 from lw2g.config.structure import NONE, structure
 from lw2g.errors import ConfigError, DataError, PluginError, UnknownComponentError
 from lw2g.inputs.preprocessing import Preprocessing
+from lw2g.inputs.resampling import Interpolation
 from lw2g.interfaces.classes import ClassMap
 from lw2g.interfaces.component import Kind
 from lw2g.interfaces.context import TaskInfo
@@ -115,11 +116,11 @@ class TaskNote:
 class TransformNumbers:
     """A test transform as numbers."""
 
-    size: int
-    resize: str
-    interpolation: str
-    mean: list[float] = attrs.field(validator=[min_len(3), max_len(3)])
-    std: list[float] = attrs.field(validator=[min_len(3), max_len(3)])
+    size: int = attrs.field(validator=ge(1))
+    resize: Literal["squash", "crop"]
+    interpolation: Interpolation
+    mean: list[float] = attrs.field(validator=[min_len(3), max_len(3), deep_iterable(and_(ge(0), le(1)))])
+    std: list[float] = attrs.field(validator=[min_len(3), max_len(3), deep_iterable(and_(gt(0), le(1)))])
 
 
 @attrs.frozen(kw_only=True)

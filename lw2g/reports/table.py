@@ -13,7 +13,7 @@ import attrs
 
 from lw2g.config.describe import plain
 from lw2g.errors import ConfigError, counted, nearest
-from lw2g.registry.catalogue import Catalogue
+from lw2g.registry.catalogue import Catalogue, Registered
 from lw2g.reports.columns import Column
 from lw2g.reports.conditions import (
     benchmark_title,
@@ -302,15 +302,24 @@ def _pair(run: ReportedRun) -> tuple[Any, ...]:
 
 
 def _is_control(run: ReportedRun, catalogue: Catalogue) -> bool:
-    """Whether an installed component of a run is a control."""
-    baseline = run.config["baseline"]["name"]
+    """Whether an installed component that answers in a run is a control."""
     retrieval = (run.config.get("retrieval") or {}).get("name")
-    used = {("baseline", baseline), ("retrieval", retrieval)}
-    for entry in catalogue.components():
-        component = entry.component
-        if component.control and (str(component.kind), component.name) in used:
-            return True
-    return False
+    answering = [_answering(run.config["baseline"], catalogue)]
+    if retrieval is not None:
+        answering.append(catalogue.find("retrieval", retrieval))
+    return any(entry is not None and entry.component.control for entry in answering)
+
+
+def _answering(baseline: Mapping[str, Any], catalogue: Catalogue) -> Registered | None:
+    """Return the baseline of a run, or its head if it is nothing else; None if that is not installed."""
+    entry = catalogue.find("baseline", baseline["name"])
+    if entry is None:
+        return None
+    for option in attrs.fields(entry.component.config):
+        # without a head of its own it trains nothing, and a run is as good as the head that it was given
+        if option.metadata.get("names") == "head" and not option.metadata["own"]:
+            return catalogue.find("head", baseline.get(option.name, option.default))
+    return entry
 
 
 def _warnings(rows: Sequence[Row]) -> list[str]:

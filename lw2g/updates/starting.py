@@ -36,8 +36,6 @@ from lw2g.vit.weights import state_sha256
 
 __all__ = ["start"]
 
-_HEADS = ("lda", "cosine", "mahalanobis")
-"""Heads without constants that only a stream could choose."""
 _EMBEDDED_SIDE = 32
 """Side in pixels of the images that the embedded backbone was trained on."""
 _TOKENS_ON_A_CPU = 1_600
@@ -58,9 +56,7 @@ def start(
     settings: Mapping[str, Any] | None = None,
 ) -> tuple[TrainedModel, dict[str, Any]]:
     """Make a first model from a folder of images, as :func:`lw2g.start` says."""
-    if head not in _HEADS:
-        catalogue.get("head", head)  # an unknown one is told as such
-        raise ConfigError(f"head: {head!r} chooses its constants by a stream", "lda, cosine or mahalanobis")
+    catalogue.get("head", head)  # an unknown one is told as such, before files and options
     overrides = dict(settings or {})
     for key in overrides:
         if not key.startswith("backbone."):
@@ -86,6 +82,7 @@ def start(
         fitted = attrs.evolve(config.backbone, config=chosen.fit_vectors(config.backbone.config, facts))
         config = attrs.evolve(config, backbone=fitted)
     config, empty = _opened(config, catalogue)
+    _require_no_stream(empty, head)
 
     def build(more: Saved) -> TrainedModel:
         parts = _parts_for(empty, catalogue, more.manifest)
@@ -129,6 +126,21 @@ def _opened(config: ExperimentConfig, catalogue: Catalogue) -> tuple[ExperimentC
         infos=(),
     )
     return config, empty
+
+
+def _require_no_stream(empty: ModelParts, head: str) -> None:
+    """Refuse a head whose scores depend on how the images are cut into tasks: here they come at once.
+
+    Raises:
+        ConfigError: The head does not declare that it is exact.
+    """
+    closed = empty.baseline.closed_form
+    if closed is None or not closed.exact:
+        raise ConfigError(
+            f"head: the scores of {head!r} may depend on how images are cut into tasks (its class does not "
+            "declare `exact`), and a first model has no tasks",
+            "take another, such as lda, cosine or mahalanobis, or run an experiment: lw2g run",
+        )
 
 
 def _answering_few(run: RunConfig, backbone: Backbone) -> RunConfig:

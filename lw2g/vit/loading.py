@@ -12,13 +12,15 @@ import torch
 from torch import nn
 
 from lw2g.errors import ConfigError
+from lw2g.published.folder import Statistics, statistics_of
+from lw2g.published.opening import format_of, say_once
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.fingerprint import WeightSource
 from lw2g.vit.names import plain_name
 from lw2g.vit.plain import PlainShape, PlainViT, emptied, initialised, plain_shape
 from lw2g.vit.pooling import Pool
 from lw2g.vit.timm_models import create_model, described, require_possible, resolve_name, seen_1k
-from lw2g.vit.weights import file_sha256, load_weights
+from lw2g.vit.weights import load_weights, per_channel, weights_sha256
 
 __all__ = ["load_backbone", "plain_model"]
 
@@ -58,10 +60,11 @@ def load_backbone(
 
     Args:
         timm_name: ``architecture.tag``; the bare architecture suffices for a file or random weights.
-        weights: Checkpoint file (see ``load_weights``); takes precedence over ``pretrained``.
+        weights: Checkpoint, a file or a folder (see ``load_weights``); takes precedence over ``pretrained``.
         pretrained: Whether to fetch the tag's weights from the hub that timm uses.
         image_size: Side of the input in pixels; by default the tag's, else positions are resampled.
-        mean: Input mean per channel; by default the tag's, required for a bare name with a file.
+        mean: Input mean per channel; by default the folder's, else the tag's, required for a bare name with a
+            file.
         std: Input standard deviation per channel, likewise.
         device: Device of the backbone; the CPU by default.
         random_seed: Seed of *random* weights, for tests only.
@@ -74,6 +77,10 @@ def load_backbone(
     """
     timm_name = plain_name(timm_name)
     source = _source(timm_name, weights, pretrained, random_seed)
+    folder = Statistics() if weights is None else statistics_of(weights)
+    # refused before weights are opened
+    mean = _chosen(mean, folder.mean, "mean", weights)
+    std = _chosen(std, folder.std, "std", weights)
     shape = None
     if source in ("file", "random"):
         shape = _own_shape(timm_name, weights, (mean, std, finetuned_on_1k))
@@ -84,7 +91,8 @@ def load_backbone(
     if source == "file" and config is None and (mean is None or std is None):
         raise ConfigError(
             f"bare architecture {timm_name!r} does not say how inputs are normalised",
-            "state mean and std, as in backbone.mean=[0.5,0.5,0.5], or give the name with its tag",
+            "state mean and std, as in backbone.mean=[0.5,0.5,0.5], give the name with its tag, or a folder "
+            "whose configuration states them",
         )
     model: nn.Module
     if shape is None:
@@ -104,10 +112,10 @@ def load_backbone(
         name=described(timm_name, weights, random_seed),
         timm_name=timm_name,
         source=source,
-        sha256=None if weights is None else file_sha256(weights),
+        sha256=None if weights is None else weights_sha256(weights),
         mean=told.mean if mean is None else mean,
         std=told.std if std is None else std,
-        interpolation=told.interpolation,
+        interpolation=folder.interpolation or told.interpolation,
         finetuned_on_1k=finetuned_on_1k,
         image_size=image_size,
         pool=pool,
@@ -115,6 +123,23 @@ def load_backbone(
     if device is None:
         return backbone
     return backbone.to(device)
+
+
+def _chosen(
+    given: Sequence[float] | None, folders: Sequence[float] | None, what: str, weights: Path | None
+) -> tuple[float, float, float] | None:
+    """Return the mean or the deviation that was given, else the folder's; None where neither says.
+
+    Raises:
+        ConfigError: It does not normalise an image.
+    """
+    if given is None:
+        return None if folders is None else per_channel(folders, what)
+    chosen = per_channel(given, what)
+    if folders is not None and list(folders) != list(chosen):
+        text = f"note: {what} is {list(chosen)} as given; the folder {str(weights)!r} says {list(folders)}"
+        say_once(text)
+    return chosen
 
 
 def _source(timm_name: str, weights: Path | None, pretrained: bool, random_seed: int | None) -> WeightSource:
@@ -156,7 +181,7 @@ def _own_shape(timm_name: str, weights: Path | None, facts: tuple[object, ...]) 
         weights: The file; None for random weights.
         facts: What the tag would tell.
     """
-    if weights is not None and weights.suffix == ".npz":
+    if weights is not None and format_of(weights) == "npz":
         return None
     has_tag = "." in timm_name
     # of random weights a tag tells nothing

@@ -26,7 +26,8 @@ def plain_name(name: str) -> str:
     if "/" in rest or ":" in rest:
         raise ConfigError(
             f"backbone {name!r} is no name of timm's own models, and does not tell its architecture",
-            "name the architecture, and give the downloaded file with --weights FILE",
+            "download it and name its folder: --backbone local-dir:FOLDER; or name the architecture, and "
+            "give the file with --weights FILE",
         )
     return rest
 

@@ -177,7 +177,7 @@ def _require_vector(name: str, plan: nn.Module, side: int) -> None:
 def described(timm_name: str, weights: Path | None, random_seed: int | None) -> str:
     """Return a backbone's name in messages."""
     if weights is not None:
-        return f"{timm_name} ({weights.name})"
+        return f"{timm_name} ({weights.absolute().name})"
     if random_seed is None:
         return timm_name
     return f"{timm_name} (random weights, seed {random_seed})"

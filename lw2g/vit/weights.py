@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import math
 import re
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from lw2g.errors import ConfigError, DataError, first_line
+from lw2g.published.folder import weight_files
+from lw2g.published.opening import first_few, format_of, read_weights, state_dict_of, unwrapped
 from lw2g.vit.anatomy import has_blocks, timm_config
 from lw2g.vit.layouts import filtered
 from lw2g.vit.transformers_layouts import from_transformers
@@ -27,21 +27,35 @@ __all__ = [
     "per_channel",
     "require_loaded",
     "state_sha256",
+    "weights_sha256",
 ]
 
-# the last one is I-JEPA's, beside its predictor
-_CONTAINERS = ("state_dict", "model", "teacher", "module", "encoder")
-_MOCO = "module.base_encoder."
-_MOCO_DROPS = ("module.momentum_encoder.", "module.predictor.")
-# the classifier or projection head, the removed pre-logits layer, and iBOT's mask token
-_DROPS = ("head.", "pre_logits.", "masked_embed")
-_TORCH_SUFFIXES = (".pth", ".pt", ".tar", ".bin")
+_MOCO = "base_encoder."
+_MOCO_DROPS = ("momentum_encoder.", "predictor.")
+# the classifier or projection head, the removed pre-logits layer, iBOT's mask token, and torch's count of
+# averaged models
+_DROPS = ("head.", "pre_logits.", "masked_embed", "n_averaged")
 
 
 def file_sha256(path: Path) -> str:
     """Return the SHA-256 of a file's bytes, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def weights_sha256(path: Path) -> str:
+    """Return the SHA-256 of a weights file, whether it or its folder is named.
+
+    Of weights in several files it is that of a listing of their names and hashes.
+
+    Raises:
+        DataError: There are no weights.
+    """
+    files = weight_files(path)
+    if len(files) == 1:
+        return file_sha256(files[0])
+    listing = "".join(f"{file_sha256(file)}  {file.name}\n" for file in files)
+    return hashlib.sha256(listing.encode()).hexdigest()
 
 
 def state_sha256(state: Mapping[str, Tensor]) -> str:
@@ -60,31 +74,30 @@ def state_sha256(state: Mapping[str, Tensor]) -> str:
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
-    """Load a checkpoint file into a timm model without a classifier, strictly.
+    """Load a checkpoint into a timm model without a classifier, strictly.
 
-    A file of transformers is renamed (:mod:`lw2g.vit.transformers_layouts`); one whose names are then not
-    timm's goes through timm's own filter (:mod:`lw2g.vit.layouts`).
+    It is opened by what it holds and not by its name: as safetensors, as a file of ``torch.save``, of which
+    tensors alone are read, or as Google's ``.npz``, which timm reads. A file of transformers is renamed
+    (:mod:`lw2g.vit.transformers_layouts`); one whose names are then not timm's goes through timm's own filter
+    (:mod:`lw2g.vit.layouts`).
 
-    Position embeddings of another image size are resampled. ``convert_state_dict`` converts ``.safetensors``,
-    ``.pth``, ``.pt``, ``.tar`` and ``.bin``; timm reads ``.npz`` (Google's format).
+    Position embeddings of another image size are resampled.
 
     Args:
         model: The model to fill, built with ``num_classes=0``.
-        path: The checkpoint.
+        path: The checkpoint: a file, or a folder as the hub has it (:mod:`lw2g.published.folder`).
 
     Raises:
-        ConfigError: The suffix is none of those.
+        ConfigError: The format is not known.
         DataError: The file is missing, cannot be read or does not fit the model.
     """
-    if not path.is_file():
-        raise DataError(f"weights file {str(path)!r} does not exist", "check the path")
-    if path.suffix == ".npz":
-        _load_npz(model, path)
+    if format_of(path) == "npz":
+        _load_npz(model, *weight_files(path))
         return
     own = model.state_dict()
     drops = _classifier(model)
-    tensors = from_transformers(_unwrap(_read(path), str(path)), str(path))
-    state = convert_state_dict(tensors, source=str(path), own=own, classifier=drops)
+    tensors = from_transformers(read_weights(path, own), str(path))
+    state = _own_tensors(tensors, str(path), own, drops)
     if state.keys() != own.keys() or _has_other_tables(state, own):
         converted = filtered(state, model, str(path))
         state = {}
@@ -160,9 +173,9 @@ def convert_state_dict(
 ) -> dict[str, Tensor]:
     """Return the ViT's own tensors of a checkpoint under timm's names.
 
-    Accepts a flat dict or one under ``state_dict``, ``model``, ``teacher``, ``module`` or ``encoder``, and
-    the prefixes ``module.``, ``backbone.`` and ``module.base_encoder.`` (MoCo-v3, whose momentum encoder and
-    predictor are left out).
+    Accepts a flat dict or one under a container (:func:`lw2g.published.opening.state_dict_of`), prefixes of
+    what wraps a model (:func:`lw2g.published.opening.unwrapped`), and ``base_encoder.`` (MoCo-v3, whose
+    momentum encoder and predictor are left out).
     It drops heads, the pre-logits layer and the mask token, if they are not the model's, and keeps every
     other key, so that loading can refuse it.
 
@@ -175,61 +188,22 @@ def convert_state_dict(
     Raises:
         DataError: It holds no state dict, or two keys get the same name.
     """
-    flat = _unwrap(checkpoint, source)
+    tensors = unwrapped(state_dict_of(checkpoint, source), source, own)
+    return _own_tensors(tensors, source, own, classifier)
+
+
+def _own_tensors(
+    tensors: Mapping[str, Tensor], source: str, own: Container[str], classifier: tuple[str, ...]
+) -> dict[str, Tensor]:
+    """Return the tensors of the model itself, without what stands beside it or on it."""
+    flat = dict(tensors)
     if any(key.startswith(_MOCO) for key in flat):
         flat = {key.removeprefix(_MOCO): x for key, x in flat.items() if not key.startswith(_MOCO_DROPS)}
-    state: dict[str, Tensor] = {}
-    for key, tensor in flat.items():
-        name = key.removeprefix("module.").removeprefix("backbone.")
-        if name not in own and name.startswith((*_DROPS, *classifier)):
-            continue
-        if name in state:
-            raise DataError(
-                f"{source!r} holds {name!r} under two prefixes", "export the state dict of one model alone"
-            )
-        state[name] = tensor
+    state = {}
+    for name, tensor in unwrapped(flat, source, own).items():
+        if name in own or not name.startswith((*_DROPS, *classifier)):
+            state[name] = tensor
     return state
-
-
-def _unwrap(checkpoint: Mapping[str, Any], source: str) -> dict[str, Tensor]:
-    inner = checkpoint
-    for key in _CONTAINERS:
-        if isinstance(checkpoint.get(key), Mapping):
-            inner = checkpoint[key]
-            break
-    tensors = {str(key): value for key, value in inner.items() if isinstance(value, Tensor)}
-    if not tensors:
-        raise DataError(
-            f"{source!r} holds no state dict but {_first(inner)}",
-            f"expected tensors by name, at the top or under {', '.join(_CONTAINERS)}",
-        )
-    return tensors
-
-
-def _read(path: Path) -> Mapping[str, Any]:
-    try:
-        if path.suffix == ".safetensors":
-            tensors: Mapping[str, Any] = load_file(path)
-            return tensors
-        if path.suffix not in _TORCH_SUFFIXES:
-            known = ", ".join((".safetensors", ".npz", *_TORCH_SUFFIXES))
-            raise ConfigError(
-                f"unknown weights format {path.suffix!r} of {str(path)!r}", f"known are {known}"
-            )
-        # full training checkpoints hold their command line; otherwise only tensors are accepted
-        with torch.serialization.safe_globals([argparse.Namespace]):
-            checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except ConfigError:
-        raise
-    except Exception as error:  # given text or noise, an unpickler may raise anything
-        raise DataError(
-            f"weights file {str(path)!r} cannot be read ({first_line(error)})",
-            "download it again, or export its state dict as safetensors",
-        ) from error
-    if not isinstance(checkpoint, Mapping):
-        kind = type(checkpoint).__name__
-        raise DataError(f"weights file {str(path)!r} holds {kind!r}", "expected a state dict")
-    return checkpoint
 
 
 def _load_npz(model: Any, path: Path) -> None:
@@ -300,11 +274,11 @@ def _require_fit(state: Mapping[str, Tensor], model: nn.Module, path: Path) -> N
     misshapen = [name for name in wanted if name in state and state[name].shape != wanted[name].shape]
     problems = []
     if missing:
-        problems.append(f"missing {_first(missing)}")
+        problems.append(f"missing {first_few(missing)}")
     if unexpected:
-        problems.append(f"unexpected {_first(unexpected)}")
+        problems.append(f"unexpected {first_few(unexpected)}")
     if misshapen:
-        problems.append(f"of another shape {_first(misshapen)}")
+        problems.append(f"of another shape {first_few(misshapen)}")
     if problems:
         raise DataError(
             f"weights file {str(path)!r} does not fit the model: {'; '.join(problems)}",
@@ -312,24 +286,31 @@ def _require_fit(state: Mapping[str, Tensor], model: nn.Module, path: Path) -> N
         )
 
 
-def _first(names: Iterable[Any], limit: int = 3) -> str:
-    names = [repr(name) for name in names]
-    shown = ", ".join(names[:limit])
-    if len(names) <= limit:
-        return shown
-    return f"{shown} and {len(names) - limit} more"
-
-
 def per_channel(values: Sequence[float], what: str) -> tuple[float, float, float]:
-    """Return a mean or standard deviation per channel.
+    """Return a mean or standard deviation per channel, of values from 0 to 1.
+
+    Args:
+        values: One number for each channel.
+        what: ``mean`` or ``std``, for the check and the message.
 
     Raises:
-        ConfigError: It does not normalise an image.
+        ConfigError: It does not normalise an image, or is of values from 0 to 255.
+
+    >>> per_channel([0.5, 0.5, 0.5], "mean")
+    (0.5, 0.5, 0.5)
     """
     if len(values) != 3:
         raise ConfigError(f"{what} {list(values)!r} has not one number per channel", "give three")
     red, green, blue = (float(value) for value in values)
-    if not all(map(math.isfinite, (red, green, blue))) or (what == "std" and min(red, green, blue) <= 0):
-        allowed = "positive numbers" if what == "std" else "finite numbers"
+    channels = (red, green, blue)
+    if not all(map(math.isfinite, channels)) or min(channels) < 0 or (what == "std" and min(channels) == 0):
+        allowed = "positive numbers" if what == "std" else "numbers from 0 to 1"
         raise ConfigError(f"{what} {list(values)!r} does not normalise an image", f"give three {allowed}")
-    return red, green, blue
+    if max(channels) > 1:
+        # mmcv and many ports normalise pixels; no mean and no deviation of what lies in 0 to 1 exceeds 1
+        scaled = [round(value / 255, 4) for value in channels]
+        raise ConfigError(
+            f"{what} {list(values)!r} is not of values from 0 to 1, as lw2g normalises them",
+            f"if it is of pixels from 0 to 255, divide it by 255: {scaled}",
+        )
+    return channels

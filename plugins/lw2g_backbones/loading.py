@@ -7,7 +7,7 @@ from pathlib import Path
 from lw2g.errors import ConfigError, DataError
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.loading import load_backbone
-from lw2g.vit.weights import file_sha256
+from lw2g.vit.weights import weights_sha256
 from lw2g_backbones.presets import BackbonePreset, KnownFile, PresetConfig, TimmConfig
 
 __all__ = ["load_checkpoint", "load_timm", "require_same", "untrained_checkpoint", "untrained_timm"]
@@ -23,7 +23,7 @@ def load_checkpoint(
     """
     if weights is None and not preset.fetched_by_timm:
         raise DataError(f"backbone {preset.name!r} needs a weights file", preset.where)
-    if weights is not None and not weights.is_file():
+    if weights is not None and not (weights.is_file() or weights.is_dir()):
         raise DataError(f"backbone {preset.name!r}: no weights file {str(weights)!r}", preset.where)
     if weights is not None:
         # "ViT-B/16 on ImageNet-21k" is the name of several files, and papers compare across them unawares
@@ -63,7 +63,7 @@ def require_same(known: KnownFile, path: Path) -> None:
     # a file of another name may be anything the user chose; an unconfirmed hash may itself be wrong
     if not known.confirmed or path.name != known.name:
         return
-    actual = file_sha256(path)
+    actual = weights_sha256(path)
     if not actual.startswith(known.sha256):
         raise DataError(
             f"weights file {str(path)!r} is not the published {known.name!r}: its SHA-256 begins with "

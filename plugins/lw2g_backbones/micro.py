@@ -12,6 +12,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from lw2g.errors import DataError, shown
+from lw2g.published.folder import weight_files
 from lw2g.vit.backbone import Backbone, WeightSource
 from lw2g.vit.loading import plain_model
 from lw2g.vit.plain import PlainShape
@@ -34,7 +35,8 @@ def build_micro(config: MicroConfig, weights: Path | None, image_size: int | Non
         DataError: The file is missing or is not of that kind.
     """
     if weights is not None:
-        return _load(weights, "file", image_size)
+        # of weights in several files the first one has no description either, and is told so
+        return _load(weight_files(weights)[0], "file", image_size)
     with _embedded() as path:
         return _load(path, "package", image_size)
 

@@ -13,6 +13,7 @@ import yaml
 
 from lw2g.errors import DataError
 from lw2g.interfaces.dataset import DataSet, RemoteFile, Split
+from lw2g.texts import text_of
 from lw2g_benchmarks.image_files import scan_split
 
 __all__ = ["Item", "Listing", "file_list_sha256", "from_folders", "from_index", "from_lists", "from_seed"]
@@ -277,7 +278,7 @@ def from_index(data: DataSet, folder: Path) -> Listing:
 
 def _table(data: DataSet, path: Path) -> dict[str, str]:
     try:
-        lines = path.read_text().splitlines()
+        lines = text_of(path).splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(
             f"{data.title}: cannot read {str(path)!r}",

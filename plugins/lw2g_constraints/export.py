@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -28,8 +29,10 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from lw2g.docstrings import docstring
 from lw2g.errors import Lw2gError
 from lw2g.inputs.text_vectors import class_sentence, task_sentence, words, write_vectors
+from lw2g.texts import text_of
 from lw2g_constraints.text import ClipEncoder
 
 __all__ = ["main"]
@@ -37,7 +40,7 @@ __all__ = ["main"]
 
 def read_class_names(path: Path) -> list[str]:
     """Return the class names of a JSON file, in order."""
-    names: Any = json.loads(path.read_text())
+    names: Any = json.loads(text_of(path))
     if isinstance(names, dict):
         names = names["classes"]
     listed: list[str] = names
@@ -91,7 +94,7 @@ def encoded(model: str, sentences: Sequence[str]) -> tuple[Tensor, list[str]]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Write the file that the arguments ask for; by default those of the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=docstring(sys.modules[__name__]), formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("names", type=Path, help="JSON file of class names, or of sentences with --classes")
     parser.add_argument("out", type=Path, help="file to write, .safetensors")

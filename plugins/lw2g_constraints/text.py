@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from lw2g.errors import ConfigError, DataError, nearest
 from lw2g.inputs.text_vectors import class_sentence, read_text_vectors
+from lw2g.texts import text_of
 
 __all__ = ["ClipEncoder", "HashEncoder", "TextEncoder", "VectorFile", "orthogonal_map", "read_names"]
 
@@ -179,7 +180,7 @@ def read_names(path: Path) -> Mapping[str, str]:
         'write one like {"n02009912": "American egret"}',
     )
     try:
-        table = json.loads(path.read_text())
+        table = json.loads(text_of(path))
     except ValueError:
         raise refusal from None
     if not isinstance(table, dict):

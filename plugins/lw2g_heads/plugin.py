@@ -14,6 +14,7 @@ COSINE = HeadComponent(
     config=options.CosineConfig,
     summary="the nearest class mean by cosine (NCM)",
     build=lazy("lw2g_heads.heads:cosine"),
+    control=True,
     aliases=(Alias(name="ncm", differs="by cosine to means of features as they are; some take distances"),),
 )
 

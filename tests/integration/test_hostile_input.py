@@ -119,7 +119,7 @@ def test_a_set_that_cannot_fit():
         (("big.toml",), "'big.toml' is no TOML"),
         (("deep.toml",), "'deep.toml' is no TOML"),
         (("binary.toml",), "'binary.toml' is no TOML"),
-        (("--weights", "."), "no file"),
+        (("--weights", "."), "holds no weights"),
     ],
 )
 def test_arguments(arguments, told):

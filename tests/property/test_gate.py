@@ -87,6 +87,17 @@ def test_one_new_class_reaches_as_far_as_its_images() -> None:
     assert point.share(table((1, 1), (1, 1.001))).tolist() == [1, 0]
 
 
+def test_the_gate_is_measured_where_images_lay_before_the_drift() -> None:
+    """Old classes lie where they were: a task that went far away still moves those that lay near it."""
+    before, labels = table((0, 0), (2, 0)), torch.tensor([5, 8])
+    old = table((1, 0), (18, 0))
+    motion, _ = gate_of(CARRIES["shift"]).fit(before, before + 1000, labels)
+    near, far = 1, 4 / 16**2
+    assert motion.share is not None
+    torch.testing.assert_close(motion.share(old), table((near, far))[0])
+    torch.testing.assert_close(motion(old) - old, 1000 * table((near, near), (far, far)))
+
+
 @given(seed=st.integers(0, 99), carry=st.sampled_from(["affine", "shift", "auto"]))
 def test_a_gated_row_ends_between_where_it_was_and_where_the_motion_takes_it(seed: int, carry: str) -> None:
     """On the line between both, at the share, whatever the motion; the choice of the motion is the same."""

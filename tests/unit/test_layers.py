@@ -13,12 +13,15 @@ ROOT = Path(__file__).resolve().parents[2]
 # The rooms of lw2g, from the ground up: each may import only itself and those before it.
 LAYERS = (
     "errors",
+    "docstrings",
+    "texts",
     "moved",
     "processor",
     "memory",
     "network",
     "metrics",
     "geometry",
+    "published",
     "vit",
     "interfaces",
     "inputs",
@@ -56,7 +59,7 @@ MOST_LINES = 4500
 """Of a room."""
 
 
-FOR_COMMANDS = ("errors", "console", "api", "cli")
+FOR_COMMANDS = ("errors", "docstrings", "console", "api", "cli")
 """Rooms that a command may import."""
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
+from scipy.stats import norm
 from torch import Tensor
 from torch.nn import functional
 
@@ -11,7 +15,7 @@ from lw2g.blocks.discriminants import Discriminant, Mahalanobis
 from lw2g.blocks.random_maps import RandomMap
 from lw2g.blocks.ridge import Ridge
 from lw2g.blocks.spectrum import Spectrum
-from lw2g.interfaces.context import TaskInfo
+from lw2g.interfaces.context import TaskInfo, derive_seed
 from lw2g_heads.anacp import AnaCP, spread_means
 
 DIM, CLASSES = 6, 4
@@ -209,6 +213,42 @@ def test_the_projection_is_ridge_times_targets():
             gram = rows.T @ rows + 0.8 * torch.eye(25, dtype=torch.float64)
             ridge = torch.linalg.solve(gram, rows.T @ EYE[labels])
             torch.testing.assert_close(theta, ridge @ wanted, rtol=1e-9, atol=1e-10)
+
+
+def test_anacps_classifier_is_ridge_of_gaussian_features():
+    """Ten lines of numpy: draws about each mean, projected by members that differ, lifted, and regressed."""
+    features, labels = drawn(13)
+    head = AnaCP(DIM, CLASSES, 25, 3, members=2, penalty=0.8, draws=7)
+    head.update(features, labels)
+    means, covariance = head.moments.within(CLASSES)
+    targets = spread_means(means, covariance, "inverse-root")
+    thetas = head._projections(head.cross, targets).numpy()
+    first, second = (lift.get_buffer("matrix").numpy() for lift in head.maps)
+    last = head.last_map.get_buffer("matrix").numpy()
+    # the maps are drawn apart, or the members would be one
+    assert np.abs(np.corrcoef([first.ravel(), second.ravel(), last.ravel()]) - np.eye(3)).max() < 0.35
+
+    def unit(rows: Any) -> Any:
+        return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+    def gelu(rows: Any) -> Any:
+        return rows * norm.cdf(rows)
+
+    def lifted(rows: Any) -> Any:
+        answers = [unit(gelu(rows @ r) @ theta) for r, theta in zip((first, second), thetas, strict=True)]
+        return gelu(np.mean(answers, axis=0) @ last)
+
+    root = np.linalg.cholesky(covariance.numpy())
+    wanted = np.repeat(np.eye(CLASSES), 7, axis=0)
+    draws = []
+    for target, mean in enumerate(means.numpy()):
+        seed = derive_seed(3, "draws", str(target))
+        noise = torch.randn(7, DIM, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        draws.append(mean + noise.numpy() @ root.T)
+    rows = lifted(np.concatenate(draws))
+    weights = np.linalg.solve(rows.T @ rows + 0.8 * np.eye(25), rows.T @ wanted)
+    expected = lifted(unit(features.numpy())) @ weights
+    np.testing.assert_allclose(head.scores(features, CLASSES).numpy(), expected, rtol=1e-7, atol=1e-9)
 
 
 def test_spread_means_add_one_to_every_direction_but_that_of_rounding():

@@ -76,6 +76,36 @@ def test_sentences_of_a_class_are_averaged_as_directions(tmp_path):
         torch.testing.assert_close(read.of_class("road"), torch.tensor([0.5, 0.5]).sqrt())
 
 
+def test_a_class_that_comes_again_has_one_text(world):
+    """Two positions of one target score as the one class: its vectors are pooled to length 1."""
+    file, vectors, features, labels = world
+    head = TextHead(DIM, CLASSES + 1, DIM, file, OPTION)
+    head = taught(head, features, labels, (range(4),))
+    again = TaskInfo(index=1, classes=(4,), class_names=(NAMES[2],), seen=5, num_images=15, targets=(2,))
+    head.begin_task(again)
+    head.expect(again)
+    head.learn(features[labels == 2], torch.full((15,), 4), torch.Generator())
+    cosines = 100 * torch.cosine_similarity(features[:, None].double(), vectors.double()[None], dim=2)
+    expected = cosines[:, [0, 1, 2, 3, 2]]
+    torch.testing.assert_close(head.scores(features, 5), expected, rtol=1e-6, atol=1e-5)
+
+
+def test_a_class_whose_text_is_in_the_state_needs_no_file(tmp_path):
+    """A model that goes on learning known classes does not look for the file, whatever entries are zero."""
+    file = tmp_path / "text.safetensors"
+    vectors = torch.eye(CLASSES, DIM)
+    write_vectors(file, vectors, [name.replace("_", " ") for name in NAMES], "test")
+    labels = torch.arange(CLASSES)
+    head = taught(TextHead(DIM, CLASSES, DIM, file, OPTION), vectors, labels, (range(4),))
+    file.unlink()
+    exported = TextHead(DIM, CLASSES, DIM, None, OPTION)
+    exported.load_state_dict(head.state_dict())
+    exported.expect(task(0, range(4)))
+    exported.learn(vectors, labels, torch.Generator())
+    assert exported.count.tolist() == [2] * CLASSES
+    assert torch.equal(exported.text, vectors.double())
+
+
 def test_a_projection_and_a_scale_come_from_the_file(world, tmp_path):
     """Features of another width pass through the model's projection; the state holds all that was read."""
     _, vectors, features, labels = world

@@ -288,7 +288,8 @@ phi = 2
         "constraints.cpk.phi: must be <= 1: 2.0",
         "constraints.orthogonl: no constraint is called 'orthogonl' (did you mean 'orthogonal'?); "
         "run `lw2g plugins` for all names",
-        f"backbone.weights: no file {str(tmp_path / 'gone.npz')!r}; give the path of a weights file",
+        f"backbone.weights: no file {str(tmp_path / 'gone.npz')!r}; give the path of a file or a "
+        "folder of weights",
     }
 
 

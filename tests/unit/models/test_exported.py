@@ -246,6 +246,34 @@ def test_an_export_of_other_code_is_refused(copied, catalogue, changes, error, w
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
+        *[
+            ({"interpolation": word}, "interpolation")
+            for word in ("none", "nearest", "lanczos", "box", "", 3)
+        ],
+        ({"interpolation": None}, "interpolation"),
+        ({"resize": "none"}, "resize"),
+        ({"size": 0}, "size"),
+        ({"mean": [123.675, 116.28, 103.53]}, "mean"),
+        ({"mean": [0.5, 0.5]}, "mean"),
+        ({"std": [0.5, 0.5, 0.0]}, "std"),
+        ({"std": [0.5, 0.5, -1.0]}, "std"),
+    ],
+)
+def test_a_transform_of_other_words_is_refused(copied, catalogue, changes, words):
+    """How a model sees an image is one of the ways that lw2g computes, or the manifest is none."""
+    told = json.loads((copied / "model.json").read_text())
+    del told["sha256"]
+    numbers = {"size": 32, "resize": "crop", "interpolation": "bicubic", "mean": [0.5] * 3, "std": [0.5] * 3}
+    (copied / "model.json").write_bytes(seal_json(told | {"preprocessing": numbers}))
+    open_model(copied, catalogue, device="cpu")
+    (copied / "model.json").write_bytes(seal_json(told | {"preprocessing": numbers | changes}))
+    with pytest.raises(DataError, match=f"is no manifest of lw2g: .*{words}"):
+        open_model(copied, catalogue, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
         ({"num_classes": 10**9}, "claims num_classes = 1000000000, and its largest tensor has .* rows"),
         ({"num_tasks": 10**9}, "claims num_tasks = 1000000000"),
         ({"num_classes": -1}, "claims num_classes = -1"),

@@ -123,14 +123,14 @@ def test_micro_reads_its_architecture_from_the_file(tmp_path):
     architecture = {"img_size": 16, "patch_size": 4, "embed_dim": 24, "depth": 2, "num_heads": 2}
     model = VisionTransformer(**architecture, num_classes=0)
     torch.nn.init.uniform_(model.norm.weight)
-    metadata = {"architecture": json.dumps(architecture), "mean": "[0.1, 0.2, 0.3]", "std": "[1, 1, 2]"}
+    metadata = {"architecture": json.dumps(architecture), "mean": "[0.1, 0.2, 0.3]", "std": "[1, 1, 0.5]"}
     path = tmp_path / "small.safetensors"
     save_file(model.state_dict(), path, metadata=metadata)
     state = torch.get_rng_state()
     backbone = build_micro(MicroConfig(), path, None)
     assert torch.equal(torch.get_rng_state(), state)
     assert (backbone.dim, backbone.depth, backbone.image_size) == (24, 2, 16)
-    assert (backbone.fingerprint.mean, backbone.fingerprint.std) == ((0.1, 0.2, 0.3), (1.0, 1.0, 2.0))
+    assert (backbone.fingerprint.mean, backbone.fingerprint.std) == ((0.1, 0.2, 0.3), (1.0, 1.0, 0.5))
     images = torch.rand(2, 3, 16, 16)
     torch.testing.assert_close(backbone.features(images), model.eval()(images).detach())
     assert build_micro(MicroConfig(), path, 32).image_size == 32

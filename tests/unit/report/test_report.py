@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import ttest_1samp
 
+from lw2g.api.local import Locals
 from lw2g.errors import ConfigError
 from lw2g.reports.cells import shown_columns
 from lw2g.reports.columns import COLUMNS, chosen_columns
@@ -243,6 +244,27 @@ def test_controls_are_known_by_their_records(write_run, installed):
     ]
     (table,) = tables_of(runs, installed)
     assert [row.control for row in table.rows] == [False, True, True, True, False]
+
+
+class MyHead:
+    """A stranger's head, as far as a report looks at it."""
+
+
+def test_a_head_under_a_control_is_no_control(write_run):
+    """A baseline that is nothing but its head is as the head says; a bound is a bound under every head."""
+    catalogue = Locals.of({"head": MyHead}).catalogue()
+    heads = {
+        ("simple-cil", "local-my-head"): False,
+        ("simple-cil", "lda"): False,
+        ("simple-cil", "cosine"): True,
+        ("simple-cil", "not-installed"): False,
+        ("dual-prompt", "cosine"): False,
+        ("joint", "local-my-head"): True,
+        ("replay", "lda"): True,
+    }
+    runs = [write_run(1.0, **{"baseline.name": name, "baseline.head": head}) for name, head in heads]
+    (table,) = tables_of(runs, catalogue)
+    assert [row.control for row in table.rows] == list(heads.values())
 
 
 def test_the_paper_stands_beside_ours_with_what_differs(write_run, installed):

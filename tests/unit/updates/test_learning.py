@@ -22,6 +22,7 @@ from PIL import Image
 import lw2g
 from lw2g.cli.main import main
 from lw2g.errors import ConfigError, DataError
+from lw2g.interfaces.head import ClosedForm, HeadContext
 from lw2g.models import exported
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.updates import learning
@@ -306,7 +307,7 @@ def test_wrong_folders_are_one_line(models: dict[str, Path], glyphs: Path, tmp_p
         (("learn", models["first"], glyphs / "cat", "--test", glyphs / "dog"), "no class is called 'dog'"),
         (
             ("start", glyphs / "first", tmp_path / "out", "--head", "ridge"),
-            "chooses its constants by a stream",
+            "the scores of 'ridge' may depend on how images are cut into tasks",
         ),
         (("start", glyphs / "first", tmp_path / "out", "--head", "ldaa"), "(did you mean 'lda'?)"),
     ):
@@ -593,3 +594,49 @@ def test_the_commands_of_the_page_work(glyphs: Path, tmp_path: Path, monkeypatch
         assert done.exit_code == 0, done.output
     assert lw2g.load("model-2").classes == ("ant", "bee", "cat")
     assert same(Path("model-3"), Path("model"))
+
+
+class _Nearest(ClosedForm):
+    """A stranger's head: the nearest class mean."""
+
+    exact = True
+
+    def __init__(self, config: Any, context: HeadContext) -> None:
+        super().__init__(context.num_classes)
+        self.register_buffer("total", torch.zeros(context.num_classes, context.dim, dtype=torch.float64))
+
+    def add(self, features: torch.Tensor, labels: torch.Tensor, owner: int) -> None:
+        """Add to the sums."""
+        self.get_buffer("total").index_add_(0, labels, features)
+
+    def solve(self, seen: int) -> tuple[torch.Tensor, ...]:
+        """Return the means."""
+        means: torch.Tensor = self.pooled(self.get_buffer("total")[:seen])
+        return (means / self.pooled(self.count[:seen])[:, None],)
+
+    def score(self, features: torch.Tensor, *solution: torch.Tensor) -> torch.Tensor:
+        """Return negative distances."""
+        return -torch.cdist(features, *solution)
+
+
+class _ByTask(_Nearest):
+    """One that declares nothing."""
+
+    exact = False
+
+
+def test_a_head_of_ones_own_makes_a_first_model(glyphs: Path, tmp_path: Path) -> None:
+    """What a head declares decides, not its name: one that is exact is taken, another is refused truly."""
+    local = {"head": _Nearest}
+    model, report = lw2g.start(
+        glyphs / "first", tmp_path / "own", head="local-nearest", local=local, device="cpu"
+    )
+    assert report["accuracy"] > 60
+    (row,) = model.predict([glyphs / "test" / "ant" / "00.png"])
+    assert row["class"] in ("ant", "bee")
+    told = "the scores of 'local-by-task' may depend on how images are cut into tasks"
+    with pytest.raises(ConfigError, match=told):
+        lw2g.start(
+            glyphs / "first", tmp_path / "no", head="local-by-task", local={"head": _ByTask}, device="cpu"
+        )
+    assert not (tmp_path / "no").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import fractions
+import json
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ import torch
 from timm.models.vision_transformer import checkpoint_filter_fn
 
 from lw2g.errors import ConfigError, DataError
+from lw2g.vit.backbone import Backbone
+from lw2g.vit.loading import load_backbone
 from lw2g.vit.weights import convert_state_dict, file_sha256, load_weights, state_sha256
 
 
@@ -134,10 +137,15 @@ def test_unreadable_files(make_vit, tmp_path, name, content, error, message):
 
 
 @pytest.mark.parametrize(
-    ("content", "message"), [({"x": fractions.Fraction(1, 2)}, "cannot be read"), ([1], "holds 'list'")]
+    ("content", "message"),
+    [
+        ({"x": fractions.Fraction(1, 2)}, "holds no state dict but 'x'"),
+        (fractions.Fraction(1, 2), "holds 'Fraction'"),
+        ([1], "holds 'list'"),
+    ],
 )
 def test_pickles_hold_tensors_only(make_vit, tmp_path, content, message):
-    """Objects other than tensors and a command line are never unpickled."""
+    """Objects other than tensors are never unpickled, and named where tensors are expected."""
     path = tmp_path / "objects.pth"
     torch.save(content, path)
     with pytest.raises(DataError, match=message):
@@ -228,3 +236,49 @@ def test_file_hash(tmp_path):
     path = tmp_path / "abc"
     path.write_bytes(b"abc")
     assert file_sha256(path) == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+
+@pytest.mark.parametrize(
+    ("values", "what", "message"),
+    [
+        (
+            [123.675, 116.28, 103.53],
+            "mean",
+            r"not of values from 0 to 1.*divide it by 255: \[0.485, 0.456, 0.406\]",
+        ),
+        ([58.395, 57.12, 57.375], "std", r"not of values from 0 to 1.*255: \[0.229, 0.224, 0.225\]"),
+        ([0.5, 0.5, 1.5], "mean", "not of values from 0 to 1"),
+        ([-0.5, 0.5, 0.5], "mean", "give three numbers from 0 to 1"),
+        ([0.5, 0.5, 0.0], "std", "give three positive numbers"),
+        ([0.5, 0.5, -1.0], "std", "give three positive numbers"),
+        ([0.5, float("nan"), 0.5], "mean", "give three numbers from 0 to 1"),
+        ([0.5, 0.5, float("inf")], "std", "give three positive numbers"),
+        ([0.5, 0.5], "mean", "not one number per channel"),
+        ([0.5] * 4, "std", "not one number per channel"),
+    ],
+)
+def test_numbers_that_normalise_no_image_are_refused(make_vit, tmp_path, values, what, message):
+    """Numbers of another convention are refused with the remedy, given beside weights or in their folder."""
+    path = tmp_path / "weights.pth"
+    torch.save({}, path)
+    given = {"mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5], what: values}
+    with pytest.raises(ConfigError, match=message):
+        Backbone.wrap(make_vit(), name="tiny", **given)
+    # before weights are opened: there are none in the file
+    with pytest.raises(ConfigError, match=message):
+        load_backbone("vit_tiny_patch16_224", weights=path, **given)
+    (tmp_path / "config.json").write_text(json.dumps({"architecture": "vit_tiny_patch16_224", **given}))
+    with pytest.raises(ConfigError, match=message):
+        load_backbone("vit_tiny_patch16_224", weights=tmp_path)
+
+
+def test_averaged_weights_of_torch_fill_a_model(make_vit, tmp_path):
+    """What torchvision's training writes as its average has a count beside the tensors of the model."""
+    averaged = torch.optim.swa_utils.AveragedModel(make_vit())
+    path = tmp_path / "averaged.pth"
+    torch.save({"model": make_vit(depth=2).state_dict(), "model_ema": averaged.state_dict()}, path)
+    model = make_vit()
+    for parameter in model.parameters():
+        torch.nn.init.zeros_(parameter)
+    load_weights(model, path)
+    assert state_sha256(model.state_dict()) == state_sha256(make_vit().state_dict())
