@@ -79,7 +79,8 @@ def predict(
 
     A model of stored features takes .npy files of vectors, or the test rows of files of stored features.
 
-    The model is that after the run's last task unless ``task`` says otherwise.
+    The model is that after the run's last task unless ``task`` says otherwise. Of several images those that
+    cannot be read get no answer, and the others do.
 
     Args:
         run: The directory of the run or the export.
@@ -93,10 +94,10 @@ def predict(
         local: As for :func:`lw2g.resume`.
 
     Returns:
-        The model, and its answers as :meth:`lw2g.models.model.TrainedModel.predict` gives them.
+        The model, and its answers as :meth:`lw2g.models.model.TrainedModel.predict` gives them in part.
 
     Raises:
-        DataError: There is no such file or model, or an image cannot be read.
+        DataError: There is no such file or model, or no image can be read.
         ConfigError: The device does not exist, or the model cannot reject at this rate.
     """
     # told before a model is loaded, which takes seconds
@@ -104,7 +105,7 @@ def predict(
     if missing:
         raise DataError(f"no image file at {', '.join(map(repr, missing))}", "check the paths")
     model = load(run, task=task, device=device, batch_size=batch_size, weights=weights, local=local)
-    return model, model.predict(images, top_k, reject)
+    return model, model.predict(images, top_k, reject, partial=True)
 
 
 def export(

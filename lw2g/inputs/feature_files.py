@@ -30,6 +30,7 @@ from torch import Tensor
 
 from lw2g.errors import DataError, nearest, shown
 from lw2g.inputs.feature_containers import JSON_FILE, LAYOUT, Readers, open_container, read_entry
+from lw2g.spelling import composed_names
 from lw2g.vit.pooling import POOLS, Pool
 
 __all__ = [
@@ -353,9 +354,10 @@ def _class_names(path: Path, splits: Mapping[Split, Rows], names: Sequence[str] 
         )
     if names is None:
         return tuple(map(str, range(count)))
+    names = composed_names(names)
     if len(set(names)) < count:
         raise DataError(f"{str(path)!r}: class_names repeats a name", "give each class a name of its own")
-    return tuple(names)
+    return names
 
 
 def _domain_names(path: Path, splits: Mapping[Split, Rows], names: Sequence[str] | None) -> tuple[str, ...]:
@@ -369,12 +371,13 @@ def _domain_names(path: Path, splits: Mapping[Split, Rows], names: Sequence[str]
     count = 1 + max(int(domain.max()) for domain in domains.values())
     if names is None:
         return tuple(map(str, range(count)))
+    names = composed_names(names)
     if len(names) < count or len(set(names)) < len(names):
         raise DataError(
             f"{str(path)!r}: expected {count} distinct domain_names but got {len(names)}",
             "give each domain a name of its own",
         )
-    return tuple(names)
+    return names
 
 
 def _require_finite(path: Path, split: Split, rows: Rows) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -19,20 +18,16 @@ from torch import Tensor
 from lw2g.errors import DataError, first_line
 
 __all__ = [
-    "EXTENSIONS",
     "FORMATS",
     "ImageHeader",
+    "examine_each",
     "examine_image",
     "examine_images",
-    "files_below",
-    "image_paths",
     "pixels_of",
     "read_image",
+    "refusal",
     "to_rgb",
 ]
-
-EXTENSIONS = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})
-"""The endings by which image files are found in folders."""
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """The formats that are decoded; data sets hold no others of those that Pillow can open."""
@@ -101,12 +96,8 @@ def examine_image(path: Path) -> ImageHeader:
     return ImageHeader(mode=mode, size=size, digest=hashlib.sha256(content).digest())
 
 
-def examine_images(paths: Iterable[Path]) -> dict[Path, ImageHeader]:
-    """Check many files as :func:`examine_image` does one, and return their headers.
-
-    Raises:
-        DataError: Some are no such images; all are named, as whoever mends a folder wants the whole list.
-    """
+def examine_each(paths: Iterable[Path]) -> tuple[dict[Path, ImageHeader], dict[Path, DataError]]:
+    """Check many files as :func:`examine_image` does one; return headers, and the errors of bad files."""
     headers: dict[Path, ImageHeader] = {}
     bad: dict[Path, DataError] = {}
     for path in paths:
@@ -114,16 +105,31 @@ def examine_images(paths: Iterable[Path]) -> dict[Path, ImageHeader]:
             headers[path] = examine_image(path)
         except DataError as error:
             bad[path] = error
-    if not bad:
-        return headers
+    return headers, bad
+
+
+def examine_images(paths: Iterable[Path]) -> dict[Path, ImageHeader]:
+    """Check many files as :func:`examine_image` does one, and return their headers.
+
+    Raises:
+        DataError: Some are no such images; all are named, as whoever mends a folder wants the whole list.
+    """
+    headers, bad = examine_each(paths)
+    if bad:
+        raise refusal(bad)
+    return headers
+
+
+def refusal(bad: Mapping[Path, DataError]) -> DataError:
+    """Return one error for all files that cannot be used: at least one, with the error of each."""
     first, *_ = bad.values()
     others = [repr(str(path)) for path in list(bad)[1:]]
     if not others:
-        raise first
+        return first
     named = ", ".join(others[:_NAMED])
     if len(others) > _NAMED:
         named += f" and {len(others) - _NAMED} more"
-    raise DataError(
+    return DataError(
         f"{len(bad)} images cannot be used, first {first.what}; also {named}", "replace or remove them"
     )
 
@@ -220,50 +226,6 @@ def _as_bytes(image: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
             "give uint8, or floats from 0 to 1 (before any normalisation)",
         )
     return (image * 255).round().astype(np.uint8)
-
-
-def image_paths(folder: Path) -> list[Path]:
-    """Return all image files in and below a folder, by their endings, sorted; hidden ones are left out.
-
-    Raises:
-        DataError: There is none.
-    """
-    found = []
-    for path in files_below(folder):
-        if path.suffix.lower() in EXTENSIONS:
-            found.append(path)
-    if not found:
-        raise DataError(
-            f"no image in {str(folder)!r}",
-            f"add images or remove the folder; known endings: {', '.join(sorted(EXTENSIONS))}",
-        )
-    # a folder lists its files in an order of its own
-    return sorted(found)
-
-
-def files_below(folder: str | Path) -> Iterator[Path]:
-    """Yield the files in and below a folder, in no order; hidden ones are left out.
-
-    Links are followed, but for those that lead back to a folder above them. A link to nothing counts as a
-    file: whoever reads it says that it cannot be read, where a name that is passed over would be lost unsaid.
-    """
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            # hidden folders count, too: caches of previews lie in such
-            if entry.name.startswith("."):
-                continue
-            if entry.is_dir():
-                if not (entry.is_symlink() and _leads_back(entry.path)):
-                    yield from files_below(entry.path)
-            elif entry.is_file() or entry.is_symlink():
-                yield Path(entry.path)
-
-
-def _leads_back(link: str) -> bool:
-    """Whether a link to a folder leads to one that it lies in."""
-    place = Path(os.path.realpath(os.path.dirname(link)))
-    target = Path(os.path.realpath(link))
-    return target == place or target in place.parents
 
 
 def _bytes_of(path: Path) -> bytes:

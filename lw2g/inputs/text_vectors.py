@@ -28,6 +28,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from lw2g.errors import ConfigError, DataError, counted, nearest
+from lw2g.spelling import composed, composed_names
 
 __all__ = [
     "TextVectors",
@@ -95,6 +96,7 @@ class TextVectors:
 
     def sentence(self, sentence: str) -> Tensor | None:
         """Return the vector ``[dim]`` of a sentence, or of the class that it names; None without one."""
+        sentence = composed(sentence)
         subject = sentence.removeprefix(_BEFORE).removesuffix(_AFTER)
         for text in (sentence, subject):
             if text in self.sentences:
@@ -107,7 +109,7 @@ class TextVectors:
         Raises:
             DataError: The file has none.
         """
-        called = words(name)
+        called = words(composed(name))
         # not strict: a file may say of no row which class it speaks of
         rows = [row for row, of in zip(self.vectors, self.classes, strict=False) if words(of) == called]
         if not rows:
@@ -251,8 +253,8 @@ def _read(path: Path, option: str) -> TextVectors:
         path=path,
         option=option,
         vectors=vectors.float(),
-        sentences=tuple(listed),
-        classes=tuple(classes),
+        sentences=composed_names(listed),
+        classes=composed_names(classes),
         projection=projection,
         logit_scale=scale,
     )

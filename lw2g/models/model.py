@@ -17,13 +17,14 @@ from lw2g.errors import DataError
 from lw2g.images.decoding import chunks
 from lw2g.images.pictures import ImageLike, as_list
 from lw2g.images.vectors import as_vectors, named_vectors
-from lw2g.inputs.image_files import examine_images, pixels_of
+from lw2g.inputs.image_files import examine_images, pixels_of, refusal
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.classes import ClassMap
 from lw2g.models.answers import Answers
 from lw2g.models.parts import ModelParts
 from lw2g.models.predictor import Predictor, joined
 from lw2g.models.rejection import moments_of, threshold_of
+from lw2g.spelling import composed_names
 
 __all__ = ["TrainedModel"]
 
@@ -89,7 +90,7 @@ class TrainedModel(nn.Module):
             names: The class of each number, forgotten ones too: their logits are minus infinity.
             numbers: The number of each class that the model knows.
         """
-        self._classes = tuple(names)
+        self._classes = composed_names(names)
         self._numbers = None if len(names) == len(numbers) else tuple(numbers)
 
     def learn(self, folder: str | Path, **options: Any) -> tuple[TrainedModel, dict[str, Any]]:
@@ -179,16 +180,27 @@ class TrainedModel(nn.Module):
         listed, _ = self._listed(images)
         return self._answers(listed, tasks=True)
 
-    def _answers(self, listed: Sequence[ImageLike], *, tasks: bool) -> Answers:
-        """Return the answers for images one by one; tasks need not be named where there is one set."""
+    def _answers(
+        self, listed: Sequence[ImageLike], *, tasks: bool, bad: dict[int, DataError] | None = None
+    ) -> Answers:
+        """Return the answers for images one by one.
+
+        Args:
+            listed: The images.
+            tasks: Whether tasks must be named where there is one set.
+            bad: Takes the errors of images that cannot be used, by number: these get no answer. None where
+                the first one is raised.
+        """
         self._require_own_retrieval()
         tell = Telling("predicting", len(listed))
         answers = []
         with self._guard():
             predictor = Predictor.of(self.parts, self.task - 1)
-            for batch in self._batches(listed):
+            for batch in self._batches(listed, bad):
                 answers.append(self._answer(predictor, batch, tasks=tasks))
                 tell(len(batch))
+        if not answers and bad:
+            raise refusal({Path(str(listed[number])): error for number, error in bad.items()})
         return joined(answers)
 
     def _require_own_retrieval(self) -> None:
@@ -238,7 +250,12 @@ class TrainedModel(nn.Module):
         return torch.cat(rows)
 
     def predict(
-        self, images: ImageLike | Sequence[ImageLike], top_k: int = 1, reject: float | None = None
+        self,
+        images: ImageLike | Sequence[ImageLike],
+        top_k: int = 1,
+        reject: float | None = None,
+        *,
+        partial: bool = False,
     ) -> list[dict[str, Any]]:
         """Return what ``lw2g predict --json`` prints: one JSON-able entry per image.
 
@@ -253,28 +270,32 @@ class TrainedModel(nn.Module):
             reject: Share of known images that may be called unknown. Then an entry has ``score``,
                 ``threshold``, ``rejected`` and ``best`` too; ``class`` is None where it is rejected.
                 Probabilities are those at the fitted temperature, if there is one.
+            partial: Whether to answer for the other images where some cannot be used. The entry of such has
+                ``error`` and no answer: None, and an empty ``top``.
 
         Raises:
-            DataError: As :meth:`answer`.
+            DataError: As :meth:`answer`; in part, where no image can be used.
             ConfigError: The model cannot reject at this rate.
         """
         listed, names = self._listed(images)
         threshold = None if reject is None else threshold_of(self.calibration, reject)
         files = [Path(image) for image in listed if isinstance(image, str | Path)]
+        bad: dict[int, DataError] | None = {} if partial else None
         # before the first forward: a bad file among thousands would lose the answers for the others
-        if len(files) > 1:
+        if len(files) > 1 and not partial:
             examine_images(files)
         with torch.no_grad():
-            answers = self._answers(listed, tasks=True)
+            answers = self._answers(listed, tasks=True, bad=bad)
         if threshold is not None and "temperature" in self.calibration:
             answers = attrs.evolve(answers, logits=answers.logits / float(self.calibration["temperature"]))
         # forgotten classes have numbers, and are never named
         live = len(self.classes if self._numbers is None else self._numbers)
         probabilities, classes = answers.top(min(top_k, live))
-        tasks = _values(answers.tasks, len(listed))
-        sets = _values(answers.sets, len(listed))
+        answered = [name for number, name in enumerate(names) if number not in (bad or ())]
+        tasks = _values(answers.tasks, len(answered))
+        sets = _values(answers.sets, len(answered))
         rows = []
-        for row, name in enumerate(names):
+        for row, name in enumerate(answered):
             top = []
             for index, probability in zip(classes[row].tolist(), probabilities[row].tolist(), strict=True):
                 entry = {"class": self.classes[index], "class_index": index, "probability": probability}
@@ -290,6 +311,8 @@ class TrainedModel(nn.Module):
                     "best": entry["class"],
                 }
                 entry["class"] = None if rejected else entry["best"]
+        for number, error in sorted((bad or {}).items()):
+            rows.insert(number, _without_answer(names[number], error))
         return rows
 
     def _scores(self, features: Tensor) -> list[float]:
@@ -310,11 +333,21 @@ class TrainedModel(nn.Module):
             return listed, [str(image) if isinstance(image, str | Path) else None for image in listed]
         return named_vectors(images, self.backbone.fingerprint)
 
-    def _batches(self, listed: Sequence[ImageLike]) -> Iterator[Tensor]:
-        """Yield transformed images on the device, at most ``batch_size`` together."""
+    def _batches(
+        self, listed: Sequence[ImageLike], bad: dict[int, DataError] | None = None
+    ) -> Iterator[Tensor]:
+        """Yield transformed images on the device, at most ``batch_size`` together; ``bad`` as in _answers."""
         for positions in chunks(range(len(listed)), self.batch_size):
-            rows = [self.transform(listed[position]).to(self.device) for position in positions]
-            yield torch.stack(rows)
+            rows = []
+            for position in positions:
+                try:
+                    rows.append(self.transform(listed[position]).to(self.device))
+                except DataError as error:
+                    if bad is None:
+                        raise
+                    bad[position] = error
+            if rows:
+                yield torch.stack(rows)
 
     def _answer(self, predictor: Predictor, images: Tensor, *, tasks: bool) -> Answers:
         # filled up by copies of the first image: one size of a forward has one way to add up, and so its bits
@@ -342,6 +375,12 @@ class TrainedModel(nn.Module):
             images=lambda: images,
             query=query,
         )
+
+
+def _without_answer(name: str | None, error: DataError) -> dict[str, Any]:
+    """Return the entry of an image that cannot be used."""
+    nothing = dict.fromkeys(("class", "class_index", "probability"))
+    return {"path": name, **nothing, "top": [], "task": None, "set": None, "error": str(error)}
 
 
 def _values(chosen: Tensor | None, count: int) -> list[int | None]:

@@ -88,7 +88,7 @@ class RunData:
     @property
     def notes(self) -> list[str]:
         """Notes for the user before the run, one sentence each."""
-        notes = []
+        notes = list(self.stream.notes)
         if self.shared is not None and self.shared.count > 0:
             notes.append(str(self.shared))
         augments = not self.transforms.train_is_deterministic

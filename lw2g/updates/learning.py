@@ -30,7 +30,7 @@ from lw2g.base.telling import Telling
 from lw2g.config.directory import WEIGHTS
 from lw2g.errors import ConfigError, DataError, counted
 from lw2g.files.checkpoint import part, under
-from lw2g.models.class_folders import ClassImages, digest_of, read_class_folders, shared_files
+from lw2g.models.class_folders import ClassImages, digest_of, notes_of, read_class_folders, shared_files
 from lw2g.models.class_vectors import read_class_vectors
 from lw2g.models.expert import expert_of
 from lw2g.models.exported import Saved, read_export, write_export
@@ -193,6 +193,8 @@ def take_step(
     warnings = list(warnings_of(report, images, saved.manifest))
     if num_shared:
         warnings.append(f"test: shares {counted(num_shared, 'image')} with what is learned")
+    if tested is not None:
+        warnings += [f"test: {text}" for text in notes_of(tested)]
     report["warnings"] = warnings
     _require_small_loss(report, max_loss)
     step = Step(

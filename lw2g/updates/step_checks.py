@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from lw2g.blocks.expert import FrozenExpert
 from lw2g.errors import counted
-from lw2g.models.class_folders import ClassImages
+from lw2g.models.class_folders import ClassImages, notes_of
 from lw2g.models.exported import Saved
 from lw2g.models.manifest import Manifest
 from lw2g.models.rejection import Gaussians, calibrated, left_out, moments_of
@@ -219,12 +218,7 @@ def warnings_of(
             yield f"{name}: a class of this name was forgotten; this one has a new number"
         if images[name].copies:
             yield f"{name}: {counted(images[name].copies, 'copy')} of other files, counted once"
-    unread = Counter[str]()
-    for one in images.values():
-        unread.update(one.unread)
-    if unread:
-        endings = ", ".join(f"{count} {ending}" for ending, count in sorted(unread.items()))
-        yield f"files of no known image format were passed over: {endings}"
+    yield from notes_of(images)
     for twin in report["twins"]:
         yield (
             f"{twin['class']} looks like {twin['like']} ({twin['error']:.0f} % confused): more "

@@ -10,9 +10,10 @@ import numpy as np
 import torch
 
 from lw2g.errors import DataError, counted
+from lw2g.inputs.found_images import find_classes
 from lw2g.inputs.image_files import examine_image
 from lw2g.interfaces.stream import TaskStream
-from lw2g_benchmarks.image_files import FileSource, scan_split
+from lw2g_benchmarks.image_files import FileSource
 from lw2g_benchmarks.options import PublishedConfig
 from lw2g_benchmarks.orders import ordered
 from lw2g_benchmarks.published import find_root
@@ -171,8 +172,8 @@ class FiveDatasetsBenchmark:
         paths: list[Path] = []
         ids: list[str] = []
         labels: list[int] = []
-        for label, files in enumerate(scan_split(folder).values()):
-            for path in files:
+        for label, found in enumerate(find_classes(folder).values()):
+            for path in found.paths:
                 try:
                     examine_image(path)
                 except DataError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import sys
 import time
 from collections import Counter
@@ -17,10 +16,10 @@ import numpy.typing as npt
 from torch import Tensor
 
 from lw2g.errors import DataError, counted, printable
-from lw2g.inputs.image_files import EXTENSIONS, ImageHeader, examine_image, read_image
+from lw2g.inputs.image_files import ImageHeader, examine_image, read_image
 from lw2g.interfaces.stream import Contents
 
-__all__ = ["FileSource", "content_of", "has_images", "scan_split", "tell_progress"]
+__all__ = ["FileSource", "content_of", "tell_progress"]
 
 T = TypeVar("T")
 
@@ -166,45 +165,3 @@ def _size_text(header: ImageHeader) -> str:
 def _say(text: str) -> None:
     # names of files may hold what a terminal would obey
     print(printable(text), file=sys.stderr, flush=True)
-
-
-def scan_split(folder: Path) -> Mapping[str, tuple[Path, ...]]:
-    """Return class name -> sorted image paths of ``folder/<class>/**``, by sorted class name.
-
-    Hidden files and folders are passed over.
-
-    Raises:
-        DataError: If there is no class folder, or a class holds no image.
-    """
-    classes = {}
-    for entry in sorted(folder.iterdir()):
-        if entry.is_dir() and not entry.name.startswith("."):
-            classes[entry.name] = tuple(sorted(map(Path, _images_below(entry))))
-    if not classes:
-        raise DataError(
-            f"no class folders in {str(folder)!r}", f"expected {str(folder / '<class>')!r} with images"
-        )
-    empty = [name for name, paths in classes.items() if not paths]
-    if empty:
-        raise DataError(
-            f"{len(empty)} of {len(classes)} classes in {str(folder)!r} hold no image, first {empty[:5]!r}",
-            f"add images ({', '.join(sorted(EXTENSIONS))}) or remove the folders",
-        )
-    return classes
-
-
-def has_images(folder: Path) -> bool:
-    """Return whether an image lies anywhere below a folder."""
-    return next(_images_below(folder), None) is not None
-
-
-def _images_below(folder: str | Path) -> Iterator[str]:
-    # what scandir knows of an entry saves a question to the file system for each of a million images
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.startswith("."):
-                continue
-            if entry.is_dir(follow_symlinks=False):
-                yield from _images_below(entry.path)
-            elif os.path.splitext(entry.name)[1].lower() in EXTENSIONS and entry.is_file():
-                yield entry.path

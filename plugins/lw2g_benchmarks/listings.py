@@ -12,8 +12,8 @@ import torch
 import yaml
 
 from lw2g.errors import DataError
+from lw2g.inputs.found_images import FoundImages, find_classes, is_hidden, passed_over
 from lw2g.interfaces.dataset import DataSet, RemoteFile, Split
-from lw2g_benchmarks.image_files import scan_split
 
 __all__ = ["Item", "Listing", "file_list_sha256", "from_folders", "from_index", "from_lists", "from_seed"]
 
@@ -33,10 +33,14 @@ class Item:
 
 @attrs.frozen(kw_only=True)
 class Listing:
-    """The images of a data set by split, ``train`` and ``test``, and its class names by raw label."""
+    """The images of a data set by split, ``train`` and ``test``, and its class names by raw label.
+
+    ``passed_over`` says in words which files of its folders were not taken; it is empty for none.
+    """
 
     splits: Mapping[str, Sequence[Item]]
     class_names: Sequence[str]
+    passed_over: str = ""
 
 
 def file_list_sha256(ids: Iterable[str]) -> str:
@@ -58,8 +62,8 @@ def from_folders(data: DataSet, folder: Path) -> Listing:
             f"{data.title}: {str(folder)!r} lacks {lacks} (found {entries!r})",
             f"expected {data.layout}, see `lw2g data get {data.name}`",
         )
-    train = scan_split(folder / "train")
-    test = scan_split(folder / "test")
+    train = find_classes(folder / "train")
+    test = find_classes(folder / "test")
     names = sorted(train)
     differing = sorted(train.keys() ^ test.keys())
     if differing:
@@ -69,12 +73,13 @@ def from_folders(data: DataSet, folder: Path) -> Listing:
             "extract the archive again",
         )
     splits: dict[str, list[Item]] = {}
-    for split, paths_of in (("train", train), ("test", test)):
+    for split, classes in (("train", train), ("test", test)):
         splits[split] = []
         for label, name in enumerate(names):
-            for path in paths_of[name]:
+            for path in classes[name].paths:
                 splits[split].append(Item(path=path, id=path.relative_to(folder).as_posix(), label=label))
-    return Listing(splits=splits, class_names=names)
+    left_out = passed_over([*train.values(), *test.values()])
+    return Listing(splits=splits, class_names=names, passed_over=left_out)
 
 
 def from_seed(data: DataSet, folder: Path, seed: int) -> Listing:
@@ -82,7 +87,7 @@ def from_seed(data: DataSet, folder: Path, seed: int) -> Listing:
 
     Files may lie below ``train/`` and ``test/``, where other code has moved them; that changes nothing.
     """
-    path_of = _pooled(data, folder)
+    path_of, left_out = _pooled(data, folder)
     ids = sorted(path_of)
     class_of = {image_id: PurePosixPath(image_id).parent.name for image_id in ids}
     names = sorted(set(class_of.values()))
@@ -97,11 +102,13 @@ def from_seed(data: DataSet, folder: Path, seed: int) -> Listing:
             image_id = ids[place]
             label = label_of[class_of[image_id]]
             splits[split].append(Item(path=path_of[image_id], id=image_id, label=label))
-    return Listing(splits=splits, class_names=names)
+    return Listing(splits=splits, class_names=names, passed_over=left_out)
 
 
-def _pooled(data: DataSet, folder: Path) -> dict[str, Path]:
+def _pooled(data: DataSet, folder: Path) -> tuple[dict[str, Path], str]:
     """Return ``<class>/<image>`` -> path of all images, flat or below ``train/`` and ``test/``.
+
+    Beside them it says what was passed over.
 
     Raises:
         DataError: If class folders lie beside ``train/`` or ``test/``, or an image lies in both.
@@ -109,7 +116,7 @@ def _pooled(data: DataSet, folder: Path) -> dict[str, Path]:
     bases = [folder / name for name in _SPLITS if (folder / name).is_dir()]
     beside = []
     for entry in folder.iterdir():
-        if entry.is_dir() and entry not in bases and not entry.name.startswith("."):
+        if entry.is_dir() and entry not in bases and not is_hidden(entry.name):
             beside.append(entry.name)
     if bases and beside:
         raise DataError(
@@ -118,9 +125,11 @@ def _pooled(data: DataSet, folder: Path) -> dict[str, Path]:
             "keep one of the two layouts",
         )
     paths_by_id: dict[str, Path] = {}
+    every: list[FoundImages] = []
     for base in bases or [folder]:
-        for paths in scan_split(base).values():
-            for path in paths:
+        for found in find_classes(base).values():
+            every.append(found)
+            for path in found.paths:
                 # relative to the split: an id must be the same in both layouts, or the seed cuts otherwise
                 name = path.relative_to(base).as_posix()
                 if name in paths_by_id:
@@ -129,7 +138,7 @@ def _pooled(data: DataSet, folder: Path) -> dict[str, Path]:
                         "extract the archive again",
                     )
                 paths_by_id[name] = path
-    return paths_by_id
+    return paths_by_id, passed_over(every)
 
 
 def from_lists(data: DataSet, split: Split, root: Path) -> Listing:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from lw2g.interfaces.stream import Contents, ImageSource, IndexArray, Task, TaskData, TaskStream
+from lw2g.spelling import composed, composed_names
 from lw2g_benchmarks.image_files import content_of, tell_progress
 from lw2g_benchmarks.options import OrderOptions
 from lw2g_benchmarks.recurrence import Portion, drawn, in_tail, portions
@@ -165,6 +166,7 @@ def build_stream(
     domains: Sequence[str] = (),
     planted_groups: tuple[int, ...] | None = None,
     deviations: Sequence[str] = (),
+    notes: Sequence[str] = (),
 ) -> TaskStream:
     """Cut labelled images into tasks. A test image belongs to the first task with its class and domain.
 
@@ -181,6 +183,7 @@ def build_stream(
         domains: Names of the domains by number.
         planted_groups: See TaskStream; where tasks have domains, these; none where classes come again.
         deviations: See TaskStream.
+        notes: See TaskStream.
 
     Raises:
         ConfigError: If the images cannot be cut so.
@@ -203,7 +206,7 @@ def build_stream(
     labels: list[int] = []
     for portion in planned:
         labels += portion.labels
-    names = tuple(class_names[label] for label in labels)
+    names = composed_names(class_names[label] for label in labels)
 
     # of each image the position of its class in the stream, or -1: it is in no task
     positions = {
@@ -266,6 +269,7 @@ def build_stream(
         fingerprint=_fingerprint(header, {"train": train, "test": test}, positions),
         planted_groups=planted_groups,
         deviations=(*deviations, *_deviations(options)),
+        notes=tuple(notes),
     )
 
 
@@ -323,6 +327,7 @@ def _fingerprint(
 ) -> str:
     hasher = hashlib.sha256(json.dumps(header).encode())
     for split, data in splits.items():
-        samples = list(zip(data.source.ids, positions[split].tolist(), strict=True))
+        # composed: a copy that a Mac has made is the same data set
+        samples = list(zip(map(composed, data.source.ids), positions[split].tolist(), strict=True))
         hasher.update(json.dumps([split, samples, data.source.digest()]).encode())
     return hasher.hexdigest()

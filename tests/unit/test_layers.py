@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # The rooms of lw2g, from the ground up: each may import only itself and those before it.
 LAYERS = (
     "errors",
+    "spelling",
     "moved",
     "processor",
     "memory",

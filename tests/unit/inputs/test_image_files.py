@@ -10,7 +10,7 @@ import pytest
 from PIL import ExifTags, Image, ImageOps
 
 from lw2g.errors import DataError
-from lw2g.inputs.image_files import examine_image, image_paths, read_image, to_rgb
+from lw2g.inputs.image_files import examine_image, read_image, to_rgb
 
 
 def png_header(width, height):
@@ -93,23 +93,6 @@ def test_transparency_of_a_palette_is_left_out(tmp_path):
     image.putpixel((1, 0), 1)
     image.save(path, transparency=b"\x00\x80")
     assert read_image(path)[:, 0].tolist() == [[10, 40], [20, 50], [30, 60]]
-
-
-def test_links_are_followed_and_none_is_lost(tmp_path):
-    """A link to a folder is a folder, one that leads back is left out, and one to nothing is told."""
-    Image.new("RGB", (2, 2)).save(tmp_path / "elsewhere.png")
-    (tmp_path / "there").mkdir()
-    Image.new("RGB", (2, 2)).save(tmp_path / "there/0.png")
-    folder = tmp_path / "folder"
-    (folder / "below").mkdir(parents=True)
-    (folder / "linked").symlink_to(tmp_path / "there")
-    (folder / "below/up").symlink_to(folder)
-    (folder / "one.png").symlink_to(tmp_path / "elsewhere.png")
-    assert image_paths(folder) == [folder / "linked/0.png", folder / "one.png"]
-    (folder / "below/gone.png").symlink_to(tmp_path / "gone.png")
-    assert image_paths(folder)[0] == folder / "below/gone.png"
-    with pytest.raises(DataError, match=r"gone\.png': it cannot be read"):
-        examine_image(folder / "below/gone.png")
 
 
 @pytest.mark.parametrize("suffix", ["jpg", "png", "tif", "webp"])
