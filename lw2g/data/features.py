@@ -24,6 +24,7 @@ from safetensors.numpy import save_file
 
 from lw2g import __version__
 from lw2g.base.boundary import build, guarded
+from lw2g.base.telling import tell_note
 from lw2g.config.model import ExperimentConfig
 from lw2g.devices.engine import Engine
 from lw2g.errors import ConfigError, DataError
@@ -32,7 +33,7 @@ from lw2g.files.sealed import sync, write_atomically
 from lw2g.images.decoding import workers_of
 from lw2g.images.image_set import ImageSet
 from lw2g.images.pixels import Originals
-from lw2g.images.shared import all_contents
+from lw2g.images.shared import all_contents, notes_on
 from lw2g.inputs.feature_files import FORMAT, JSON_FILE, Integers, Split
 from lw2g.interfaces.stream import TaskData, TaskStream, Transforms
 from lw2g.models.parts import engine_of, open_backbone
@@ -123,6 +124,8 @@ def write_features(
             raise ConfigError(
                 f"benchmark {config.benchmark.name!r} holds stored features already", "name one of images"
             )
+        for text in notes_on(stream):
+            tell_note(text)
         chosen = config.backbone
         component = catalogue.get("backbone", chosen.name)
         config, engine, _, backbone = open_backbone(

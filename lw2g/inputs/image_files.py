@@ -63,11 +63,14 @@ class ImageHeader:
         mode: Pillow's name for the pixel format, such as ``"RGB"``.
         size: Width and height in pixels.
         digest: SHA-256 of the file's bytes.
+        encoding: How the pixels are written: two files of one encoding and of equal pixels have equal bytes,
+            but for notes such as EXIF. Of lossy formats the format alone.
     """
 
     mode: str
     size: tuple[int, int]
     digest: bytes
+    encoding: str
 
 
 def examine_image(path: Path) -> ImageHeader:
@@ -83,6 +86,7 @@ def examine_image(path: Path) -> ImageHeader:
         with _opened(content) as image:
             mode = image.mode
             size = image.size
+            encoding = _encoding_of(image, content)
             if image.format == "PNG":
                 image.verify()
             elif image.format != "JPEG" or content.rfind(_JPEG_END) < content.rfind(_JPEG_SCAN):
@@ -93,7 +97,19 @@ def examine_image(path: Path) -> ImageHeader:
         raise DataError(
             f"{str(path)!r} cannot be decoded ({first_line(error)})", "replace the file"
         ) from error
-    return ImageHeader(mode=mode, size=size, digest=hashlib.sha256(content).digest())
+    return ImageHeader(mode=mode, size=size, digest=hashlib.sha256(content).digest(), encoding=encoding)
+
+
+def _encoding_of(image: Image.Image, content: bytes) -> str:
+    """Return how the pixels of an opened image are written."""
+    if image.format in ("JPEG", "MPO"):
+        return "JPEG"
+    details = image.mode
+    if image.format == "PNG":
+        # kind of pixels and interlacing; then the first two bytes of zlib, which tell the level
+        data = content.find(b"IDAT") + 4
+        details = (content[24:29] + content[data : data + 2]).hex()
+    return f"{image.format} {details} {image.info.get('compression', '')}".strip()
 
 
 def examine_each(paths: Iterable[Path]) -> tuple[dict[Path, ImageHeader], dict[Path, DataError]]:

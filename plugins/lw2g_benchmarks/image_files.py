@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,16 +17,46 @@ from torch import Tensor
 
 from lw2g.errors import DataError, counted, printable
 from lw2g.inputs.image_files import ImageHeader, examine_image, read_image
-from lw2g.interfaces.stream import Contents
+from lw2g.interfaces.stream import Contents, ImageSource
 
-__all__ = ["FileSource", "content_of", "tell_progress"]
+__all__ = [
+    "READERS",
+    "FileFacts",
+    "FileSource",
+    "HashedSource",
+    "content_of",
+    "no_files",
+    "tell_progress",
+]
 
 T = TypeVar("T")
 
 # threads: most of their time goes to the disk and to hashing, both of which let other threads run
-_READERS = 8
+READERS = 8
+"""Threads that read files."""
 _SECONDS = 2.0
 _NAMED = 20
+
+
+FileFacts: TypeAlias = npt.NDArray[np.void]
+"""What two files are compared by before they are decoded, ``[n]``; zeros for an image that is no file."""
+_FACTS = np.dtype([("width", np.int64), ("height", np.int64), ("encoding", "S32")])
+
+
+class HashedSource(ImageSource, Protocol):
+    """An image source with a hash of its content."""
+
+    def digest(self) -> str:
+        """Return a SHA-256 over the content of all images, in order."""
+        ...
+
+    def contents(self) -> Contents:
+        """Return a hash of the content of each image, S16 ``[n]``."""
+        ...
+
+    def facts(self) -> FileFacts:
+        """Return size and encoding of each image's file, ``[n]``."""
+        ...
 
 
 class FileSource:
@@ -46,7 +76,7 @@ class FileSource:
         self._paths = tuple(paths)
         self._ids = tuple(ids)
         self._upright = upright
-        self._read: tuple[str, Contents] | None = None
+        self._read: tuple[str, Contents, FileFacts] | None = None
 
     def __len__(self) -> int:
         return len(self._paths)
@@ -82,16 +112,24 @@ class FileSource:
         """
         return self._once()[1]
 
-    def _once(self) -> tuple[str, Contents]:
-        """Return both hashes; the files are read once for them."""
+    def facts(self) -> FileFacts:
+        """Return size and encoding of each file, ``[n]``.
+
+        Raises:
+            DataError: As :meth:`digest`.
+        """
+        return self._once()[2]
+
+    def _once(self) -> tuple[str, Contents, FileFacts]:
+        """Return hashes and facts; the files are read once for them."""
         if self._read is None:
-            self._read = self._hashes()
+            self._read = self._examined()
         return self._read
 
-    def _hashes(self) -> tuple[str, Contents]:
+    def _examined(self) -> tuple[str, Contents, FileFacts]:
         headers: list[ImageHeader] = []
         bad: dict[str, DataError] = {}
-        with ThreadPoolExecutor(_READERS) as pool:
+        with ThreadPoolExecutor(READERS) as pool:
             examined = tell_progress(pool.map(_examine, self._paths), len(self._ids))
             for name, found in zip(self._ids, examined, strict=True):
                 if isinstance(found, ImageHeader):
@@ -105,7 +143,14 @@ class FileSource:
         digests = [header.digest for header in headers]
         whole = hashlib.sha256(b"".join(digests)).hexdigest()
         # 16 of the 32 bytes are enough to tell images apart, and half the memory
-        return whole, np.array([digest[:16] for digest in digests], dtype="S16")
+        contents = np.array([digest[:16] for digest in digests], dtype="S16")
+        facts = [(*header.size, header.encoding) for header in headers]
+        return whole, contents, np.array(facts, dtype=_FACTS)
+
+
+def no_files(count: int) -> FileFacts:
+    """Return the facts of images that are no files of their own."""
+    return np.zeros(count, dtype=_FACTS)
 
 
 def tell_progress(images: Iterable[T], total: int) -> Iterator[T]:

@@ -6,7 +6,6 @@ import hashlib
 import json
 from bisect import bisect_right
 from collections.abc import Hashable, Mapping, Sequence, Set
-from typing import Protocol
 
 import attrs
 import numpy as np
@@ -15,23 +14,12 @@ from torch import Tensor
 
 from lw2g.interfaces.stream import Contents, ImageSource, IndexArray, Task, TaskData, TaskStream
 from lw2g.spelling import composed, composed_names
-from lw2g_benchmarks.image_files import content_of, tell_progress
+from lw2g_benchmarks.image_files import FileFacts, HashedSource, content_of, no_files, tell_progress
 from lw2g_benchmarks.options import OrderOptions
 from lw2g_benchmarks.recurrence import Portion, drawn, in_tail, portions
+from lw2g_benchmarks.same_pixels import same_contents
 
-__all__ = ["ArraySource", "HashedSource", "JoinedSource", "LabelledImages", "PartSource", "build_stream"]
-
-
-class HashedSource(ImageSource, Protocol):
-    """An image source with a hash of its content."""
-
-    def digest(self) -> str:
-        """Return a SHA-256 over the content of all images, in order."""
-        ...
-
-    def contents(self) -> Contents:
-        """Return a hash of the content of each image, S16 ``[n]``."""
-        ...
+__all__ = ["ArraySource", "JoinedSource", "LabelledImages", "PartSource", "build_stream"]
 
 
 class ArraySource:
@@ -73,6 +61,10 @@ class ArraySource:
         hashes = [content_of(image) for image in tell_progress(rgb, len(rgb))]
         return np.array(hashes, dtype="S16")
 
+    def facts(self) -> FileFacts:
+        """Return that no image is a file of its own."""
+        return no_files(len(self._ids))
+
 
 class JoinedSource:
     """Several sources, one after the other."""
@@ -112,6 +104,10 @@ class JoinedSource:
         """Return a hash of the content of each image, S16 ``[n]``."""
         return np.concatenate([source.contents() for source in self._sources])
 
+    def facts(self) -> FileFacts:
+        """Return size and encoding of each image's file, ``[n]``."""
+        return np.concatenate([source.facts() for source in self._sources])
+
 
 class PartSource:
     """Some images of a source, under the ids that they have there."""
@@ -142,6 +138,10 @@ class PartSource:
     def contents(self) -> Contents:
         """Return a hash of the content of each image, S16 ``[n]``."""
         return self._source.contents()[list(self._rows)]
+
+    def facts(self) -> FileFacts:
+        """Return size and encoding of each image's file, ``[n]``."""
+        return self._source.facts()[list(self._rows)]
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -213,8 +213,7 @@ def build_stream(
         "train": np.full(len(train.labels), -1, dtype=np.int64),
         "test": np.full(len(test.labels), -1, dtype=np.int64),
     }
-    train_contents = train.source.contents()
-    test_contents = test.source.contents()
+    train_contents, test_contents, not_compared = same_contents(train.source, test.source)
     tasks: list[Task] = []
     met: set[tuple[int | None, int]] = set()
     end = 0
@@ -269,7 +268,7 @@ def build_stream(
         fingerprint=_fingerprint(header, {"train": train, "test": test}, positions),
         planted_groups=planted_groups,
         deviations=(*deviations, *_deviations(options)),
-        notes=tuple(notes),
+        notes=(*notes, not_compared) if not_compared else tuple(notes),
     )
 
 
