@@ -51,6 +51,11 @@ _TURNS = {
     8: Image.Transpose.ROTATE_90,
 }
 # markers of a JPEG: a file that was cut off has a scan and no end behind it
+_PNG = b"\x89PNG\r\n\x1a\n"
+_PNG_TEXTS = (b"iTXt", b"tEXt", b"zTXt")
+_PNG_NOTES = (b"Raw profile type exif", b"XML:com.adobe.xmp")
+"""Keywords of texts in which Pillow looks for the orientation."""
+_LONGEST_KEYWORD = 80
 _JPEG_SCAN = b"\xff\xda"
 _JPEG_END = b"\xff\xd9"
 
@@ -254,13 +259,33 @@ def _bytes_of(path: Path) -> bytes:
 def _opened(content: bytes) -> Image.Image:
     """Open an image, or refuse it by its header before any pixel is decoded."""
     try:
-        image = Image.open(BytesIO(content), formats=FORMATS)
+        image = Image.open(BytesIO(_without_texts(content)), formats=FORMATS)
     except UnidentifiedImageError as error:
         raise DataError(f"it is no image of the formats {', '.join(FORMATS)}", "convert it") from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise DataError(f"its header claims more than {_MOST_PIXELS} pixels", "scale it down") from error
     _require_known(image)
     return image
+
+
+def _without_texts(content: bytes) -> bytes:
+    """Return a PNG without its texts, of which Pillow refuses long ones; any other content as it is.
+
+    What may say how the picture lies is kept.
+    """
+    if not content.startswith(_PNG):
+        return content
+    kept = []
+    start = len(_PNG)
+    while start + 8 <= len(content):
+        # length, kind, data, checksum
+        end = start + 12 + int.from_bytes(content[start : start + 4], "big")
+        kind = content[start + 4 : start + 8]
+        keyword = content[start + 8 : start + 8 + _LONGEST_KEYWORD].partition(b"\0")[0]
+        if kind not in _PNG_TEXTS or keyword in _PNG_NOTES:
+            kept.append(content[start:end])
+        start = end
+    return b"".join([_PNG, *kept, content[start:]])
 
 
 def _require_known(image: Image.Image) -> None:
