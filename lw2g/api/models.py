@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lw2g.base.collector import collector_waits
 from lw2g.errors import DataError
+from lw2g.spelling import expands_paths
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["export", "load", "predict", "score"]
 
 
+@expands_paths
 def load(
     run: str | Path,
     *,
@@ -63,6 +65,7 @@ def load(
     return model
 
 
+@expands_paths
 def predict(
     run: str | Path,
     images: Sequence[str | Path],
@@ -108,6 +111,7 @@ def predict(
     return model, model.predict(images, top_k, reject, partial=True)
 
 
+@expands_paths
 def export(
     run: str | Path,
     out: str | Path,
@@ -150,6 +154,7 @@ def export(
     return write(Path(run), catalogue, Path(out), task, with_backbone=with_backbone, weights=file)
 
 
+@expands_paths
 def score(
     model: str | Path,
     folder: str | Path,

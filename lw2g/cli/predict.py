@@ -11,6 +11,7 @@ import click
 
 from lw2g.api import models
 from lw2g.cli.options import FiniteRange, json_option
+from lw2g.cli.paths import AnyPath
 from lw2g.cli.signature import help_of, option_of, options_of
 from lw2g.console.output import console, printable, table
 
@@ -21,8 +22,8 @@ __all__ = ["predict"]
     short_help="Classify image files with a run or a model.",
     help=help_of(models.predict, "Exit code 1 says that some could not be read."),
 )
-@click.argument("run", metavar="RUN", type=click.Path(path_type=Path, file_okay=False))
-@click.argument("images", metavar="IMAGES...", type=click.Path(path_type=Path), nargs=-1, required=True)
+@click.argument("run", metavar="RUN", type=AnyPath(path_type=Path, file_okay=False))
+@click.argument("images", metavar="IMAGES...", type=AnyPath(path_type=Path), nargs=-1, required=True)
 @option_of(models.predict, "top_k", metavar="K")
 @options_of(models.load, "task", "device", "batch_size", "weights")
 @option_of(models.predict, "reject", type=FiniteRange(0, 1, min_open=True, max_open=True), metavar="RATE")

@@ -16,6 +16,7 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 from torch import Tensor
 
 from lw2g.errors import DataError, first_line
+from lw2g.spelling import expanded
 
 __all__ = [
     "FORMATS",
@@ -219,7 +220,7 @@ def pixels_of(image: Any) -> Tensor:
         DataError: It is none of these, or a file cannot be read as an image.
     """
     if isinstance(image, str | Path):
-        return read_image(Path(image))
+        return read_image(expanded(image))
     if isinstance(image, Image.Image):
         return to_rgb(image)
     if isinstance(image, Tensor):

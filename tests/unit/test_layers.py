@@ -57,7 +57,7 @@ MOST_LINES = 4500
 """Of a room."""
 
 
-FOR_COMMANDS = ("errors", "console", "api", "cli")
+FOR_COMMANDS = ("errors", "spelling", "console", "api", "cli")
 """Rooms that a command may import."""
 
 
