@@ -43,7 +43,14 @@ from lw2g.models.places import reserved
 from lw2g.models.saved import require_usable
 from lw2g.registry.catalogue import Catalogue
 from lw2g.updates.solved import Solved, solved_of
-from lw2g.updates.step_checks import calibration_of, look_alikes, recall, warnings_of
+from lw2g.updates.step_checks import (
+    calibration_of,
+    learned_twice,
+    look_alikes,
+    recall,
+    shared_rows,
+    warnings_of,
+)
 from lw2g.updates.steps import features_of, grown, without_class, without_step
 
 __all__ = ["learn", "take_step", "unlearn"]
@@ -178,7 +185,10 @@ def take_step(
         position = more.manifest.infos[-1].classes[0]
         _add(solved, list(rows.values()), position)
         if tested is not None:
-            found = recall(solved, more.manifest, _features(model, solved, tested))
+            tested_rows = _features(model, solved, tested)
+            found = recall(solved, more.manifest, tested_rows)
+            # by features, too: in another encoding the same image has other bytes
+            num_shared = max(num_shared, shared_rows(rows, tested_rows))
         calibration, measures, gaussians = calibration_of(solved, after, learned=True)
         estimate = look_alikes(gaussians, measures.pop("wrong"), more.manifest)
     report = {
@@ -190,7 +200,7 @@ def take_step(
     }
     # the step keeps what the checks say, and no place of this machine
     checks = {key: value for key, value in report.items() if key != "out"}
-    warnings = list(warnings_of(report, images, saved.manifest))
+    warnings = [*warnings_of(report, images, saved.manifest), *learned_twice(rows, images, saved)]
     if num_shared:
         warnings.append(f"test: shares {counted(num_shared, 'image')} with what is learned")
     if tested is not None:

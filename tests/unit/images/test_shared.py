@@ -118,6 +118,10 @@ def test_a_model_is_not_tested_on_what_it_learns(tmp_path: Path) -> None:
     shutil.copy(root / "train/c0/0.png", root / "test/c0/0.png")
     _, report = lw2g.start(root / "train", tmp_path / "model", test=root / "test", device="cpu")
     assert report["warnings"][-1] == "test: shares 1 image with what is learned"
+    with Image.open(root / "train/c1/2.png") as image:
+        image.save(root / "test/c1/same.bmp")
+    _, report = lw2g.start(root / "train", tmp_path / "other", test=root / "test", device="cpu")
+    assert report["warnings"][-1] == "test: shares 2 images with what is learned"
 
 
 def test_an_image_of_two_classes_is_told(tmp_path: Path) -> None:

@@ -410,6 +410,24 @@ def test_a_class_has_one_name_in_either_unicode_form(glyphs: Path, tmp_path: Pat
     assert json.loads(done.stdout)["forgotten"] == [cafe]
 
 
+def test_an_image_that_was_learned_as_another_class_is_told(
+    models: dict[str, Path], glyphs: Path, tmp_path: Path
+) -> None:
+    """Of the model only features are left; copies are known by these, and similar images are none."""
+    shutil.copytree(glyphs / "dog/dog", tmp_path / "new/dog")
+    for name in ("00.png", "01.png"):
+        shutil.copy(glyphs / "first/ant" / name, tmp_path / "new/dog" / f"ant{name}")
+    told = command("learn", models["cat"], tmp_path / "new", "--out", tmp_path / "out").stderr
+    assert "dog: 2 images learned before as another class, first" in told
+    assert f"'{tmp_path}/new/dog/ant00.png' as ant; keep each" in told
+    again = command("learn", models["cat"], glyphs / "dog", "--out", tmp_path / "other").stderr
+    assert "learned before" not in again
+    assert (
+        "learned before"
+        not in command("learn", models["cat"], glyphs / "cat", "--out", tmp_path / "cat").stderr
+    )
+
+
 def test_a_root_one_level_too_high_is_told(glyphs: Path, tmp_path: Path) -> None:
     """The folders of two domains share their names: both commands are named, and the model is made."""
     for domain, cut in (("Art", slice(0, 6)), ("Real", slice(6, 12))):
