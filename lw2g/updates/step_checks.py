@@ -244,7 +244,7 @@ def _are_in(rows: Tensor, others: Tensor) -> Tensor:
     found = []
     others = others.to(rows)
     squares = others.square().sum(1)
-    for own in rows.split(max(1, _CELLS // len(others))):
+    for own in torch.split(rows, max(1, _CELLS // len(others))):
         # the nearest by one product, whose distance is too rough to tell equal rows; then that one exactly
         nearest = others[(squares - 2 * own @ others.T).argmin(1)]
         found.append((own - nearest).norm(dim=1) <= _SAME * own.norm(dim=1))
