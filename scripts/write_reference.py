@@ -93,6 +93,7 @@ BRIEF = {
                 "preprocessing",
                 "resampling",
                 "augmentation",
+                "found_images",
                 "image_files",
                 "feature_files",
                 "text_vectors",

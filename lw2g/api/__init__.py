@@ -13,6 +13,7 @@ from lw2g.api.models import export, load
 from lw2g.api.reading import report, runs, verify
 from lw2g.api.sweeps import sweep
 from lw2g.errors import ConfigError
+from lw2g.spelling import expands_paths
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["continue_run", "export", "fork", "load", "report", "resume", "run", "runs", "sweep", "verify"]
 
 
+@expands_paths
 def run(
     config: str | Path | None = None,
     *,
@@ -123,6 +125,7 @@ def run(
         return experiment.start(directory, [*listeners, *_listeners(progress)], tasks=tasks)
 
 
+@expands_paths
 def resume(
     run: str | Path,
     *,
@@ -161,6 +164,7 @@ def resume(
     return begun.resume(receivers, settings=settings, devices=devices)
 
 
+@expands_paths
 def continue_run(
     run: str | Path,
     *,
@@ -206,6 +210,7 @@ def continue_run(
     return begun.go_on(receivers, tasks=tasks, benchmark=benchmark, settings=settings, devices=devices)
 
 
+@expands_paths
 def fork(
     run: str | Path,
     at_task: int,

@@ -11,6 +11,7 @@ from lw2g.config.layers import SHORT
 from lw2g.config.model import RECOMMENDED, RUN_OPTIONS, RunConfig
 from lw2g.errors import ConfigError, no_folder, shown
 from lw2g.registry.kinds import SINGLE
+from lw2g.spelling import expanded
 
 if TYPE_CHECKING:
     from lw2g.config.describe import OptionDescription
@@ -165,6 +166,8 @@ def _name_and_options(kind: str, choice: Mapping[str, Any]) -> tuple[Any, dict[s
 
 def _place_of(benchmark: Any) -> tuple[Any, dict[str, Any]]:
     """Return the benchmark that reads a folder or a data set of the hub, and the option that names it."""
+    if isinstance(benchmark, str) and benchmark.startswith("~"):
+        benchmark = expanded(benchmark)
     # OWNER/NAME may be either: a folder that exists is meant before a data set of the hub
     looks_like_a_path = isinstance(benchmark, Path) or (isinstance(benchmark, str) and "/" in benchmark)
     if looks_like_a_path and (isinstance(benchmark, Path) or os.path.isdir(benchmark)):

@@ -19,6 +19,7 @@ from lw2g.interfaces.dataset import (
     Split,
     default_root,
 )
+from lw2g.spelling import expands_paths
 
 if TYPE_CHECKING:
     from lw2g.config.model import ExperimentConfig
@@ -111,6 +112,7 @@ def facts_of(data: DataSet) -> Iterator[str]:
         yield f"unconfirmed: {text}"
 
 
+@expands_paths
 def get_data(
     name: str,
     *,
@@ -144,7 +146,7 @@ def get_data(
     from lw2g.data.obtain import obtain
 
     (wanted,) = data_sets(name)
-    place = default_root() if root is None else Path(root).expanduser().absolute()
+    place = default_root() if root is None else Path(root).absolute()
     say(f"{wanted.title}: {wanted.terms}; {wanted.page}")
     if wanted.rehosting_forbidden:
         say("its terms forbid redistribution")
@@ -152,6 +154,7 @@ def get_data(
     return place / str(wanted.folder)
 
 
+@expands_paths
 def check_data(
     name: str,
     root: str | Path | None = None,
@@ -185,6 +188,7 @@ def check_data(
     return examine_data(name, load_catalogue(), root=folder, split=split, progress=progress)
 
 
+@expands_paths
 def find_order(
     name: str,
     kind: Literal["similar", "dissimilar"],
@@ -219,6 +223,7 @@ def find_order(
     return search(config, catalogue, alike=kind == "similar", seed=seed)
 
 
+@expands_paths
 def store_features(
     benchmark: str,
     out: str | Path,

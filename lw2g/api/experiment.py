@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from lw2g.errors import ConfigError, DataError
+from lw2g.spelling import expands_paths
 
 if TYPE_CHECKING:
     from lw2g.api.results import RunRecord
@@ -91,6 +92,7 @@ class Experiment:
             return None, missing
 
     @contextmanager
+    @expands_paths
     def new_directory(self, out: str | Path | None = None) -> Iterator[Path]:
         """Make the directory of a run of it, and remove it after an error that left it empty.
 
@@ -252,6 +254,7 @@ def experiment_of(*, catalogue: Catalogue | None = None, **arguments: Any) -> Ex
     return Experiment(resolve(catalogue, **arguments), catalogue)
 
 
+@expands_paths
 def fork_of(
     run: str | Path,
     at_task: int,

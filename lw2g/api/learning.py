@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lw2g.base.collector import collector_waits
+from lw2g.spelling import expands_paths
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["learn", "start", "unlearn"]
 
 
+@expands_paths
 def start(
     folder: str | Path,
     out: str | Path,
@@ -80,6 +82,7 @@ def start(
     return _with_learner(model, report, weights, device, local), report
 
 
+@expands_paths
 def learn(
     model: str | Path,
     folder: str | Path,
@@ -139,6 +142,7 @@ def learn(
     return _with_learner(learned, report, weights, device, local), report
 
 
+@expands_paths
 def unlearn(
     model: str | Path,
     name: str | None = None,

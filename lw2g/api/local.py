@@ -25,6 +25,7 @@ from lw2g.interfaces.tracker import Event, Tracker
 from lw2g.registry.catalogue import LOCAL, Catalogue
 from lw2g.registry.kinds import COMPONENTS
 from lw2g.registry.markers import hookimpl
+from lw2g.spelling import expands_paths
 
 __all__ = ["GIVEN", "Locals", "as_names", "catalogue_of", "split_trackers"]
 
@@ -120,6 +121,7 @@ class Locals:
                 ) from error
 
 
+@expands_paths
 def catalogue_of(
     objects: Mapping[str, Any] | None,
     run: str | Path = "",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lw2g.base.collector import collector_waits
 from lw2g.errors import DataError
+from lw2g.spelling import expands_paths
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["export", "load", "predict", "score"]
 
 
+@expands_paths
 def load(
     run: str | Path,
     *,
@@ -63,6 +65,7 @@ def load(
     return model
 
 
+@expands_paths
 def predict(
     run: str | Path,
     images: Sequence[str | Path],
@@ -79,7 +82,8 @@ def predict(
 
     A model of stored features takes .npy files of vectors, or the test rows of files of stored features.
 
-    The model is that after the run's last task unless ``task`` says otherwise.
+    The model is that after the run's last task unless ``task`` says otherwise. Of several images those that
+    cannot be read get no answer, and the others do.
 
     Args:
         run: The directory of the run or the export.
@@ -93,10 +97,10 @@ def predict(
         local: As for :func:`lw2g.resume`.
 
     Returns:
-        The model, and its answers as :meth:`lw2g.models.model.TrainedModel.predict` gives them.
+        The model, and its answers as :meth:`lw2g.models.model.TrainedModel.predict` gives them in part.
 
     Raises:
-        DataError: There is no such file or model, or an image cannot be read.
+        DataError: There is no such file or model, or no image can be read.
         ConfigError: The device does not exist, or the model cannot reject at this rate.
     """
     # told before a model is loaded, which takes seconds
@@ -104,9 +108,10 @@ def predict(
     if missing:
         raise DataError(f"no image file at {', '.join(map(repr, missing))}", "check the paths")
     model = load(run, task=task, device=device, batch_size=batch_size, weights=weights, local=local)
-    return model, model.predict(images, top_k, reject)
+    return model, model.predict(images, top_k, reject, partial=True)
 
 
+@expands_paths
 def export(
     run: str | Path,
     out: str | Path,
@@ -149,6 +154,7 @@ def export(
     return write(Path(run), catalogue, Path(out), task, with_backbone=with_backbone, weights=file)
 
 
+@expands_paths
 def score(
     model: str | Path,
     folder: str | Path,

@@ -13,6 +13,7 @@ import attrs
 from lw2g.config.model import OWN_SECTIONS
 from lw2g.docstrings import docstring
 from lw2g.interfaces.component import KINDS
+from lw2g.spelling import expands_paths
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -134,6 +135,7 @@ def places_of(option: str) -> list[str]:
     return places(option, components())
 
 
+@expands_paths
 def new_plugin(name: str, *, kind: Kind, out: str | Path | None = None) -> tuple[list[Path], list[str]]:
     """Write an installable package with a small working component called ``name``, and its tests.
 

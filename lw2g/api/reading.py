@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from lw2g.errors import DataError
 from lw2g.reports import MIXABLE
+from lw2g.spelling import expands_paths
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["MIXABLE", "report", "runs", "verify"]
 
 
+@expands_paths
 def runs(directory: str | Path = "runs") -> Runs:
     """List the runs in and below a directory, from their records alone, damaged ones included.
 
@@ -35,6 +37,7 @@ def runs(directory: str | Path = "runs") -> Runs:
     return Runs(list(find_runs([Path(directory)], damaged=True)))
 
 
+@expands_paths
 def verify(run: str | Path) -> Verification:
     """Check the run, the runs of several seeds, or the pack of a store in the directory ``run``.
 
@@ -59,6 +62,7 @@ def verify(run: str | Path) -> Verification:
     return Verification(examine(Path(run)))
 
 
+@expands_paths
 def report(
     *runs: str | Path,
     columns: str | Sequence[str] | None = None,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lw2g.errors import DataError
+from lw2g.spelling import expands_paths
 
 if TYPE_CHECKING:
     from lw2g.models.manifest import Manifest
@@ -102,6 +103,7 @@ def next_method(record: Mapping[str, Any]) -> str:
     return ""
 
 
+@expands_paths
 def manifest_of(model: str | Path) -> Manifest | None:
     """Return what the model in a folder is made of and has learned; None where the folder holds no model.
 
@@ -120,6 +122,7 @@ def manifest_of(model: str | Path) -> Manifest | None:
     return read_export(Path(model)).manifest
 
 
+@expands_paths
 def results_of(run: str | Path) -> Recorded:
     """Show what the run, or the runs of several seeds, in the directory ``run`` have recorded.
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from lw2g.errors import ConfigError, counted, nearest
+from lw2g.spelling import expands_paths
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -260,6 +261,7 @@ class Report(_Tabular):
 
         return page_of(self.tables, self._catalogue, self._columns, self._against, self._command)
 
+    @expands_paths
     def save(self, out: str | Path) -> Path:
         """Write the page of :meth:`to_html`.
 

@@ -13,6 +13,7 @@ import attrs
 
 from lw2g.api.experiment import Experiment
 from lw2g.errors import ConfigError, DataError
+from lw2g.spelling import expands_paths
 
 if TYPE_CHECKING:
     from lw2g.api.results import RunRecord
@@ -30,6 +31,7 @@ def _unheard(seed: int, directory: Path) -> Sequence[Tracker]:
     return ()
 
 
+@expands_paths
 def holds_seeds(directory: str | Path) -> bool:
     """Return whether a directory holds the runs of several seeds."""
     from lw2g.config.directory import SEEDS

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lw2g.errors import ConfigError
+from lw2g.spelling import expands_paths
 from lw2g.store import LICENCES
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ __all__ = ["LICENCES", "add_protocol", "check_store", "init_store", "missing_cel
 _NEEDED = ("who", "licence", "tuned_on", "runs")
 
 
+@expands_paths
 def submit(
     run: str | Path,
     *,
@@ -145,6 +147,7 @@ def _added_protocol(run: Path, out: Path) -> Path | None:
     return add_protocol(out, record, [])
 
 
+@expands_paths
 def init_store(directory: str | Path) -> list[Path]:
     """Make the layout of a store in a new folder, with README, licence, schema and CI workflow.
 
@@ -163,6 +166,7 @@ def init_store(directory: str | Path) -> list[Path]:
     return [place / name for name in init(place)]
 
 
+@expands_paths
 def add_protocol(
     directory: str | Path, run: str | Path, *, seeds: Sequence[int] = (), data: str = ""
 ) -> Path:
@@ -189,6 +193,7 @@ def add_protocol(
     return add(Path(directory), read_record(Path(run)), list(seeds), data)
 
 
+@expands_paths
 def check_store(directory: str | Path, *, changed: Sequence[str] | None = None) -> Verification:
     """Check all runs and badges of a store, without torch and without running anybody's code.
 
@@ -209,6 +214,7 @@ def check_store(directory: str | Path, *, changed: Sequence[str] | None = None) 
     return Verification(check(Path(directory), load_catalogue(), changed))
 
 
+@expands_paths
 def missing_cells(
     directory: str | Path, grid: str | Path, *, cost: bool = False
 ) -> tuple[list[tuple[Cell, float | None]], int, Sequence[str]]:
@@ -253,6 +259,7 @@ def missing_cells(
     return priced, len(cells), left_out
 
 
+@expands_paths
 def repredict(
     pack: str | Path,
     model: str | Path,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lw2g.config.model import DEFAULT_BENCHMARK
 from lw2g.errors import ConfigError, Lw2gError, nearest
+from lw2g.spelling import expands_paths
 from lw2g.sweeps import EXECUTORS
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def _unwatched(statuses: Sequence[Status]) -> None:
     """Show nothing."""
 
 
+@expands_paths
 def sweep(
     grid: str | Path,
     *,
@@ -184,6 +186,7 @@ class Plan:
         return costs_beside(self.cells, self._catalogue, self.took)
 
 
+@expands_paths
 def plan_of(
     grid: str | Path,
     *,
@@ -223,6 +226,7 @@ def total_of(ranges: Sequence[Range]) -> Range:
     return type(ranges[0])(least, most)
 
 
+@expands_paths
 def sweep_status(directory: str | Path) -> SweepResult:
     """Show the status of the cells of a sweep.
 
@@ -245,6 +249,7 @@ def sweep_status(directory: str | Path) -> SweepResult:
     return SweepResult(store.path, statuses, stale)
 
 
+@expands_paths
 def retry_sweep(
     directory: str | Path,
     *,
@@ -299,6 +304,7 @@ def retry_sweep(
     return SweepResult(store.path, statuses)
 
 
+@expands_paths
 def cancel_sweep(directory: str | Path, *names: str) -> tuple[int, int]:
     """Ask all cells of a sweep, or only those named, to stop, on whichever machine they run.
 

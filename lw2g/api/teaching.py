@@ -9,9 +9,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from lw2g.spelling import expands_paths
+
 __all__ = ["teach"]
 
 
+@expands_paths
 def teach(
     model: str | Path,
     *,

@@ -12,6 +12,7 @@ from lw2g.api import seeds
 from lw2g.api.experiment import Begun
 from lw2g.cli.execute import go_on_with_seeds, load_components, run_to_end
 from lw2g.cli.options import component_option, settings_option
+from lw2g.cli.paths import AnyPath
 from lw2g.cli.signature import help_of, options_of
 from lw2g.errors import ConfigError
 
@@ -25,7 +26,7 @@ _SEEDS = "In a directory of several seeds every run continues."
     short_help="Continue a run that stopped after --tasks, or with new classes.",
     help=help_of(api.continue_run, _SEEDS),
 )
-@click.argument("run", metavar="RUN", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("run", metavar="RUN", type=AnyPath(path_type=Path, file_okay=False))
 @options_of(api.continue_run, "tasks")
 @component_option(api.continue_run, "benchmark")
 @settings_option(api.continue_run)

@@ -25,6 +25,7 @@ from lw2g.cli.bars import Bars
 from lw2g.cli.completion import complete_component
 from lw2g.cli.features import features
 from lw2g.cli.options import json_option, settings_option
+from lw2g.cli.paths import AnyPath
 from lw2g.cli.signature import choices_of, documented, help_of, option_of, options_of
 from lw2g.console.output import console, note, table
 from lw2g.errors import counted
@@ -94,7 +95,7 @@ def _print_facts(data: DataSet) -> None:
 
 @data.command(short_help="Fetch a data set.", help=help_of(get_data))
 @click.argument("name", shell_complete=complete_component("benchmark"))
-@option_of(get_data, "root", metavar="DIRECTORY", type=click.Path(path_type=Path, file_okay=False))
+@option_of(get_data, "root", metavar="DIRECTORY", type=AnyPath(path_type=Path, file_okay=False))
 @option_of(get_data, "source", "--from", metavar="FILE|FOLDER|URL")
 @option_of(get_data, "revision", metavar="COMMIT")
 def get(name: str, **options: Any) -> None:
@@ -106,7 +107,7 @@ def get(name: str, **options: Any) -> None:
 
 @data.command(short_help="Examine the data of a benchmark.", help=help_of(check_data))
 @click.argument("name", shell_complete=complete_component("benchmark"))
-@click.argument("root", required=False, type=click.Path(path_type=Path, file_okay=False))
+@click.argument("root", required=False, type=AnyPath(path_type=Path, file_okay=False))
 @options_of(check_data, "split")
 @json_option("Print class counts and hashes as JSON.")
 def check(name: str, root: Path | None, split: str | None, as_json: bool) -> None:
@@ -140,7 +141,7 @@ def check(name: str, root: Path | None, split: str | None, as_json: bool) -> Non
 @click.argument("kind", type=click.Choice(choices_of(find_order.__annotations__["kind"])))
 @options_of(find_order, "backbone", "weights")
 @option_of(find_order, "seed", type=click.IntRange(min=0))
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="A file instead of the output.")
+@click.option("--out", type=AnyPath(path_type=Path, dir_okay=False), help="A file instead of the output.")
 @settings_option(find_order)
 def order(name: str, kind: Any, out: Path | None, settings: dict[str, Any], **options: Any) -> None:
     """Print a configuration with the classes in this order."""

@@ -12,7 +12,8 @@ from lw2g.api.arguments import RECOMMENDED, as_typed
 from lw2g.api.experiment import Experiment
 from lw2g.cli import execute
 from lw2g.cli.estimate import tell_cost
-from lw2g.cli.options import AnyPath, ExperimentCommand, ExperimentOptions, experiment_options, json_option
+from lw2g.cli.options import ExperimentCommand, ExperimentOptions, experiment_options, json_option
+from lw2g.cli.paths import AnyPath
 from lw2g.cli.signature import help_of, option_of, options_of
 from lw2g.console.output import note
 

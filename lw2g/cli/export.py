@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from lw2g.api import models
+from lw2g.cli.paths import AnyPath
 from lw2g.cli.signature import help_of, options_of
 from lw2g.console.output import in_units
 
@@ -15,8 +16,8 @@ __all__ = ["export"]
 
 
 @click.command(short_help="Write a run's model into its own folder.", help=help_of(models.export))
-@click.argument("run", metavar="RUN", type=click.Path(path_type=Path, file_okay=False))
-@click.argument("out", metavar="OUT", type=click.Path(path_type=Path))
+@click.argument("run", metavar="RUN", type=AnyPath(path_type=Path, file_okay=False))
+@click.argument("out", metavar="OUT", type=AnyPath(path_type=Path))
 @options_of(models.export, "task", "with_backbone", "weights", "learnable")
 def export(run: Path, out: Path, with_backbone: bool, **options: Any) -> None:
     """Print how large the export is."""

@@ -11,14 +11,15 @@ import click
 
 from lw2g.api import learning
 from lw2g.cli.options import FiniteRange, json_option, settings_option
+from lw2g.cli.paths import AnyPath
 from lw2g.cli.signature import help_of, option_of, options_of
 from lw2g.console.output import console, note, number, printable, table
 from lw2g.errors import counted
 
 __all__ = ["learn", "start", "unlearn"]
 
-_PATH = click.Path(path_type=Path)
-_MODEL = click.argument("model", metavar="MODEL", type=click.Path(path_type=Path, file_okay=False))
+_PATH = AnyPath(path_type=Path)
+_MODEL = click.argument("model", metavar="MODEL", type=AnyPath(path_type=Path, file_okay=False))
 _JSON = json_option("Print the report as JSON.")
 
 

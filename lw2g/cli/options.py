@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from lw2g.api.arguments import RECOMMENDED, RUN_OPTIONS, SINGLE, RunConfig, pars
 from lw2g.api.experiment import experiment_of
 from lw2g.api.plugins import places_of
 from lw2g.cli.completion import complete_component, complete_setting
+from lw2g.cli.paths import AnyPath
 from lw2g.cli.signature import choices_of, field_option, meaning_of, option_of
 from lw2g.errors import ConfigError, shown
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from lw2g.registry.catalogue import Catalogue
 
 __all__ = [
-    "AnyPath",
     "ExperimentCommand",
     "ExperimentOptions",
     "FiniteRange",
@@ -95,18 +94,6 @@ class FiniteRange(click.FloatRange):
         if not math.isfinite(number):
             self.fail(f"{value!r} is not a finite number.", param, ctx)
         return number
-
-
-class AnyPath(click.Path):
-    """A path without NUL characters."""
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> str | bytes | os.PathLike[str]:
-        """Return the path, or refuse one with NUL, which no file system allows."""
-        if "\0" in str(value):
-            raise ConfigError(f"no path can be called {shown(str(value))}", "leave the NUL character out")
-        return super().convert(value, param, ctx)
 
 
 class ExperimentCommand(click.Command):

@@ -11,7 +11,7 @@ import click
 from lw2g.api import report as tabulate
 from lw2g.api.reading import MIXABLE
 from lw2g.api.results import Report
-from lw2g.cli.options import AnyPath
+from lw2g.cli.paths import AnyPath
 from lw2g.cli.signature import help_of, option_of
 from lw2g.console.output import note, printable
 from lw2g.errors import ConfigError
@@ -25,12 +25,12 @@ last task, and for a single run its misclassified test images."""
 @click.command(
     short_help="Print tables of runs, with published values beside ours.", help=help_of(tabulate, _PAGE)
 )
-@click.argument("runs", metavar="RUN_OR_DIR...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("runs", metavar="RUN_OR_DIR...", nargs=-1, required=True, type=AnyPath(path_type=Path))
 @option_of(Report.to_text, "form", "--format", default=None, show_default=False)
 @option_of(tabulate, "columns", metavar="A,B,...")
 @option_of(tabulate, "against", metavar="ROW")
 @option_of(tabulate, "mix", type=click.Choice(MIXABLE), multiple=True)
-@option_of(tabulate, "store", "--with", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+@option_of(tabulate, "store", "--with", metavar="DIR", type=AnyPath(path_type=Path, file_okay=False))
 @option_of(Report.save, "out", "--html", metavar="OUT.html", type=AnyPath(path_type=Path, dir_okay=False))
 def report(runs: Sequence[Path], form: Any, columns: str | None, out: Path | None, **options: Any) -> None:
     """Print the tables, or write the page."""

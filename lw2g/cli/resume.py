@@ -12,6 +12,7 @@ from lw2g.api import seeds
 from lw2g.api.experiment import Begun
 from lw2g.cli.execute import go_on_with_seeds, load_components, run_to_end
 from lw2g.cli.options import settings_option
+from lw2g.cli.paths import AnyPath
 from lw2g.cli.signature import help_of, options_of
 
 __all__ = ["resume"]
@@ -20,7 +21,7 @@ _SEEDS = "In a directory of several seeds, unfinished runs resume."
 
 
 @click.command(short_help="Resume an interrupted run.", help=help_of(api.resume, _SEEDS))
-@click.argument("run", metavar="RUN", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("run", metavar="RUN", type=AnyPath(path_type=Path, file_okay=False))
 @settings_option(api.resume)
 @options_of(api.resume, "devices")
 def resume(run: Path, devices: int | None, settings: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ import click
 from lw2g.api import runs as find
 from lw2g.api.results import Runs
 from lw2g.cli.options import json_option
+from lw2g.cli.paths import AnyPath
 from lw2g.cli.signature import help_of, option_of
 from lw2g.console.output import console, number, table
 from lw2g.errors import counted
@@ -26,7 +27,7 @@ _EXIT = "The exit code is 1 if any run is damaged, even one that --where exclude
 
 
 @click.command(short_help="List the runs below a directory.", help=help_of(find, _EXIT))
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("directory", metavar="DIR", type=AnyPath(path_type=Path))
 @option_of(Runs.where, "conditions", "--where", metavar="KEY=VALUE", multiple=True)
 @json_option("Print a JSON list.")
 @click.pass_context

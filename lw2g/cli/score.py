@@ -10,6 +10,7 @@ import click
 
 from lw2g.api import models
 from lw2g.cli.options import json_option
+from lw2g.cli.paths import AnyPath
 from lw2g.cli.signature import help_of, options_of
 from lw2g.console.output import console, number, table
 from lw2g.errors import counted
@@ -18,8 +19,8 @@ __all__ = ["test"]
 
 
 @click.command(short_help="Test a run or a model on class folders.", help=help_of(models.score))
-@click.argument("model", metavar="MODEL", type=click.Path(path_type=Path, file_okay=False))
-@click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
+@click.argument("model", metavar="MODEL", type=AnyPath(path_type=Path, file_okay=False))
+@click.argument("folder", metavar="FOLDER", type=AnyPath(path_type=Path))
 @options_of(models.score, "device", "weights")
 @json_option("Print JSON.")
 def test(model: Path, folder: Path, as_json: bool, **options: Any) -> None:

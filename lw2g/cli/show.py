@@ -15,6 +15,7 @@ from lw2g.api.recorded import manifest_of, results_of
 from lw2g.cli.decisions import DECISION_COLUMNS, PART_MEANINGS, decision_rows, digits, part_rows
 from lw2g.cli.model import print_model
 from lw2g.cli.options import json_option
+from lw2g.cli.paths import AnyPath
 from lw2g.cli.signature import help_of
 from lw2g.console.output import (
     console,
@@ -46,7 +47,7 @@ _OF_A_MODEL = "Of a model that `lw2g start` or `lw2g export` has made: its class
 @click.command(
     short_help="Show what a run reached, or what a model knows.", help=help_of(results_of, _HOW, _OF_A_MODEL)
 )
-@click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("run", metavar="RUN", type=AnyPath(path_type=Path))
 @json_option("Print the record, or of a model its description, as it is stored.")
 @click.option("--all", "whole_record", is_flag=True, help="Decisions, matrices, metrics, costs, deviations.")
 @click.option("--explain", is_flag=True, help="With --all: say what each number means.")

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import attrs
 import click
 
+from lw2g.cli.paths import AnyPath
 from lw2g.docstrings import docstring
 
 __all__ = ["choices_of", "documented", "field_option", "help_of", "meaning_of", "option_of", "options_of"]
@@ -28,7 +29,7 @@ _BY_ANNOTATION: dict[str, dict[str, Any]] = {
     "bool": {"is_flag": True},
     "int": {"type": click.IntRange(min=1), "metavar": "N"},
     "str": {"metavar": "NAME"},
-    "str | Path": {"type": click.Path(path_type=Path), "metavar": "FILE"},
+    "str | Path": {"type": AnyPath(path_type=Path), "metavar": "FILE"},
 }
 """How a parameter of each type is typed, unless the command says otherwise."""
 _SECTION = re.compile(r"^(Args|Returns|Yields|Raises):$", re.MULTILINE)

@@ -9,13 +9,14 @@ from typing import Any
 import click
 
 from lw2g.api import stores
+from lw2g.cli.paths import AnyPath
 from lw2g.cli.signature import documented, help_of, option_of, options_of
 from lw2g.console.output import in_units, note, printable
 from lw2g.errors import DataError, counted
 
 __all__ = ["store", "submit"]
 
-_RUN = click.Path(path_type=Path, file_okay=False)
+_RUN = AnyPath(path_type=Path, file_okay=False)
 
 
 @click.command(short_help="Pack a run for a store of results; uploads nothing.", help=help_of(stores.submit))
@@ -73,7 +74,7 @@ _EXIT = "The exit code is 1 if anything does not hold."
 @option_of(
     stores.check_store,
     "changed",
-    type=click.Path(path_type=Path, dir_okay=False, exists=True, allow_dash=True),
+    type=AnyPath(path_type=Path, dir_okay=False, exists=True, allow_dash=True),
     metavar="FILE",
 )
 @click.pass_context
@@ -111,7 +112,7 @@ def check(ctx: click.Context, directory: Path, changed: Path | None) -> None:
     "grid",
     required=True,
     metavar="GRID.toml",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=AnyPath(path_type=Path, dir_okay=False),
 )
 @options_of(stores.missing_cells, "cost")
 def missing(directory: Path, grid: Path, cost: bool) -> None:

@@ -15,6 +15,7 @@ import click
 from lw2g.api import report as tabulate
 from lw2g.api import sweeps
 from lw2g.cli.options import FiniteRange, json_option, settings_option
+from lw2g.cli.paths import AnyPath
 from lw2g.cli.plan import print_missing, print_plan
 from lw2g.cli.report import report
 from lw2g.cli.signature import documented, help_of, option_of, options_of
@@ -48,7 +49,7 @@ class SweepGroup(click.Group):
         return [name for name in super().list_commands(ctx) if name != _DEFAULT]
 
 
-_DIRECTORY = click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+_DIRECTORY = click.argument("directory", metavar="DIR", type=AnyPath(path_type=Path, file_okay=False))
 
 
 def _executor_options(command: Any) -> Any:
@@ -94,8 +95,8 @@ def sweep() -> None:
 
 
 @sweep.command(_DEFAULT, hidden=True, short_help="Run a grid.", help=help_of(sweeps.sweep))
-@click.argument("grid", metavar="GRID.toml", type=click.Path(path_type=Path))
-@option_of(sweeps.sweep, "out", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("grid", metavar="GRID.toml", type=AnyPath(path_type=Path))
+@option_of(sweeps.sweep, "out", type=AnyPath(path_type=Path, file_okay=False))
 @_executor_options
 @click.option("--dry-run", is_flag=True, help="Print the cells, their needs and their costs; run nothing.")
 @click.option(

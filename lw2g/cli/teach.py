@@ -9,13 +9,14 @@ from pathlib import Path
 import click
 
 from lw2g.api import teaching
+from lw2g.cli.paths import AnyPath
 from lw2g.cli.signature import help_of, option_of, options_of
 
 __all__ = ["teach"]
 
 
 @click.command(short_help="Teach a model from a page in the browser.", help=help_of(teaching.teach))
-@click.argument("model", metavar="MODEL", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("model", metavar="MODEL", type=AnyPath(path_type=Path, file_okay=False))
 @option_of(teaching.teach, "port", type=click.IntRange(0, 65535))
 @click.option("--no-browser", is_flag=True, help="Only print the address; open no browser.")
 @options_of(teaching.teach, "weights", "device")

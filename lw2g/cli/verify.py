@@ -9,6 +9,7 @@ import click
 
 from lw2g.api import verify as examine
 from lw2g.cli.options import json_option
+from lw2g.cli.paths import AnyPath
 from lw2g.cli.signature import help_of
 from lw2g.console.output import console, table
 
@@ -19,7 +20,7 @@ _EXIT = "The exit code is 1 if anything does not hold. The log events.jsonl is n
 
 
 @click.command(short_help="Check all files of a run and recompute its metrics.", help=help_of(examine, _EXIT))
-@click.argument("run", metavar="RUN", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("run", metavar="RUN", type=AnyPath(path_type=Path, file_okay=False))
 @click.option("--all", "whole", is_flag=True, help="Print every finding, not only what does not hold.")
 @json_option("Print the findings as JSON.")
 @click.pass_context

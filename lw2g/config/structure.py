@@ -14,6 +14,7 @@ import attrs
 import cattrs
 
 from lw2g.errors import error_text, nearest, shown
+from lw2g.spelling import expanded
 
 __all__ = [
     "NONE",
@@ -332,7 +333,7 @@ def _path(value: Any, kind: Any) -> Path:
     """Return an absolute path, so that a resolved configuration means the same from any folder."""
     if not isinstance(value, str | Path) or not str(value):
         raise _expected(kind, value)
-    return Path(_writable(str(value))).expanduser().absolute()
+    return expanded(_writable(str(value))).absolute()
 
 
 def is_writable(text: str) -> bool:

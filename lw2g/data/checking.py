@@ -8,8 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from lw2g.base.telling import tell_note
 from lw2g.config.structure import structure
 from lw2g.errors import ConfigError, DataError
+from lw2g.images.shared import notes_on
 from lw2g.interfaces.stream import TaskData, TaskStream
 from lw2g.registry.catalogue import Catalogue
 
@@ -46,6 +48,8 @@ def examine_data(
     if config is None:
         raise ConfigError("\n".join(f"benchmark.{key}: {text}" for key, text in problems))
     stream: TaskStream = component.build(config).stream()
+    for text in notes_on(stream):
+        tell_note(text)
     _require_decodable(stream, progress)
     facts = component.data
     return {

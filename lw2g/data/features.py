@@ -16,6 +16,7 @@ import torch
 
 from lw2g import __version__
 from lw2g.base.boundary import build, guarded
+from lw2g.base.telling import tell_note
 from lw2g.config.model import ExperimentConfig
 from lw2g.data.feature_parts import Dtype, Part
 from lw2g.devices.engine import Engine
@@ -24,7 +25,7 @@ from lw2g.files.lock import BusyError, locked
 from lw2g.images.decoding import workers_of
 from lw2g.images.image_set import ImageSet
 from lw2g.images.pixels import Originals
-from lw2g.images.shared import all_contents
+from lw2g.images.shared import all_contents, notes_on
 from lw2g.inputs.feature_files import FORMAT, Integers, Split
 from lw2g.interfaces.stream import TaskData, TaskStream, Transforms
 from lw2g.models.parts import engine_of, open_backbone
@@ -126,6 +127,8 @@ def write_features(
                 f"benchmark {config.benchmark.name!r} holds stored features already", "name one of images"
             )
         require_names(stream)
+        for text in notes_on(stream):
+            tell_note(text)
         chosen = config.backbone
         component = catalogue.get("backbone", chosen.name)
         config, engine, _, backbone = open_backbone(

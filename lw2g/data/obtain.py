@@ -17,6 +17,7 @@ from lw2g.data.download import Report, checksum_of, download, matches
 from lw2g.data.parquet import export
 from lw2g.errors import ConfigError, DataError
 from lw2g.interfaces.dataset import ByHand, DataSet, FileRoute, HubRoute, RemoteFile, Route, TorchvisionRoute
+from lw2g.spelling import expanded
 
 __all__ = ["obtain"]
 
@@ -142,7 +143,7 @@ def _by_route(
 
 def _from_source(data: DataSet, root: Path, source: str, report: Report, say: Say) -> None:
     """Unpack an archive or copy a folder that the user names; local files stay in place."""
-    folder = Path(source).expanduser()
+    folder = expanded(source)
     if folder.is_dir():
         with put_in_place(root / data.folder) as place:
             shutil.copytree(folder, place, dirs_exist_ok=True)

@@ -11,8 +11,10 @@ import numpy.typing as npt
 from PIL import Image
 from torch import Tensor
 
+from lw2g.base.telling import tell_note
 from lw2g.errors import DataError
-from lw2g.inputs.image_files import image_paths
+from lw2g.inputs.found_images import EXTENSIONS, find_images, passed_over
+from lw2g.spelling import expanded
 
 __all__ = ["ImageLike", "as_list"]
 
@@ -24,7 +26,7 @@ def as_list(images: ImageLike | Sequence[ImageLike]) -> Sequence[ImageLike]:
     """Return images one by one.
 
     A batch, ``[B, 3, H, W]`` or an array ``[B, H, W, 3]``, is cut into its rows; a folder, also one in
-    a list, becomes its image files, sorted; a single image stands alone.
+    a list, becomes its image files, sorted; a single image stands alone. What a folder holds besides is told.
 
     Raises:
         DataError: There is none, or something is no image.
@@ -42,8 +44,27 @@ def as_list(images: ImageLike | Sequence[ImageLike]) -> Sequence[ImageLike]:
                 f"a {type(image).__name__} is no image",
                 "give paths, PIL images, arrays [H, W, 3], or tensors [3, H, W]",
             )
-        if isinstance(image, str | Path) and Path(image).is_dir():
-            listed.extend(image_paths(Path(image)))
-        else:
+        if not isinstance(image, str | Path):
             listed.append(image)
+            continue
+        path = expanded(image)
+        listed.extend(_files_of(path) if path.is_dir() else [path])
     return listed
+
+
+def _files_of(folder: Path) -> Sequence[Path]:
+    """Return the image files in and below a folder, and tell what was passed over.
+
+    Raises:
+        DataError: There is none.
+    """
+    found = find_images(folder)
+    left_out = passed_over([found])
+    if not found.paths:
+        raise DataError(
+            f"no image in {str(folder)!r}{f' ({left_out})' if left_out else ''}",
+            f"add images or remove the folder; known endings: {', '.join(sorted(EXTENSIONS))}",
+        )
+    if left_out:
+        tell_note(f"{str(folder)!r}: {left_out}")
+    return found.paths

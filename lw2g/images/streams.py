@@ -152,6 +152,7 @@ def _after(before: TaskStream, stream: TaskStream, prefix: str) -> TaskStream:
         fingerprint=hashlib.sha256(chained.encode()).hexdigest(),
         targets=targets,
         deviations=(*before.deviations, *stream.deviations, note),
+        notes=(*before.notes, *stream.notes),
         vectors=before.vectors,
     )
 

@@ -20,6 +20,7 @@ from lw2g.inputs.feature_files import FeatureFile, NumberedIds, open_features
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.stream import TaskStream
 from lw2g.interfaces.vectors import VectorFacts, VectorSource
+from lw2g.spelling import expanded
 from lw2g.vit.backbone import BackboneFingerprint
 
 __all__ = ["VectorSet", "as_vectors", "facts_of_all", "named_vectors", "read_vectors", "require_made_by"]
@@ -155,7 +156,7 @@ def named_vectors(given: Any, known: BackboneFingerprint) -> tuple[list[Any], li
     names: list[str | None] = []
     for one in given:
         if isinstance(one, str | Path):
-            ids, rows = read_vectors(Path(one), known)
+            ids, rows = read_vectors(expanded(one), known)
             names.extend(ids)
         else:
             rows = as_vectors(one, known.dim)

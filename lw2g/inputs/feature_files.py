@@ -38,6 +38,7 @@ from lw2g.inputs.feature_containers import (
 )
 from lw2g.inputs.stamps import Stamp, stamp_of
 from lw2g.inputs.stored_arrays import StoredArray, array_of, dtype_text, texts_of
+from lw2g.spelling import composed_names
 from lw2g.vit.pooling import POOLS, Pool
 
 __all__ = [
@@ -414,6 +415,7 @@ def _class_names(path: Path, splits: Mapping[Split, Rows], names: Sequence[str] 
         )
     if names is None:
         names = tuple(map(str, range(count)))
+    names = composed_names(names)
     if len(set(names)) < count:
         raise DataError(f"{str(path)!r}: class_names repeats a name", "give each class a name of its own")
     if "test" in splits:
@@ -424,7 +426,7 @@ def _class_names(path: Path, splits: Mapping[Split, Rows], names: Sequence[str] 
                 f"{count - len(untested)} in test, in one only {shown(untested[:5])}",
                 "give each class test rows, or leave it out",
             )
-    return tuple(names)
+    return names
 
 
 def _domain_names(path: Path, splits: Mapping[Split, Rows], names: Sequence[str] | None) -> tuple[str, ...]:
@@ -444,12 +446,13 @@ def _domain_names(path: Path, splits: Mapping[Split, Rows], names: Sequence[str]
         )
     if names is None:
         return tuple(map(str, range(count)))
+    names = composed_names(names)
     if len(names) < count or len(set(names)) < len(names):
         raise DataError(
             f"{str(path)!r}: expected {count} distinct domain_names but got {len(names)}",
             "give each domain a name of its own",
         )
-    return tuple(names)
+    return names
 
 
 def _require_finite(path: Path, split: Split, rows: Rows) -> None:

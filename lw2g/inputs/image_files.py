@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -17,22 +16,19 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 from torch import Tensor
 
 from lw2g.errors import DataError, first_line
+from lw2g.spelling import expanded
 
 __all__ = [
-    "EXTENSIONS",
     "FORMATS",
     "ImageHeader",
+    "examine_each",
     "examine_image",
     "examine_images",
-    "files_below",
-    "image_paths",
     "pixels_of",
     "read_image",
+    "refusal",
     "to_rgb",
 ]
-
-EXTENSIONS = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})
-"""The endings by which image files are found in folders."""
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """The formats that are decoded; data sets hold no others of those that Pillow can open."""
@@ -56,6 +52,11 @@ _TURNS = {
     8: Image.Transpose.ROTATE_90,
 }
 # markers of a JPEG: a file that was cut off has a scan and no end behind it
+_PNG = b"\x89PNG\r\n\x1a\n"
+_PNG_TEXTS = (b"iTXt", b"tEXt", b"zTXt")
+_PNG_NOTES = (b"Raw profile type exif", b"XML:com.adobe.xmp")
+"""Keywords of texts in which Pillow looks for the orientation."""
+_LONGEST_KEYWORD = 80
 _JPEG_SCAN = b"\xff\xda"
 _JPEG_END = b"\xff\xd9"
 
@@ -68,11 +69,14 @@ class ImageHeader:
         mode: Pillow's name for the pixel format, such as ``"RGB"``.
         size: Width and height in pixels.
         digest: SHA-256 of the file's bytes.
+        encoding: How the pixels are written: two files of one encoding and of equal pixels have equal bytes,
+            but for notes such as EXIF. Of lossy formats the format alone.
     """
 
     mode: str
     size: tuple[int, int]
     digest: bytes
+    encoding: str
 
 
 def examine_image(path: Path) -> ImageHeader:
@@ -88,6 +92,7 @@ def examine_image(path: Path) -> ImageHeader:
         with _opened(content) as image:
             mode = image.mode
             size = image.size
+            encoding = _encoding_of(image, content)
             if image.format == "PNG":
                 image.verify()
             elif image.format != "JPEG" or content.rfind(_JPEG_END) < content.rfind(_JPEG_SCAN):
@@ -98,7 +103,31 @@ def examine_image(path: Path) -> ImageHeader:
         raise DataError(
             f"{str(path)!r} cannot be decoded ({first_line(error)})", "replace the file"
         ) from error
-    return ImageHeader(mode=mode, size=size, digest=hashlib.sha256(content).digest())
+    return ImageHeader(mode=mode, size=size, digest=hashlib.sha256(content).digest(), encoding=encoding)
+
+
+def _encoding_of(image: Image.Image, content: bytes) -> str:
+    """Return how the pixels of an opened image are written."""
+    if image.format in ("JPEG", "MPO"):
+        return "JPEG"
+    details = image.mode
+    if image.format == "PNG":
+        # kind of pixels and interlacing; then the first two bytes of zlib, which tell the level
+        data = content.find(b"IDAT") + 4
+        details = (content[24:29] + content[data : data + 2]).hex()
+    return f"{image.format} {details} {image.info.get('compression', '')}".strip()
+
+
+def examine_each(paths: Iterable[Path]) -> tuple[dict[Path, ImageHeader], dict[Path, DataError]]:
+    """Check many files as :func:`examine_image` does one; return headers, and the errors of bad files."""
+    headers: dict[Path, ImageHeader] = {}
+    bad: dict[Path, DataError] = {}
+    for path in paths:
+        try:
+            headers[path] = examine_image(path)
+        except DataError as error:
+            bad[path] = error
+    return headers, bad
 
 
 def examine_images(paths: Iterable[Path]) -> dict[Path, ImageHeader]:
@@ -107,23 +136,22 @@ def examine_images(paths: Iterable[Path]) -> dict[Path, ImageHeader]:
     Raises:
         DataError: Some are no such images; all are named, as whoever mends a folder wants the whole list.
     """
-    headers: dict[Path, ImageHeader] = {}
-    bad: dict[Path, DataError] = {}
-    for path in paths:
-        try:
-            headers[path] = examine_image(path)
-        except DataError as error:
-            bad[path] = error
-    if not bad:
-        return headers
+    headers, bad = examine_each(paths)
+    if bad:
+        raise refusal(bad)
+    return headers
+
+
+def refusal(bad: Mapping[Path, DataError]) -> DataError:
+    """Return one error for all files that cannot be used: at least one, with the error of each."""
     first, *_ = bad.values()
     others = [repr(str(path)) for path in list(bad)[1:]]
     if not others:
-        raise first
+        return first
     named = ", ".join(others[:_NAMED])
     if len(others) > _NAMED:
         named += f" and {len(others) - _NAMED} more"
-    raise DataError(
+    return DataError(
         f"{len(bad)} images cannot be used, first {first.what}; also {named}", "replace or remove them"
     )
 
@@ -192,7 +220,7 @@ def pixels_of(image: Any) -> Tensor:
         DataError: It is none of these, or a file cannot be read as an image.
     """
     if isinstance(image, str | Path):
-        return read_image(Path(image))
+        return read_image(expanded(image))
     if isinstance(image, Image.Image):
         return to_rgb(image)
     if isinstance(image, Tensor):
@@ -222,50 +250,6 @@ def _as_bytes(image: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
     return (image * 255).round().astype(np.uint8)
 
 
-def image_paths(folder: Path) -> list[Path]:
-    """Return all image files in and below a folder, by their endings, sorted; hidden ones are left out.
-
-    Raises:
-        DataError: There is none.
-    """
-    found = []
-    for path in files_below(folder):
-        if path.suffix.lower() in EXTENSIONS:
-            found.append(path)
-    if not found:
-        raise DataError(
-            f"no image in {str(folder)!r}",
-            f"add images or remove the folder; known endings: {', '.join(sorted(EXTENSIONS))}",
-        )
-    # a folder lists its files in an order of its own
-    return sorted(found)
-
-
-def files_below(folder: str | Path) -> Iterator[Path]:
-    """Yield the files in and below a folder, in no order; hidden ones are left out.
-
-    Links are followed, but for those that lead back to a folder above them. A link to nothing counts as a
-    file: whoever reads it says that it cannot be read, where a name that is passed over would be lost unsaid.
-    """
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            # hidden folders count, too: caches of previews lie in such
-            if entry.name.startswith("."):
-                continue
-            if entry.is_dir():
-                if not (entry.is_symlink() and _leads_back(entry.path)):
-                    yield from files_below(entry.path)
-            elif entry.is_file() or entry.is_symlink():
-                yield Path(entry.path)
-
-
-def _leads_back(link: str) -> bool:
-    """Whether a link to a folder leads to one that it lies in."""
-    place = Path(os.path.realpath(os.path.dirname(link)))
-    target = Path(os.path.realpath(link))
-    return target == place or target in place.parents
-
-
 def _bytes_of(path: Path) -> bytes:
     try:
         return path.read_bytes()
@@ -276,13 +260,33 @@ def _bytes_of(path: Path) -> bytes:
 def _opened(content: bytes) -> Image.Image:
     """Open an image, or refuse it by its header before any pixel is decoded."""
     try:
-        image = Image.open(BytesIO(content), formats=FORMATS)
+        image = Image.open(BytesIO(_without_texts(content)), formats=FORMATS)
     except UnidentifiedImageError as error:
         raise DataError(f"it is no image of the formats {', '.join(FORMATS)}", "convert it") from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise DataError(f"its header claims more than {_MOST_PIXELS} pixels", "scale it down") from error
     _require_known(image)
     return image
+
+
+def _without_texts(content: bytes) -> bytes:
+    """Return a PNG without its texts, of which Pillow refuses long ones; any other content as it is.
+
+    What may say how the picture lies is kept.
+    """
+    if not content.startswith(_PNG):
+        return content
+    kept = []
+    start = len(_PNG)
+    while start + 8 <= len(content):
+        # length, kind, data, checksum
+        end = start + 12 + int.from_bytes(content[start : start + 4], "big")
+        kind = content[start + 4 : start + 8]
+        keyword = content[start + 8 : start + 8 + _LONGEST_KEYWORD].partition(b"\0")[0]
+        if kind not in _PNG_TEXTS or keyword in _PNG_NOTES:
+            kept.append(content[start:end])
+        start = end
+    return b"".join([_PNG, *kept, content[start:]])
 
 
 def _require_known(image: Image.Image) -> None:

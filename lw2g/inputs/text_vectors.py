@@ -29,6 +29,7 @@ from torch.nn import functional
 from lw2g.errors import ConfigError, DataError, counted, first_line, nearest
 from lw2g.inputs.feature_containers import open_archive, open_tensors, read_entry, strings_of
 from lw2g.inputs.stored_arrays import StoredArray, array_of, dtype_text
+from lw2g.spelling import composed, composed_names
 
 __all__ = [
     "TextVectors",
@@ -97,6 +98,7 @@ class TextVectors:
 
     def sentence(self, sentence: str) -> Tensor | None:
         """Return the vector ``[dim]`` of a sentence, or of the class that it names; None without one."""
+        sentence = composed(sentence)
         subject = sentence.removeprefix(_BEFORE).removesuffix(_AFTER)
         for text in (sentence, subject):
             if text in self.sentences:
@@ -109,7 +111,7 @@ class TextVectors:
         Raises:
             DataError: The file has none.
         """
-        called = words(name)
+        called = words(composed(name))
         # not strict: a file may say of no row which class it speaks of
         rows = [row for row, of in zip(self.vectors, self.classes, strict=False) if words(of) == called]
         if not rows:
@@ -236,8 +238,8 @@ def _read(path: Path, option: str) -> TextVectors:
         path=path,
         option=option,
         vectors=vectors,
-        sentences=sentences,
-        classes=classes or (),
+        sentences=composed_names(sentences),
+        classes=composed_names(classes or ()),
         projection=projection,
         logit_scale=logit_scale,
     )

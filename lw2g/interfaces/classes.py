@@ -17,6 +17,8 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from lw2g.spelling import composed_names
+
 __all__ = ["ClassEntry", "ClassMap", "OwnsClasses"]
 
 
@@ -60,7 +62,7 @@ class ClassMap:
 
     Attributes:
         targets: The target of each position.
-        names: The name of each position.
+        names: The name of each position; composed, as names are compared (:mod:`lw2g.spelling`).
         first: The first position.
         raw_labels: The raw label of each position; None where nobody knows the data set.
         numbers: The number of each target; None where targets are not numbered.
@@ -71,7 +73,7 @@ class ClassMap:
     """
 
     targets: tuple[int, ...]
-    names: tuple[str, ...] = attrs.field(validator=_one_per_position)
+    names: tuple[str, ...] = attrs.field(validator=_one_per_position, converter=composed_names)
     first: int = 0
     raw_labels: tuple[int, ...] | None = attrs.field(default=None, validator=_one_per_position)
     numbers: tuple[int, ...] | None = None

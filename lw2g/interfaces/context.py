@@ -17,6 +17,7 @@ from lw2g.interfaces.memory import SubspaceMemory
 from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.site import Site
 from lw2g.moved import moved_name
+from lw2g.spelling import composed_names
 from lw2g.vit.backbone import Backbone
 
 __all__ = [
@@ -95,7 +96,7 @@ class TaskInfo:
 
     index: int
     classes: tuple[int, ...]
-    class_names: tuple[str, ...]
+    class_names: tuple[str, ...] = attrs.field(converter=composed_names)
     seen: int
     num_images: int
     targets: tuple[int, ...] = attrs.Factory(lambda info: info.classes, takes_self=True)

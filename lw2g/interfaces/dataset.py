@@ -13,6 +13,8 @@ from typing import Literal, TypeAlias
 
 import attrs
 
+from lw2g.spelling import expanded
+
 __all__ = [
     "ROOT_VARIABLE",
     "ByHand",
@@ -36,7 +38,7 @@ DEFAULT_ROOT = "~/lw2g-data"
 
 def default_root() -> Path:
     """Return the folder of all data sets: what the environment variable names, else ``~/lw2g-data``."""
-    return Path(os.environ.get(ROOT_VARIABLE) or DEFAULT_ROOT).expanduser().absolute()
+    return expanded(os.environ.get(ROOT_VARIABLE) or DEFAULT_ROOT).absolute()
 
 
 Reader: TypeAlias = Literal["arrays", "folders", "lists", "random", "index"]

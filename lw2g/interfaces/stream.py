@@ -17,6 +17,7 @@ from torch import Tensor
 from lw2g.interfaces.classes import ClassMap
 from lw2g.interfaces.context import TaskInfo
 from lw2g.interfaces.vectors import VectorFacts
+from lw2g.spelling import composed_names
 
 __all__ = [
     "BatchAugmentation",
@@ -239,7 +240,7 @@ class Task:
 
     index: int
     classes: tuple[int, ...]
-    class_names: tuple[str, ...]
+    class_names: tuple[str, ...] = attrs.field(converter=composed_names)
     train: TaskData
     test: TaskData
     domain: str = ""
@@ -273,12 +274,15 @@ class TaskStream:
         name: Name of the benchmark, such as ``"digits"``.
         tasks: The tasks in order.
         class_order: The raw label of each position.
-        class_names: The class name of each position.
+        class_names: The class name of each position; names are composed (:mod:`lw2g.spelling`), whoever gave
+            them, so that two that look the same are the same.
         targets: The target of each position, counted in the order in which the stream meets them; None where
             no class comes twice, and positions are targets.
         fingerprint: SHA-256 over sample ids, image content, labels, split, class order and task borders.
         planted_groups: The domain of each task by number, or the group it was generated from; else None.
         deviations: How this stream differs from the published one, in words for the record.
+        notes: What a user should know of the data before a run, a sentence each: files that were passed over,
+            folders that may be something else than they were taken for.
         vectors: Where the vectors come from that the stream holds in place of images; None of images. Its
             sources are then :class:`~lw2g.interfaces.vectors.VectorSource`.
 
@@ -289,11 +293,12 @@ class TaskStream:
     name: str
     tasks: tuple[Task, ...]
     class_order: tuple[int, ...]
-    class_names: tuple[str, ...]
+    class_names: tuple[str, ...] = attrs.field(converter=composed_names)
     fingerprint: str
     planted_groups: tuple[int, ...] | None = attrs.field(default=None, validator=_same_length_as_tasks)
     targets: tuple[int, ...] | None = None
     deviations: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     vectors: VectorFacts | None = None
 
     def __attrs_post_init__(self) -> None:

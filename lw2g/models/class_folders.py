@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import attrs
 
 from lw2g.errors import DataError, no_folder, shown
-from lw2g.inputs.image_files import EXTENSIONS, examine_images, files_below, image_paths
+from lw2g.inputs.found_images import (
+    EXTENSIONS,
+    SPLITS,
+    FoundImages,
+    domains_below,
+    find_classes,
+    is_hidden,
+    passed_over,
+)
+from lw2g.inputs.image_files import examine_images
 
-__all__ = ["ClassImages", "digest_of", "read_class_folders", "shared_files"]
+__all__ = ["ClassImages", "digest_of", "notes_of", "read_class_folders", "shared_files"]
 
-_SPLITS = frozenset({"train", "training", "test", "testing", "val", "valid", "validation"})
-"""What folders are called that hold the classes of a data set's split."""
 _HELD_OUT = 5
 """Of so many images, one is set apart."""
 _LEAST = 5
@@ -32,13 +38,13 @@ class ClassImages:
         paths: Sorted; of files with equal bytes the first. Of stored features, the vectors themselves.
         digests: SHA-256 of each.
         copies: Number of files that were left out for that.
-        unread: How many files with an ending of no image format were passed over, by ending.
+        found: Where the files were found, and what was passed over; None of vectors.
     """
 
     paths: tuple[Any, ...]
     digests: tuple[str, ...]
     copies: int
-    unread: Mapping[str, int] = attrs.field(factory=dict)
+    found: FoundImages | None = None
 
     @property
     def held_out(self) -> list[bool]:
@@ -61,7 +67,7 @@ def read_class_folders(folder: Path) -> dict[str, ClassImages]:
     """
     if not folder.is_dir():
         raise DataError(no_folder(folder), "give a folder that holds CLASS/IMAGE")
-    entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
+    entries = sorted(entry for entry in folder.iterdir() if not is_hidden(entry.name))
     loose = [entry.name for entry in entries if entry.is_file() and entry.suffix.lower() in EXTENSIONS]
     names = [entry.name for entry in entries if entry.is_dir()]
     if loose or not names:
@@ -70,13 +76,13 @@ def read_class_folders(folder: Path) -> dict[str, ClassImages]:
     _require_no_splits(folder, names)
     if unprintable := [name for name in names if not name.isprintable()]:
         raise DataError(f"no class can be called {shown(unprintable[0])}", "rename its folder")
-    paths_of = {name: image_paths(folder / name) for name in names}
-    headers = examine_images(path for paths in paths_of.values() for path in paths)
+    classes = find_classes(folder)
+    headers = examine_images(path for found in classes.values() for path in found.paths)
     owner: dict[str, str] = {}
-    found = {}
-    for name, paths in paths_of.items():
+    images = {}
+    for name, found in classes.items():
         files: dict[str, Path] = {}
-        for path in paths:
+        for path in found.paths:
             digest = headers[path].digest.hex()
             # an image of two classes would teach that they are one
             if owner.setdefault(digest, name) != name:
@@ -84,11 +90,24 @@ def read_class_folders(folder: Path) -> dict[str, ClassImages]:
                     f"{str(path)!r} is an image of class {owner[digest]!r}, too", "keep it in one of the two"
                 )
             files.setdefault(digest, path)  # a copy is no second image
-        copies = len(paths) - len(files)
-        found[name] = ClassImages(
-            paths=tuple(files.values()), digests=tuple(files), copies=copies, unread=_unread(folder / name)
+        copies = len(found.paths) - len(files)
+        images[name] = ClassImages(
+            paths=tuple(files.values()), digests=tuple(files), copies=copies, found=found
         )
-    return found
+    return images
+
+
+def notes_of(images: Mapping[str, ClassImages]) -> Iterator[str]:
+    """Yield what a user should know of the folders that images were read from."""
+    classes = {name: own.found for name, own in images.items() if own.found is not None}
+    if left_out := passed_over(classes.values()):
+        yield left_out
+    domains = domains_below(classes)
+    if domains is not None:
+        yield (
+            f"{domains}: lw2g start {domains.classes} MODEL for one domain, or for all of them lw2g run "
+            f"--benchmark folder --set benchmark.root={domains.first.parent} {domains.options}"
+        )
 
 
 def _require_no_splits(folder: Path, names: Sequence[str]) -> None:
@@ -97,7 +116,7 @@ def _require_no_splits(folder: Path, names: Sequence[str]) -> None:
     Raises:
         DataError: All folders are called as splits are, and there are folders in them.
     """
-    if not set(names) <= _SPLITS:
+    if not set(names) <= SPLITS:
         return
     for name in names:
         if not any(entry.is_dir() for entry in (folder / name).iterdir()):
@@ -108,16 +127,6 @@ def _require_no_splits(folder: Path, names: Sequence[str]) -> None:
         f"{str(folder)!r} holds {splits} and no classes",
         f"give a folder that holds CLASS/IMAGE, such as {folder / first}",
     )
-
-
-def _unread(folder: Path) -> dict[str, int]:
-    """Count the files of other endings than those of images, by ending."""
-    endings = Counter[str]()
-    for path in files_below(folder):
-        ending = path.suffix.lower()
-        if ending not in EXTENSIONS:
-            endings[ending or path.name] += 1
-    return dict(sorted(endings.items()))
 
 
 def digest_of(images: dict[str, ClassImages]) -> str:

@@ -24,6 +24,7 @@ from lw2g.interfaces.component import Kind
 from lw2g.interfaces.context import TaskInfo
 from lw2g.models.parts import ModelParts
 from lw2g.registry.catalogue import Catalogue
+from lw2g.spelling import composed_list
 from lw2g.vit.backbone import BackboneFingerprint
 
 __all__ = ["ComponentOrigin", "Learning", "Manifest", "Step", "TaskNote", "described", "sections"]
@@ -67,7 +68,7 @@ class TaskNote:
         domain: Its domain; empty where there is one alone.
     """
 
-    class_names: list[str]
+    class_names: list[str] = attrs.field(converter=composed_list)
     num_images: int
     targets: list[int] | None = None
     domain: str = ""
@@ -140,7 +141,7 @@ class Step:
     time: str
     lw2g: str
     parent: str
-    classes: list[str]
+    classes: list[str] = attrs.field(converter=composed_list)
     images: list[int]
     digest: str
     checks: dict[str, Any]
@@ -162,7 +163,7 @@ class Learning:
     tasks: int
     num_tasks: int
     num_classes: int
-    names: list[str]
+    names: list[str] = attrs.field(converter=composed_list)
     numbers: list[int]
     steps: list[Step] = attrs.field(factory=list)
 

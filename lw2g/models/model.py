@@ -18,13 +18,14 @@ from lw2g.errors import ConfigError, DataError
 from lw2g.images.decoding import chunks
 from lw2g.images.pictures import ImageLike, as_list
 from lw2g.images.vectors import as_vectors, named_vectors
-from lw2g.inputs.image_files import examine_images, pixels_of
+from lw2g.inputs.image_files import examine_images, pixels_of, refusal
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.classes import ClassMap
 from lw2g.models.answers import Answers
 from lw2g.models.parts import ModelParts
 from lw2g.models.predictor import Predictor, joined
 from lw2g.models.rejection import Gaussians, moments_of, threshold_of
+from lw2g.spelling import composed_names
 
 __all__ = ["TrainedModel"]
 
@@ -111,7 +112,7 @@ class TrainedModel(nn.Module):
             names: The class of each number, forgotten ones too: their logits are minus infinity.
             numbers: The number of each class that the model knows.
         """
-        self._classes = tuple(names)
+        self._classes = composed_names(names)
         self._numbers = None if len(names) == len(numbers) else tuple(numbers)
 
     def learn(self, folder: str | Path, **options: Any) -> tuple[TrainedModel, dict[str, Any]]:
@@ -207,8 +208,17 @@ class TrainedModel(nn.Module):
         listed, _ = self._listed(images)
         return self._answers(listed, tasks=True)
 
-    def _answers(self, listed: Sequence[ImageLike], *, tasks: bool) -> Answers:
-        """Return the answers for images one by one; tasks need not be named where there is one set."""
+    def _answers(
+        self, listed: Sequence[ImageLike], *, tasks: bool, bad: dict[int, DataError] | None = None
+    ) -> Answers:
+        """Return the answers for images one by one.
+
+        Args:
+            listed: The images.
+            tasks: Whether tasks must be named where there is one set.
+            bad: Takes the errors of images that cannot be used, by number: these get no answer. None where
+                the first one is raised.
+        """
         self._require_own_retrieval()
         tell = Telling("predicting", len(listed))
         predictor = Predictor.of(self.parts, self.task - 1)
@@ -216,9 +226,12 @@ class TrainedModel(nn.Module):
         for part in chunks(range(len(listed)), self.batch_size):
             # a turn for each batch: who asks for one image does not wait for thousands of somebody else's
             with self._turn, self._guard():
-                batch = self._transformed(listed, part)
-                answers.append(self._answer(predictor, batch, tasks=tasks))
+                batch = self._transformed(listed, part, bad)
+                if len(batch):
+                    answers.append(self._answer(predictor, batch, tasks=tasks))
             tell(len(part))
+        if not answers and bad:
+            raise refusal({Path(str(listed[number])): error for number, error in bad.items()})
         return attrs.evolve(joined(answers), temperature=self.temperature)
 
     def _require_own_retrieval(self) -> None:
@@ -273,7 +286,12 @@ class TrainedModel(nn.Module):
             return torch.cat([rows, batch.query], dim=1)
 
     def predict(
-        self, images: ImageLike | Sequence[ImageLike], top_k: int = 1, reject: float | None = None
+        self,
+        images: ImageLike | Sequence[ImageLike],
+        top_k: int = 1,
+        reject: float | None = None,
+        *,
+        partial: bool = False,
     ) -> list[dict[str, Any]]:
         """Return what ``lw2g predict --json`` prints: one JSON-able entry per image.
 
@@ -287,26 +305,30 @@ class TrainedModel(nn.Module):
             top_k: How many classes to name.
             reject: Share of known images that may be called unknown. Then an entry has ``score``,
                 ``threshold``, ``rejected`` and ``best`` too; ``class`` is None where it is rejected.
+            partial: Whether to answer for the other images where some cannot be used. The entry of such has
+                ``error`` and no answer: None, and an empty ``top``.
 
         Raises:
-            DataError: As :meth:`answer`.
+            DataError: As :meth:`answer`; in part, where no image can be used.
             ConfigError: The model cannot reject at this rate.
         """
         listed, names = self._listed(images)
         threshold = None if reject is None else threshold_of(self._known_scores(), reject)
         files = [Path(image) for image in listed if isinstance(image, str | Path)]
+        bad: dict[int, DataError] | None = {} if partial else None
         # before the first forward: a bad file among thousands would lose the answers for the others
-        if len(files) > 1:
+        if len(files) > 1 and not partial:
             examine_images(files)
         with torch.no_grad():
-            answers = self._answers(listed, tasks=True)
+            answers = self._answers(listed, tasks=True, bad=bad)
         # forgotten classes have numbers, and are never named
         live = len(self.classes if self._numbers is None else self._numbers)
         probabilities, classes = answers.top(min(top_k, live))
-        tasks = _values(answers.tasks, len(listed))
-        sets = _values(answers.sets, len(listed))
+        answered = [name for number, name in enumerate(names) if number not in (bad or ())]
+        tasks = _values(answers.tasks, len(answered))
+        sets = _values(answers.sets, len(answered))
         rows = []
-        for row, name in enumerate(names):
+        for row, name in enumerate(answered):
             top = []
             for index, probability in zip(classes[row].tolist(), probabilities[row].tolist(), strict=True):
                 entry = {"class": self.classes[index], "class_index": index, "probability": probability}
@@ -322,6 +344,8 @@ class TrainedModel(nn.Module):
                     "best": entry["class"],
                 }
                 entry["class"] = None if rejected else entry["best"]
+        for number, error in sorted((bad or {}).items()):
+            rows.insert(number, _without_answer(names[number], error))
         return rows
 
     def _known_scores(self) -> Tensor:
@@ -366,9 +390,25 @@ class TrainedModel(nn.Module):
             return listed, [str(image) if isinstance(image, str | Path) else None for image in listed]
         return named_vectors(images, self.backbone.fingerprint)
 
-    def _transformed(self, listed: Sequence[ImageLike], positions: Sequence[int]) -> Tensor:
-        """Return some of the images as the network takes them, on the device, ``[B, ...]``."""
-        return torch.stack([self.transform(listed[position]).to(self.device) for position in positions])
+    def _transformed(
+        self, listed: Sequence[ImageLike], positions: Sequence[int], bad: dict[int, DataError] | None = None
+    ) -> Tensor:
+        """Return some of the images as the network takes them, on the device, ``[B, ...]``.
+
+        Args:
+            listed: The images.
+            positions: Which of them.
+            bad: As in :meth:`_answers`.
+        """
+        rows = []
+        for position in positions:
+            try:
+                rows.append(self.transform(listed[position]).to(self.device))
+            except DataError as error:
+                if bad is None:
+                    raise
+                bad[position] = error
+        return torch.stack(rows) if rows else torch.empty(0)
 
     def _answer(self, predictor: Predictor, images: Tensor, *, tasks: bool) -> Answers:
         # filled up by copies of the first image: one size of a forward has one way to add up, and so its bits
@@ -396,6 +436,12 @@ class TrainedModel(nn.Module):
             images=lambda: images,
             query=query,
         )
+
+
+def _without_answer(name: str | None, error: DataError) -> dict[str, Any]:
+    """Return the entry of an image that cannot be used."""
+    nothing = dict.fromkeys(("class", "class_index", "probability"))
+    return {"path": name, **nothing, "top": [], "task": None, "set": None, "error": str(error)}
 
 
 def _values(chosen: Tensor | None, count: int) -> list[int | None]:

@@ -6,8 +6,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from lw2g.base.telling import tell_note
 from lw2g.errors import DataError, nearest
-from lw2g.models.class_folders import read_class_folders
+from lw2g.models.class_folders import notes_of, read_class_folders
 from lw2g.models.class_vectors import read_class_vectors
 from lw2g.models.model import TrainedModel
 
@@ -33,6 +34,8 @@ def score(model: TrainedModel, folder: Path) -> dict[str, Any]:
         tested = read_class_vectors(folder, "test", model.backbone.fingerprint)
     else:
         tested = read_class_folders(folder)
+        for text in notes_of(tested):
+            tell_note(text)
     unknown = [name for name in tested if name not in model.classes]
     if unknown:
         raise DataError(

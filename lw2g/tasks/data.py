@@ -17,7 +17,7 @@ from lw2g.files.protocol import noted_facts
 from lw2g.images.decoding import workers_of
 from lw2g.images.image_set import ImageSet
 from lw2g.images.pixels import Originals
-from lw2g.images.shared import SharedImages
+from lw2g.images.shared import SharedImages, notes_on
 from lw2g.images.streams import Source
 from lw2g.images.vectors import VectorSet
 from lw2g.interfaces.stream import RandomTransform, TaskData, TaskStream, Transforms
@@ -106,9 +106,7 @@ class RunData:
     @property
     def notes(self) -> list[str]:
         """Notes for the user before the run, one sentence each."""
-        notes = []
-        if self.shared is not None and self.shared.count > 0:
-            notes.append(str(self.shared))
+        notes = notes_on(self.stream)
         augments = not self.transforms.train_is_deterministic
         if (
             self.options.speed != "exact"

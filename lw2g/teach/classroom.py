@@ -14,11 +14,12 @@ from typing import Any, Protocol
 import attrs
 
 from lw2g.errors import ConfigError, DataError, Lw2gError, counted, shown
-from lw2g.inputs.image_files import EXTENSIONS
+from lw2g.inputs.found_images import EXTENSIONS, image_ending
 from lw2g.models.exported import Saved, read_export
 from lw2g.models.live import live_model
 from lw2g.models.model import TrainedModel
 from lw2g.registry.catalogue import Catalogue
+from lw2g.spelling import composed
 from lw2g.updates.learning import learn, unlearn
 from lw2g.updates.solved import solved_of
 from lw2g.updates.step_checks import calibration_of
@@ -66,10 +67,7 @@ class Upload:
         Raises:
             DataError: It is none of an image.
         """
-        ending = Path(self.name).suffix.lower()
-        if ending not in EXTENSIONS:
-            raise DataError(f"{shown(self.name)} is no image file", f"send {', '.join(sorted(EXTENSIONS))}")
-        return ending
+        return image_ending(self.name)
 
     def below(self, root: Path) -> Path:
         """Return the folder of its class.
@@ -77,7 +75,7 @@ class Upload:
         Raises:
             DataError: No folder can have this name.
         """
-        name = self.class_name
+        name = composed(self.class_name)
         if not _can_be_a_folder(name):
             raise DataError(f"no class can be called {shown(name)}", "rename its folder")
         return root / name

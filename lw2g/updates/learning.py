@@ -30,7 +30,7 @@ from lw2g.base.telling import Telling
 from lw2g.config.directory import WEIGHTS
 from lw2g.errors import ConfigError, DataError, counted
 from lw2g.files.checkpoint import part, under
-from lw2g.models.class_folders import ClassImages, digest_of, read_class_folders, shared_files
+from lw2g.models.class_folders import ClassImages, digest_of, notes_of, read_class_folders, shared_files
 from lw2g.models.class_vectors import read_class_vectors
 from lw2g.models.expert import expert_of
 from lw2g.models.exported import Saved, read_export, write_export
@@ -43,7 +43,14 @@ from lw2g.models.places import reserved
 from lw2g.models.saved import require_usable
 from lw2g.registry.catalogue import Catalogue
 from lw2g.updates.solved import Solved, solved_of
-from lw2g.updates.step_checks import calibration_of, look_alikes, recall, warnings_of
+from lw2g.updates.step_checks import (
+    calibration_of,
+    learned_twice,
+    look_alikes,
+    recall,
+    shared_rows,
+    warnings_of,
+)
 from lw2g.updates.steps import features_of, grown, without_class, without_step
 
 __all__ = ["learn", "take_step", "unlearn"]
@@ -178,7 +185,10 @@ def take_step(
         position = more.manifest.infos[-1].classes[0]
         _add(solved, list(rows.values()), position)
         if tested is not None:
-            found = recall(solved, more.manifest, _features(model, solved, tested))
+            tested_rows = _features(model, solved, tested)
+            found = recall(solved, more.manifest, tested_rows)
+            # by features, too: in another encoding the same image has other bytes
+            num_shared = max(num_shared, shared_rows(rows, tested_rows))
         calibration, measures, gaussians = calibration_of(solved, after, learned=True)
         estimate = look_alikes(gaussians, measures.pop("wrong"), more.manifest)
     report = {
@@ -190,9 +200,11 @@ def take_step(
     }
     # the step keeps what the checks say, and no place of this machine
     checks = {key: value for key, value in report.items() if key != "out"}
-    warnings = list(warnings_of(report, images, saved.manifest))
+    warnings = [*warnings_of(report, images, saved.manifest), *learned_twice(rows, images, saved)]
     if num_shared:
         warnings.append(f"test: shares {counted(num_shared, 'image')} with what is learned")
+    if tested is not None:
+        warnings += [f"test: {text}" for text in notes_of(tested)]
     report["warnings"] = warnings
     _require_small_loss(report, max_loss)
     step = Step(

@@ -16,7 +16,8 @@ from lw2g.config.structure import read_plain
 from lw2g.config.toml import to_toml
 from lw2g.errors import ConfigError
 from lw2g.inputs.feature_files import is_feature_file
-from lw2g.inputs.image_files import examine_image, image_paths
+from lw2g.inputs.found_images import find_images
+from lw2g.inputs.image_files import examine_image
 from lw2g.interfaces.context import BuildContext
 from lw2g.interfaces.pool import Pool
 from lw2g.models.class_folders import digest_of
@@ -188,7 +189,7 @@ def _require_small(folder: Path) -> None:
     if not folder.is_dir():
         return
     for entry in sorted(folder.iterdir()):
-        paths = image_paths(entry) if entry.is_dir() else ()
+        paths = find_images(entry).paths if entry.is_dir() else ()
         first = next(iter(paths), None)
         if first is None:
             continue

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,19 +12,23 @@ from torch import Tensor
 from lw2g.blocks.expert import FrozenExpert
 from lw2g.errors import counted
 from lw2g.files.checkpoint import part
-from lw2g.models.class_folders import ClassImages
+from lw2g.models.class_folders import ClassImages, notes_of
 from lw2g.models.exported import Saved
 from lw2g.models.manifest import Manifest
 from lw2g.models.rejection import Gaussians, calibrated, moments_of, scores_of
 from lw2g.updates.solved import Solved
 from lw2g.updates.steps import kept_of
 
-__all__ = ["calibration_of", "look_alikes", "recall", "warnings_of"]
+__all__ = ["calibration_of", "learned_twice", "look_alikes", "recall", "shared_rows", "warnings_of"]
 
 _TWIN = 0.1
 """Estimated rate of confusion from which two classes look alike."""
 _SHOWN = 5
 """Classes that a list names at most."""
+_SAME = 1e-3
+"""Distance of the features of one image, over their length: how a batch is filled moves their last bits."""
+_CELLS = 2**24
+"""Products of rows that are held at a time."""
 _LEAST = 2
 """Images that say something: a single one may be an accident."""
 
@@ -212,6 +216,56 @@ def _beside(expert: FrozenExpert, queries: Tensor, labels: Tensor, held: Tensor,
     return distances
 
 
+def learned_twice(
+    rows: Mapping[str, Tensor], images: Mapping[str, ClassImages], before: Saved
+) -> Iterator[str]:
+    """Yield which images the model has learned before under another name.
+
+    It keeps no image, but features of those that it has learned; another image has others.
+
+    Args:
+        rows: The features of a step, by class.
+        images: Their images.
+        before: The model before the step.
+    """
+    names = before.manifest.class_map.target_names
+    kept = kept_of(before)
+    for name, own in rows.items():
+        found: dict[int, str] = {}
+        for target, features in kept:
+            if names[target] != name:
+                same = _are_in(own, features).nonzero().flatten()
+                found |= dict.fromkeys(same.tolist(), names[target])
+        if found:
+            place, other = min(found.items())
+            first = images[name].paths[place]
+            called = repr(str(first)) if isinstance(first, Path) else f"row {place}"
+            yield (
+                f"{name}: {counted(len(found), 'image')} learned before as another class, first {called} as "
+                f"{other}; keep each in one of the two"
+            )
+
+
+def shared_rows(rows: Mapping[str, Tensor], tested: Mapping[str, Tensor]) -> int:
+    """Return how many images that test a model are learned, in whatever encoding, by features of each."""
+    learned = torch.cat(list(rows.values()))
+    return sum(int(_are_in(own, learned).sum()) for own in tested.values())
+
+
+def _are_in(rows: Tensor, others: Tensor) -> Tensor:
+    """Return which rows are among others, but for their last bits, ``[n]`` bool."""
+    if not len(others):
+        return torch.zeros(len(rows), dtype=torch.bool)
+    found = []
+    others = others.to(rows)
+    squares = others.square().sum(1)
+    for own in torch.split(rows, max(1, _CELLS // len(others))):
+        # the nearest by one product, whose distance is too rough to tell equal rows; then that one exactly
+        nearest = others[(squares - 2 * own @ others.T).argmin(1)]
+        found.append((own - nearest).norm(dim=1) <= _SAME * own.norm(dim=1))
+    return torch.cat(found)
+
+
 def warnings_of(
     report: Mapping[str, Any], images: Mapping[str, ClassImages], manifest: Manifest
 ) -> Iterator[str]:
@@ -234,12 +288,7 @@ def warnings_of(
             yield f"{name}: a class of this name was forgotten; this one has a new number"
         if images[name].copies:
             yield f"{name}: {counted(images[name].copies, 'copy')} of other files, counted once"
-    unread = Counter[str]()
-    for one in images.values():
-        unread.update(one.unread)
-    if unread:
-        endings = ", ".join(f"{count} {ending}" for ending, count in sorted(unread.items()))
-        yield f"files of no known image format were passed over: {endings}"
+    yield from notes_of(images)
     for twin in report["twins"]:
         yield (
             f"{twin['class']} looks like {twin['like']} ({twin['error']:.0f} % confused): more "

@@ -22,6 +22,7 @@ from lw2g.files.checkpoint import part, under
 from lw2g.interfaces.context import TaskInfo
 from lw2g.models.exported import Saved
 from lw2g.models.manifest import Manifest, Step, TaskNote
+from lw2g.spelling import composed
 
 T = TypeVar("T")
 
@@ -144,6 +145,7 @@ def _positions_of(manifest: Manifest, name: str) -> set[int]:
     Raises:
         DataError: There is no such class.
     """
+    name = composed(name)
     targets = manifest.class_map.by_name
     if name not in targets:
         forgotten = " any more" if name in manifest.history.names else ""

@@ -10,14 +10,15 @@ import numpy as np
 import torch
 
 from lw2g.errors import DataError, counted
+from lw2g.inputs.found_images import find_classes
 from lw2g.inputs.image_files import examine_image
 from lw2g.interfaces.stream import TaskStream
-from lw2g_benchmarks.image_files import FileSource, scan_split
+from lw2g_benchmarks.image_files import FileSource, HashedSource
 from lw2g_benchmarks.options import PublishedConfig
 from lw2g_benchmarks.orders import ordered
 from lw2g_benchmarks.published import find_root
 from lw2g_benchmarks.recurrence import sizes_of
-from lw2g_benchmarks.tasks import ArraySource, HashedSource, JoinedSource, LabelledImages, build_stream
+from lw2g_benchmarks.tasks import ArraySource, JoinedSource, LabelledImages, build_stream
 from lw2g_benchmarks.transforms import TransformPair, make_transforms
 
 __all__ = ["Cifar100Benchmark", "FiveDatasetsBenchmark"]
@@ -171,8 +172,8 @@ class FiveDatasetsBenchmark:
         paths: list[Path] = []
         ids: list[str] = []
         labels: list[int] = []
-        for label, files in enumerate(scan_split(folder).values()):
-            for path in files:
+        for label, found in enumerate(find_classes(folder).values()):
+            for path in found.paths:
                 try:
                     examine_image(path)
                 except DataError:

@@ -18,7 +18,7 @@ from lw2g.inputs.feature_files import FeatureFile, Rows, Split, open_features
 from lw2g.inputs.preprocessing import AsStored
 from lw2g.interfaces.stream import Contents, IndexArray, TaskStream
 from lw2g.interfaces.vectors import VectorFacts
-from lw2g_benchmarks.image_files import tell_progress
+from lw2g_benchmarks.image_files import FileFacts, no_files, tell_progress
 from lw2g_benchmarks.options import FeaturesConfig
 from lw2g_benchmarks.orders import ordered
 from lw2g_benchmarks.recurrence import sizes_of
@@ -66,6 +66,10 @@ class StoredVectors:
         hasher = hashlib.sha256(repr((x.shape, str(x.dtype))).encode())
         hasher.update(self._contents.tobytes())
         return hasher.hexdigest()
+
+    def facts(self) -> FileFacts:
+        """Return that no vector is a file of its own."""
+        return no_files(len(self))
 
     def contents(self) -> Contents:
         """Return a hash of each vector, S16 ``[n]``."""

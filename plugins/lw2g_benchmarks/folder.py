@@ -18,8 +18,18 @@ import attrs
 import numpy as np
 
 from lw2g.errors import ConfigError, DataError, counted, nearest, no_folder
+from lw2g.inputs.found_images import (
+    FoundImages,
+    domains_below,
+    find_classes,
+    find_images,
+    is_hidden,
+    named_folders,
+    passed_over,
+)
 from lw2g.interfaces.stream import TaskStream
-from lw2g_benchmarks.image_files import FileSource, has_images, scan_split
+from lw2g.spelling import composed, composed_names
+from lw2g_benchmarks.image_files import FileSource
 from lw2g_benchmarks.options import FolderConfig
 from lw2g_benchmarks.orders import ordered
 from lw2g_benchmarks.recurrence import sizes_of
@@ -30,6 +40,8 @@ __all__ = ["FolderBenchmark"]
 
 _SPLITS = ("train", "test")
 _ClassFiles: TypeAlias = tuple[Path, Mapping[str, tuple[Path, ...]]]  # root, split -> files
+_Notes: TypeAlias = list[str]
+"""What a user should know of the folders; whoever looks at one adds to it."""
 
 
 def _root_help(root: str) -> str:
@@ -58,12 +70,13 @@ class FolderBenchmark:
         draw = None
         if config.test_share is not None:
             draw = _Draw(config.test_share, config.order_seed)
+        notes: _Notes = []
         if domains:
-            classes = _without(_by_domain(domains, draw), config.exclude)
+            classes = _without(_by_domain(domains, draw, notes), config.exclude)
             # a class of several domains is one class
             names = sorted({_class_of(key) for key in classes})
         else:
-            classes = _without(_merge(self._roots(), draw), config.exclude)
+            classes = _without(_merge(self._roots(), draw, notes), config.exclude)
             names = sorted(classes)
         order = ordered(config, names, some=True)
         # Raw labels stay those of the full set, so that a subset keeps the numbers of its classes.
@@ -88,6 +101,7 @@ class FolderBenchmark:
             options=config,
             domains=tuple(domains),
             deviations=deviations,
+            notes=notes,
         )
 
     def transforms(self, image_size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> TransformPair:
@@ -127,10 +141,13 @@ class FolderBenchmark:
         if not root.is_dir():
             raise DataError(no_folder(root), _domain_help(str(root)))
         there = {}
-        for entry in sorted(root.iterdir()):
-            if entry.is_dir() and not entry.name.startswith("."):
-                there[entry.name] = entry
-        wanted = config.domain_order or tuple(there)
+        for name, (folder, *twins) in named_folders(root).items():
+            if twins:
+                raise DataError(
+                    f"two folders of {str(root)!r} are called {name!r} in two Unicode forms", "merge them"
+                )
+            there[name] = folder
+        wanted = composed_names(config.domain_order or there)
         if not wanted:
             raise DataError(f"{str(root.absolute())!r} holds no domain", _domain_help(str(root)))
         for name in wanted:
@@ -189,15 +206,17 @@ def _without(classes: Mapping[str, _ClassFiles], exclude: tuple[str, ...]) -> di
     """
     if not exclude:
         return dict(classes)
-    left_out = set(exclude)
+    left_out = set(composed_names(exclude))
     known: set[str] = set()
     kept: dict[str, _ClassFiles] = {}
     for name, (root, splits) in classes.items():
         files = {}
         for split, paths in splits.items():
-            ids = dict(zip(_ids(root, paths), paths, strict=True))
-            known |= ids.keys()
-            files[split] = tuple(path for image, path in ids.items() if image not in left_out)
+            ids = composed_names(_ids(root, paths))
+            known.update(ids)
+            files[split] = tuple(
+                path for image, path in zip(ids, paths, strict=True) if image not in left_out
+            )
             if not files[split]:
                 raise ConfigError(
                     f"benchmark.exclude leaves no {split} image of class {name!r}",
@@ -239,7 +258,7 @@ class _Draw:
             )
 
         def place(path: Path) -> bytes:
-            text = f"{self.seed}/{path.relative_to(root).as_posix()}"
+            text = f"{self.seed}/{composed(path.relative_to(root).as_posix())}"
             # surrogateescape: the name of a file need not be UTF-8
             return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
 
@@ -252,7 +271,7 @@ class _Draw:
         return {"train": tuple(files["train"]), "test": tuple(files["test"])}
 
 
-def _scan_root(root: Path, draw: _Draw | None) -> dict[str, _ClassFiles]:
+def _scan_root(root: Path, draw: _Draw | None, notes: _Notes) -> dict[str, _ClassFiles]:
     """Return class name -> files of one root.
 
     Raises:
@@ -268,13 +287,15 @@ def _scan_root(root: Path, draw: _Draw | None) -> dict[str, _ClassFiles]:
                 "leave benchmark.test_share out",
             )
         classes: dict[str, _ClassFiles] = {}
-        for name, paths in scan_split(root).items():
-            classes[name] = (root, draw.split(root, name, paths))
+        found = find_classes(root)
+        _note(found, root, "", notes)
+        for name, own in found.items():
+            classes[name] = (root, draw.split(root, name, own.paths))
         return classes
     if missing:
         raise _lacking(root, missing)
-    train = scan_split(root / "train")
-    test = scan_split(root / "test")
+    train = find_classes(root / "train")
+    test = find_classes(root / "test")
     differing = sorted(train.keys() ^ test.keys())
     if differing:
         raise DataError(
@@ -282,15 +303,42 @@ def _scan_root(root: Path, draw: _Draw | None) -> dict[str, _ClassFiles]:
             f"{len(test)} in test, in one only {differing[:5]!r}",
             "make the class folders match",
         )
+    _note(train, root, "train/", notes)
+    _note(test, root, "test/", notes, domains=False)
     scanned: dict[str, _ClassFiles] = {}
     for name in train:
-        scanned[name] = (root, {"train": train[name], "test": test[name]})
+        scanned[name] = (root, {"train": train[name].paths, "test": test[name].paths})
     return scanned
+
+
+def _note(
+    classes: Mapping[str, FoundImages], root: Path, split: str, notes: _Notes, *, domains: bool = True
+) -> None:
+    """Add what a user should know of class folders to the notes.
+
+    Args:
+        classes: What was found.
+        root: Where.
+        split: The folder of the split, as it is written behind the root; empty for none.
+        notes: The notes.
+        domains: Whether to say so if the classes look like domains.
+    """
+    left_out = passed_over(classes.values())
+    if left_out:
+        notes.append(f"{root.name}/{split}: {left_out}")
+    found = domains_below(classes) if domains else None
+    if found is None:
+        return
+    drawn = "" if found.are_split else " --set benchmark.test_share=0.2"
+    notes.append(
+        f"{found}: --set benchmark.root={found.first}{drawn} for one domain, or for all of them "
+        f"--set benchmark.root={found.first.parent} {found.options}"
+    )
 
 
 def _lacking(root: Path, missing: Sequence[str]) -> DataError:
     """Return the error of a root without train/ or test/, with the command for what it holds instead."""
-    entries = sorted(entry for entry in root.iterdir() if not entry.name.startswith("."))
+    entries = sorted(entry for entry in root.iterdir() if not is_hidden(entry.name))
     folders = [entry for entry in entries if entry.is_dir()]
     lacks = " and ".join(f"{split}/" for split in missing)
     what = f"{str(root.absolute())!r} lacks {lacks}"
@@ -300,7 +348,7 @@ def _lacking(root: Path, missing: Sequence[str]) -> DataError:
             "if they are domains: --set benchmark.stream=domains; if one is the root: "
             f"--set benchmark.root={folders[0]}",
         )
-    classes = [folder for folder in folders if has_images(folder)]
+    classes = [folder for folder in folders if find_images(folder).paths]
     if len(missing) == len(_SPLITS) and classes:
         return DataError(
             f"{what}, but holds {counted(len(classes), 'folder')} of images ({classes[0].name!r} ...)",
@@ -315,12 +363,12 @@ def _has_splits(folder: Path) -> bool:
     return (folder / "train").is_dir() and (folder / "test").is_dir()
 
 
-def _merge(roots: list[Path], draw: _Draw | None) -> dict[str, _ClassFiles]:
+def _merge(roots: list[Path], draw: _Draw | None, notes: _Notes) -> dict[str, _ClassFiles]:
     """Return the classes of all roots; names found in several roots get the root's name in front."""
     scans = {}
     counts: Counter[str] = Counter()
     for root in roots:
-        scan = _scan_root(root, draw)
+        scan = _scan_root(root, draw, notes)
         scans[root.resolve().name] = scan
         counts.update(scan.keys())
     merged: dict[str, _ClassFiles] = {}
@@ -332,11 +380,11 @@ def _merge(roots: list[Path], draw: _Draw | None) -> dict[str, _ClassFiles]:
     return merged
 
 
-def _by_domain(domains: Mapping[str, Path], draw: _Draw | None) -> dict[str, _ClassFiles]:
+def _by_domain(domains: Mapping[str, Path], draw: _Draw | None, notes: _Notes) -> dict[str, _ClassFiles]:
     """Return the classes of all domains as ``<domain>/<class>``."""
     classes: dict[str, _ClassFiles] = {}
     for domain, root in domains.items():
-        for name, files in _scan_root(root, draw).items():
+        for name, files in _scan_root(root, draw, notes).items():
             classes[f"{domain}/{name}"] = files
     return classes
 

@@ -19,8 +19,9 @@ from typing import Any
 import attrs
 
 from lw2g.errors import ConfigError, DataError, counted, error_text, no_folder, shown
+from lw2g.spelling import expanded
+from lw2g_benchmarks.image_files import HashedSource
 from lw2g_benchmarks.objects import ListedFiles, ObjectSource
-from lw2g_benchmarks.tasks import HashedSource
 
 __all__ = [
     "WHOLE",
@@ -145,7 +146,7 @@ def _of_files(data: Sequence[tuple[str | Path, Any]], name: str, root: Path | No
     ids = []
     labels = []
     for file, label in data:
-        path = Path(file)
+        path = expanded(file)
         below_root = path.absolute().relative_to(root or Path("/"))
         paths.append(path)
         ids.append(f"{name}/{below_root.as_posix()}")
@@ -240,7 +241,7 @@ def common_root(pairs: Sequence[Any]) -> Path | None:
             splits = pair
         for data in splits:
             if _holds_files(data):
-                files += [str(Path(path).absolute()) for path, _ in data]
+                files += [str(expanded(path).absolute()) for path, _ in data]
     _require_each_once(files, "the lists of images")
     if not files:
         return None

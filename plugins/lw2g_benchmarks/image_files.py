@@ -3,32 +3,61 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
 from lw2g.errors import DataError, counted, printable
-from lw2g.inputs.image_files import EXTENSIONS, ImageHeader, examine_image, read_image
+from lw2g.inputs.image_files import ImageHeader, examine_image, read_image
 from lw2g.inputs.stamps import Stamp, stamp_of
-from lw2g.interfaces.stream import Contents, IndexArray
+from lw2g.interfaces.stream import Contents, ImageSource, IndexArray
 
-__all__ = ["FileSource", "content_of", "has_images", "scan_split", "tell_progress"]
+__all__ = [
+    "READERS",
+    "FileFacts",
+    "FileSource",
+    "HashedSource",
+    "content_of",
+    "no_files",
+    "tell_progress",
+]
 
 T = TypeVar("T")
 
 # threads: most of their time goes to the disk and to hashing, both of which let other threads run
-_READERS = 8
+READERS = 8
+"""Threads that read files."""
 _SECONDS = 2.0
 _NAMED = 20
+
+
+FileFacts: TypeAlias = npt.NDArray[np.void]
+"""What two files are compared by before they are decoded, ``[n]``; zeros for an image that is no file."""
+_FACTS = np.dtype([("width", np.int64), ("height", np.int64), ("encoding", "S32")])
+
+
+class HashedSource(ImageSource, Protocol):
+    """An image source with a hash of its content."""
+
+    def digest(self) -> str:
+        """Return a SHA-256 over the content of all images, in order."""
+        ...
+
+    def contents(self) -> Contents:
+        """Return a hash of the content of each image, S16 ``[n]``."""
+        ...
+
+    def facts(self) -> FileFacts:
+        """Return size and encoding of each image's file, ``[n]``."""
+        ...
 
 
 class FileSource:
@@ -48,7 +77,7 @@ class FileSource:
         self._paths = tuple(paths)
         self._ids = tuple(ids)
         self._upright = upright
-        self._read: tuple[str, Contents] | None = None
+        self._read: tuple[str, Contents, FileFacts] | None = None
         self._stamps: list[Stamp] = []
 
     def __len__(self) -> int:
@@ -94,16 +123,24 @@ class FileSource:
                 return str(self._paths[index])
         return None
 
-    def _once(self) -> tuple[str, Contents]:
-        """Return both hashes; the files are read once for them."""
+    def facts(self) -> FileFacts:
+        """Return size and encoding of each file, ``[n]``.
+
+        Raises:
+            DataError: As :meth:`digest`.
+        """
+        return self._once()[2]
+
+    def _once(self) -> tuple[str, Contents, FileFacts]:
+        """Return hashes and facts; the files are read once for them."""
         if self._read is None:
-            self._read = self._hashes()
+            self._read = self._examined()
         return self._read
 
-    def _hashes(self) -> tuple[str, Contents]:
+    def _examined(self) -> tuple[str, Contents, FileFacts]:
         headers: list[ImageHeader] = []
         bad: dict[str, DataError] = {}
-        with ThreadPoolExecutor(_READERS) as pool:
+        with ThreadPoolExecutor(READERS) as pool:
             # before they are read: what is written meanwhile has another time
             stamps = list(pool.map(stamp_of, self._paths))
             examined = tell_progress(pool.map(_examine, self._paths), len(self._ids))
@@ -120,7 +157,14 @@ class FileSource:
         digests = [header.digest for header in headers]
         whole = hashlib.sha256(b"".join(digests)).hexdigest()
         # 16 of the 32 bytes are enough to tell images apart, and half the memory
-        return whole, np.array([digest[:16] for digest in digests], dtype="S16")
+        contents = np.array([digest[:16] for digest in digests], dtype="S16")
+        facts = [(*header.size, header.encoding) for header in headers]
+        return whole, contents, np.array(facts, dtype=_FACTS)
+
+
+def no_files(count: int) -> FileFacts:
+    """Return the facts of images that are no files of their own."""
+    return np.zeros(count, dtype=_FACTS)
 
 
 def tell_progress(images: Iterable[T], total: int) -> Iterator[T]:
@@ -180,45 +224,3 @@ def _size_text(header: ImageHeader) -> str:
 def _say(text: str) -> None:
     # names of files may hold what a terminal would obey
     print(printable(text), file=sys.stderr, flush=True)
-
-
-def scan_split(folder: Path) -> Mapping[str, tuple[Path, ...]]:
-    """Return class name -> sorted image paths of ``folder/<class>/**``, by sorted class name.
-
-    Hidden files and folders are passed over.
-
-    Raises:
-        DataError: If there is no class folder, or a class holds no image.
-    """
-    classes = {}
-    for entry in sorted(folder.iterdir()):
-        if entry.is_dir() and not entry.name.startswith("."):
-            classes[entry.name] = tuple(sorted(map(Path, _images_below(entry))))
-    if not classes:
-        raise DataError(
-            f"no class folders in {str(folder)!r}", f"expected {str(folder / '<class>')!r} with images"
-        )
-    empty = [name for name, paths in classes.items() if not paths]
-    if empty:
-        raise DataError(
-            f"{len(empty)} of {len(classes)} classes in {str(folder)!r} hold no image, first {empty[:5]!r}",
-            f"add images ({', '.join(sorted(EXTENSIONS))}) or remove the folders",
-        )
-    return classes
-
-
-def has_images(folder: Path) -> bool:
-    """Return whether an image lies anywhere below a folder."""
-    return next(_images_below(folder), None) is not None
-
-
-def _images_below(folder: str | Path) -> Iterator[str]:
-    # what scandir knows of an entry saves a question to the file system for each of a million images
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.startswith("."):
-                continue
-            if entry.is_dir(follow_symlinks=False):
-                yield from _images_below(entry.path)
-            elif os.path.splitext(entry.name)[1].lower() in EXTENSIONS and entry.is_file():
-                yield entry.path

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 import torch
 import yaml
 
-from lw2g.errors import DataError
+from lw2g.errors import DataError, shown
+from lw2g.inputs.found_images import FoundImages, find_classes, is_hidden, passed_over
 from lw2g.interfaces.dataset import DataSet, RemoteFile, Split
 from lw2g.texts import text_of
-from lw2g_benchmarks.image_files import scan_split
 
 __all__ = ["Item", "Listing", "file_list_sha256", "from_folders", "from_index", "from_lists", "from_seed"]
 
 _SPLITS = ("train", "test")
 _TRAIN_SHARE = 0.8
 _NAMED = 5
+_DIGITS = 9
+"""Of a number in a table at most; no data set has more images."""
+
+T = TypeVar("T")
 
 
 @attrs.frozen(kw_only=True)
@@ -34,10 +38,14 @@ class Item:
 
 @attrs.frozen(kw_only=True)
 class Listing:
-    """The images of a data set by split, ``train`` and ``test``, and its class names by raw label."""
+    """The images of a data set by split, ``train`` and ``test``, and its class names by raw label.
+
+    ``passed_over`` says in words which files of its folders were not taken; it is empty for none.
+    """
 
     splits: Mapping[str, Sequence[Item]]
     class_names: Sequence[str]
+    passed_over: str = ""
 
 
 def file_list_sha256(ids: Iterable[str]) -> str:
@@ -59,8 +67,8 @@ def from_folders(data: DataSet, folder: Path) -> Listing:
             f"{data.title}: {str(folder)!r} lacks {lacks} (found {entries!r})",
             f"expected {data.layout}, see `lw2g data get {data.name}`",
         )
-    train = scan_split(folder / "train")
-    test = scan_split(folder / "test")
+    train = find_classes(folder / "train")
+    test = find_classes(folder / "test")
     names = sorted(train)
     differing = sorted(train.keys() ^ test.keys())
     if differing:
@@ -70,12 +78,13 @@ def from_folders(data: DataSet, folder: Path) -> Listing:
             "extract the archive again",
         )
     splits: dict[str, list[Item]] = {}
-    for split, paths_of in (("train", train), ("test", test)):
+    for split, classes in (("train", train), ("test", test)):
         splits[split] = []
         for label, name in enumerate(names):
-            for path in paths_of[name]:
+            for path in classes[name].paths:
                 splits[split].append(Item(path=path, id=path.relative_to(folder).as_posix(), label=label))
-    return Listing(splits=splits, class_names=names)
+    left_out = passed_over([*train.values(), *test.values()])
+    return Listing(splits=splits, class_names=names, passed_over=left_out)
 
 
 def from_seed(data: DataSet, folder: Path, seed: int) -> Listing:
@@ -83,7 +92,7 @@ def from_seed(data: DataSet, folder: Path, seed: int) -> Listing:
 
     Files may lie below ``train/`` and ``test/``, where other code has moved them; that changes nothing.
     """
-    path_of = _pooled(data, folder)
+    path_of, left_out = _pooled(data, folder)
     ids = sorted(path_of)
     class_of = {image_id: PurePosixPath(image_id).parent.name for image_id in ids}
     names = sorted(set(class_of.values()))
@@ -98,11 +107,13 @@ def from_seed(data: DataSet, folder: Path, seed: int) -> Listing:
             image_id = ids[place]
             label = label_of[class_of[image_id]]
             splits[split].append(Item(path=path_of[image_id], id=image_id, label=label))
-    return Listing(splits=splits, class_names=names)
+    return Listing(splits=splits, class_names=names, passed_over=left_out)
 
 
-def _pooled(data: DataSet, folder: Path) -> dict[str, Path]:
+def _pooled(data: DataSet, folder: Path) -> tuple[dict[str, Path], str]:
     """Return ``<class>/<image>`` -> path of all images, flat or below ``train/`` and ``test/``.
+
+    Beside them it says what was passed over.
 
     Raises:
         DataError: If class folders lie beside ``train/`` or ``test/``, or an image lies in both.
@@ -110,7 +121,7 @@ def _pooled(data: DataSet, folder: Path) -> dict[str, Path]:
     bases = [folder / name for name in _SPLITS if (folder / name).is_dir()]
     beside = []
     for entry in folder.iterdir():
-        if entry.is_dir() and entry not in bases and not entry.name.startswith("."):
+        if entry.is_dir() and entry not in bases and not is_hidden(entry.name):
             beside.append(entry.name)
     if bases and beside:
         raise DataError(
@@ -119,9 +130,11 @@ def _pooled(data: DataSet, folder: Path) -> dict[str, Path]:
             "keep one of the two layouts",
         )
     paths_by_id: dict[str, Path] = {}
+    every: list[FoundImages] = []
     for base in bases or [folder]:
-        for paths in scan_split(base).values():
-            for path in paths:
+        for found in find_classes(base).values():
+            every.append(found)
+            for path in found.paths:
                 # relative to the split: an id must be the same in both layouts, or the seed cuts otherwise
                 name = path.relative_to(base).as_posix()
                 if name in paths_by_id:
@@ -130,7 +143,7 @@ def _pooled(data: DataSet, folder: Path) -> dict[str, Path]:
                         "extract the archive again",
                     )
                 paths_by_id[name] = path
-    return paths_by_id
+    return paths_by_id, passed_over(every)
 
 
 def from_lists(data: DataSet, split: Split, root: Path) -> Listing:
@@ -191,9 +204,6 @@ def _entries(data: DataSet, root: Path, file: RemoteFile) -> Iterator[tuple[str,
         raise DataError(f"list {str(path)!r} is not the published one ({file.checksum})", "fetch it again")
     for name, label in _parsed(path, text):
         parts = PurePosixPath(name).parts
-        # a list comes from elsewhere, and what it names is opened
-        if ".." in parts or name.startswith("/"):
-            raise DataError(f"list {str(path)!r} names {name!r}, which leads elsewhere", "fetch it again")
         # lists of other code name the folder in their own letter case
         folders = [part.lower() for part in parts]
         start = 0
@@ -203,20 +213,45 @@ def _entries(data: DataSet, root: Path, file: RemoteFile) -> Iterator[tuple[str,
 
 
 def _parsed(path: Path, text: bytes) -> Iterator[tuple[str, int]]:
-    """Yield the entries of a YAML file of ``data`` and ``targets``, or of lines ``path label``."""
+    """Yield the entries of a YAML file of ``data`` and ``targets``, or of lines ``path label``.
+
+    Raises:
+        DataError: It is no such file, or a row is broken.
+    """
+    if path.suffix == ".yaml":
+        yield from _parsed_yaml(path, text)
+        return
     try:
-        if path.suffix == ".yaml":
-            # the loader in C, where PyYAML has it, is many times faster: lists have thousands of lines
-            table: Any = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-            for name, label in zip(table["data"], table["targets"], strict=True):
-                yield str(name), int(label)
-        else:
-            for line in text.decode().splitlines():
-                # at the last space: names of files may hold others
-                name, _, label = line.rpartition(" ")
-                yield name, int(label)
-    except (yaml.YAMLError, KeyError, TypeError, ValueError) as error:
+        lines = text.decode().splitlines()
+    except UnicodeDecodeError as error:
         raise DataError(f"list {str(path)!r} is not understood ({error})", "fetch it again") from error
+    for place, line in enumerate(lines, 1):
+        # at the last space: names of files may hold others
+        name, _, text_of_label = line.rpartition(" ")
+        try:
+            label = _number(text_of_label, 0)
+            name = _relative(name)
+        except ValueError as error:
+            raise _broken(path, place, error, "fetch it again") from error
+        yield name, label
+
+
+def _parsed_yaml(path: Path, text: bytes) -> Iterator[tuple[str, int]]:
+    try:
+        # the loader in C, where PyYAML has it, is many times faster: lists have thousands of lines
+        table: Any = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        names, labels = list(table["data"]), list(table["targets"])
+        if len(names) != len(labels):
+            raise ValueError(f"{len(names)} paths in data and {len(labels)} labels in targets")
+    except (yaml.YAMLError, KeyError, TypeError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise DataError(f"list {str(path)!r} is not understood ({reason})", "fetch it again") from error
+    for place, (name, label) in enumerate(zip(names, labels, strict=True), 1):
+        try:
+            entry = _relative(str(name)), _number(str(label), 0)
+        except ValueError as error:
+            raise DataError(f"{str(path)!r}, entry {place}: {error}", "fetch it again") from error
+        yield entry
 
 
 def _names(data: DataSet, splits: Mapping[str, Sequence[Item]]) -> list[str]:
@@ -253,19 +288,18 @@ def from_index(data: DataSet, folder: Path) -> Listing:
     Raises:
         DataError: If a table or an image is missing, or the tables do not fit each other.
     """
-    paths = _table(data, folder / "images.txt")
-    labels = _table(data, folder / "image_class_labels.txt")
-    training = _table(data, folder / "train_test_split.txt")
+    paths = _table(data, folder / "images.txt", _relative)
+    # CUB counts its classes from 1
+    labels = _table(data, folder / "image_class_labels.txt", lambda text: _number(text, 1) - 1)
+    training = _table(data, folder / "train_test_split.txt", lambda text: _number(text, 0, 1))
     if not paths.keys() == labels.keys() == training.keys():
         raise DataError(
             f"{data.title}: the tables in {str(folder)!r} number other images", "extract it again"
         )
     splits: dict[str, list[Item]] = {"train": [], "test": []}
     for number, name in paths.items():
-        # CUB counts its classes from 1
-        item = Item(path=folder / "images" / name, id=name, label=int(labels[number]) - 1)
-        split = "train" if training[number] == "1" else "test"
-        splits[split].append(item)
+        item = Item(path=folder / "images" / name, id=name, label=labels[number])
+        splits["train" if training[number] else "test"].append(item)
     lost = _missing(splits)
     if lost:
         raise DataError(
@@ -276,7 +310,17 @@ def from_index(data: DataSet, folder: Path) -> Listing:
     return Listing(splits=splits, class_names=_names(data, splits))
 
 
-def _table(data: DataSet, path: Path) -> dict[str, str]:
+def _table(data: DataSet, path: Path, read: Callable[[str], T]) -> dict[int, T]:
+    """Return the values of a table of lines ``number value``.
+
+    Args:
+        data: The data set, for messages.
+        path: The table.
+        read: Returns what a value is, or raises ``ValueError`` that says what is expected.
+
+    Raises:
+        DataError: There is no such table, or a row is broken.
+    """
     try:
         lines = text_of(path).splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -284,9 +328,48 @@ def _table(data: DataSet, path: Path) -> dict[str, str]:
             f"{data.title}: cannot read {str(path)!r}",
             f"expected {data.layout}, see `lw2g data get {data.name}`",
         ) from error
-    table = {}
-    for line in lines:
+    table: dict[int, T] = {}
+    for place, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
         number, _, value = line.strip().partition(" ")
-        if value:
-            table[number] = value.strip()
+        try:
+            row = _number(number, 1)
+            if row in table:
+                raise ValueError(f"expected each image once but got number {row} again")
+            table[row] = read(value.strip())
+        except ValueError as error:
+            raise _broken(path, place, error, "extract it again") from error
     return table
+
+
+def _number(text: str, least: int, most: int | None = None) -> int:
+    """Return a number of a table.
+
+    Raises:
+        ValueError: It is none, or not in the range.
+    """
+    wanted = f"a number from {least}" if most is None else f"a number from {least} to {most}"
+    # not int() alone, which reads 1_0 and digits of other scripts
+    if not (text.isascii() and text.isdecimal()) or len(text) > _DIGITS:
+        raise ValueError(f"expected {wanted} but got {shown(text)}")
+    number = int(text)
+    if number < least or (most is not None and number > most):
+        raise ValueError(f"expected {wanted} but got {number}")
+    return number
+
+
+def _relative(name: str) -> str:
+    """Return a path of a table, below a folder.
+
+    Raises:
+        ValueError: It is empty or leads elsewhere: what it names is opened.
+    """
+    if not name or "\0" in name or name.startswith("/") or ".." in PurePosixPath(name).parts:
+        raise ValueError(f"expected the path of an image below the data set but got {shown(name)}")
+    return name
+
+
+def _broken(path: Path, line: int, error: ValueError, remedy: str) -> DataError:
+    """Return the error of a row of a table."""
+    return DataError(f"{str(path)!r}, line {line}: {error}", remedy)

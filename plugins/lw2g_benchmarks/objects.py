@@ -11,7 +11,7 @@ from torch import Tensor
 from lw2g.errors import DataError, counted
 from lw2g.inputs.image_files import pixels_of
 from lw2g.interfaces.stream import Contents
-from lw2g_benchmarks.image_files import FileSource, content_of, tell_progress
+from lw2g_benchmarks.image_files import FileFacts, FileSource, content_of, no_files, tell_progress
 
 __all__ = ["ListedFiles", "ObjectSource"]
 
@@ -75,6 +75,10 @@ class ObjectSource:
         """
         return self._once()[1]
 
+    def facts(self) -> FileFacts:
+        """Return that no image is a file of its own."""
+        return no_files(self._length)
+
     def _once(self) -> tuple[str, Contents]:
         """Return both hashes; the images are read once for them."""
         if self._read is None:
@@ -102,9 +106,9 @@ class ObjectSource:
 class ListedFiles(FileSource):
     """Images in files that a list names."""
 
-    def _hashes(self) -> tuple[str, Contents]:
+    def _examined(self) -> tuple[str, Contents, FileFacts]:
         """As of every file source; the remedy is that of a list."""
         try:
-            return super()._hashes()
+            return super()._examined()
         except DataError as error:
             raise DataError(error.what, "replace the files, or leave them out of the list") from error

@@ -16,6 +16,7 @@ import attrs
 import numpy as np
 
 from lw2g.errors import ConfigError, counted, nearest
+from lw2g.spelling import composed
 from lw2g_benchmarks.options import ORDERS, Order, OrderOptions
 
 __all__ = ["SplitName", "class_order", "ordered", "parse_split_name", "task_sizes"]
@@ -94,12 +95,12 @@ def ordered(options: OrderOptions, names: Sequence[str], *, some: bool = False) 
         ConfigError: A listed class is unknown or repeated, or one is missing.
     """
     # as text: an option may name classes by their numbers
-    wanted = list(map(str, options.class_order))
+    wanted = [composed(str(name)) for name in options.class_order]
     if not wanted:
         return class_order(options.order, len(names), options.order_seed)
     label_of = {str(label): label for label in range(len(names))}
     for label, name in enumerate(names):  # a name that is a number is a name
-        label_of[name] = label
+        label_of[composed(name)] = label
     unknown = [name for name in wanted if name not in label_of]
     if unknown:
         raise ConfigError(

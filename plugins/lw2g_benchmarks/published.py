@@ -72,6 +72,7 @@ class PublishedBenchmark:
             options=config,
             domains=data.domains,
             deviations=deviations_of(data, split, listing, config.allow_incomplete),
+            notes=[listing.passed_over] if listing.passed_over else [],
         )
 
     def transforms(self, image_size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> TransformPair:

@@ -6,7 +6,6 @@ import hashlib
 import json
 from bisect import bisect_right
 from collections.abc import Hashable, Mapping, Sequence, Set
-from typing import Protocol
 
 import attrs
 import numpy as np
@@ -22,23 +21,13 @@ from lw2g.interfaces.stream import (
     TaskData,
     TaskStream,
 )
-from lw2g_benchmarks.image_files import content_of, tell_progress
+from lw2g.spelling import composed, composed_names
+from lw2g_benchmarks.image_files import FileFacts, HashedSource, content_of, no_files, tell_progress
 from lw2g_benchmarks.options import OrderOptions
 from lw2g_benchmarks.recurrence import Portion, drawn, in_tail, portions
+from lw2g_benchmarks.same_pixels import same_contents
 
-__all__ = ["ArraySource", "HashedSource", "JoinedSource", "LabelledImages", "PartSource", "build_stream"]
-
-
-class HashedSource(ImageSource, Protocol):
-    """An image source with a hash of its content."""
-
-    def digest(self) -> str:
-        """Return a SHA-256 over the content of all images, in order."""
-        ...
-
-    def contents(self) -> Contents:
-        """Return a hash of the content of each image, S16 ``[n]``."""
-        ...
+__all__ = ["ArraySource", "JoinedSource", "LabelledImages", "PartSource", "build_stream"]
 
 
 class ArraySource:
@@ -79,6 +68,10 @@ class ArraySource:
         rgb = np.broadcast_to(pixels, (len(pixels), 3, *pixels.shape[2:]))
         hashes = [content_of(image) for image in tell_progress(rgb, len(rgb))]
         return np.array(hashes, dtype="S16")
+
+    def facts(self) -> FileFacts:
+        """Return that no image is a file of its own."""
+        return no_files(len(self._ids))
 
 
 class JoinedSource:
@@ -129,6 +122,10 @@ class JoinedSource:
         """Return a hash of the content of each image, S16 ``[n]``."""
         return np.concatenate([source.contents() for source in self._sources])
 
+    def facts(self) -> FileFacts:
+        """Return size and encoding of each image's file, ``[n]``."""
+        return np.concatenate([source.facts() for source in self._sources])
+
 
 class PartSource:
     """Some images of a source, under the ids that they have there."""
@@ -165,6 +162,10 @@ class PartSource:
         """Return a hash of the content of each image, S16 ``[n]``."""
         return self._source.contents()[list(self._rows)]
 
+    def facts(self) -> FileFacts:
+        """Return size and encoding of each image's file, ``[n]``."""
+        return self._source.facts()[list(self._rows)]
+
 
 @attrs.frozen(kw_only=True, eq=False)
 class LabelledImages:
@@ -188,6 +189,7 @@ def build_stream(
     domains: Sequence[str] = (),
     planted_groups: tuple[int, ...] | None = None,
     deviations: Sequence[str] = (),
+    notes: Sequence[str] = (),
 ) -> TaskStream:
     """Cut labelled images into tasks. A test image belongs to the first task with its class and domain.
 
@@ -204,6 +206,7 @@ def build_stream(
         domains: Names of the domains by number.
         planted_groups: See TaskStream; where tasks have domains, these; none where classes come again.
         deviations: See TaskStream.
+        notes: See TaskStream.
 
     Raises:
         ConfigError: If the images cannot be cut so.
@@ -226,15 +229,14 @@ def build_stream(
     labels: list[int] = []
     for portion in planned:
         labels += portion.labels
-    names = tuple(class_names[label] for label in labels)
+    names = composed_names(class_names[label] for label in labels)
 
     # of each image the position of its class in the stream, or -1: it is in no task
     positions = {
         "train": np.full(len(train.labels), -1, dtype=np.int64),
         "test": np.full(len(test.labels), -1, dtype=np.int64),
     }
-    train_contents = train.source.contents()
-    test_contents = test.source.contents()
+    train_contents, test_contents, not_compared = same_contents(train.source, test.source)
     tasks: list[Task] = []
     met: set[tuple[int | None, int]] = set()
     end = 0
@@ -289,6 +291,7 @@ def build_stream(
         fingerprint=_fingerprint(header, {"train": train, "test": test}, positions),
         planted_groups=planted_groups,
         deviations=(*deviations, *_deviations(options)),
+        notes=(*notes, not_compared) if not_compared else tuple(notes),
     )
 
 
@@ -346,6 +349,7 @@ def _fingerprint(
 ) -> str:
     hasher = hashlib.sha256(json.dumps(header).encode())
     for split, data in splits.items():
-        samples = list(zip(data.source.ids, positions[split].tolist(), strict=True))
+        # composed: a copy that a Mac has made is the same data set
+        samples = list(zip(map(composed, data.source.ids), positions[split].tolist(), strict=True))
         hasher.update(json.dumps([split, samples, data.source.digest()]).encode())
     return hasher.hexdigest()

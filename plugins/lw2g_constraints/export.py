@@ -32,6 +32,7 @@ from torch import Tensor
 from lw2g.docstrings import docstring
 from lw2g.errors import Lw2gError
 from lw2g.inputs.text_vectors import class_sentence, task_sentence, words, write_vectors
+from lw2g.spelling import expanded
 from lw2g.texts import text_of
 from lw2g_constraints.text import ClipEncoder
 
@@ -96,14 +97,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=docstring(sys.modules[__name__]), formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("names", type=Path, help="JSON file of class names, or of sentences with --classes")
-    parser.add_argument("out", type=Path, help="file to write, .safetensors")
+    parser.add_argument("names", type=expanded, help="JSON file of class names; with --classes, of sentences")
+    parser.add_argument("out", type=expanded, help="file to write, .safetensors")
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--model", help="folder or cached name of a CLIP model")
-    source.add_argument("--rows", type=Path, help="safetensors file with a row per name")
+    source.add_argument("--rows", type=expanded, help="safetensors file with a row per name")
     parser.add_argument("--increment", type=int, help="classes per task; left out: no sentences of tasks")
-    parser.add_argument("--classes", type=Path, help="JSON file: the class that each name speaks of")
-    parser.add_argument("--projection", type=Path, help="safetensors file of a whole CLIP model")
+    parser.add_argument("--classes", type=expanded, help="JSON file: the class that each name speaks of")
+    parser.add_argument("--projection", type=expanded, help="safetensors file of a whole CLIP model")
     parsed = parser.parse_args(arguments)
     try:
         _export(parsed)

@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from lw2g.errors import ConfigError, DataError, nearest
 from lw2g.inputs.text_vectors import class_sentence, read_text_vectors
+from lw2g.spelling import composed
 from lw2g.texts import text_of
 
 __all__ = ["ClipEncoder", "HashEncoder", "TextEncoder", "VectorFile", "orthogonal_map", "read_names"]
@@ -188,4 +189,5 @@ def read_names(path: Path) -> Mapping[str, str]:
     for phrase in table.values():
         if not isinstance(phrase, str) or not phrase:
             raise refusal
-    return table
+    # as the classes of a stream are called
+    return {composed(name): phrase for name, phrase in table.items()}

@@ -15,6 +15,7 @@ LAYERS = (
     "errors",
     "docstrings",
     "texts",
+    "spelling",
     "moved",
     "processor",
     "memory",
@@ -59,7 +60,7 @@ MOST_LINES = 4500
 """Of a room."""
 
 
-FOR_COMMANDS = ("errors", "docstrings", "console", "api", "cli")
+FOR_COMMANDS = ("errors", "docstrings", "spelling", "console", "api", "cli")
 """Rooms that a command may import."""
 
 

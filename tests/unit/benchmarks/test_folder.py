@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import unicodedata
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from PIL import Image
 
 from lw2g.errors import ConfigError, DataError
 from lw2g_benchmarks.folder import FolderBenchmark
-from lw2g_benchmarks.image_files import FileSource, scan_split
+from lw2g_benchmarks.image_files import FileSource
 from lw2g_benchmarks.options import FolderConfig
 
 
@@ -63,16 +64,89 @@ def test_names_of_folders_cannot_steer_the_terminal(tmp_path, capsys):
     assert told.replace("\n", "").isprintable()
 
 
-def test_images_are_found_below_class_folders_and_through_links(tmp_path):
-    """Images of folders inside a class count; hidden ones, other files and linked folders do not."""
-    chosen = tmp_path / "one"
-    for name in ("b.PNG", "deep/a.png", ".cache/c.png", ".d.png", "e.txt"):
-        (chosen / name).parent.mkdir(parents=True, exist_ok=True)
-        (chosen / name).touch()
-    (chosen / "f.png").symlink_to(chosen / "b.PNG")
-    (chosen / "broken.png").symlink_to(tmp_path / "nowhere.png")
-    (chosen / "linked").symlink_to(chosen / "deep")
-    assert scan_split(tmp_path) == {"one": tuple(chosen / name for name in ("b.PNG", "deep/a.png", "f.png"))}
+def test_what_is_no_image_is_told_before_the_run(tree):
+    """A run learns from every file that it can read, and names the others."""
+    Image.new("L", (5, 4)).save(tree / "train/ant/4.pgm")
+    (tree / "train/ant/5.heic").touch()
+    (tree / "test/cat/note.txt").touch()
+    made = stream(tree)
+    assert len(made.tasks[0].train) == 5
+    assert [note.partition(":")[0] for note in made.notes] == ["insects/train/", "insects/test/"]
+    assert "1 .heic; convert HEIC" in made.notes[0]
+    assert "1 .txt" in made.notes[1]
+
+
+def decomposed(tree, copy):
+    """Return a copy of a tree as a Mac would unpack it."""
+    for path in sorted(tree.rglob("*.png")):
+        place = copy / unicodedata.normalize("NFD", path.relative_to(tree).as_posix())
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, place)
+    return copy
+
+
+def test_names_are_compared_in_one_unicode_form(tmp_path):
+    """A decomposed copy is the same data set, and split, order and exclusion by either form mean the same."""
+    cafe = "caf\u00e9"
+    tree = make_tree(tmp_path / "insects", (cafe, "cafz", "cafa"))
+    (tree / "train" / cafe / "0.png").rename(tree / "train" / cafe / f"{cafe}.png")
+    copy = decomposed(tree, tmp_path / "copy" / "insects")
+    first = stream(tree)
+    assert first.class_names == ("cafa", "cafz", cafe)
+    assert stream(copy).fingerprint == first.fingerprint
+    shutil.rmtree(tree / "test")
+    (copy / "test").rename(tree / "test")  # train composed, test not
+    assert stream(tree).fingerprint == first.fingerprint
+    order = (unicodedata.normalize("NFD", cafe), "cafa")
+    assert stream(tree, class_order=order).class_names == (cafe, "cafa")
+    left_out = unicodedata.normalize("NFD", f"insects/train/{cafe}/{cafe}.png")
+    assert len(stream(tree, exclude=(left_out,)).tasks[2].train) == 3
+
+
+def test_drawn_test_images_are_the_same_in_either_unicode_form(tmp_path):
+    """The draw goes by composed names."""
+    tree = make_tree(tmp_path / "one/insects", ("caf\u00e9", "bee"), train=8) / "train"
+    copy = decomposed(tree, tmp_path / "two/train")
+    made = [stream(root, test_share=0.3).fingerprint for root in (tree, copy)]
+    assert made[0] == made[1]
+
+
+def test_domains_are_named_in_either_unicode_form(tmp_path):
+    """benchmark.domain_order finds a decomposed folder by its composed name."""
+    decomposed_name = unicodedata.normalize("NFD", "\u00e9t\u00e9")
+    for domain in (decomposed_name, "art"):
+        make_tree(tmp_path / "root" / domain, ("ant", "bee"))
+    made = stream(tmp_path / "root", stream="domains", domain_order=("\u00e9t\u00e9", "art"), increment=2)
+    assert [task.domain for task in made.tasks] == ["\u00e9t\u00e9", "art"]
+
+
+@pytest.mark.parametrize("layout", ["drawn", "split"])
+def test_a_root_one_level_too_high_is_told(tmp_path, layout):
+    """Where class folders look like domains, a note says what else to give; the run may go on."""
+    for domain in ("Art", "Real"):
+        make_tree(tmp_path / domain, ("bed", "clock"), train=3)
+    if layout == "drawn":
+        root = tmp_path / "root"
+        for domain in ("Art", "Real"):
+            shutil.move(tmp_path / domain / "train", root / domain)
+        (note,) = stream(root, test_share=0.3).notes
+        one = f"--set benchmark.root={root}/Art --set benchmark.test_share=0.2 for one domain"
+        every = f"--set benchmark.root={root} --set benchmark.stream=domains"
+    else:
+        root = tmp_path / "root"
+        for domain in ("Art", "Real"):
+            for split in ("train", "test"):
+                shutil.move(tmp_path / domain / split, root / split / domain)
+        (note,) = stream(root).notes
+        one = f"--set benchmark.root={root}/train/Art --set benchmark.test_share=0.2 for one domain"
+        every = f"--set benchmark.root={root}/train --set benchmark.stream=domains"
+    assert one in note
+    assert f"{every} --set benchmark.test_share=0.2" in note
+    domains = stream(
+        root / "train" if layout == "split" else root, test_share=0.3, stream="domains", increment=2
+    )
+    assert domains.notes == ()
+    assert [task.domain for task in domains.tasks] == ["Art", "Real"]
 
 
 def test_fingerprint_sees_content_and_names_not_place(tree, tmp_path):

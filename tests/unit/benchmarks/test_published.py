@@ -15,7 +15,7 @@ from lw2g.errors import DataError
 from lw2g.interfaces.dataset import ROOT_VARIABLE, HubRoute, RemoteFile, Split
 from lw2g.testing import contract_cases
 from lw2g_benchmarks.facts import DATA_SETS
-from lw2g_benchmarks.listings import file_list_sha256
+from lw2g_benchmarks.listings import file_list_sha256, from_lists
 from lw2g_benchmarks.options import published_config
 from lw2g_benchmarks.published import PublishedBenchmark
 
@@ -210,7 +210,10 @@ def test_lists_are_the_published_ones_and_whole(flat, listed):
         stream(listed, flat)
     unknown = attrs.evolve(listed.splits["coda"].test_lists[0], checksum=None)
     free = small("imagenet-r", coda=attrs.evolve(listed.splits["coda"], test_lists=(unknown,)))
-    for text, message in (("../../secret.png 0\n", "leads elsewhere"), ("no label\n", "not understood")):
+    for text, message in (
+        ("../../secret.png 0\n", r"line 1: expected the path of an image below the data set but got '\.\./"),
+        ("no label\n", "line 1: expected a number from 0 but got 'label'"),
+    ):
         path.write_text(text)
         with pytest.raises(DataError, match=message):
             stream(free, flat)
@@ -245,6 +248,76 @@ def test_cubs_tables_are_read(tmp_path):
     (folder / "images.txt").unlink()
     with pytest.raises(DataError, match=r"cannot read .*images.txt"):
         stream(data, tmp_path)
+
+
+BROKEN = [
+    ("images.txt", "2", "expected the path of an image below the data set but got ''"),
+    ("images.txt", "2 ../../etc/passwd.jpg", "expected the path of an image below the data set but got '../"),
+    ("images.txt", "1 001.Bird0/0.jpg", "expected each image once but got number 1 again"),
+    ("image_class_labels.txt", "2 one", "expected a number from 1 but got 'one'"),
+    ("image_class_labels.txt", "2 0", "expected a number from 1 but got 0"),
+    ("image_class_labels.txt", "x 1", "expected a number from 1 but got 'x'"),
+    ("train_test_split.txt", "2 2", "expected a number from 0 to 1 but got 2"),
+    ("train_test_split.txt", "2 \u0661", "expected a number from 0 to 1 but got '\u0661'"),
+]
+
+
+@pytest.mark.parametrize(("name", "line", "told"), BROKEN)
+def test_a_broken_row_of_cubs_tables_is_named_with_its_line(tmp_path, name, line, told):
+    """Nothing of a row is guessed, and whoever mends the table need not search."""
+    folder = tmp_path / "CUB_200_2011"
+    rows = {
+        "images.txt": ["1 001.Bird0/0.jpg", "2 001.Bird0/1.jpg"],
+        "image_class_labels.txt": ["1 1", "2 1"],
+        "train_test_split.txt": ["1 1", "2 0"],
+    }
+    paint(folder / "images/001.Bird0/0.jpg")
+    paint(folder / "images/001.Bird0/1.jpg")
+    for table, lines in rows.items():
+        lines[1] = line if table == name else lines[1]
+        (folder / table).write_text("\n".join(lines), encoding="utf-8")
+    data = small("cub200", official=Split(reader="index", train=1, test=1))
+    with pytest.raises(DataError) as refused:
+        stream(data, tmp_path)
+    assert f"{str(folder / name)!r}, line 2: {told}" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("x.txt", "a/0.png 0\na/1.png\n", ", line 2: expected a number from 0 but got 'a/1.png'"),
+        ("x.txt", "a/0.png 0\na/1.png x\n", ", line 2: expected a number from 0 but got 'x'"),
+        (
+            "x.txt",
+            "a/0.png 0\n/a/1.png 0\n",
+            ", line 2: expected the path of an image below the data set but",
+        ),
+        (
+            "x.yaml",
+            "data: [a/0.png, a/1.png]\ntargets: [0, -1]",
+            ", entry 2: expected a number from 0 but got",
+        ),
+        (
+            "x.yaml",
+            "data: [a/0.png, ../1.png]\ntargets: [0, 1]",
+            ", entry 2: expected the path of an image below",
+        ),
+        ("x.yaml", "data: [a/0.png]\ntargets: [0, 1]", "1 paths in data and 2 labels in targets"),
+        ("x.yaml", "data: [\n - a", "is not understood"),
+    ],
+)
+def test_a_broken_row_of_a_list_is_named_with_its_line(tmp_path, name, text, told):
+    """In lists of paths as in tables; of YAML the number of the entry."""
+    (tmp_path / "splits").mkdir()
+    (tmp_path / "splits" / name).write_text(text)
+    (tmp_path / "imagenet-r").mkdir()
+    file = RemoteFile(name=name, url="https://example.org/list")
+    split = Split(reader="lists", train=2, test=2, train_lists=(file,), test_lists=(file,))
+    with pytest.raises(DataError) as refused:
+        from_lists(small("imagenet-r", official=split), split, tmp_path)
+    assert f"{tmp_path / 'splits' / name}'" in str(refused.value)
+    assert told in str(refused.value)
+    assert "\n" not in str(refused.value)
 
 
 def test_a_published_data_set_keeps_the_contract_of_benchmarks(tmp_path):

@@ -422,7 +422,7 @@ def test_predict_prints_classes_and_sets(fake_catalogue, monkeypatch, tmp_path):
         task_to_set = (0, 1)
         temperature = 20.0
 
-        def predict(self, paths, top_k, reject):
+        def predict(self, paths, top_k, reject, *, partial):
             return [{"path": str(p), **top[0], "top": top[:top_k], "task": 1, "set": 0} for p in paths]
 
     saved = ModuleType("lw2g.models.saved")

@@ -15,7 +15,7 @@ from PIL import Image
 import lw2g
 from lw2g.cli.main import main
 from lw2g.errors import DataError
-from lw2g.images.shared import require_unseen_images
+from lw2g.images.shared import notes_on, require_unseen_images
 from lw2g.images.streams import as_one_task, hold_back, joined
 from lw2g.registry.catalogue import load_catalogue
 
@@ -118,3 +118,34 @@ def test_a_model_is_not_tested_on_what_it_learns(tmp_path: Path) -> None:
     shutil.copy(root / "train/c0/0.png", root / "test/c0/0.png")
     _, report = lw2g.start(root / "train", tmp_path / "model", test=root / "test", device="cpu")
     assert report["warnings"][-1] == "test: shares 1 image with what is learned"
+    with Image.open(root / "train/c1/2.png") as image:
+        image.save(root / "test/c1/same.bmp")
+    _, report = lw2g.start(root / "train", tmp_path / "other", test=root / "test", device="cpu")
+    assert report["warnings"][-1] == "test: shares 2 images with what is learned"
+
+
+def test_an_image_of_two_classes_is_told(tmp_path: Path) -> None:
+    """By the run and by `data features`, with both names; the classes are learned as they are."""
+    root = tree(tmp_path / "data")
+    shutil.copy(root / "train/c0/0.png", root / "train/c2/twin.png")
+    told = "1 training image is an image of another class, too ('data/train/c2/twin.png' of class 'c2' is "
+    words = ["--benchmark", "folder", "--set", f"benchmark.root={root}", "--set", "benchmark.increment=2"]
+    run = ["run", "--baseline", "simple-cil", "--device", "cpu", "--out", str(tmp_path / "run")]
+    for command in (run, ["data", "features", "--out", str(tmp_path / "rows.npz")]):
+        done = CliRunner().invoke(main, [*command, *words])
+        assert done.exit_code == 0, done.output
+        assert f"{told}'data/train/c0/0.png' of class 'c0')" in done.stderr
+    stored = ["run", "--baseline", "simple-cil", "--benchmark", "features", "--set", "benchmark.increment=2"]
+    stored += ["--set", f"benchmark.file={tmp_path / 'rows.npz'}", "--out", str(tmp_path / "stored")]
+    assert told in CliRunner().invoke(main, stored).stderr
+
+
+def test_a_class_that_comes_again_is_one_class() -> None:
+    """An image of it is no image of two classes."""
+    labels = np.arange(8) % 2
+    tasks = [((noise(1, 8), labels), (noise(number, 8), labels)) for number in (2, 3)]
+    component = load_catalogue().get("benchmark", "given")
+    config = component.config()
+    stream = type(component.build(config))(config, tasks).stream()
+    assert stream.class_map.targets == (0, 1, 0, 1)
+    assert notes_on(stream) == []

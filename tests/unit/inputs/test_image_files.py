@@ -7,10 +7,10 @@ import zlib
 
 import numpy as np
 import pytest
-from PIL import ExifTags, Image, ImageOps
+from PIL import ExifTags, Image, ImageOps, PngImagePlugin
 
 from lw2g.errors import DataError
-from lw2g.inputs.image_files import examine_image, image_paths, read_image, to_rgb
+from lw2g.inputs.image_files import examine_image, read_image, to_rgb
 
 
 def png_header(width, height):
@@ -95,23 +95,6 @@ def test_transparency_of_a_palette_is_left_out(tmp_path):
     assert read_image(path)[:, 0].tolist() == [[10, 40], [20, 50], [30, 60]]
 
 
-def test_links_are_followed_and_none_is_lost(tmp_path):
-    """A link to a folder is a folder, one that leads back is left out, and one to nothing is told."""
-    Image.new("RGB", (2, 2)).save(tmp_path / "elsewhere.png")
-    (tmp_path / "there").mkdir()
-    Image.new("RGB", (2, 2)).save(tmp_path / "there/0.png")
-    folder = tmp_path / "folder"
-    (folder / "below").mkdir(parents=True)
-    (folder / "linked").symlink_to(tmp_path / "there")
-    (folder / "below/up").symlink_to(folder)
-    (folder / "one.png").symlink_to(tmp_path / "elsewhere.png")
-    assert image_paths(folder) == [folder / "linked/0.png", folder / "one.png"]
-    (folder / "below/gone.png").symlink_to(tmp_path / "gone.png")
-    assert image_paths(folder)[0] == folder / "below/gone.png"
-    with pytest.raises(DataError, match=r"gone\.png': it cannot be read"):
-        examine_image(folder / "below/gone.png")
-
-
 @pytest.mark.parametrize("suffix", ["jpg", "png", "tif", "webp"])
 def test_a_photograph_is_turned_as_its_exif_says(tmp_path, suffix):
     """A phone that was held upright writes the picture lying down, with a note."""
@@ -146,3 +129,34 @@ def test_a_damaged_note_loses_no_picture(tmp_path):
     path = tmp_path / "x.jpg"
     Image.fromarray(NOISE).save(path, exif=b"Exif\0\0no note at all")
     assert read_image(path).shape == (3, 40, 30)
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+@pytest.mark.parametrize("kind", ["add_text", "add_itxt"])
+def test_a_long_text_loses_no_picture(tmp_path, kind, zipped):
+    """Programs keep prompts and logs of megabytes beside the pixels; the orientation is read all the same."""
+    info = PngImagePlugin.PngInfo()
+    getattr(info, kind)("Comment", "a b c " * 500_000, zip=zipped)
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    path = tmp_path / "x.png"
+    Image.fromarray(NOISE).save(path, pnginfo=info, exif=exif)
+    assert examine_image(path).size == (30, 40)
+    upright = np.asarray(Image.fromarray(NOISE).transpose(Image.Transpose.ROTATE_270))
+    assert np.array_equal(read_image(path).permute(1, 2, 0).numpy(), upright)
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) - 40])
+    with pytest.raises(DataError, match="cannot be decoded"):
+        examine_image(path)
+
+
+def test_an_orientation_in_a_text_is_read(tmp_path):
+    """ImageMagick writes EXIF as a text of hexadecimal digits."""
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    raw = b"Exif\0\0" + exif.tobytes().removeprefix(b"Exif\0\0")
+    info = PngImagePlugin.PngInfo()
+    info.add_text("Raw profile type exif", f"\nexif\n{len(raw):8}\n{raw.hex()}\n", zip=True)
+    path = tmp_path / "x.png"
+    Image.fromarray(NOISE).save(path, pnginfo=info)
+    assert read_image(path).shape == (3, 30, 40)

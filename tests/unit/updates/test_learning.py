@@ -7,8 +7,10 @@ import re
 import shlex
 import shutil
 import signal
+import struct
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +75,15 @@ def models(glyphs: Path) -> dict[str, Path]:
         lw2g.learn(made[before], glyphs / name, out=made[name], device="cpu")
         before = name
     return made
+
+
+def png_without_pixels() -> bytes:
+    """Return a PNG of 32 x 32 pixels whose chunks are sound and hold none."""
+    content = b"\x89PNG\r\n\x1a\n"
+    size = struct.pack(">IIBBBBB", 32, 32, 8, 2, 0, 0, 0)
+    for kind, data in ((b"IHDR", size), (b"IDAT", zlib.compress(b"")), (b"IEND", b"")):
+        content += struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    return content
 
 
 def command(*words: object) -> Any:
@@ -279,7 +290,7 @@ def test_wrong_folders_are_one_line(models: dict[str, Path], glyphs: Path, tmp_p
         ("twice", "is an image of class 'ant', too; keep it in one"),
         ("escape", r"no class can be called '\\x1b\[31mbad'; rename"),
         ("loose", "the image '0.png' lies in no class; make a folder for each"),
-        ("empty", "no image in"),
+        ("empty", r"1 of 1 class in .* hold no image, first \['bat'\]"),
         ("text", "is no image of the formats"),
         (
             "several",
@@ -342,7 +353,7 @@ def test_what_takes_long_says_how_far_it_has_come(
     assert told
 
 
-def test_predict_names_all_bad_files_before_it_answers(
+def test_from_python_all_bad_files_are_named_before_an_answer(
     models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A bad file among thousands would lose the answers for the others."""
@@ -351,10 +362,103 @@ def test_predict_names_all_bad_files_before_it_answers(
     for name in ("x.png", "y.png"):
         (tmp_path / name).write_text("no image")
     monkeypatch.setattr("lw2g.models.model.TrainedModel._answers", lambda *_, **__: pytest.fail("it answers"))
-    done = command("predict", models["first"], tmp_path)
-    assert done.exit_code == 2
+    with pytest.raises(DataError, match=r"2 images cannot be used, first .*y\.png'; replace or remove them"):
+        lw2g.load(models["first"], device="cpu").predict(tmp_path)
+
+
+def test_a_bad_file_loses_no_other_answer(models: dict[str, Path], glyphs: Path, tmp_path: Path) -> None:
+    """The others have their own bits and places; the bad ones are named, and the exit code is 1."""
+    shutil.copytree(glyphs / "test/ant", tmp_path / "ant")
+    alone = json.loads(command("predict", models["first"], tmp_path / "ant", "--json").stdout)
+    whole = (tmp_path / "ant/00.png").read_bytes()
+    (tmp_path / "ant/01a.png").write_bytes(whole[: len(whole) // 2])
+    # its checksums hold, so that it looks whole until it is decoded
+    (tmp_path / "ant/99.png").write_bytes(png_without_pixels())
+    done = command("predict", models["first"], tmp_path / "ant", "--json")
+    assert done.exit_code == 1
+    entries = json.loads(done.stdout)
+    assert [entry for entry in entries if "error" not in entry] == alone
+    assert [Path(entry["path"]).name for entry in entries if "error" in entry] == ["01a.png", "99.png"]
+    assert [entries[place]["top"] for place in (2, -1)] == [[], []]
+    assert [line.count("cannot be") for line in done.stderr.splitlines()] == [1, 1]
+    done = command("predict", models["first"], tmp_path / "ant", "--reject", 0.05)
+    assert (done.exit_code, done.stdout.count("cannot be read")) == (1, 2)
+
+
+def test_one_bad_file_or_bad_files_alone_are_errors(models: dict[str, Path], tmp_path: Path) -> None:
+    """Where there is no answer at all, the command fails as for any other mistake."""
+    for name in ("x.png", "y.png"):
+        (tmp_path / name).write_text("no image")
+        done = command("predict", models["first"], tmp_path)
+        assert (done.exit_code, done.stdout) == (2, "")
     assert "2 images cannot be used, first" in done.stderr
-    assert "y.png'; replace or remove them" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["predict", "test"])
+def test_what_a_folder_holds_besides_images_is_told(
+    name: str, models: dict[str, Path], glyphs: Path, tmp_path: Path
+) -> None:
+    """A photograph in a format that is not read has no answer, and says so; what is read has one."""
+    shutil.copytree(glyphs / "test/ant", tmp_path / "ant")
+    (tmp_path / "ant/photo.HEIC").touch()
+    Image.new("L", (32, 32)).save(tmp_path / "ant/grey.pgm")
+    done = command(name, models["first"], tmp_path, "--json")
+    assert done.exit_code == 0
+    assert "passed over: 1 .heic; convert HEIC" in done.stderr
+    assert done.stderr.startswith("note: ")
+    assert len(json.loads(done.stdout)) == 7 or json.loads(done.stdout)["images"] == 7
+
+
+def test_a_class_has_one_name_in_either_unicode_form(glyphs: Path, tmp_path: Path) -> None:
+    """A folder that a Mac has unpacked adds to the class, tests it, and names it to be forgotten."""
+    cafe, decomposed = "caf\u00e9", "cafe\u0301"
+    shutil.copytree(glyphs / "first/ant", tmp_path / "first" / cafe)
+    shutil.copytree(glyphs / "first/bee", tmp_path / "first/bee")
+    shutil.copytree(glyphs / "bee/bee", tmp_path / "more" / decomposed)
+    shutil.copytree(glyphs / "test/ant", tmp_path / "test" / decomposed)
+    lw2g.start(tmp_path / "first", tmp_path / "model", device="cpu")
+    learned = command("learn", tmp_path / "model", tmp_path / "more", "--out", tmp_path / "two", "--json")
+    (entry,) = json.loads(learned.stdout)["classes"]
+    assert (entry["class"], entry["new"]) == (cafe, False)
+    tested = command("test", tmp_path / "model", tmp_path / "test", "--json")
+    assert [row["class"] for row in json.loads(tested.stdout)["classes"]] == [cafe]
+    done = command("unlearn", tmp_path / "two", decomposed, "--out", tmp_path / "three", "--json")
+    assert json.loads(done.stdout)["forgotten"] == [cafe]
+
+
+def test_an_image_that_was_learned_as_another_class_is_told(
+    models: dict[str, Path], glyphs: Path, tmp_path: Path
+) -> None:
+    """Of the model only features are left; copies are known by these, and similar images are none."""
+    shutil.copytree(glyphs / "dog/dog", tmp_path / "new/dog")
+    for name in ("00.png", "01.png"):
+        shutil.copy(glyphs / "first/ant" / name, tmp_path / "new/dog" / f"ant{name}")
+    told = command("learn", models["cat"], tmp_path / "new", "--out", tmp_path / "out").stderr
+    assert "dog: 2 images learned before as another class, first" in told
+    assert f"'{tmp_path}/new/dog/ant00.png' as ant; keep each" in told
+    again = command("learn", models["cat"], glyphs / "dog", "--out", tmp_path / "other").stderr
+    assert "learned before" not in again
+    assert (
+        "learned before"
+        not in command("learn", models["cat"], glyphs / "cat", "--out", tmp_path / "cat").stderr
+    )
+
+
+def test_a_root_one_level_too_high_is_told(glyphs: Path, tmp_path: Path) -> None:
+    """The folders of two domains share their names: both commands are named, and the model is made."""
+    for domain, cut in (("Art", slice(0, 6)), ("Real", slice(6, 12))):
+        for name in ("ant", "bee"):
+            (tmp_path / "root" / domain / name).mkdir(parents=True)
+            for path in sorted((glyphs / "first" / name).iterdir())[cut]:
+                shutil.copy(path, tmp_path / "root" / domain / name)
+    done = command("start", tmp_path / "root", tmp_path / "model")
+    assert done.exit_code == 0
+    assert f"lw2g start {tmp_path}/root/Art MODEL for one domain" in done.stderr
+    assert f"benchmark.root={tmp_path}/root --set benchmark.stream=domains" in done.stderr
+    done = command("learn", tmp_path / "model", tmp_path / "root", "--test", tmp_path / "root")
+    assert done.exit_code == 2  # the same images
+    scored = command("test", tmp_path / "model", tmp_path / "root")
+    assert "benchmark.stream=domains" in scored.stderr
 
 
 def test_files_that_are_passed_over_are_told(models: dict[str, Path], glyphs: Path, tmp_path: Path) -> None:
@@ -363,7 +467,10 @@ def test_files_that_are_passed_over_are_told(models: dict[str, Path], glyphs: Pa
     for name in ("a.HEIC", "b.heic", "notes.txt", ".hidden"):
         (tmp_path / "new/cat" / name).write_text("no image")
     done = command("learn", models["first"], tmp_path / "new", "--out", tmp_path / "out")
-    assert "files of no known image format were passed over: 2 .heic, 1 .txt\n" in done.stderr
+    assert (
+        "files of no known image format were passed over: 2 .heic, 1 .txt; convert HEIC to JPEG"
+        in done.stderr
+    )
 
 
 def test_a_model_is_named_as_the_next_command_names_it(

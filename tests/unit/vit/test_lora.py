@@ -194,3 +194,33 @@ def test_parameters_stand_in_for_a_forward(backbone, images, randn):
     after = dict(backbone.model.named_parameters())
     assert list(after) == list(before)
     assert all(after[name] is value for name, value in before.items())
+
+
+def test_a_merged_weight_is_that_of_the_same_rows(backbone, images, low_rank):
+    """Equal factors of other rows, or of more of them, make another weight."""
+    update = low_rank()
+    dense = update.up @ update.down
+    for targets in ({"q": update}, {"k": update}, {"k": [update, update]}, {"v": update}, {"v": dense}):
+        injection = LowRankInjection({1: targets})
+        added = _features(backbone, images, injection, merged=False)
+        torch.testing.assert_close(
+            _features(backbone, images, injection, merged=True), added, atol=1e-5, rtol=1e-5
+        )
+
+
+@pytest.mark.parametrize("low", [True, False], ids=["low rank", "dense"])
+def test_updates_add_up_before_they_are_rounded(make_vit, low):
+    """Sixty-four updates in bf16, each of which alone would round to nothing."""
+    model = make_vit().to(torch.bfloat16)
+    layer = model.blocks[0].attn.qkv
+    part = torch.full((48, 48), 1 / 512, dtype=torch.bfloat16)
+    update = part
+    if low:
+        update = LowRank(down=part[:1], up=torch.ones(48, 1, dtype=torch.bfloat16))
+    with torch.no_grad():
+        layer.weight.fill_(1)
+        layer.bias.zero_()
+        with LowRankInjection({0: {"k": [update] * 64}}).install(model):
+            weight = layer(torch.eye(48, dtype=torch.bfloat16)).T
+    assert weight[ROWS["k"]].unique().tolist() == [1.125]
+    assert weight[ROWS["q"]].unique().tolist() == [1.0]

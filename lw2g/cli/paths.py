@@ -1,0 +1,28 @@
+"""Paths as arguments of commands."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import click
+
+from lw2g.errors import ConfigError, shown
+from lw2g.spelling import expanded
+
+__all__ = ["AnyPath"]
+
+
+class AnyPath(click.Path):
+    """A path, in which ``~`` stands for the home folder; without NUL characters."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | bytes | os.PathLike[str]:
+        """Return the path, or refuse one with NUL, which no file system allows."""
+        if "\0" in str(value):
+            raise ConfigError(f"no path can be called {shown(str(value))}", "leave the NUL character out")
+        # a shell expands it only where it stands alone: not in --out=~/run
+        if str(value).startswith("~"):
+            value = str(expanded(value))
+        return super().convert(value, param, ctx)

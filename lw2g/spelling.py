@@ -1,0 +1,84 @@
+"""How names and paths are written: names in one Unicode form, paths with ``~`` as the home folder."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import unicodedata
+from collections.abc import Callable, Iterable
+from functools import wraps
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+__all__ = ["composed", "composed_list", "composed_names", "expanded", "expands_paths", "path_order"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def composed(name: str) -> str:
+    """Return a name in Unicode's composed form (NFC), in which names are compared.
+
+    A Mac's file systems and archives decompose names: ``é`` becomes ``e`` and an accent, and looks the same.
+
+    >>> composed("cafe\\u0301") == "caf\\u00e9"
+    True
+    """
+    # what is ASCII has one form; most names are, and a data set has a million
+    return name if name.isascii() else unicodedata.normalize("NFC", name)
+
+
+def composed_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Return names in the form in which they are compared (:func:`composed`)."""
+    return tuple(map(composed, names))
+
+
+def composed_list(names: Iterable[str]) -> list[str]:
+    """Return names as :func:`composed_names` does, where a file has them as a list."""
+    return list(map(composed, names))
+
+
+def expanded(path: str | os.PathLike[str]) -> Path:
+    """Return a path with the home folder in place of ``~``; without such a home it stays as it is.
+
+    >>> expanded("photos/~")
+    PosixPath('photos/~')
+    """
+    return Path(os.path.expanduser(path))
+
+
+def expands_paths(function: Callable[P, T]) -> Callable[P, T]:
+    """Let a function take paths that begin with ``~``: in each parameter whose annotation names ``Path``.
+
+    A shell expands them only where they stand alone, as in ``--out ~/run``; not in ``--out=~/run``, and
+    Python never does.
+    """
+    signature = inspect.signature(function)
+    names = [name for name, one in signature.parameters.items() if "Path" in str(one.annotation)]
+
+    @wraps(function)
+    def with_paths(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError:
+            return function(*args, **kwargs)  # it knows best which argument is wrong
+        for name in names:
+            if name in bound.arguments:
+                bound.arguments[name] = _expanded_in(bound.arguments[name])
+        return function(*bound.args, **bound.kwargs)
+
+    return with_paths
+
+
+def _expanded_in(given: Any) -> Any:
+    """Return a path, or a list of them, expanded; anything else as it is."""
+    if isinstance(given, list | tuple):
+        return type(given)(map(_expanded_in, given))
+    if isinstance(given, str | os.PathLike) and str(given).startswith("~"):
+        return expanded(given)
+    return given
+
+
+def path_order(path: Path) -> tuple[str, ...]:
+    """Return by what paths are sorted: as paths are, whichever form their names have on this disk."""
+    return tuple(map(composed, path.parts))
