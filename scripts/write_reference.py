@@ -147,7 +147,6 @@ INTERNAL = (
         for name in [
             "attention",
             "compiling",
-            "graphs",
             "layouts",
             "names",
             "plain",

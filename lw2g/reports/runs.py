@@ -11,6 +11,7 @@ from typing import Any, Literal
 import attrs
 
 from lw2g.config.directory import CELLS, CONFIG, GOAL, PROGRESS, RECORD, missing_run
+from lw2g.config.model import FORMER_RUN_OPTIONS
 from lw2g.config.structure import misfit
 from lw2g.config.toml import flat, read_json, read_toml
 from lw2g.errors import ConfigError, DataError
@@ -35,7 +36,7 @@ MACHINE_OPTIONS = {
     "run.evaluation_batch",
     "run.image_memory",
     "run.image_disk",
-    "run.graph",
+    *(f"run.{name}" for name in FORMER_RUN_OPTIONS),
 }
 """Options that change no number, or that fingerprints cover."""
 
