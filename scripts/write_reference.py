@@ -140,7 +140,6 @@ PUBLIC = tuple(path for parts in (WHOLE, BRIEF) for paths in parts.values() for 
 """The modules whose ``__all__`` is the public interface: what the deprecation policy covers."""
 
 INTERNAL = (
-    "lw2g/blocks/bases.py",  # for plugins of an earlier version, which import it from where it was
     "lw2g/inputs/feature_containers.py",
     *(
         f"lw2g/vit/{name}.py"

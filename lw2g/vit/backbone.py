@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
 from lw2g.errors import ConfigError
-from lw2g.moved import moved_name
 from lw2g.vit.anatomy import (
     Rung,
     attention_of,
@@ -429,9 +428,3 @@ class Backbone(nn.Module):
         if images.ndim != 4 or tuple(images.shape[1:]) != (_CHANNELS, side, side):
             expected = f"{_CHANNELS}, {side}, {side}"
             raise ValueError(f"expected images [B, {expected}] but got {list(images.shape)}")
-
-
-if not TYPE_CHECKING:  # a type checker would believe that every name exists
-
-    def __getattr__(name: str) -> Any:
-        return moved_name(__name__, name)

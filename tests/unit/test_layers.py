@@ -13,7 +13,6 @@ ROOT = Path(__file__).resolve().parents[2]
 # The rooms of lw2g, from the ground up: each may import only itself and those before it.
 LAYERS = (
     "errors",
-    "moved",
     "processor",
     "memory",
     "network",
