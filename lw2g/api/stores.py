@@ -205,7 +205,7 @@ def check_store(directory: str | Path, *, changed: Sequence[str] | None = None) 
 
 
 def missing_cells(
-    directory: str | Path, grid: str | Path, *, cost: bool = False
+    directory: str | Path, grid: str | Path
 ) -> tuple[list[tuple[Cell, float | None]], int, Sequence[str]]:
     """List the cells of a grid that have no run in a store, with expected minutes.
 
@@ -214,7 +214,6 @@ def missing_cells(
     Args:
         directory: The store.
         grid: A TOML file.
-        cost: Whether to measure cells without stored runs like them (a few steps each).
 
     Returns:
         The cells with their minutes (None: unknown), the number of all cells, and what of the store does not
@@ -231,21 +230,7 @@ def missing_cells(
     catalogue = load_catalogue()
     cells = read_grid(Path(grid))
     found, left_out = find(Path(directory), catalogue, cells)
-    if not cost:
-        return found, len(cells), left_out
-    from lw2g.estimate.cells import costs_of
-    from lw2g.estimate.estimate import Estimate
-
-    # costs come in the order of the cells that were asked for
-    costs = costs_of([cell for cell, minutes in found if minutes is None], catalogue)
-    priced = []
-    for cell, minutes in found:
-        if minutes is None:
-            measured = next(costs)
-            if isinstance(measured, Estimate):
-                minutes = measured.seconds.most / 60
-        priced.append((cell, minutes))
-    return priced, len(cells), left_out
+    return found, len(cells), left_out
 
 
 def repredict(

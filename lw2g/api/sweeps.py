@@ -5,18 +5,17 @@ Importing this module imports neither torch nor any plugin.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lw2g.config.model import DEFAULT_BENCHMARK
-from lw2g.errors import ConfigError, Lw2gError, nearest
+from lw2g.errors import ConfigError, nearest
 from lw2g.sweeps import EXECUTORS
 
 if TYPE_CHECKING:
     from lw2g.api.results import SweepResult
-    from lw2g.estimate.estimate import Estimate, Range
     from lw2g.registry.catalogue import Catalogue
     from lw2g.sweeps.grid import Cell
     from lw2g.sweeps.needs import Need
@@ -31,7 +30,6 @@ __all__ = [
     "retry_sweep",
     "sweep",
     "sweep_status",
-    "total_of",
 ]
 
 Watch = Callable[["Sequence[Status]"], None]
@@ -119,20 +117,17 @@ def _cells(
 
 
 class Plan:
-    """The cells of a grid before they run: what they need, and what they cost.
+    """The cells of a grid before they run, and what they need.
 
     Attributes:
         grid: The TOML file.
         cells: The cells.
     """
 
-    def __init__(
-        self, grid: Path, cells: Sequence[Cell], catalogue: Catalogue, directory: Path | None = None
-    ) -> None:
+    def __init__(self, grid: Path, cells: Sequence[Cell], catalogue: Catalogue) -> None:
         self.grid = grid
         self.cells = cells
         self._catalogue = catalogue
-        self._directory = directory
 
     @property
     def columns(self) -> str | None:
@@ -155,39 +150,10 @@ class Plan:
 
         return list(missing_needs(self.needs))
 
-    @cached_property
-    def took(self) -> dict[str, float]:
-        """Seconds that finished cells took, by the names of their directories."""
-        from lw2g.sweeps.store import SweepDirectory
-
-        if self._directory is None:
-            return {}
-        seconds = {}
-        for status in SweepDirectory(self._directory).statuses(self.cells):
-            if status.state == "finished" and status.run is not None:
-                seconds[status.cell.name] = float(status.run.record["seconds"]["total"])
-        return seconds
-
-    def costs(self) -> Iterator[Estimate | Lw2gError]:
-        """Yield the measured cost of each cell, a few steps each, or the error that prevented it."""
-        from lw2g.estimate.cells import costs_of
-
-        return costs_of(self.cells, self._catalogue)
-
-    def remaining_costs(self) -> Iterator[tuple[Cell, Range | None, Estimate | Lw2gError | None]]:
-        """Yield each cell that is not finished, and its cost.
-
-        That is the seconds which a finished cell of its kind took, else what :meth:`costs` says of it.
-        """
-        from lw2g.estimate.cells import costs_beside
-
-        return costs_beside(self.cells, self._catalogue, self.took)
-
 
 def plan_of(
     grid: str | Path,
     *,
-    out: str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
     rehearse: str | None = None,
 ) -> Plan:
@@ -195,14 +161,12 @@ def plan_of(
 
     Args:
         grid: As for :func:`sweep`.
-        out: As for :func:`sweep`; cells that are finished there are not counted again.
         settings: As for :func:`sweep`.
         rehearse: As for :func:`sweep`.
 
     Raises:
         ConfigError: The grid or a cell cannot be used.
     """
-    from lw2g.config.directory import RUNS
     from lw2g.registry.catalogue import load_catalogue
     from lw2g.sweeps.engine import require_valid
     from lw2g.sweeps.needs import without_missing_files
@@ -213,14 +177,7 @@ def plan_of(
     if rehearse is None:
         # a plan lists missing files among the needs, so that they are no mistake here
         require_valid([without_missing_files(cell) for cell in cells], catalogue)
-    return Plan(file, cells, catalogue, Path(out) if out else RUNS / file.stem)
-
-
-def total_of(ranges: Sequence[Range]) -> Range:
-    """Return the range of a sum; at least one range is needed."""
-    least = sum(one.least for one in ranges)
-    most = sum(one.most for one in ranges)
-    return type(ranges[0])(least, most)
+    return Plan(file, cells, catalogue)
 
 
 def sweep_status(directory: str | Path) -> SweepResult:

@@ -105,10 +105,9 @@ def check(ctx: click.Context, directory: Path, changed: Path | None) -> None:
     metavar="GRID.toml",
     type=click.Path(path_type=Path, dir_okay=False),
 )
-@options_of(stores.missing_cells, "cost")
-def missing(directory: Path, grid: Path, cost: bool) -> None:
+def missing(directory: Path, grid: Path) -> None:
     """Print a line per cell."""
-    found, num_cells, left_out = stores.missing_cells(directory, grid, cost=cost)
+    found, num_cells, left_out = stores.missing_cells(directory, grid)
     for line in left_out:
         note(line)
     for cell, minutes in found:

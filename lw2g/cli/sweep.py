@@ -96,10 +96,7 @@ def sweep() -> None:
 @click.argument("grid", metavar="GRID.toml", type=click.Path(path_type=Path))
 @option_of(sweeps.sweep, "out", type=click.Path(path_type=Path, file_okay=False))
 @_executor_options
-@click.option("--dry-run", is_flag=True, help="Print the cells, their needs and their costs; run nothing.")
-@click.option(
-    "--cost/--no-cost", default=True, help="With --dry-run: whether to measure costs (a few steps each)."
-)
+@click.option("--dry-run", is_flag=True, help="Print the cells and their needs; run nothing.")
 @json_option("With --dry-run: print JSON.")
 @option_of(
     sweeps.sweep,
@@ -113,7 +110,6 @@ def run_grid(
     grid: Path,
     out: Path | None,
     dry_run: bool,
-    cost: bool,
     as_json: bool,
     rehearse: str | None,
     settings: dict[str, Any],
@@ -123,9 +119,7 @@ def run_grid(
     if as_json and not dry_run:
         raise click.UsageError("--json goes with --dry-run; for a sweep: lw2g sweep status DIR --json")
     if dry_run:
-        print_plan(
-            sweeps.plan_of(grid, out=out, settings=settings, rehearse=rehearse), cost=cost, as_json=as_json
-        )
+        print_plan(sweeps.plan_of(grid, settings=settings, rehearse=rehearse), as_json=as_json)
         return
     with _watching() as watch:
         result = sweeps.sweep(
