@@ -125,7 +125,7 @@ BRIEF = {
     "Hypothesis strategies": ["lw2g/testing/strategies.py"],
     "Further functions of the commands": [
         f"lw2g/api/{name}.py"
-        for name in ["check", "datasets", "doctor", "experiment", "plugins", "recorded", "seeds", "teaching"]
+        for name in ["check", "datasets", "doctor", "experiment", "plugins", "recorded", "teaching"]
     ],
     "What the functions return": ["lw2g/api/results.py"],
     "A trained model": ["lw2g/models/model.py", "lw2g/models/answers.py"],

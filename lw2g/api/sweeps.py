@@ -15,6 +15,7 @@ from lw2g.errors import ConfigError, nearest
 from lw2g.sweeps import EXECUTORS
 
 if TYPE_CHECKING:
+    from lw2g.api.experiment import Experiment
     from lw2g.api.results import SweepResult
     from lw2g.registry.catalogue import Catalogue
     from lw2g.sweeps.grid import Cell
@@ -28,6 +29,7 @@ __all__ = [
     "cancel_sweep",
     "plan_of",
     "retry_sweep",
+    "run_seeds",
     "sweep",
     "sweep_status",
 ]
@@ -93,6 +95,36 @@ def sweep(
     chosen = merged_settings(read_executor(file), given, executor_options or {})
     statuses = run_sweep(store, cells, load_executor(chosen, store.path), watch)
     return SweepResult(store.path, statuses)
+
+
+def run_seeds(
+    experiment: Experiment, directory: Path, seeds: Sequence[int], *, watch: Watch = _unwatched
+) -> SweepResult:
+    """Run an experiment once per seed, one run after the other: a sweep of one axis.
+
+    ``lw2g sweep`` shows and continues them, ``lw2g report`` has mean and deviation.
+
+    Args:
+        experiment: The experiment.
+        directory: As :meth:`~lw2g.api.experiment.Experiment.new_directory` makes it.
+        seeds: A run per seed.
+        watch: As for :func:`sweep`.
+
+    Raises:
+        ConfigError: The runs need more processes than there are cores or GPUs.
+    """
+    import tomllib
+
+    from lw2g.api.results import SweepResult
+    from lw2g.config.toml import dump_resolved
+    from lw2g.sweeps.engine import run_sweep
+    from lw2g.sweeps.executors import load_executor
+    from lw2g.sweeps.grid import cells_of_seeds
+    from lw2g.sweeps.store import SweepDirectory
+
+    store = SweepDirectory(directory)
+    cells = cells_of_seeds(tomllib.loads(dump_resolved(experiment.resolved)), seeds)
+    return SweepResult(directory, run_sweep(store, cells, load_executor({}, store.path), watch))
 
 
 def _cells(

@@ -14,6 +14,7 @@ import click
 
 from lw2g.api import report as tabulate
 from lw2g.api import sweeps
+from lw2g.cli.execute import tell
 from lw2g.cli.options import FiniteRange, json_option, settings_option
 from lw2g.cli.plan import print_missing, print_plan
 from lw2g.cli.report import report
@@ -22,11 +23,12 @@ from lw2g.console.output import console, note, number, printable, table
 from lw2g.errors import Interrupted, counted
 
 if TYPE_CHECKING:
+    from lw2g.api.experiment import Experiment
     from lw2g.api.results import SweepResult
     from lw2g.api.sweeps import Plan
     from lw2g.sweeps.store import Status
 
-__all__ = ["fitting", "sweep"]
+__all__ = ["fitting", "run_seeds", "sweep"]
 
 _DEFAULT = "grid"
 _COLUMNS = ("cell", "state", "task", "left", "FAA", "images/s", "host")
@@ -127,6 +129,16 @@ def run_grid(
         )
     if rehearse is not None:  # what the real run lacks is told beside what the rehearsal has shown
         _print_rehearsal(result, sweeps.plan_of(grid, settings=settings))
+    _finish(result)
+
+
+def run_seeds(experiment: Experiment, directory: Path, seeds: Sequence[int]) -> None:
+    """Run an experiment once per seed, and print mean and deviation of what was reached."""
+    with _watching() as watch:
+        result = sweeps.run_seeds(experiment, directory, seeds, watch=watch)
+    if result.finished:
+        records = [status.run.record for status in result.cells if status.run is not None]
+        tell(records, directory, experiment.catalogue)
     _finish(result)
 
 

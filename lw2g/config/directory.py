@@ -13,7 +13,6 @@ from lw2g.errors import ConfigError, DataError
 __all__ = [
     "CELLS",
     "CONFIG",
-    "EXPERIMENT",
     "GOAL",
     "LEARNED",
     "LOCK",
@@ -21,9 +20,7 @@ __all__ = [
     "PROGRESS",
     "RECORD",
     "RUNS",
-    "SEEDS",
     "SETTLED",
-    "SUMMARY",
     "UNFINISHED",
     "WEIGHTS",
     "missing_run",
@@ -45,12 +42,6 @@ CELLS = "sweep.json"
 """The list of a sweep's cells, beside their runs."""
 PROGRESS = "progress.json"
 """The progress of a running run."""
-EXPERIMENT = "experiment.toml"
-"""The configuration of a directory of several seeds."""
-SEEDS = "seeds.json"
-"""Its seeds."""
-SUMMARY = "summary.json"
-"""Its results."""
 SETTLED = "settled"
 """The folder in which runs that belong together keep what ``auto`` settled on."""
 MANIFEST = "model.json"
@@ -113,17 +104,22 @@ def _require_free(directory: Path) -> None:
     names = {path.name for path in directory.iterdir()}
     if all(map(_is_beginning, names)):
         return
-    if names & {CONFIG, SEEDS}:
+    if CONFIG in names:
         raise ConfigError(
             f"{str(directory)!r} holds a run already",
             f"resume it with `lw2g resume {directory}`, or choose another --out",
+        )
+    if CELLS in names:
+        raise ConfigError(
+            f"{str(directory)!r} holds the runs of a sweep already",
+            f"go on with `lw2g sweep retry {directory}`, or choose another --out",
         )
     raise ConfigError(f"{str(directory)!r} is not empty and holds no run", "choose another --out")
 
 
 def _is_beginning(name: str) -> bool:
     """Whether a file may remain from a run that ended before it wrote its configuration."""
-    return name in (LOCK, GOAL, EXPERIMENT) or name.endswith(UNFINISHED)
+    return name in (LOCK, GOAL) or name.endswith(UNFINISHED)
 
 
 def missing_run(directory: Path) -> DataError:
@@ -135,8 +131,11 @@ def missing_run(directory: Path) -> DataError:
     # from the most certain to the least: several may hold at once
     if names & {MANIFEST, WEIGHTS}:
         return DataError(f"{where} holds an exported model and no run", "give the run that it was taken from")
-    if SEEDS in names:
-        return DataError(f"{where} holds the runs of several seeds", f"give one of them: {directory}/seed-N")
+    if CELLS in names:
+        return DataError(
+            f"{where} holds the runs of a sweep",
+            f"give one of them, or go on with all: lw2g sweep retry {directory}",
+        )
     if names and all(map(_is_beginning, names)):
         return DataError(
             f"the run at {where} ended before anything was learned",

@@ -30,11 +30,11 @@ def lw2g(tmp_path, monkeypatch):
 
 
 def test_a_dry_run_prints_costs_and_writes_nothing(lw2g, tmp_path):
-    """Of as many tasks and seeds as are named, as JSON; not even the folder of runs is made."""
-    told = lw2g(*DRY, "--tasks", "1", "--seeds", "0,1", "--json")
+    """Of as many seeds as are named, as JSON; not even the folder of runs is made."""
+    told = lw2g(*DRY, "--seeds", "0,1", "--json")
     assert told.exit_code == 0, told.output
     found = json.loads(told.stdout)
-    assert (found["cost"]["tasks"], found["cost"]["runs"], found["missing"]) == (1, 2, [])
+    assert (found["cost"]["tasks"], found["cost"]["runs"], found["missing"]) == (2, 2, [])
     assert found["cost"]["seconds"] > 0
     assert list(tmp_path.iterdir()) == []
 
