@@ -17,7 +17,6 @@ from lw2g.api import sweeps
 from lw2g.cli.execute import tell
 from lw2g.cli.options import FiniteRange, json_option, settings_option
 from lw2g.cli.plan import print_missing, print_plan
-from lw2g.cli.report import report
 from lw2g.cli.signature import help_of, option_of, options_of
 from lw2g.console.output import console, note, number, printable, table
 from lw2g.errors import Interrupted, counted
@@ -30,7 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["fitting", "run_seeds", "sweep"]
 
-_DEFAULT = "grid"
+_DEFAULT = "GRID.toml"
+"""How messages name the command that is not named."""
 _COLUMNS = ("cell", "state", "task", "left", "FAA", "images/s", "host")
 _ON_A_LINE = ("task", "left", "FAA", "host")
 _ROWS_TO_SPARE = 8
@@ -41,13 +41,21 @@ class SweepGroup(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Insert the default command if none is named."""
-        if args and args[0] not in {*self.commands, *ctx.help_option_names}:
+        if args and args[0] not in {*self.list_commands(ctx), *ctx.help_option_names}:
             args = [_DEFAULT, *args]
         return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return all commands but the default one."""
         return [name for name in super().list_commands(ctx) if name != _DEFAULT]
+
+
+class _RunGrid(click.Command):
+    """The command that is not named."""
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """Return what follows the command's name, which is its argument."""
+        return ["[OPTIONS]"]
 
 
 _DIRECTORY = click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
@@ -94,7 +102,7 @@ def sweep() -> None:
     """
 
 
-@sweep.command(_DEFAULT, hidden=True, short_help="Run a grid.", help=help_of(sweeps.sweep))
+@sweep.command(_DEFAULT, cls=_RunGrid, hidden=True, short_help="Run a grid.", help=help_of(sweeps.sweep))
 @click.argument("grid", metavar="GRID.toml", type=click.Path(path_type=Path))
 @option_of(sweeps.sweep, "out", type=click.Path(path_type=Path, file_okay=False))
 @_executor_options
@@ -204,9 +212,6 @@ def cancel(directory: Path, names: Sequence[str]) -> None:
     """Print how many cells were asked."""
     running, waiting = sweeps.cancel_sweep(directory, *names)
     click.echo(f"asked {running} running cells to stop; the other {waiting} will not start")
-
-
-sweep.add_command(report)
 
 
 def _finish(result: SweepResult) -> None:

@@ -193,7 +193,8 @@ def test_mistakes_are_one_line_before_anything_runs(grid, arguments, says):
 def test_help_names_the_commands(grid):
     """The group's own help shows a grid, and the commands beside running one."""
     printed = call("--help")
-    assert all(text in printed for text in ("[[rows]]", "status", "retry", "cancel", "report"))
+    assert all(text in printed for text in ("[[rows]]", "status", "retry", "cancel"))
+    assert call("two.toml", "--help").startswith("Usage: main sweep GRID.toml [OPTIONS]\n")
     assert "--jobs" in call("grid", "--help")
 
 
@@ -246,14 +247,6 @@ def test_cancel_asks_what_runs_and_keeps_what_waits(grid, named, cancelled):
     assert printed == f"asked 1 running cells to stop; the other {cancelled - 1} will not start\n"
     assert sum(one.cancelled for one in store.statuses(store.cells())) == cancelled
     assert "no cell 'seed 2' (did you mean 'seed 1'?)" in call("cancel", "here", "seed 2", code=2)
-
-
-def test_a_sweep_has_its_report(grid, finished):
-    """`lw2g sweep report DIR` is `lw2g report DIR`."""
-    shutil.copytree(finished[0], "here/run")
-    printed = call("report", "here", "--format", "csv")
-    assert printed == CliRunner().invoke(main, ["report", "here", "--format", "csv"]).output
-    assert "dual-prompt" in printed
 
 
 def test_a_label_changes_neither_the_experiment_nor_the_terminal(grid):
