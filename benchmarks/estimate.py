@@ -1,4 +1,4 @@
-"""What `lw2g run --dry-run` says of a run, beside what the run takes: seconds by part, memory, disk.
+"""What `lw2g run --dry-run` says of a run, beside what the run takes: seconds, memory, disk.
 
 Both are told in seconds of the processor, so that what else the machine does counts for little. Takes the
 arguments of `lw2g run`; the embedded default without any.
@@ -18,12 +18,11 @@ import torch  # noqa: E402
 from lw2g.cli.experiment import run as command  # noqa: E402
 from lw2g.cli.options import ExperimentOptions  # noqa: E402
 from lw2g.devices.peak import PeakMemory  # noqa: E402
-from lw2g.estimate.estimate import Range, estimate  # noqa: E402
+from lw2g.estimate.estimate import estimate  # noqa: E402
 from lw2g.lifecycle.runner import start  # noqa: E402
 from lw2g.registry.catalogue import load_catalogue  # noqa: E402
 
 _MIB = 2**20
-_CLOCKS = {"evidence": "evidence", "training": "training", "spaces": "subspace", "evaluation": "evaluation"}
 
 if __name__ == "__main__":
     words = sys.argv[1:] or ["--baseline", "hide-prompt", "--policy", "min"]
@@ -33,15 +32,13 @@ if __name__ == "__main__":
     cost = estimate(resolved.config, catalogue)
     with tempfile.TemporaryDirectory() as folder:
         peak, began = PeakMemory(torch.device("cpu")), time.perf_counter()
-        record = start(resolved, catalogue, Path(folder) / "run")
+        start(resolved, catalogue, Path(folder) / "run")
         taken = time.perf_counter() - began
         disk = sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
-    rows = [(part, cost.parts[part], record["seconds"][clock]) for part, clock in _CLOCKS.items()]
-    rows += [
+    rows = [
         ("whole run [s]", cost.seconds, taken),
-        ("memory [MiB]", Range(cost.memory, cost.memory), peak.machine),
-        ("disk [MiB]", cost.disk, disk),
+        ("memory [MiB]", cost.memory / _MIB, peak.machine / _MIB),
+        ("disk [MiB]", cost.disk / _MIB, disk / _MIB),
     ]
     for name, told, true in rows:
-        unit = _MIB if "MiB" in name else 1
-        print(f"{name:14} {told.least / unit:9.1f} to {told.most / unit:9.1f}   {true / unit:9.1f}")
+        print(f"{name:14} {told:9.1f}   {true:9.1f}")

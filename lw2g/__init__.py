@@ -21,7 +21,6 @@ from lw2g.api import (
     verify,
 )
 from lw2g.api.learning import learn, start, unlearn
-from lw2g.moved import find_old_names
 
 __all__ = [
     "__version__",
@@ -39,5 +38,3 @@ __all__ = [
     "unlearn",
     "verify",
 ]
-
-find_old_names()

@@ -34,7 +34,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--parts", default="", help="only these parts, separated by commas")
     parser.add_argument("--skip", default="", help="not these parts")
     parser.add_argument("--baselines", default="", help="only these baselines")
-    parser.add_argument("--modes", default="bf16,graph,fp32,compile", help="of training steps")
+    parser.add_argument("--modes", default="bf16,fp32,compile", help="of training steps")
     parser.add_argument("--again", action="store_true", help="measure once more what failed")
     parser.add_argument("--toy", action="store_true", help="a random ViT of 16 pixels, two steps")
     parser.add_argument(

@@ -126,7 +126,7 @@ BRIEF = {
     "Hypothesis strategies": ["lw2g/testing/strategies.py"],
     "Further functions of the commands": [
         f"lw2g/api/{name}.py"
-        for name in ["check", "datasets", "doctor", "experiment", "plugins", "recorded", "seeds", "teaching"]
+        for name in ["check", "datasets", "doctor", "experiment", "plugins", "recorded", "teaching"]
     ],
     "What the functions return": ["lw2g/api/results.py"],
     "A trained model": ["lw2g/models/model.py", "lw2g/models/answers.py"],
@@ -141,7 +141,6 @@ PUBLIC = tuple(path for parts in (WHOLE, BRIEF) for paths in parts.values() for 
 """The modules whose ``__all__`` is the public interface: what the deprecation policy covers."""
 
 INTERNAL = (
-    "lw2g/blocks/bases.py",  # for plugins of an earlier version, which import it from where it was
     "lw2g/inputs/feature_containers.py",
     "lw2g/inputs/stamps.py",
     "lw2g/inputs/stored_arrays.py",
@@ -150,7 +149,6 @@ INTERNAL = (
         for name in [
             "attention",
             "compiling",
-            "graphs",
             "layouts",
             "names",
             "plain",

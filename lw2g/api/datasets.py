@@ -23,7 +23,6 @@ from lw2g.spelling import expands_paths
 
 if TYPE_CHECKING:
     from lw2g.config.model import ExperimentConfig
-    from lw2g.data.orders import FoundOrder
     from lw2g.registry.catalogue import Catalogue
 
 __all__ = [
@@ -32,7 +31,6 @@ __all__ = [
     "data_sets",
     "default_root",
     "facts_of",
-    "find_order",
     "get_data",
     "images_of",
     "store_features",
@@ -186,41 +184,6 @@ def check_data(
 
     folder = None if root is None else Path(root)
     return examine_data(name, load_catalogue(), root=folder, split=split, progress=progress)
-
-
-@expands_paths
-def find_order(
-    name: str,
-    kind: Literal["similar", "dissimilar"],
-    *,
-    backbone: str | None = None,
-    weights: str | Path | None = None,
-    seed: int = 0,
-    settings: Mapping[str, Any] | None = None,
-) -> FoundOrder:
-    """Find an order of a benchmark's classes in which neighbouring tasks are most, or least, alike.
-
-    Tasks are compared by the mean features of 20 training images a class, before anything is trained. The
-    order is knowledge of the protocol, not of a method: the record of a run holds it as a list.
-
-    Args:
-        name: The benchmark.
-        kind: Whether neighbours are to be similar or dissimilar.
-        backbone: The frozen backbone whose features are compared; None for the benchmark's.
-        weights: Its weights file.
-        seed: Where the search begins.
-        settings: Options of the benchmark or backbone by dotted keys, such as ``benchmark.root=FOLDER``.
-
-    Raises:
-        ConfigError: The configuration is invalid, or the tasks do not consist of different classes.
-        DataError: The images or weights cannot be used.
-    """
-    from lw2g.data.orders import find_order as search
-    from lw2g.registry.catalogue import load_catalogue
-
-    catalogue = load_catalogue()
-    config = _described(catalogue, name, backbone, weights, dict(settings or {}))
-    return search(config, catalogue, alike=kind == "similar", seed=seed)
 
 
 @expands_paths

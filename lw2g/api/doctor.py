@@ -14,14 +14,13 @@ if TYPE_CHECKING:
 __all__ = ["examine"]
 
 
-def examine(*, network: bool = False, quick: bool = False) -> Iterator[Finding]:
+def examine(*, quick: bool = False) -> Iterator[Finding]:
     """Examine this machine and installation, and tell a remedy for everything that is wrong.
 
-    It looks at the machine, packages, devices, precision, plugins, weights and data, and makes one small run:
-    about twenty seconds. It downloads nothing.
+    It looks at the machine, packages, libraries, devices and plugins, and makes one small run: about twenty
+    seconds. It downloads nothing.
 
     Args:
-        network: Whether to check also that the hub of weights answers.
         quick: Whether to look at machine, packages, torch and plugins alone: a second or two.
 
     Yields:
@@ -29,4 +28,4 @@ def examine(*, network: bool = False, quick: bool = False) -> Iterator[Finding]:
     """
     from lw2g.doctor.examination import examine as findings
 
-    yield from findings(network=network, quick=quick)
+    yield from findings(quick=quick)

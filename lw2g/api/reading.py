@@ -39,7 +39,7 @@ def runs(directory: str | Path = "runs") -> Runs:
 
 @expands_paths
 def verify(run: str | Path) -> Verification:
-    """Check the run, the runs of several seeds, or the pack of a store in the directory ``run``.
+    """Check the run, or the pack of a store in the directory ``run``.
 
     It compares every file with its checksum, and every matrix and metric with its value recomputed from the
     stored predictions. It needs no torch.

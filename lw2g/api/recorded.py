@@ -1,11 +1,11 @@
-"""The function of lw2g that reads the results of one run, or of the runs of several seeds.
+"""The function of lw2g that reads the results of one run.
 
 Importing this module imports neither torch nor any plugin.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,29 +15,28 @@ from lw2g.spelling import expands_paths
 
 if TYPE_CHECKING:
     from lw2g.models.manifest import Manifest
+    from lw2g.reports.statistics import MeanStd
 
-__all__ = ["Recorded", "manifest_of", "next_method", "results_of"]
+__all__ = ["Recorded", "manifest_of", "next_method", "over_runs", "results_of"]
 
 
 class Recorded:
-    """What a run, or the runs of several seeds, have recorded.
+    """What a run has recorded.
 
     Attributes:
         run: What was asked for: a directory, or the file itself.
         path: The file.
         content: What it holds.
-        is_summary: Whether it is the summary of several seeds.
     """
 
-    def __init__(self, run: Path, path: Path, content: Mapping[str, Any], *, is_summary: bool) -> None:
+    def __init__(self, run: Path, path: Path, content: Mapping[str, Any]) -> None:
         self.run = run
         self.path = path
         self.content = content
-        self.is_summary = is_summary
 
     @cached_property
     def grows(self) -> bool:
-        """Whether the method has sets that a policy decides on; of a run alone."""
+        """Whether the method has sets that a policy decides on."""
         from lw2g.registry.catalogue import load_catalogue
 
         return load_catalogue().grows(self.content["config"]["baseline"]["name"])
@@ -124,44 +123,29 @@ def manifest_of(model: str | Path) -> Manifest | None:
 
 @expands_paths
 def results_of(run: str | Path) -> Recorded:
-    """Show what the run, or the runs of several seeds, in the directory ``run`` have recorded.
+    """Show what the run in the directory ``run`` has recorded.
 
     Args:
-        run: The directory, or a record or summary alone.
+        run: The directory, or a record alone.
 
     Raises:
         DataError: There is no run, it has finished no task, or its record is damaged.
     """
-    from lw2g.config.directory import RECORD
+    from lw2g.config.directory import CONFIG, RECORD, missing_run
     from lw2g.files import contents
 
     run = Path(run)
-    path, is_summary = _place_of(run)
-    is_of_a_run = path == run / RECORD  # with a configuration beside it
-    kind = contents.Summary if is_summary else contents.Record
-    try:
-        if is_of_a_run:
-            content = contents.read_record(run)
-        else:
-            content = contents.read_sealed(path, kind)
-    except DataError as error:
-        if is_of_a_run:
-            raise
-        # a summary is made of records, which are still there
-        raise DataError(error.what, f"write it again: lw2g resume {path.parent}") from error
-    return Recorded(run, path, content, is_summary=is_summary)
-
-
-def _place_of(run: Path) -> tuple[Path, bool]:
-    """Return the file with the results, and whether it is the summary of several seeds."""
-    from lw2g.config.directory import CONFIG, RECORD, SUMMARY, missing_run
-
     if run.is_file():
-        return run, run.name == SUMMARY
+        return Recorded(run, run, contents.read_sealed(run, contents.Record))
     if (run / RECORD).exists():
-        return run / RECORD, False
-    if (run / SUMMARY).exists():
-        return run / SUMMARY, True
+        return Recorded(run, run / RECORD, contents.read_record(run))
     if (run / CONFIG).exists():
         raise DataError(f"the run {str(run)!r} has finished no task yet", f"resume it: lw2g resume {run}")
     raise missing_run(run)
+
+
+def over_runs(metrics: Sequence[Mapping[str, float | None]]) -> dict[str, MeanStd]:
+    """Return mean and sample standard deviation of each metric over several runs."""
+    from lw2g.reports.statistics import summary
+
+    return {name: summary([of_run[name] for of_run in metrics]) for name in metrics[0]}

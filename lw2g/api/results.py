@@ -1,4 +1,4 @@
-"""What the functions of lw2g return: each shows itself as a table in a notebook and becomes a DataFrame."""
+"""What the functions of lw2g return: each shows itself as a table in a notebook and has its rows."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from lw2g.errors import ConfigError, counted, nearest
 from lw2g.spelling import expands_paths
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
-
     from lw2g.registry.catalogue import Catalogue
     from lw2g.reports.columns import Column
     from lw2g.reports.runs import ReportedRun
@@ -36,18 +34,6 @@ class _Tabular(ABC):
     @abstractmethod
     def rows(self) -> Sequence[Row]:
         """Return the rows of the table, each a mapping from column to value."""
-
-    def to_dataframe(self) -> DataFrame:
-        """Return the rows as a pandas DataFrame.
-
-        Raises:
-            ConfigError: pandas is not installed.
-        """
-        try:
-            import pandas
-        except ImportError as error:
-            raise ConfigError("to_dataframe needs pandas", "pip install pandas, or use rows()") from error
-        return pandas.DataFrame(list(self.rows()))
 
     def _repr_html_(self) -> str:
         return _table(self.rows())

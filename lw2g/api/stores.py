@@ -1,4 +1,4 @@
-"""The functions of lw2g for stores of results: submit a run, make and check a store, see what it lacks.
+"""The functions of lw2g for stores of results: submit a run, make and check a store.
 
 Importing this module imports neither torch nor any plugin.
 """
@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from lw2g.api.results import Verification
     from lw2g.store.badges import Badge
     from lw2g.store.submit import Packed
-    from lw2g.sweeps.grid import Cell
 
-__all__ = ["LICENCES", "add_protocol", "check_store", "init_store", "missing_cells", "repredict", "submit"]
+__all__ = ["LICENCES", "add_protocol", "check_store", "init_store", "repredict", "submit"]
 
 _NEEDED = ("who", "licence", "tuned_on", "runs")
 
@@ -212,51 +211,6 @@ def check_store(directory: str | Path, *, changed: Sequence[str] | None = None) 
     from lw2g.store.checks import check_store as check
 
     return Verification(check(Path(directory), load_catalogue(), changed))
-
-
-@expands_paths
-def missing_cells(
-    directory: str | Path, grid: str | Path, *, cost: bool = False
-) -> tuple[list[tuple[Cell, float | None]], int, Sequence[str]]:
-    """List the cells of a grid that have no run in a store, with expected minutes.
-
-    Minutes are those of stored runs of the same method on the same benchmark, on whatever machine.
-
-    Args:
-        directory: The store.
-        grid: A TOML file.
-        cost: Whether to measure cells without stored runs like them (a few steps each).
-
-    Returns:
-        The cells with their minutes (None: unknown), the number of all cells, and what of the store does not
-        hold and was left out.
-
-    Raises:
-        DataError: There is no store.
-        ConfigError: The grid or a cell cannot be used.
-    """
-    from lw2g.registry.catalogue import load_catalogue
-    from lw2g.sweeps.grid import read_grid
-    from lw2g.sweeps.missing import missing_cells as find
-
-    catalogue = load_catalogue()
-    cells = read_grid(Path(grid))
-    found, left_out = find(Path(directory), catalogue, cells)
-    if not cost:
-        return found, len(cells), left_out
-    from lw2g.estimate.cells import costs_of
-    from lw2g.estimate.estimate import Estimate
-
-    # costs come in the order of the cells that were asked for
-    costs = costs_of([cell for cell, minutes in found if minutes is None], catalogue)
-    priced = []
-    for cell, minutes in found:
-        if minutes is None:
-            measured = next(costs)
-            if isinstance(measured, Estimate):
-                minutes = measured.seconds.most / 60
-        priced.append((cell, minutes))
-    return priced, len(cells), left_out
 
 
 @expands_paths

@@ -5,19 +5,19 @@ Importing this module imports neither torch nor any plugin.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lw2g.config.model import DEFAULT_BENCHMARK
-from lw2g.errors import ConfigError, Lw2gError, nearest
+from lw2g.errors import ConfigError, nearest
 from lw2g.spelling import expands_paths
 from lw2g.sweeps import EXECUTORS
 
 if TYPE_CHECKING:
+    from lw2g.api.experiment import Experiment
     from lw2g.api.results import SweepResult
-    from lw2g.estimate.estimate import Estimate, Range
     from lw2g.registry.catalogue import Catalogue
     from lw2g.sweeps.grid import Cell
     from lw2g.sweeps.needs import Need
@@ -30,9 +30,9 @@ __all__ = [
     "cancel_sweep",
     "plan_of",
     "retry_sweep",
+    "run_seeds",
     "sweep",
     "sweep_status",
-    "total_of",
 ]
 
 Watch = Callable[["Sequence[Status]"], None]
@@ -99,6 +99,36 @@ def sweep(
     return SweepResult(store.path, statuses)
 
 
+def run_seeds(
+    experiment: Experiment, directory: Path, seeds: Sequence[int], *, watch: Watch = _unwatched
+) -> SweepResult:
+    """Run an experiment once per seed, one run after the other: a sweep of one axis.
+
+    ``lw2g sweep`` shows and continues them, ``lw2g report`` has mean and deviation.
+
+    Args:
+        experiment: The experiment.
+        directory: As :meth:`~lw2g.api.experiment.Experiment.new_directory` makes it.
+        seeds: A run per seed.
+        watch: As for :func:`sweep`.
+
+    Raises:
+        ConfigError: The runs need more processes than there are cores or GPUs.
+    """
+    import tomllib
+
+    from lw2g.api.results import SweepResult
+    from lw2g.config.toml import dump_resolved
+    from lw2g.sweeps.engine import run_sweep
+    from lw2g.sweeps.executors import load_executor
+    from lw2g.sweeps.grid import cells_of_seeds
+    from lw2g.sweeps.store import SweepDirectory
+
+    store = SweepDirectory(directory)
+    cells = cells_of_seeds(tomllib.loads(dump_resolved(experiment.resolved)), seeds)
+    return SweepResult(directory, run_sweep(store, cells, load_executor({}, store.path), watch))
+
+
 def _cells(
     grid: Path, catalogue: Catalogue, settings: Mapping[str, Any], rehearse: str | None
 ) -> Sequence[Cell]:
@@ -121,20 +151,17 @@ def _cells(
 
 
 class Plan:
-    """The cells of a grid before they run: what they need, and what they cost.
+    """The cells of a grid before they run, and what they need.
 
     Attributes:
         grid: The TOML file.
         cells: The cells.
     """
 
-    def __init__(
-        self, grid: Path, cells: Sequence[Cell], catalogue: Catalogue, directory: Path | None = None
-    ) -> None:
+    def __init__(self, grid: Path, cells: Sequence[Cell], catalogue: Catalogue) -> None:
         self.grid = grid
         self.cells = cells
         self._catalogue = catalogue
-        self._directory = directory
 
     @property
     def columns(self) -> str | None:
@@ -157,40 +184,11 @@ class Plan:
 
         return list(missing_needs(self.needs))
 
-    @cached_property
-    def took(self) -> dict[str, float]:
-        """Seconds that finished cells took, by the names of their directories."""
-        from lw2g.sweeps.store import SweepDirectory
-
-        if self._directory is None:
-            return {}
-        seconds = {}
-        for status in SweepDirectory(self._directory).statuses(self.cells):
-            if status.state == "finished" and status.run is not None:
-                seconds[status.cell.name] = float(status.run.record["seconds"]["total"])
-        return seconds
-
-    def costs(self) -> Iterator[Estimate | Lw2gError]:
-        """Yield the measured cost of each cell, a few steps each, or the error that prevented it."""
-        from lw2g.estimate.cells import costs_of
-
-        return costs_of(self.cells, self._catalogue)
-
-    def remaining_costs(self) -> Iterator[tuple[Cell, Range | None, Estimate | Lw2gError | None]]:
-        """Yield each cell that is not finished, and its cost.
-
-        That is the seconds which a finished cell of its kind took, else what :meth:`costs` says of it.
-        """
-        from lw2g.estimate.cells import costs_beside
-
-        return costs_beside(self.cells, self._catalogue, self.took)
-
 
 @expands_paths
 def plan_of(
     grid: str | Path,
     *,
-    out: str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
     rehearse: str | None = None,
 ) -> Plan:
@@ -198,14 +196,12 @@ def plan_of(
 
     Args:
         grid: As for :func:`sweep`.
-        out: As for :func:`sweep`; cells that are finished there are not counted again.
         settings: As for :func:`sweep`.
         rehearse: As for :func:`sweep`.
 
     Raises:
         ConfigError: The grid or a cell cannot be used.
     """
-    from lw2g.config.directory import RUNS
     from lw2g.registry.catalogue import load_catalogue
     from lw2g.sweeps.engine import require_valid
     from lw2g.sweeps.needs import without_missing_files
@@ -216,14 +212,7 @@ def plan_of(
     if rehearse is None:
         # a plan lists missing files among the needs, so that they are no mistake here
         require_valid([without_missing_files(cell) for cell in cells], catalogue)
-    return Plan(file, cells, catalogue, Path(out) if out else RUNS / file.stem)
-
-
-def total_of(ranges: Sequence[Range]) -> Range:
-    """Return the range of a sum; at least one range is needed."""
-    least = sum(one.least for one in ranges)
-    most = sum(one.most for one in ranges)
-    return type(ranges[0])(least, most)
+    return Plan(file, cells, catalogue)
 
 
 @expands_paths

@@ -8,7 +8,7 @@ the other way round. Nothing is ever merged into the backbone, so that a set can
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +20,6 @@ from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.phase import ParameterGroup
 from lw2g.interfaces.pool import Routing
 from lw2g.interfaces.site import Activation, Site
-from lw2g.moved import moved_name
 from lw2g.vit.lora import LowRank, LowRankInjection, Update, UpdateTarget
 from lw2g.vit.taps import Tap
 
@@ -312,9 +311,3 @@ class LowRankSets:
             ParameterGroup(parameters=tuple(factors), lr=lr),
             ParameterGroup(parameters=tuple(head.parameters()), lr=lr * self.options.head_factor),
         )
-
-
-if not TYPE_CHECKING:  # a type checker would believe that every name exists
-
-    def __getattr__(name: str) -> Any:
-        return moved_name(__name__, name)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +20,6 @@ from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.phase import ParameterGroup, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Pool, Routing
 from lw2g.interfaces.site import Owner, Site
-from lw2g.moved import moved_name
 from lw2g.vit.anatomy import Rung
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.prefix import PrefixInjection
@@ -250,9 +249,3 @@ class PrefixSets:
             clip_norm=self.options.clip_norm,
             host=True,
         )
-
-
-if not TYPE_CHECKING:  # a type checker would believe that every name exists
-
-    def __getattr__(name: str) -> Any:
-        return moved_name(__name__, name)

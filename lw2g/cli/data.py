@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
-import tomli_w
 
 from lw2g.api.datasets import (
     ROOT_VARIABLE,
@@ -16,7 +15,6 @@ from lw2g.api.datasets import (
     data_sets,
     default_root,
     facts_of,
-    find_order,
     get_data,
     images_of,
     way_to_get,
@@ -24,9 +22,9 @@ from lw2g.api.datasets import (
 from lw2g.cli.bars import Bars
 from lw2g.cli.completion import complete_component
 from lw2g.cli.features import features
-from lw2g.cli.options import json_option, settings_option
+from lw2g.cli.options import json_option
 from lw2g.cli.paths import AnyPath
-from lw2g.cli.signature import choices_of, documented, help_of, option_of, options_of
+from lw2g.cli.signature import documented, help_of, option_of, options_of
 from lw2g.console.output import console, note, table
 from lw2g.errors import counted
 
@@ -131,26 +129,3 @@ def check(name: str, root: Path | None, split: str | None, as_json: bool) -> Non
     for text in report["unconfirmed"]:
         note(f"unconfirmed: {text}")
     click.echo(f"{name} is whole; fingerprint of this stream: {report['fingerprint']}")
-
-
-@data.command(
-    short_help="Find the class order whose neighbouring tasks are most, or least, alike.",
-    help=help_of(find_order, "It prints a configuration with the classes in this order."),
-)
-@click.argument("name", shell_complete=complete_component("benchmark"))
-@click.argument("kind", type=click.Choice(choices_of(find_order.__annotations__["kind"])))
-@options_of(find_order, "backbone", "weights")
-@option_of(find_order, "seed", type=click.IntRange(min=0))
-@click.option("--out", type=AnyPath(path_type=Path, dir_okay=False), help="A file instead of the output.")
-@settings_option(find_order)
-def order(name: str, kind: Any, out: Path | None, settings: dict[str, Any], **options: Any) -> None:
-    """Print a configuration with the classes in this order."""
-    found = find_order(name, kind, settings=settings, **options)
-    reached = f"{found.similarity:.3f}, in the order as it was {found.similarity_before:.3f}"
-    note(f"mean cosine of neighbouring tasks: {reached}")
-    # the note goes to stderr, so that the output alone is a configuration
-    text = tomli_w.dumps({"benchmark": {"name": name, "class_order": found.class_names}})
-    if out is None:
-        click.echo(text, nl=False)
-    else:
-        out.write_text(text, encoding="utf-8")

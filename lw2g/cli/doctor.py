@@ -30,11 +30,11 @@ _EXIT = "The exit code is 1 if there is a problem; notes leave it 0."
 @click.command(
     short_help="Find what is wrong with this installation, and what to do.", help=help_of(examine, _EXIT)
 )
-@options_of(examine, "network", "quick")
+@options_of(examine, "quick")
 @json_option("Print a JSON list.")
-def doctor(network: bool, quick: bool, as_json: bool) -> None:
+def doctor(quick: bool, as_json: bool) -> None:
     """Print each finding as soon as it is made."""
-    findings = examine(network=network, quick=quick)  # nothing is examined before it is asked for
+    findings = examine(quick=quick)  # nothing is examined before it is asked for
     shown: Sequence[Finding]
     if not as_json:
         shown = _print(findings)

@@ -1,17 +1,16 @@
-"""Runs one or several experiments for a command: notes before, progress during, metrics after the run."""
+"""Runs an experiment for a command: notes before, progress during, metrics after the run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from lw2g.api import seeds as several
 from lw2g.api.experiment import load_engine
 from lw2g.api.plugins import components
-from lw2g.api.recorded import next_method
+from lw2g.api.recorded import next_method, over_runs
 from lw2g.cli.signals import telling_of_exits
 from lw2g.console.output import console, in_words, note
 from lw2g.errors import Interrupted
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from lw2g.registry.catalogue import Catalogue
     from lw2g.reports.statistics import MeanStd
 
-__all__ = ["announce", "go_on_with_seeds", "load_components", "run_one", "run_seeds", "run_to_end"]
+__all__ = ["announce", "load_components", "run_one", "run_to_end", "tell"]
 
 Listeners = list[Any]
 
@@ -67,34 +66,10 @@ def run_one(
     )
 
 
-def run_seeds(
-    experiment: Experiment, directory: Path, seeds: Sequence[int], tasks: int | None = None
-) -> None:
-    """Run an experiment once per seed, each in its own directory, and print mean and deviation."""
-    go_on_with_seeds(
-        directory,
-        experiment.catalogue,
-        lambda begins: several.run_seeds(experiment, directory, seeds, tasks=tasks, begins=begins),
-    )
-
-
 def run_to_end(directory: Path, catalogue: Catalogue, action: Callable[[Listeners], RunRecord]) -> None:
     """Run one experiment under a progress display, and tell what it has reached and what comes next."""
     load_engine()  # seconds of imports, before the display counts any
-    _tell([_uninterrupted(action, directory)], directory, catalogue)
-
-
-def go_on_with_seeds(
-    directory: Path, catalogue: Catalogue, action: Callable[[several.Begins], list[RunRecord]]
-) -> None:
-    """Run an experiment with several seeds, and tell what it has reached and what comes next."""
-
-    def begins(seed: int, place: Path) -> Listeners:
-        click.echo(f"seed {seed}: {place}", err=True)
-        return _listeners()
-
-    load_engine()
-    _tell(_uninterrupted(lambda _: action(begins), directory), directory, catalogue)
+    tell([_uninterrupted(action, directory)], directory, catalogue)
 
 
 def _listeners() -> Listeners:
@@ -110,19 +85,19 @@ def _uninterrupted(action: Callable[[Listeners], Any], resume_at: Path) -> Any:
             return action(_listeners())
     except (Interrupted, KeyboardInterrupt) as stop:
         # only a run raises Interrupted: it has stopped at a safe point, and can be resumed
-        begun = isinstance(stop, Interrupted) or several.holds_seeds(resume_at)
+        begun = isinstance(stop, Interrupted)
         go_on = f"; resume with: lw2g resume {resume_at}" if begun else " before anything was learned"
         click.echo(f"interrupted{go_on}", err=True)
         raise click.exceptions.Exit(Interrupted.exit_code) from None
 
 
-def _tell(records: Sequence[RunRecord], directory: Path, catalogue: Catalogue) -> None:
+def tell(records: Sequence[Mapping[str, Any]], directory: Path, catalogue: Catalogue) -> None:
     """Print what a run, or the runs of several seeds, have reached, and the next commands."""
     first = records[0]
     done = len(first["accuracy_matrix"])
     total = first.get("tasks")
     metrics = {}
-    for name, over in several.over_runs([record["metrics"] for record in records]).items():
+    for name, over in over_runs([record["metrics"] for record in records]).items():
         if over.mean is not None:
             metrics[name] = _text(name, over)
     grows = catalogue.grows(first["config"]["baseline"]["name"])
@@ -130,10 +105,10 @@ def _tell(records: Sequence[RunRecord], directory: Path, catalogue: Catalogue) -
         click.echo(line)
     if total is not None and done < total:
         click.echo(f"stopped after {done} of {total} tasks; go on with: lw2g continue {directory}")
-    what = "run"
     if len(records) > 1:
-        what = "runs"
-    click.echo(f"{what}: {directory} (all numbers: lw2g show {directory})")
+        click.echo(f"runs: {directory} (all numbers: lw2g report {directory})")
+    else:
+        click.echo(f"run: {directory} (all numbers: lw2g show {directory})")
     recommended = next_method(first)
     if recommended:
         click.echo(f"next, the recommended method: lw2g run {recommended}")

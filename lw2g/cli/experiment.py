@@ -15,6 +15,7 @@ from lw2g.cli.estimate import tell_cost
 from lw2g.cli.options import ExperimentCommand, ExperimentOptions, experiment_options, json_option
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.signature import help_of, option_of, options_of
+from lw2g.cli.sweep import run_seeds
 from lw2g.console.output import note
 
 __all__ = ["config", "run"]
@@ -35,6 +36,8 @@ def run(**values: Any) -> None:
         raise click.UsageError("--json goes with --dry-run; for a finished run: lw2g show RUN --json")
     if values["seed"] is not None and values["seeds"] is not None:
         raise click.UsageError("--seed and --seeds exclude each other")
+    if values["tasks"] is not None and values["seeds"] is not None:
+        raise click.UsageError("--tasks and --seeds exclude each other; stop the run of one --seed")
     experiment = ExperimentOptions.of(values).resolve()
     if values["recommended"]:
         note(f"--recommended is: {as_typed(RECOMMENDED)}")
@@ -50,7 +53,7 @@ def run(**values: Any) -> None:
         if values["seeds"] is None:
             execute.run_one(experiment, directory, values["tasks"], values["settled"])
         else:
-            execute.run_seeds(experiment, directory, values["seeds"], values["tasks"])
+            run_seeds(experiment, directory, values["seeds"])
 
 
 @click.command(

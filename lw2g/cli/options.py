@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import attrs
 import click
 
-from lw2g.api import run, seeds
+from lw2g.api import run, sweeps
 from lw2g.api.arguments import RECOMMENDED, RUN_OPTIONS, SINGLE, RunConfig, parse_settings
 from lw2g.api.experiment import experiment_of
 from lw2g.api.plugins import places_of
@@ -146,7 +146,7 @@ def experiment_options(command: F) -> F:
         option_of(run, "weights", metavar="FILE", type=path),
         settings_option(run, "options"),
         field_option(RunConfig, "seed", type=str, callback=_parse_seed, metavar="N"),
-        option_of(seeds.run_seeds, "seeds", type=str, callback=_parse_seeds, metavar="0,1,2|0-4"),
+        option_of(sweeps.run_seeds, "seeds", type=str, callback=_parse_seeds, metavar="0,1,2|0-4"),
         option_of(run, "out", metavar="DIR", type=path),
         field_option(RunConfig, "device"),
         field_option(RunConfig, "devices"),

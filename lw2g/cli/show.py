@@ -23,7 +23,6 @@ from lw2g.console.output import (
     method_name,
     number,
     print_metrics,
-    print_summary,
     printable,
     table,
 )
@@ -65,14 +64,11 @@ def show(run: Path, as_json: bool, whole_record: bool, explain: bool) -> None:
         click.echo(results.path.read_text(encoding="utf-8"), nl=False)
         return
     terms = results.definitions
-    if results.is_summary:
-        print_summary(results.content)
-    elif not whole_record and not explain:
+    if not whole_record and not explain:
         _print_short(results)
         return
-    else:
-        _print_record(results)
-        terms = {**DECISION_COLUMNS, **_MOTION_COLUMNS, **PART_MEANINGS, **terms, **_COSTS}
+    _print_record(results)
+    terms = {**DECISION_COLUMNS, **_MOTION_COLUMNS, **PART_MEANINGS, **terms, **_COSTS}
     if explain:
         console().print(table("definitions", ("number", "meaning"), terms.items(), left=2))
 

@@ -11,8 +11,8 @@ import click
 from lw2g.api import stores
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.signature import documented, help_of, option_of, options_of
-from lw2g.console.output import in_units, note, printable
-from lw2g.errors import DataError, counted
+from lw2g.console.output import in_units, printable
+from lw2g.errors import DataError
 
 __all__ = ["store", "submit"]
 
@@ -100,29 +100,6 @@ def check(ctx: click.Context, directory: Path, changed: Path | None) -> None:
         click.echo(f"{broken} of {count} do not hold")
         ctx.exit(1)
     click.echo(f"everything holds ({count})")
-
-
-@store.command(
-    short_help="List the cells of a grid that nobody has run.",
-    help=help_of(stores.missing_cells, "`?` stands for minutes that are not known."),
-)
-@click.argument("directory", metavar="DIR", type=_RUN)
-@option_of(
-    stores.missing_cells,
-    "grid",
-    required=True,
-    metavar="GRID.toml",
-    type=AnyPath(path_type=Path, dir_okay=False),
-)
-@options_of(stores.missing_cells, "cost")
-def missing(directory: Path, grid: Path, cost: bool) -> None:
-    """Print a line per cell."""
-    found, num_cells, left_out = stores.missing_cells(directory, grid, cost=cost)
-    for line in left_out:
-        note(line)
-    for cell, minutes in found:
-        click.echo(printable(f"{cell.label}: {'?' if minutes is None else f'{minutes:.1f}'} min"))
-    click.echo(f"missing: {len(found)} of {counted(num_cells, 'cell')}")
 
 
 _ALL = """The exit code is 1 if they differ in more than 0.1 %, or if new images are answered worse by more

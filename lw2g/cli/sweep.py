@@ -14,22 +14,24 @@ import click
 
 from lw2g.api import report as tabulate
 from lw2g.api import sweeps
+from lw2g.cli.execute import tell
 from lw2g.cli.options import FiniteRange, json_option, settings_option
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.plan import print_missing, print_plan
-from lw2g.cli.report import report
 from lw2g.cli.signature import documented, help_of, option_of, options_of
 from lw2g.console.output import console, note, number, printable, table
 from lw2g.errors import Interrupted, counted
 
 if TYPE_CHECKING:
+    from lw2g.api.experiment import Experiment
     from lw2g.api.results import SweepResult
     from lw2g.api.sweeps import Plan
     from lw2g.sweeps.store import Status
 
-__all__ = ["fitting", "sweep"]
+__all__ = ["fitting", "run_seeds", "sweep"]
 
-_DEFAULT = "grid"
+_DEFAULT = "GRID.toml"
+"""How messages name the command that is not named."""
 _COLUMNS = ("cell", "state", "task", "left", "FAA", "images/s", "host")
 _ON_A_LINE = ("task", "left", "FAA", "host")
 _ROWS_TO_SPARE = 8
@@ -40,13 +42,21 @@ class SweepGroup(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Insert the default command if none is named."""
-        if args and args[0] not in {*self.commands, *ctx.help_option_names}:
+        if args and args[0] not in {*self.list_commands(ctx), *ctx.help_option_names}:
             args = [_DEFAULT, *args]
         return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return all commands but the default one."""
         return [name for name in super().list_commands(ctx) if name != _DEFAULT]
+
+
+class _RunGrid(click.Command):
+    """The command that is not named."""
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """Return what follows the command's name, which is its argument."""
+        return ["[OPTIONS]"]
 
 
 _DIRECTORY = click.argument("directory", metavar="DIR", type=AnyPath(path_type=Path, file_okay=False))
@@ -94,14 +104,11 @@ def sweep() -> None:
     """
 
 
-@sweep.command(_DEFAULT, hidden=True, short_help="Run a grid.", help=help_of(sweeps.sweep))
+@sweep.command(_DEFAULT, cls=_RunGrid, hidden=True, short_help="Run a grid.", help=help_of(sweeps.sweep))
 @click.argument("grid", metavar="GRID.toml", type=AnyPath(path_type=Path))
 @option_of(sweeps.sweep, "out", type=AnyPath(path_type=Path, file_okay=False))
 @_executor_options
-@click.option("--dry-run", is_flag=True, help="Print the cells, their needs and their costs; run nothing.")
-@click.option(
-    "--cost/--no-cost", default=True, help="With --dry-run: whether to measure costs (a few steps each)."
-)
+@click.option("--dry-run", is_flag=True, help="Print the cells and their needs; run nothing.")
 @json_option("With --dry-run: print JSON.")
 @option_of(
     sweeps.sweep,
@@ -115,7 +122,6 @@ def run_grid(
     grid: Path,
     out: Path | None,
     dry_run: bool,
-    cost: bool,
     as_json: bool,
     rehearse: str | None,
     settings: dict[str, Any],
@@ -125,9 +131,7 @@ def run_grid(
     if as_json and not dry_run:
         raise click.UsageError("--json goes with --dry-run; for a sweep: lw2g sweep status DIR --json")
     if dry_run:
-        print_plan(
-            sweeps.plan_of(grid, out=out, settings=settings, rehearse=rehearse), cost=cost, as_json=as_json
-        )
+        print_plan(sweeps.plan_of(grid, settings=settings, rehearse=rehearse), as_json=as_json)
         return
     with _watching() as watch:
         result = sweeps.sweep(
@@ -135,6 +139,16 @@ def run_grid(
         )
     if rehearse is not None:  # what the real run lacks is told beside what the rehearsal has shown
         _print_rehearsal(result, sweeps.plan_of(grid, settings=settings))
+    _finish(result)
+
+
+def run_seeds(experiment: Experiment, directory: Path, seeds: Sequence[int]) -> None:
+    """Run an experiment once per seed, and print mean and deviation of what was reached."""
+    with _watching() as watch:
+        result = sweeps.run_seeds(experiment, directory, seeds, watch=watch)
+    if result.finished:
+        records = [status.run.record for status in result.cells if status.run is not None]
+        tell(records, directory, experiment.catalogue)
     _finish(result)
 
 
@@ -200,9 +214,6 @@ def cancel(directory: Path, names: Sequence[str]) -> None:
     """Print how many cells were asked."""
     running, waiting = sweeps.cancel_sweep(directory, *names)
     click.echo(f"asked {running} running cells to stop; the other {waiting} will not start")
-
-
-sweep.add_command(report)
 
 
 def _finish(result: SweepResult) -> None:

@@ -15,7 +15,6 @@ __all__ = [
     "CELLS",
     "CHECKPOINTS",
     "CONFIG",
-    "EXPERIMENT",
     "GOAL",
     "LEARNED",
     "LOCK",
@@ -25,9 +24,7 @@ __all__ = [
     "RECORD",
     "RUNS",
     "SAMPLES",
-    "SEEDS",
     "SETTLED",
-    "SUMMARY",
     "UNFINISHED",
     "WEIGHTS",
     "missing_run",
@@ -57,12 +54,6 @@ CELLS = "sweep.json"
 """The list of a sweep's cells, beside their runs."""
 PROGRESS = "progress.json"
 """The progress of a running run."""
-EXPERIMENT = "experiment.toml"
-"""The configuration of a directory of several seeds."""
-SEEDS = "seeds.json"
-"""Its seeds."""
-SUMMARY = "summary.json"
-"""Its results."""
 SETTLED = "settled"
 """The folder in which runs that belong together keep what ``auto`` settled on."""
 MANIFEST = "model.json"
@@ -126,10 +117,15 @@ def _require_free(directory: Path) -> None:
     if all(map(_is_beginning, entries)):
         return
     names = {path.name for path in entries}
-    if names & {CONFIG, SEEDS}:
+    if CONFIG in names:
         raise ConfigError(
             f"{str(directory)!r} holds a run already",
             f"resume it with `lw2g resume {directory}`, or choose another --out",
+        )
+    if CELLS in names:
+        raise ConfigError(
+            f"{str(directory)!r} holds the runs of a sweep already",
+            f"go on with `lw2g sweep retry {directory}`, or choose another --out",
         )
     raise ConfigError(f"{str(directory)!r} is not empty and holds no run", "choose another --out")
 
@@ -140,7 +136,7 @@ def _is_beginning(path: Path) -> bool:
         return True
     if path.name == CHECKPOINTS and path.is_dir():
         return all(inner.name == BEGINNING or inner.name.endswith(UNFINISHED) for inner in path.iterdir())
-    return path.name in (LOCK, GOAL, EXPERIMENT, SAMPLES)
+    return path.name in (LOCK, GOAL, SAMPLES)
 
 
 def missing_run(directory: Path) -> DataError:
@@ -151,8 +147,11 @@ def missing_run(directory: Path) -> DataError:
     # from the most certain to the least: several may hold at once
     if names & {MANIFEST, WEIGHTS}:
         return DataError(f"{where} holds an exported model and no run", "give the run that it was taken from")
-    if SEEDS in names:
-        return DataError(f"{where} holds the runs of several seeds", f"give one of them: {directory}/seed-N")
+    if CELLS in names:
+        return DataError(
+            f"{where} holds the runs of a sweep",
+            f"give one of them, or go on with all: lw2g sweep retry {directory}",
+        )
     if entries and all(map(_is_beginning, entries)):
         return DataError(
             f"the run at {where} ended before anything was learned",

@@ -21,6 +21,7 @@ __all__ = [
     "DEFAULT_BENCHMARK",
     "DEFAULT_FIXED_POLICY",
     "DEFAULT_POLICY",
+    "FORMER_RUN_OPTIONS",
     "OWN_SECTIONS",
     "RECOMMENDED",
     "RUN_OPTIONS",
@@ -270,12 +271,6 @@ class RunConfig:
         "compile the ViT's blocks for the batch sizes of baseline, retrieval strategy and evaluation: faster "
         "steps after minutes of compiling, other last bits (needs triton, or a C++ compiler on a CPU)",
     )
-    graph: Literal["off", "auto"] = option(
-        "off",
-        "off: no CUDA graphs; auto: CUDA graphs of the backbone's forward and backward at the batch sizes of "
-        "baseline, retrieval strategy and evaluation, where they give the same bits",
-        role="machine",
-    )
     evaluate: int | Literal["every task", "last"] = option(
         "every task",
         "when the test images of all seen tasks are predicted: after every task, after each k-th (a number) "
@@ -333,6 +328,9 @@ class RunConfig:
 
 RUN_OPTIONS = ("protocol", "seed", "device", "devices", "precision")
 """Options of the section ``run`` that may stand without it: in a file, and as arguments."""
+
+FORMER_RUN_OPTIONS = frozenset({"graph"})
+"""Options of ``[run]`` that are gone and changed no number: stored runs and models are read without them."""
 
 OWN_SECTIONS: Mapping[str, type[Any]] = {
     "growth": GrowthConfig,

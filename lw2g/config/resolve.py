@@ -20,6 +20,7 @@ from lw2g.config.model import (
     DEFAULT_BENCHMARK,
     DEFAULT_FIXED_POLICY,
     DEFAULT_POLICY,
+    FORMER_RUN_OPTIONS,
     TIMM_BACKBONE,
     BackboneChoice,
     BackboneSource,
@@ -102,7 +103,12 @@ def load_resolved(path: Path, catalogue: Catalogue, weights: Path | None = None)
     Raises:
         ConfigError: It cannot be read, or a component or option in it no longer exists.
     """
-    return resolve(catalogue, file=path, weights=weights)
+    tables = read_toml(path)
+    run = tables.get("run")
+    if isinstance(run, dict):
+        for name in FORMER_RUN_OPTIONS:
+            run.pop(name, None)
+    return resolve(catalogue, file=tables, weights=weights)
 
 
 class _Resolver:

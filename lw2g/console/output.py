@@ -22,7 +22,6 @@ __all__ = [
     "note",
     "number",
     "print_metrics",
-    "print_summary",
     "printable",
     "table",
 ]
@@ -132,15 +131,3 @@ def print_metrics(record: Mapping[str, Any], terms: Mapping[str, str]) -> None:
         meaning = terms.get(name, "").partition(":")[0]
         rows.append((name, meaning, number(value)))
     console().print(table("metrics", ("metric", "meaning", "value"), rows, left=2))
-
-
-def print_summary(summary: Mapping[str, Any]) -> None:
-    """Print mean and deviation of each metric."""
-    seeds = summary["seeds"]
-    rows = []
-    for name, entry in summary["metrics"].items():
-        if entry["values"] == [None] * len(seeds):  # not defined for any of them
-            continue
-        rows.append((name, *map(number, (entry["mean"], entry["std"], *entry["values"]))))
-    columns = ("metric", "mean", "std", *(f"seed {seed}" for seed in seeds))
-    console().print(table(f"{counted(len(seeds), 'seed')}, protocol {summary['protocol']}", columns, rows))

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import attrs
 
-from lw2g.doctor.finding import Finding, note, ok, problem
+from lw2g.doctor.finding import Finding, note, problem
 from lw2g.doctor.machine import machine_findings, package_findings
 from lw2g.doctor.steps import STEPS
 
@@ -23,11 +23,10 @@ _REMEDY = "mend what is wrong above, or reinstall torch and torchvision of one r
 _WHEN_LATE = "run it again when the machine has less to do"
 
 
-def examine(*, network: bool = False, quick: bool = False) -> Iterator[Finding]:
+def examine(*, quick: bool = False) -> Iterator[Finding]:
     """Yield findings as they arrive; this process does not import torch.
 
     Args:
-        network: Whether to contact the hub.
         quick: Whether to look at machine, packages, torch and plugins alone.
     """
     yield from machine_findings()
@@ -38,15 +37,10 @@ def examine(*, network: bool = False, quick: bool = False) -> Iterator[Finding]:
     for step in STEPS:
         if step == "at a glance":
             continue
-        if step == "hub" and not network:
-            yield ok("weights", "the hub was not contacted; --network contacts it")
-            continue
         findings = list(isolated(step))
         yield from findings
         if step == "libraries" and any(finding.status == "problem" for finding in findings):
-            yield note(
-                "components", "devices, plugins and runs were not examined", "repair the libraries first"
-            )
+            yield note("plugins", "devices, plugins and runs were not examined", "repair the libraries first")
             return
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from lw2g.config.directory import RUNS
-from lw2g.devices.allocator import KEEP_MEMORY, who_manages_memory
 from lw2g.doctor.finding import Finding, note, ok, problem
 from lw2g.memory import CGROUP, usable_memory
 
@@ -31,18 +30,13 @@ _NO_ROOM = _GIB // 10
 
 def machine_findings() -> Iterator[Finding]:
     """Yield findings on Python, memory, cores and the folder of runs."""
-    yield ok("machine", f"Python {platform.python_version()} on {platform.platform()}")
+    versions = "python -m torch.utils.collect_env tells all versions"
+    yield ok("machine", f"Python {platform.python_version()} on {platform.platform()} ({versions})")
     yield _memory_finding(usable_memory())
     load = 0.0
     if hasattr(os, "getloadavg"):  # not on Windows
         load = os.getloadavg()[0]
     yield thread_finding(usable_cores(), load, os.environ.get("OMP_NUM_THREADS"))
-    other = who_manages_memory()
-    if other is None:
-        text = f"runs on the CPU keep freed memory for their next step ({KEEP_MEMORY}=0: they do not)"
-    else:
-        text = f"left as it is ({other})"
-    yield ok("machine", f"allocator: {text}")
     yield room_finding()
 
 
@@ -146,39 +140,15 @@ def package_findings(name: str = "lw2g") -> Iterator[Finding]:
             elif owner == name:
                 fitting.append(f"{need.name} {installed}")
     yield ok("packages", f"{len(fitting)} of {len(needed)} dependencies fit: {', '.join(fitting)}")
-    yield from _extra_findings(name, needed)
 
 
-def _extra_findings(name: str, needed: list[Requirement]) -> Iterator[Finding]:
-    """Yield which extras of a distribution are installed in part, and which are not at all.
-
-    Args:
-        name: Name of the distribution.
-        needed: What it requires without any extra.
-    """
-    absent = []
-    for extra in metadata(name).get_all("Provides-Extra") or ():
-        members = [need for need in _requirements(name, extra) if need not in needed]
-        lacking = [f"{need.name}{need.specifier}" for need in members if not _is_met(need)]
-        if not lacking:
-            continue
-        if len(lacking) == len(members):  # nobody has asked for it
-            absent.append(extra)
-        else:
-            text = f"extra {extra!r} is not complete, it lacks {', '.join(lacking)}"
-            yield note("packages", text, f'pip install "{name}[{extra}]" if you need it')
-    if absent:
-        command = f'pip install "{name}[{absent[0]}]"'
-        yield ok("packages", f"extras to install where you need them ({command}): {', '.join(absent)}")
-
-
-def _requirements(name: str, extra: str = "") -> list[Requirement]:
+def _requirements(name: str) -> list[Requirement]:
     """Return the requirements of a distribution on this machine; none if it is not installed."""
     try:
         stated = [Requirement(text) for text in requires(name) or ()]
     except PackageNotFoundError:
         return []
-    return [need for need in stated if need.marker is None or need.marker.evaluate({"extra": extra})]
+    return [need for need in stated if need.marker is None or need.marker.evaluate({"extra": ""})]
 
 
 def _is_met(need: Requirement) -> bool:

@@ -1,4 +1,4 @@
-"""Checks with torch: libraries, devices, plugins, weights, data, and one small run.
+"""Checks with torch: libraries, devices, plugins, and one small run.
 
 Each step runs in its own process (:mod:`lw2g.doctor.examination`) and imports what it needs.
 """
@@ -10,37 +10,27 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
-from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lw2g.doctor.finding import Finding, note, ok, problem
-from lw2g.errors import ConfigError, DataError, Lw2gError
+from lw2g.errors import Lw2gError
 
 if TYPE_CHECKING:
-    from lw2g.interfaces.component import Kind
     from lw2g.registry.catalogue import Catalogue
 
 __all__ = [
     "STEPS",
     "at_a_glance",
     "devices",
-    "hub",
     "libraries",
     "plugins",
-    "precision",
     "small_run",
-    "supplies",
 ]
 
 _COMPILED = ("numpy", "torch", "torchvision", "timm", "sklearn", "safetensors")
 _DISTRIBUTIONS = {"sklearn": "scikit-learn"}
 _GIB = 2**30
-_SUPPLIES = {
-    "backbone": ("weights", "fetched from the hub when used (--network asks it); else pass --weights FILE"),
-    "benchmark": ("data", "set LW2G_DATA to the folder of data sets, or fetch one: `lw2g data get NAME`"),
-}
 # Two tasks of five classes, four training images a class, one epoch: a few seconds on one core.
 _SMALL = {
     "benchmark.classes_per_family": 2,
@@ -109,21 +99,6 @@ def devices() -> Iterator[Finding]:
     yield ok("devices", f"cpu: {torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}")
 
 
-def precision() -> Iterator[Finding]:
-    """Yield the precision that ``auto`` chooses on each kind of device."""
-    import torch
-
-    from lw2g.devices.precision import choose_precision
-    from lw2g.vit.loading import load_backbone
-
-    kinds = ["cpu"]
-    if torch.cuda.is_available() and torch.cuda.device_count():
-        kinds.append("cuda:0")
-    for name in kinds:
-        model = load_backbone("vit_tiny_patch16_224", random_seed=0, image_size=96, device=name)
-        yield ok("precision", f"{name}: auto takes {choose_precision(model)} for ViT-Tiny at 96 pixels")
-
-
 def plugins(catalogue: Catalogue | None = None, *, imports_code: bool = True) -> Iterator[Finding]:
     """Yield the usable components, the disabled plugins, and every problem with its remedy.
 
@@ -155,71 +130,6 @@ def plugins(catalogue: Catalogue | None = None, *, imports_code: bool = True) ->
                 attempt(build.load, entry.origin, what, problems)
     for fault in problems:
         yield problem("plugins", fault.text, fault.remedy)
-
-
-def supplies(kind: Kind, catalogue: Catalogue | None = None) -> Iterator[Finding]:
-    """Yield which backbones have their weights here, or which benchmarks their data, by default."""
-    from lw2g.interfaces.component import BenchmarkComponent
-    from lw2g.interfaces.dataset import default_root
-    from lw2g.registry.catalogue import load_catalogue
-    from lw2g.registry.manager import Problem, attempt
-
-    area, remedy = _SUPPLIES[kind]
-    here: list[str] = []
-    absent: list[str] = []
-    problems: list[Problem] = []
-    for entry in (catalogue or load_catalogue()).components():
-        component: Any = entry.component
-        if component.kind != kind:
-            continue
-        if isinstance(component, BenchmarkComponent) and component.data is not None:
-            # large, so it is not read: `lw2g data check` does
-            published = component.data
-            # a data set without a folder of its own lies in files that only a run opens
-            if published.folder and published.lies_below(default_root()):
-                here.append(component.name)
-            else:
-                absent.append(component.name)
-            continue
-        what = f"has the {kind} {component.name!r}, which fails"
-        answer = attempt(partial(_found, component), entry.origin, what, problems)
-        if isinstance(answer, DataError) and component.embedded:
-            yield problem(area, f"{component.name}: {answer.what}", answer.remedy or "reinstall the package")
-        elif isinstance(answer, DataError):
-            absent.append(component.name)
-        elif answer:  # not those that require a model or folder from the user
-            here.append(component.name)
-    for fault in problems:
-        yield problem(area, fault.text, fault.remedy)
-    yield ok(area, f"here: {', '.join(here) or 'none'}")
-    if absent:
-        yield note(area, f"not here: {', '.join(absent)}", remedy)
-
-
-def _found(component: Any) -> bool | DataError:
-    """Return whether a component can be built with its defaults, or the error that names what it lacks."""
-    try:
-        if component.kind == "backbone":
-            component.build(component.config(), None, None)
-        else:
-            component.build(component.config()).stream()
-    except DataError as error:
-        return error
-    except ConfigError:
-        return False
-    return True
-
-
-def hub(timeout: float = 10.0) -> Iterator[Finding]:
-    """Request the front page of the hub from which timm fetches weights."""
-    from lw2g.network import hub_fails
-
-    reason = hub_fails(timeout)
-    if reason:
-        text = f"the hub cannot be reached ({reason})"
-        yield note("weights", text, "fetch weights elsewhere and pass them with --weights FILE")
-        return
-    yield ok("weights", "the hub answers")
 
 
 def small_run(catalogue: Catalogue | None = None) -> Iterator[Finding]:
@@ -258,9 +168,8 @@ def at_a_glance() -> Iterator[Finding]:
 STEPS: Mapping[str, Callable[[], Iterator[Finding]]] = {
     "libraries": libraries,
     "at a glance": at_a_glance,
-    "devices": lambda: chain(devices(), precision()),
-    "components": lambda: chain(plugins(), supplies("benchmark"), supplies("backbone")),
-    "hub": hub,
+    "devices": devices,
+    "plugins": plugins,
     "smoke run": small_run,
 }
 """The steps, in order; the one at a glance stands for all others."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,66 +32,35 @@ from lw2g.tasks.data import RunData
 from lw2g.tasks.parts import RunParts
 from lw2g.tasks.session import open_session
 
-__all__ = ["PARTS", "Estimate", "Range", "estimate", "missing_parts"]
+__all__ = ["Estimate", "estimate", "missing_parts"]
 
-PARTS = ("data", "evidence", "training", "spaces", "evaluation", "checkpoints")
 _NOISE = 1.15
 """Below this ratio two measurements of the same work are taken as equal."""
-_NUMBER = 4
-"""Bytes of a parameter."""
 _ROW = 24
 """Bytes of a test sample in a file of predictions: six columns of int32."""
 
 
-@attrs.frozen
-class Range:
-    """A range of a quantity, in its unit."""
-
-    least: float
-    most: float
-
-    @classmethod
-    def between(cls, one: float, other: float) -> Range:
-        """Return the range between two values."""
-        return cls(float(min(one, other)), float(max(one, other)))
-
-    def times(self, count: int) -> Range:
-        """Return the range of the quantity times a number."""
-        return Range(count * self.least, count * self.most)
-
-
 @attrs.frozen(kw_only=True)
 class Estimate:
-    """The cost of a run on this machine.
+    """The cost of a run on this machine, right to about 50 %.
 
-    A range covers the decisions of a policy that reads evidence, from one set in all to one per task.
+    A policy that reads evidence is taken to add a set with every second task.
 
     Attributes:
         seconds: Of the run.
-        parts: The same by part: data (opened and checked), evidence, training, spaces, evaluation,
-            checkpoints.
         memory: Peak bytes of the process.
         device_memory: Peak bytes of tensors on an accelerator, None without one.
         disk: Bytes of the run's directory at its end.
-        trained: Parameters that a task trains.
-        stored: Parameters of all sets, heads and what else the run leaves behind.
-        flops: Floating point operations per image, as in the record.
-        sets: Number of parameter sets.
         tasks: Number of tasks.
         images: Training and test images of the stream.
         device: Where it was measured.
         runs: Number of runs, one after the other, that time and disk cover.
     """
 
-    seconds: Range
-    parts: Mapping[str, Range]
+    seconds: float
     memory: float
     device_memory: float | None
-    disk: Range
-    trained: float
-    stored: Range
-    flops: Mapping[str, float | None]
-    sets: Range
+    disk: float
     tasks: int
     images: tuple[int, int]
     device: str
@@ -99,16 +68,10 @@ class Estimate:
 
     def times(self, runs: int) -> Estimate:
         """Return the cost of several runs that differ only in seed."""
-        return attrs.evolve(
-            self,
-            seconds=self.seconds.times(runs),
-            parts={part: seconds.times(runs) for part, seconds in self.parts.items()},
-            disk=self.disk.times(runs),
-            runs=self.runs * runs,
-        )
+        return attrs.evolve(self, seconds=runs * self.seconds, disk=runs * self.disk, runs=self.runs * runs)
 
     def as_mapping(self) -> dict[str, Any]:
-        """Return a JSON-able mapping; a range is ``{least, most}``."""
+        """Return a JSON-able mapping."""
         return attrs.asdict(self)
 
 
@@ -162,32 +125,30 @@ def estimate(config: ExperimentConfig, catalogue: Catalogue, *, tasks: int | Non
         opening = time.perf_counter() - began
         goal = session.parts.require_goal(0, tasks)
         reads = session.components.policy.reads(config.policy.config)
-        plans = _plans(session.parts, goal, reads=bool(reads))
+        plan = _plan(session.parts, goal, reads=bool(reads))
         # on as many threads as the run will have
         with suited_threads(session.parts.backbone, session.parts.engine.device):
-            rehearsal = Rehearsal(session, Path(folder), plans[0])
+            rehearsal = Rehearsal(session, Path(folder), plan)
             first = rehearsal.measure(0)
             second = first
             if goal > 1:
                 second = rehearsal.measure(1)
-    return _continued(session.parts, session.data, plans, first, second, opening)
+    return _continued(session.parts, session.data, plan, first, second, opening)
 
 
-def _plans(parts: RunParts, tasks: int, *, reads: bool) -> list[tuple[int, ...]]:
-    """Return the possible plans (the set of each task): one, or the two that bound all others.
-
-    The plan with the most sets comes first; it is measured.
+def _plan(parts: RunParts, tasks: int, *, reads: bool) -> tuple[int, ...]:
+    """Return the set of each task, as far as the policy tells.
 
     Args:
         parts: The run.
         tasks: After how many tasks it stops.
-        reads: Whether the policy reads measures, so that nobody knows what it decides.
+        reads: Whether the policy reads measures, so that nobody knows what it decides: then a set with every
+            second task, halfway between the plans that cost least and most.
     """
-    shared = (0,) * tasks
-    if parts.growth.fixed or (reads and tasks == 1):
-        return [shared]
+    if parts.growth.fixed:
+        return (0,) * tasks
     if reads:
-        return [tuple(range(tasks)), shared]
+        return tuple((task + 1) // 2 for task in range(tasks))
     # a policy that reads no evidence is asked, with the draws that it will have in the run
     plan: list[int] = []
     for task in range(tasks):
@@ -198,54 +159,29 @@ def _plans(parts: RunParts, tasks: int, *, reads: bool) -> list[tuple[int, ...]]
             plan.append(len(live))
         else:
             plan.append(decision.set)
-    return [tuple(plan)]
-
-
-@attrs.frozen(kw_only=True)
-class _Priced:
-    """The cost of a run under one plan: seconds by part, bytes, numbers of parameters and of sets."""
-
-    parts: Mapping[str, float]
-    disk: float
-    stored: float
-    sets: int
+    return tuple(plan)
 
 
 def _continued(
     run: RunParts,
     data: RunData,
-    plans: Sequence[tuple[int, ...]],
+    plan: Sequence[int],
     first: TaskCost,
     second: TaskCost,
     opening: float,
 ) -> Estimate:
-    """Return the cost of a run from its first two tasks, measured under the first plan.
+    """Return the cost of a run from its first two tasks.
 
     Args:
         run: What learns.
         data: What it learns from.
-        plans: What :func:`_plans` returned.
+        plan: The set of each task.
         first: The cost of the first task.
         second: That of the second; the first again where there is no second.
         opening: Seconds of opening the session.
     """
-    tasks = data.stream.tasks[: len(plans[0])]
-    measured = _priced(run, data, tasks, plans[0], first, second)
-    other = measured
-    if len(plans) > 1:
-        # a task that reuses a set adds none, and its evaluation computes all images again
-        set_size = second.stored - first.stored
-        tests = len(tasks[0].test)
-        reusing = attrs.evolve(
-            second,
-            stored=first.stored,
-            disk=second.disk - _NUMBER * set_size,
-            evaluation=first.evaluation * (tests + len(tasks[1].test)) / tests,
-        )
-        other = _priced(run, data, tasks, plans[1], first, reusing)
-    parts = {"data": Range(opening, opening)}
-    for part, seconds in measured.parts.items():
-        parts[part] = Range.between(seconds, other.parts[part])
+    tasks = data.stream.tasks[: len(plan)]
+    rows = _rows(run, tasks)
     # what comes with classes lies on the run's device
     seen = run.infos[min(2, len(tasks)) - 1].seen
     more = run.bytes_of(run.infos[len(tasks) - 1].seen) - run.bytes_of(seen)
@@ -255,71 +191,56 @@ def _continued(
         memory += more
     else:
         device_memory = max(first.device_memory, second.device_memory) + more
-    in_all = (sum(measured.parts.values()), sum(other.parts.values()))
+    names = len(json.dumps(list(data.evaluator.ids)))
     return Estimate(
-        seconds=Range.between(opening + in_all[0], opening + in_all[1]),
-        parts=parts,
+        seconds=opening + _learning(tasks, plan, first, second) + _evaluation(tasks, rows, first, second),
         memory=memory,
         device_memory=device_memory,
-        disk=Range.between(measured.disk, other.disk),
-        trained=max(first.trained, second.trained),
-        stored=Range.between(measured.stored, other.stored),
-        flops=first.flops,
-        sets=Range.between(measured.sets, other.sets),
+        disk=names + _ROW * sum(rows) + _sum_of_line(first.disk, second.disk, len(tasks)),
         tasks=len(tasks),
         images=(sum(len(task.train) for task in tasks), sum(len(task.test) for task in tasks)),
         device=run.engine.device_name or str(run.engine.device),
     )
 
 
-def _priced(
-    run: RunParts,
-    data: RunData,
-    tasks: Sequence[Task],
-    plan: Sequence[int],
-    first: TaskCost,
-    second: TaskCost,
-) -> _Priced:
-    """Return the cost of all tasks under a plan, on the lines through the first two tasks."""
+def _rows(run: RunParts, tasks: Sequence[Task]) -> list[int]:
+    """Return the number of test images of each evaluation."""
+    rows = []
+    seen = 0
+    for index, task in enumerate(tasks):
+        seen += len(task.test)
+        if is_evaluated(index, len(tasks) - 1, run.config.run.evaluate):
+            rows.append(seen)
+    return rows
+
+
+def _learning(tasks: Sequence[Task], plan: Sequence[int], first: TaskCost, second: TaskCost) -> float:
+    """Return the seconds of all tasks but for their evaluations, on the lines through the first two."""
     count = len(tasks)
-    tested = len(tasks[0].test)
     pace = first.training / len(tasks[0].train)
     later_pace = pace
-    of_a_test = first.evaluation / tested
     if count > 1:
         later_pace = second.training / len(tasks[1].train)
-        of_a_test = max(0.0, second.evaluation - first.evaluation) / len(tasks[1].test)
     # a slope between two measurements of the same work would be multiplied by the number of tasks
     slope = 0.0
     if later_pace > _NOISE * pace:
         slope = later_pace - pace
     of_a_set = max(0.0, second.evidence - first.evidence)
-    evidence = first.evidence
-    training = first.training
+    seconds = first.evidence + first.training
     for index, task in enumerate(tasks[1:]):
-        evidence += first.evidence + of_a_set * len(set(plan[: index + 1]))
-        training += len(task.train) * (later_pace + slope * index)
-    evaluation = 0.0
-    rows = 0
-    seen = 0
-    for index, task in enumerate(tasks):
-        seen += len(task.test)
-        if is_evaluated(index, count - 1, run.config.run.evaluate):
-            rows += seen
-            evaluation += first.evaluation + of_a_test * (seen - tested)
-    names = len(json.dumps(list(data.evaluator.ids)))
-    return _Priced(
-        parts={
-            "evidence": evidence,
-            "training": training,
-            "spaces": first.spaces + second.spaces * (count - 1),
-            "evaluation": evaluation,
-            "checkpoints": _sum_of_line(first.checkpoints, second.checkpoints, count),
-        },
-        disk=names + _ROW * rows + _sum_of_line(first.disk, second.disk, count),
-        stored=first.stored + max(0.0, second.stored - first.stored) * (count - 1),
-        sets=len(set(plan)),
-    )
+        seconds += first.evidence + of_a_set * len(set(plan[: index + 1]))
+        seconds += len(task.train) * (later_pace + slope * index)
+    seconds += first.spaces + second.spaces * (count - 1)
+    return seconds + _sum_of_line(first.checkpoints, second.checkpoints, count)
+
+
+def _evaluation(tasks: Sequence[Task], rows: Sequence[int], first: TaskCost, second: TaskCost) -> float:
+    """Return the seconds of all evaluations, which have so many test images each."""
+    tested = len(tasks[0].test)
+    of_a_test = first.evaluation / tested
+    if len(tasks) > 1:
+        of_a_test = max(0.0, second.evaluation - first.evaluation) / len(tasks[1].test)
+    return sum(first.evaluation + of_a_test * (count - tested) for count in rows)
 
 
 def _sum_of_line(first: float, second: float, count: int) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,6 @@ from lw2g.interfaces.phase import ComputePhase, Phase, TrainingPhase
 from lw2g.interfaces.stream import Task, TaskData
 from lw2g.lifecycle.ledger import Ledger
 from lw2g.tasks.evidence.d_sub import GROUPS, DSub
-from lw2g.tasks.flops import count_flops
 from lw2g.tasks.learner import Learner
 from lw2g.tasks.parts import RunParts
 from lw2g.tasks.session import Session
@@ -135,29 +134,17 @@ class _Clock(Observer):
         seconds: Of all phases of a run.
         spent: Seconds of what the rehearsal did of them.
         epochs: Of all phases; a checkpoint is saved after each.
-        parameters: Number of values of each trained parameter, by identity.
-        flops: Per image, of the first host phase.
     """
 
     def __init__(self, session: _SmallSession, index: int, images: int) -> None:
         super().__init__(Reporter([], [len(task.train) for task in session.data.stream.tasks]))
         self._session = session
-        self._index = index
         self._images = images
         self._small = len(session.data.stream.tasks[index].train)
         self.seconds = 0.0
         self.spent = 0.0
         self.epochs = 0
-        self.parameters: dict[int, int] = {}
-        self.flops: dict[str, float | None] = {}
         self._ticks: list[float] = []
-
-    def planned(self, context: TaskContext, hosts: Sequence[TrainingPhase]) -> None:
-        """Count operations, in the first task."""
-        if hosts and not self._index:
-            data = self._session.data
-            images = data.image_set([data.stream.tasks[self._index].train], train=False)
-            self.flops = count_flops(self._session.parts, context, hosts[0], images)
 
     def after_step(self, optimizer: torch.optim.Optimizer, position: Position) -> None:
         """Look at the clock."""
@@ -201,7 +188,6 @@ class _Clock(Observer):
         steps = np.diff(self._ticks).tolist()
         if not steps:
             return
-        self.parameters |= {id(parameter): parameter.numel() for parameter in phase.trained}
         self.epochs += phase.epochs
         batch = min(phase.batch_size, self._small)
         in_epoch = math.ceil(self._small / batch)
@@ -217,7 +203,7 @@ class _Clock(Observer):
 
 @attrs.frozen(kw_only=True)
 class TaskCost:
-    """The cost of one task at its full size: seconds, bytes and numbers of values."""
+    """The cost of one task at its full size: seconds and bytes."""
 
     evidence: float
     training: float
@@ -225,11 +211,8 @@ class TaskCost:
     evaluation: float
     checkpoints: float
     disk: float
-    trained: float
-    stored: float
     memory: float
     device_memory: float | None
-    flops: Mapping[str, float | None]
 
 
 class Rehearsal:
@@ -273,9 +256,6 @@ class Rehearsal:
         held_back = self._whole.data.held_back[index]
         if held_back:
             routing *= len(held_back) / len(session.data.held_back[index] or held_back)
-        stored = 0
-        for module in session.parts.modules:
-            stored += sum(parameter.numel() for parameter in module.parameters())
         # activations grow with the batch, which a run has larger
         share = session.parts.noted["share"]
         device_memory = None
@@ -288,11 +268,8 @@ class Rehearsal:
             evaluation=evaluation * len(whole.test) / len(small.test),
             checkpoints=saving * (1 + clock.epochs) + self._sums,
             disk=float(saved.stat().st_size),
-            trained=float(sum(clock.parameters.values())),
-            stored=float(stored),
             memory=machine_before + share * (peak.machine - machine_before),
             device_memory=device_memory,
-            flops=clock.flops,
         )
 
     def _smaller(self, session: Session) -> _SmallSession:

@@ -21,8 +21,6 @@ __all__ = [
     "PREDICTIONS",
     "Goal",
     "Record",
-    "Seeds",
-    "Summary",
     "prediction_name",
     "read_record",
     "read_sealed",
@@ -242,31 +240,6 @@ class Record:
     protocol_facts: dict[str, Any] | None = None
     next_domain: _Ahead | None = None
     record_hash: str | None = None
-
-
-@attrs.frozen(kw_only=True)
-class _Spread:
-    mean: float | None
-    std: float | None
-    values: list[float | None]
-
-
-@attrs.frozen(kw_only=True)
-class Summary:
-    """``summary.json``: the metrics of several seeds."""
-
-    seeds: list[int]
-    protocol: str
-    metrics: dict[str, _Spread]
-
-
-@attrs.frozen(kw_only=True)
-class Seeds:
-    """``seeds.json``: the runs of several seeds, and what they run."""
-
-    seeds: list[int]
-    experiment: str
-    tasks: int | None = None
 
 
 @attrs.frozen(kw_only=True)

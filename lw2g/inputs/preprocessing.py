@@ -5,10 +5,9 @@ An exported model can store such a value; a transform made of functions stays wi
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import attrs
 import torch
@@ -101,13 +100,3 @@ class AsStored:
     def __call__(self, vector: Tensor) -> Tensor:
         """Return the vector ``[dim]``."""
         return vector
-
-
-def __getattr__(name: str) -> Any:
-    """Return what :func:`lw2g.inputs.resampling.resize` has replaced, for one minor version."""
-    if name != "resampled_to":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    warnings.warn(
-        f"{__name__}.resampled_to is now lw2g.inputs.resampling.resize", DeprecationWarning, stacklevel=2
-    )
-    return lambda size, interpolation: partial(resize, size=size, interpolation=interpolation)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import attrs
 import torch
@@ -16,7 +16,6 @@ from lw2g.interfaces.classes import ClassMap
 from lw2g.interfaces.memory import SubspaceMemory
 from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.site import Site
-from lw2g.moved import moved_name
 from lw2g.spelling import composed_names
 from lw2g.vit.backbone import Backbone
 
@@ -207,9 +206,3 @@ class TaskContext:
         generator = torch.Generator()
         generator.manual_seed(derive_seed(self.seed, "task", self.task.index, purpose))
         return generator
-
-
-if not TYPE_CHECKING:  # a type checker would believe that every name exists
-
-    def __getattr__(name: str) -> Any:
-        return moved_name(__name__, name)

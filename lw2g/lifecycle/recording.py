@@ -55,7 +55,6 @@ def build_record(
         | {
             "attention": parts.backbone.attention,
             "products": products_of(parts.backbone.model),
-            "graphs": str(parts.backbone.graphs or "none"),
         },
         "precision": ledger.precision,
         "fingerprints": fingerprints(session),

@@ -13,7 +13,14 @@ from typing import Any, Literal
 import attrs
 from attrs.validators import and_, deep_iterable, ge, gt, le, max_len, min_len
 
-from lw2g.config.model import BackboneChoice, Chosen, ModelConfig, RoutingConfig, RunConfig
+from lw2g.config.model import (
+    FORMER_RUN_OPTIONS,
+    BackboneChoice,
+    Chosen,
+    ModelConfig,
+    RoutingConfig,
+    RunConfig,
+)
 from lw2g.config.named import named_by
 from lw2g.config.structure import NONE, structure
 from lw2g.errors import ConfigError, DataError, PluginError, UnknownComponentError
@@ -267,7 +274,8 @@ class Manifest:
             ConfigError: An option is no longer there.
         """
         chosen = {"device": device, "evaluation_batch": batch_size}
-        run = self.run | {name: value for name, value in chosen.items() if value is not None}
+        run = {name: value for name, value in self.run.items() if name not in FORMER_RUN_OPTIONS}
+        run |= {name: value for name, value in chosen.items() if value is not None}
         backbone = self.chosen("backbone", self.backbone, catalogue)
         # None of both: the backbone comes by its weights itself, or the export has them inside
         if weights is None and self.backbone.weights is not None:

@@ -28,7 +28,6 @@ from lw2g.memory import require_memory
 from lw2g.models.expert import add_expert
 from lw2g.models.mixing import Mixer
 from lw2g.registry.catalogue import Catalogue
-from lw2g.vit import graphs
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.products import has_faster_products, has_packed_products
 
@@ -214,8 +213,6 @@ def open_backbone(
     if run.compile:
         require_compiler(engine.device)
         backbone.compile_blocks(sizes)
-    elif run.graph == "auto" and engine.device.type in graphs.DEVICES:
-        backbone.graphs = graphs.Graphs(sizes)
     require_memory(
         run.evaluation_batch * backbone.bytes_per_image,
         f"run.evaluation_batch: {run.evaluation_batch} images",

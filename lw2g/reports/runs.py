@@ -11,7 +11,7 @@ from typing import Any, Literal
 import attrs
 
 from lw2g.config.directory import CELLS, CONFIG, GOAL, PROGRESS, RECORD, missing_run
-from lw2g.config.model import RunConfig
+from lw2g.config.model import FORMER_RUN_OPTIONS, RunConfig
 from lw2g.config.structure import misfit
 from lw2g.config.toml import flat, read_json, read_toml
 from lw2g.errors import ConfigError, DataError
@@ -33,6 +33,7 @@ MACHINE_OPTIONS = {
     "backbone.sha256",
     "backbone.pool",
     *(f"run.{name}" for name in options_of_role(RunConfig, "machine", "shown")),
+    *(f"run.{name}" for name in FORMER_RUN_OPTIONS),
 }
 """Options that change no other number, or that fingerprints cover."""
 

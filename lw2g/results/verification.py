@@ -7,20 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import attrs
-import numpy as np
-
-from lw2g.config.directory import EXPERIMENT, GOAL, RECORD, SEEDS, SUMMARY, require_run
+from lw2g.config.directory import GOAL, RECORD, require_run
 from lw2g.config.model import is_evaluated
 from lw2g.errors import DataError
 from lw2g.files.checkpoint_files import CheckpointFiles
 from lw2g.files.contents import (
     Goal,
     Record,
-    Seeds,
-    Summary,
     prediction_name,
-    read_sealed,
 )
 from lw2g.files.record import RunDirectory, unsaved_tasks
 from lw2g.registry.catalogue import Catalogue
@@ -29,7 +23,6 @@ from lw2g.results.verdicts import (
     Verdict,
     compare_checksum,
     consistent,
-    equal,
     recomputed,
     rehashed,
     unsealed,
@@ -46,18 +39,16 @@ _OF_TASK = re.compile(rf"{_PREDICTIONS}task-(\d{{3,6}})\.safetensors")
 def verify(
     directory: Path, catalogue: Catalogue | None = None, *, needs_checkpoints: bool = True
 ) -> list[Verdict]:
-    """Examine a run, or a directory of several seeds.
+    """Examine a run.
 
     Args:
-        directory: The run, or the runs.
+        directory: The run.
         catalogue: Has the metrics of plugins; by default everything installed.
         needs_checkpoints: Whether checkpoints must be there; those that are there are examined anyway.
 
     Raises:
-        DataError: There is neither.
+        DataError: There is none.
     """
-    if (directory / SEEDS).exists():
-        return list(_seeds(directory, catalogue, needs_checkpoints))
     require_run(directory)
     return list(_run(RunDirectory(directory), catalogue, needs_checkpoints))
 
@@ -202,42 +193,3 @@ def _unsaved(files: RunDirectory) -> Iterator[Verdict]:
     for task in lost:
         name = f"{files.checkpoints.name}/task-{task:03d}.safetensors"
         yield Verdict(what=name, holds=False, text=f"is missing: {RECORD} tells of task {task + 1}")
-
-
-def _seeds(directory: Path, catalogue: Catalogue | None, needs_checkpoints: bool) -> Iterator[Verdict]:
-    seeds = read_sealed(directory / SEEDS, Seeds)
-    yield Verdict(what=SEEDS, holds=True, text="matches its checksum")
-    yield compare_checksum(directory, EXPERIMENT, seeds["experiment"])
-    records = []
-    for seed in seeds["seeds"]:
-        files = RunDirectory(directory / f"seed-{seed}")
-        if not files.exists():
-            yield Verdict(what=files.path.name, holds=None, text="not begun")
-            continue
-        for verdict in _run(files, catalogue, needs_checkpoints):
-            yield attrs.evolve(verdict, what=f"{files.path.name}/{verdict.what}")
-        records.append(unsealed(files.path / RECORD, Record))
-    if not (directory / SUMMARY).exists():
-        yield Verdict(what=SUMMARY, holds=None, text="not written yet: not all seeds are finished")
-        return
-    summary = unsealed(directory / SUMMARY, Summary)
-    yield _sealed(SUMMARY, summary)
-    if isinstance(summary, dict):
-        readable = [record for record in records if isinstance(record, dict)]
-        for name, entry in summary["metrics"].items():
-            yield _summary(name, entry, readable)
-
-
-def _summary(name: str, entry: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> Verdict:
-    """Return whether the summary of a metric follows from the records of the seeds."""
-    values = [record["metrics"].get(name) for record in records]
-    mean = std = None
-    if None not in values:  # a mean without some of the seeds would be another quantity
-        mean = float(np.mean(values))
-        if len(values) > 1:
-            std = float(np.std(values, ddof=1))
-    holds = values == entry["values"] and equal(entry["mean"], mean) and equal(entry["std"], std)
-    text = "other values than the seeds have"
-    if holds:
-        text = "equals mean and deviation of the seeds"
-    return Verdict(what=f"summary.json: {name}", holds=holds, text=text)

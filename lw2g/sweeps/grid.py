@@ -30,7 +30,16 @@ from lw2g.config.toml import read_toml
 from lw2g.errors import ConfigError, nearest, shown
 from lw2g.interfaces.tables import leaves
 
-__all__ = ["Cell", "Settings", "over", "read_columns", "read_executor", "read_grid", "settings_of"]
+__all__ = [
+    "Cell",
+    "Settings",
+    "cells_of_seeds",
+    "over",
+    "read_columns",
+    "read_executor",
+    "read_grid",
+    "settings_of",
+]
 
 Settings = dict[str, Any]
 """Values by dotted keys."""
@@ -134,6 +143,20 @@ def read_grid(
         raise ConfigError(f"{min(idle - used)}: no cell uses that constraint", "name it: constraints = [...]")
     # a stable sort: within a seed, cells stay in the order of the rows
     return _labelled(sorted(drafts.values(), key=lambda draft: draft.turn))
+
+
+def cells_of_seeds(configuration: Mapping[str, Any], seeds: Sequence[int]) -> list[Cell]:
+    """Return the cells of one configuration with several seeds: a grid of one axis.
+
+    Args:
+        configuration: Its tables.
+        seeds: A cell for each.
+
+    Raises:
+        ConfigError: A key is not one of a configuration.
+    """
+    settings = settings_of(configuration, "run")
+    return [Cell(settings=settings | {_SEED: seed}, label=f"seed {seed}") for seed in seeds]
 
 
 def read_executor(path: Path) -> Settings:

@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
 from lw2g.errors import ConfigError
-from lw2g.moved import moved_name
 from lw2g.vit.anatomy import (
     Rung,
     attention_of,
@@ -26,7 +25,6 @@ from lw2g.vit.anatomy import (
 from lw2g.vit.attention import Attention, fuses_forwards, without_fused_attention
 from lw2g.vit.compiling import allow_compilations, compiled
 from lw2g.vit.fingerprint import BackboneFingerprint, WeightSource
-from lw2g.vit.graphs import Graphs
 from lw2g.vit.injection import Injection, class_token_index, inject, real_tokens
 from lw2g.vit.pooling import Pool, pooled, resolve_pool
 from lw2g.vit.prefix import last_row_alone
@@ -52,7 +50,6 @@ class Backbone(nn.Module):
         model: The timm model, without gradients.
         name: Name in messages: the timm name, with the weights file if there is one.
         fingerprint: Identity in records.
-        graphs: CUDA graphs of :meth:`features`; None where each forward is launched kernel by kernel.
         takes_vectors: Whether its input is vectors ``[B, dim]``, not images (stored features).
     """
 
@@ -69,7 +66,6 @@ class Backbone(nn.Module):
         self._reading: Reading | None = None
         self._compiled: frozenset[int] = frozenset()
         self._backend = ""
-        self.graphs: Graphs | None = None
         self.eval()
 
     @classmethod
@@ -264,12 +260,6 @@ class Backbone(nn.Module):
             ValueError: The images have another shape.
         """
         self._stop_if_read(images, injections)
-        forward = partial(self._features, norm=norm)
-        if self.graphs is None:
-            return forward(images, injections)
-        return self.graphs(forward, images, injections, norm)
-
-    def _features(self, images: Tensor, injections: Sequence[Injection], *, norm: bool) -> Tensor:
         if self._has_blocks and self.fingerprint.pool == "token":
             return self._class_token(images, injections, norm=norm)
         if not norm:
@@ -438,9 +428,3 @@ class Backbone(nn.Module):
         if images.ndim != 4 or tuple(images.shape[1:]) != (_CHANNELS, side, side):
             expected = f"{_CHANNELS}, {side}, {side}"
             raise ValueError(f"expected images [B, {expected}] but got {list(images.shape)}")
-
-
-if not TYPE_CHECKING:  # a type checker would believe that every name exists
-
-    def __getattr__(name: str) -> Any:
-        return moved_name(__name__, name)

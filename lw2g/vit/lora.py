@@ -54,10 +54,7 @@ class LowRank:
 
 
 MERGING_DEVICES = ("cpu",)
-"""Types of devices on which weights are merged.
-
-A captured CUDA graph would keep the address of a weight that the next version leaves.
-"""
+"""Types of devices on which weights are merged: those where it was measured to pay."""
 
 Update = LowRank | Tensor
 """Low-rank factors, or a dense increment [d, d] (such as the sum of all old sets' updates)."""

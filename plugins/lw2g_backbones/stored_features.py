@@ -61,7 +61,6 @@ class StoredFeatures(Backbone):
         # whatever walks through a backbone's modules finds none
         self.model: Any = nn.Module()
         self.num_tokens = 0
-        self.graphs = None
         # without weights only a buffer follows ``to``, and tells the device
         self.register_buffer("place", torch.zeros(0), persistent=False)
         self.eval()

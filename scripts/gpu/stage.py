@@ -27,8 +27,8 @@ from lw2g.tasks.phases import PhaseProgress, only_trainable, train_phase
 from lw2g.tasks.protection import Protection
 from lw2g.tasks.session import Session, open_session
 
-PRECISIONS = {"bf16": "bf16-mixed", "graph": "bf16-mixed", "compile": "bf16-mixed", "fp32": "32-true"}
-"""Precision by mode; ``graph`` is bf16 with CUDA graphs (``run.graph``), ``compile`` with compiled blocks."""
+PRECISIONS = {"bf16": "bf16-mixed", "compile": "bf16-mixed", "fp32": "32-true"}
+"""Precision by mode; ``compile`` is bf16 with compiled blocks."""
 
 
 class Resident:

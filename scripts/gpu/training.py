@@ -19,7 +19,6 @@ from gpu.machine import rate_of
 from gpu.stage import PRECISIONS, Resident, Stage, staged
 from lw2g.devices.engine import open_engine
 from lw2g.tasks.flops import count_flops
-from lw2g.vit import graphs
 
 BARE = "bare timm"
 WARM = 4
@@ -29,7 +28,7 @@ def batch_sizes(lab: Lab, mode: str) -> tuple[int, ...]:
     """Return the batch sizes of a mode: 24 is published, and bound by launches; compiling takes long."""
     if lab.toy:
         return (4, 8)
-    return (24, 128) if mode in ("compile", "graph") else (24, 128, 64, 256, 512)
+    return (24, 128) if mode == "compile" else (24, 128, 64, 256, 512)
 
 
 def steps_of(lab: Lab, mode: str) -> int:
@@ -50,7 +49,7 @@ def open_stage(lab: Lab, model: str, mode: str, baseline: str, **noise: int) -> 
     """Bring a baseline to the last of two tasks on noise."""
     names = {"benchmark": "noise", "backbone": "random"}
     options = {f"benchmark.{key}": value for key, value in noise.items()}
-    options |= {"backbone.model": model, "run.precision": PRECISIONS[mode], "run.graph": "off"}
+    options |= {"backbone.model": model, "run.precision": PRECISIONS[mode]}
     return staged(lab, lab.resolve(baseline, "one", options, **names))
 
 
@@ -62,22 +61,17 @@ def of_baseline(
     session, classes = stage.session, stage.context.task.classes
     if mode == "compile":
         session.parts.backbone.compile_blocks(batch_sizes(lab, mode))
-    if mode == "graph" and lab.device.type in graphs.DEVICES:
-        session.parts.backbone.graphs = graphs.Graphs(frozenset(batch_sizes(lab, mode)))
-    warm = WARM + (graphs.CALLS if mode == "graph" else 0)
     few = Resident(session, classes, 2, 2)
     flops = count_flops(session.parts, stage.context, stage.phase, few)["training_per_image"]  # type: ignore[arg-type]
     counters.clear()
 
     def step(batch: int) -> float:
-        images = Resident(session, classes, batch * (warm + steps_of(lab, mode) + 1), batch)
-        return float(stage.seconds(images, batch, warm).median())
+        images = Resident(session, classes, batch * (WARM + steps_of(lab, mode) + 1), batch)
+        return float(stage.seconds(images, batch, WARM).median())
 
     found = _by_batch(lab, mode, flops, step, sizes)
     if mode == "compile":
         found["graphs"] = counters["stats"]["unique_graphs"]
-    if mode == "graph":
-        found["replayed"] = str(session.parts.backbone.graphs)
     return found
 
 

@@ -160,23 +160,6 @@ def test_an_interrupted_run_still_stops_where_it_was_meant_to(catalogue, tmp_pat
     assert len(proceed(run, catalogue, tasks=2)["accuracy_matrix"]) == 2
 
 
-def test_runs_of_several_seeds_stop_and_go_on_together(lw2g, tmp_path):
-    """Each seed stops after the same task; nothing is changed by a request that cannot be met."""
-    runs = tmp_path / "runs"
-    assert lw2g("run", *SHORT, "--out", runs, "--seeds", "0,1", "--tasks", 1).exit_code == 0
-    assert len(unseal_json(runs / "seed-1" / "record.json")["accuracy_matrix"]) == 1
-    before = (runs / "seeds.json").read_bytes()
-    assert lw2g("continue", runs, "--tasks", 4).exit_code == 2
-    assert (runs / "seeds.json").read_bytes() == before
-    assert lw2g("continue", runs, "--tasks", 2).exit_code == 0
-    result = lw2g("continue", runs, "--tasks", 1)
-    assert "the runs are to stop after task 2; name no smaller number" in result.stderr
-    assert lw2g("resume", runs).exit_code == 0
-    for seed in (0, 1):
-        assert len(unseal_json(runs / f"seed-{seed}" / "record.json")["accuracy_matrix"]) == 2
-    assert all(one.holds is not False for one in verify(runs))
-
-
 def test_a_map_that_ends_too_early_stops_nothing_that_was_learned(catalogue, tmp_path):
     """A fixed map is looked at before anything is learned, and before going on."""
     resolved = shortest(catalogue, "dual-prompt", {"policy.map": [0, 0]}, policy="fixed")

@@ -1,23 +1,26 @@
-"""Whole runs on a simulated device: every registered baseline grows, trains and predicts on it."""
+"""Whole runs on a GPU, where there is one: every registered component learns and predicts on it."""
 
-import os
+from __future__ import annotations
 
-import attrs
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 
-from lw2g.base import progress
-from lw2g.config.resolve import resolve
-from lw2g.kit.small_run import learned
 from lw2g.kit.tiny import tiny_catalogue
 from lw2g.lifecycle.runner import start
 from lw2g.testing import contract_cases
-from simulated_device import simulated_device
+from runs import shortest
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device"),
+]
 
 CATALOGUE = tiny_catalogue()
-BATCH = 4
+DEVICE = {"run.device": "cuda", "run.deterministic": True}
 RUNS_LOOKED_AT = (
     "backbone_is_untouched",
     "cached_features_hold",
@@ -27,108 +30,43 @@ RUNS_LOOKED_AT = (
 
 
 @pytest.fixture(autouse=True)
-def _progress_reads_seldom(monkeypatch):
-    """Simulated steps are slower than the interval at which progress may read the loss."""
-    monkeypatch.setattr(progress, "_INTERVAL", 3600.0)
-
-
-@pytest.fixture(autouse=True)
-def _kernels_as_they_were():
+def _kernels_as_they_were(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Put back what a run chooses for the process."""
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     yield
     torch.use_deterministic_algorithms(False)
-    os.environ.pop("CUBLAS_WORKSPACE_CONFIG", None)
 
 
-def quick(kind, name):
-    """Return options that make a component's training short, in small batches, at few blocks."""
-    found = {}
-    for field in attrs.fields(CATALOGUE.get(kind, name).config):
-        if field.name.endswith("epochs") and isinstance(field.default, int):
-            found[f"{kind}.{field.name}"] = 2
-        elif field.name == "batch_size":
-            found[f"{kind}.{field.name}"] = BATCH
-        elif field.name == "blocks":
-            found[f"{kind}.{field.name}"] = (2, 3)  # the default of dual-prompt's shared blocks is 0 and 1
-    return found
-
-
-def run(name, directory, *, policy, retrieval=None, constraints=None, speed="exact"):
-    """Run a baseline for three tasks and return its record."""
-    used = retrieval or CATALOGUE.get("baseline", name).retrieval
-    resolved = resolve(
-        CATALOGUE,
-        overrides={
-            "run.evaluation_batch": 16,
-            "run.deterministic": True,
-            "run.precision": "32-true",
-            "run.speed": speed,
-            "run.graph": "auto",  # whatever is replayed has to come to the same end
-            "run.workers": 0,  # a forked process would simulate a device of its own
-            "growth.images": 16,
-            "benchmark.random_crops": True,
-            **quick("baseline", name),
-            **(quick("retrieval", used) if used else {}),
-        },
-        baseline=name,
-        policy=policy,
-        retrieval=retrieval,
-        constraints=constraints,
-        benchmark="tiny",
-        backbone="tiny",
-    )
-    return start(resolved, CATALOGUE, directory / "run")
-
-
-def check(record, account):
-    """Ask for a run that has come to its end on the device without a step that waited for it."""
+def require_whole_run(
+    place: Path, name: str, options: dict[str, Any], policy: str, constraints: Sequence[str] | None
+) -> None:
+    """Make a short run on the device and ask that each of its tasks was learned and evaluated there."""
+    chosen = shortest(CATALOGUE, name, DEVICE | options, policy=policy, constraints=constraints)
+    record = start(chosen, CATALOGUE, place)
     assert record["environment"]["device"] == "cuda:0"
     assert len(record["task_to_set"]) == len(record["accuracy_matrix"])
     assert None not in (row[-1] for row in record["accuracy_matrix"])
-    assert account.every_step("read") == []
-    assert account.every_step("upload") == []
 
 
 @pytest.mark.parametrize("name", CATALOGUE.names("baseline"))
-def test_baselines_run_on_a_device_and_no_step_waits_for_it(name, tmp_path):
-    """Three tasks end, with deterministic kernels alone; an ordinary step reads nothing back."""
+def test_baselines_run_on_a_device(name: str, tmp_path: Path) -> None:
+    """All tasks end, with deterministic kernels alone."""
     grows = CATALOGUE.get("baseline", name).growth == "sets"
-    how = {"policy": "min"} if grows else {"policy": "always", "constraints": ["orthogonal"]}
-    with simulated_device() as account:
-        record = run(name, tmp_path, **how)
-    check(record, account)
-    # steps were watched at all, but for the one method that takes none
-    assert account.steps or name == "simple-cil"
-
-
-def test_the_contract_kit_makes_its_runs_on_a_device():
-    """Whatever a check looks at in a run lies on the device that was asked for, and holds there."""
-    with simulated_device():
-        cases = contract_cases("s-prompt-plus-plus", catalogue=CATALOGUE, device="cuda")
-        looked_at = {case.check.name: case for case in cases if case.check.name in RUNS_LOOKED_AT}
-        found = {name: case.result() for name, case in looked_at.items()}
-        assert learned(cases[0].subject).session.parts.engine.device.type == "cuda"
-    assert {name: (one.status, one.message) for name, one in found.items()} == dict.fromkeys(
-        RUNS_LOOKED_AT, ("passed", "")
-    )
+    policy, constraints = ("min", None) if grows else ("always", ["orthogonal"])
+    require_whole_run(tmp_path / "run", name, {}, policy, constraints)
 
 
 @pytest.mark.parametrize("name", CATALOGUE.names("retrieval"))
-def test_retrieval_strategies_run_on_a_device_and_no_step_waits_for_it(name, tmp_path):
+def test_retrieval_strategies_run_on_a_device(name: str, tmp_path: Path) -> None:
     """The same holds for every registered strategy, under a constraint with spaces of its own."""
-    with simulated_device() as account:
-        record = run("s-prompt-plus-plus", tmp_path, policy="one", retrieval=name, constraints=["pgp"])
-    check(record, account)
+    require_whole_run(tmp_path / "run", "s-prompt-plus-plus", {"retrieval.name": name}, "one", ["pgp"])
 
 
-@pytest.mark.parametrize("speed", ["exact", "fast"])
-def test_a_step_on_images_that_lie_on_the_device_hands_nothing_over(speed, tmp_path):
-    """After the first epoch only its first step sends anything; augmented on the CPU, every step does."""
-    with simulated_device() as account:
-        record = run("s-prompt-plus-plus", tmp_path, policy="always", retrieval="oracle", speed=speed)
-    check(record, account)
-    assert record["config"]["run"]["speed"] == speed
-    assert record["environment"]["graphs"] == "1 forwards"
-    (intervals, *_) = account.between_steps("send").values()
-    second = [len(sent) for sent in intervals[len(intervals) // 2 + 1 :]]
-    assert second == [speed == "exact"] * max(len(second), 2)
+def test_the_contract_kit_makes_its_runs_on_a_device() -> None:
+    """Whatever a check looks at in a run lies on the device that was asked for, and holds there."""
+    cases = contract_cases("s-prompt-plus-plus", catalogue=CATALOGUE, device="cuda")
+    looked_at = {case.check.name: case for case in cases if case.check.name in RUNS_LOOKED_AT}
+    found = {name: case.result() for name, case in looked_at.items()}
+    assert {name: (one.status, one.message) for name, one in found.items()} == dict.fromkeys(
+        RUNS_LOOKED_AT, ("passed", "")
+    )

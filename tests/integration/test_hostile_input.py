@@ -238,17 +238,6 @@ def test_records(content):
     assert "'run/record.json'" in refused("show", "run")
 
 
-@pytest.mark.parametrize(
-    "content",
-    [b"[]", b"{}", b"3", b'["a"]', b"[-1]", b"[1, 1]", b"[1.5]", b"[true]", b"{", b"[" * DEEP],
-    ids=lambda content: str(content[:30]),
-)
-def test_seeds(content):
-    """A list of seeds that is none."""
-    write("runs/seeds.json", content)
-    assert "'runs/seeds.json'" in refused("resume", "runs")
-
-
 def test_too_few_open_files_for_workers(monkeypatch):
     """Said before anything is learned, and not by one of the processes that decode."""
     monkeypatch.setattr("resource.getrlimit", lambda what: (20, 20))
@@ -258,11 +247,10 @@ def test_too_few_open_files_for_workers(monkeypatch):
 
 def test_directories_in_place_of_files():
     """A directory where a file is expected is named."""
-    for place in ("run/record.json", "other/config.toml", "more/seeds.json"):
+    for place in ("run/record.json", "other/config.toml"):
         Path(place).mkdir(parents=True)
     assert "'run/record.json'" in refused("show", "run")
     assert "'other/config.toml'" in refused("resume", "other")
-    assert "'more/seeds.json'" in refused("resume", "more")
 
 
 @pytest.mark.parametrize(

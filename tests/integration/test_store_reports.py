@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -20,7 +19,7 @@ from lw2g.reports.table import tables_of
 from lw2g.store.badges import Badge, add_badge
 from lw2g.store.packs import opened
 from lw2g.store.submit import public
-from store_packs import SMALL, Forged, failed, forge, invoke, only
+from store_packs import Forged, failed, forge, invoke, only
 
 
 def test_reports_do_not_rank_across_protocols(honest: tuple[Path, Path, Path], known: Catalogue) -> None:
@@ -162,17 +161,8 @@ def test_what_is_broken_hides_nothing_else(
     reported = invoke("report", honest[0], "--with", store, "--columns", "faa")
     assert reported.exit_code == 0, reported.output
     assert "given by whole" in reported.stdout
-    grid = tmp_path / "grid.toml"
-    sizes = ", ".join(f"{key} = {value}" for key, value in SMALL.items())
-    grid.write_text(
-        f"[base]\nbenchmark = {{name = 'glyphs', {sizes}}}\n[axes]\nseed = [3]\n"
-        "[[rows]]\nbaseline = {name = 'ranpac', features = 200}\n"
-    )
-    missing = invoke("store", "missing", store, "--grid", grid)
-    assert missing.stdout == "missing: 0 of 1 cell\n"
-    for told in (reported.stderr, missing.stderr):
-        assert told.startswith("note: left out of the store: ")
-        assert len(told.splitlines()) == 1
+    assert reported.stderr.startswith("note: left out of the store: ")
+    assert len(reported.stderr.splitlines()) == 1
     packed = invoke(
         *("submit", honest[0], "--out", store, "--who", "me", "--licence", "CC0-1.0"),
         *("--tuned-on", "nothing", "--runs", 1),
@@ -194,20 +184,3 @@ def test_a_metric_of_a_plugin_stays_in_the_run() -> None:
     told = public(record, {})
     assert told["metrics"] == {"faa": 1.0}
     assert told["metric_definitions"] == {}
-
-
-def test_cells_that_nobody_has_run_have_the_minutes_of_like_ones(store: Path, tmp_path: Path) -> None:
-    """A cell with other numbers is missing, a run's own is not; a method that nobody ran has no minutes."""
-    sizes = ", ".join(f"{key} = {value}" for key, value in SMALL.items())
-    grid = tmp_path / "grid.toml"
-    grid.write_text(
-        f"[base]\nbenchmark = {{name = 'glyphs', {sizes}}}\nprecision = '32-true'\n[axes]\nseed = [3, 4]\n"
-        "[[rows]]\nbaseline = {name = 'ranpac', features = 200}\n"
-        "[[rows]]\nbaseline = 'simple-cil'\naxes = {seed = [3]}\n"
-    )
-    lines = invoke("store", "missing", store, "--grid", grid).output.splitlines()
-    assert len(lines) == 3
-    assert re.search(r"seed 4.*: \d+\.\d min$", lines[1])
-    assert "simple-cil" in lines[0]
-    assert lines[0].endswith(": ? min")
-    assert lines[2] == "missing: 2 of 3 cells"

@@ -222,29 +222,6 @@ def test_lost_checkpoints_are_named_and_no_earlier_model_is_served(
         assert open_model(run, catalogue, 1).task == 1
 
 
-def test_seeds_are_verified_one_by_one(run: Path, tmp_path: Path) -> None:
-    """Each run below its own name, and the summary against what the seeds reached."""
-    seeds = tmp_path / "seeds"
-    for seed in (1, 2):
-        shutil.copytree(run, seeds / f"seed-{seed}")
-    (seeds / "experiment.toml").write_text("")
-    told = {"seeds": [1, 2, 3], "experiment": sha256_of(seeds / "experiment.toml")}
-    (seeds / "seeds.json").write_bytes(seal_json(told))
-    assert invoke(seeds).exit_code == 0
-    faa = unseal_json(run / "record.json")["metrics"]["faa"]
-    summary = {"faa": {"mean": faa, "std": 0.0, "values": [faa, faa]}}
-    (seeds / "summary.json").write_bytes(
-        seal_json({"seeds": [1, 2], "protocol": "official", "metrics": summary})
-    )
-    assert broken(seeds) == set()
-    summary["faa"]["std"] = 1.0
-    (seeds / "summary.json").write_bytes(
-        seal_json({"seeds": [1, 2], "protocol": "official", "metrics": summary})
-    )
-    flip(seeds / "seed-2" / "samples.json")
-    assert broken(seeds) == {"summary.json: faa", "seed-2/samples.json"}
-
-
 def test_no_run_is_bad_usage(tmp_path: Path) -> None:
     """There is nothing to verify: exit code 2 and one line."""
     result = invoke(tmp_path)

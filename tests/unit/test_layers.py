@@ -16,7 +16,6 @@ LAYERS = (
     "docstrings",
     "texts",
     "spelling",
-    "moved",
     "processor",
     "memory",
     "network",

@@ -211,25 +211,6 @@ def test_a_last_task_of_one_class_is_refused_before_the_first_is_learned(tmp_pat
     assert len(record["accuracy_matrix"]) == 3
 
 
-def test_costs_of_other_orders_are_measured_once(tmp_path, monkeypatch):
-    """A dry run of a sweep measures one cell of those that differ in seeds and orders alone."""
-    measured = []
-    monkeypatch.setattr(
-        "lw2g.estimate.estimate.estimate", lambda config, _: measured.append(config) or _unknown()
-    )
-    grid = tmp_path / "grid.toml"
-    grid.write_text(
-        'base = { benchmark = "digits", baseline = "simple-cil" }\n'
-        '[axes]\n"benchmark.order_seed" = [0, 1]\nseed = [0, 1]\n"benchmark.increment" = [2, 5]\n'
-    )
-    result = CliRunner().invoke(main, ["sweep", str(grid), "--dry-run"])
-    assert (result.exit_code, len(measured)) == (0, 2), result.output
-
-
-def _unknown():
-    raise ConfigError("not measured", "measure it")
-
-
 def test_the_next_domain_is_tested_before_it_is_learned(tree, tmp_path):
     """Only where all its classes are known; one that comes with a new class has no value."""
     out = tmp_path / "run"

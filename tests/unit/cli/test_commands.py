@@ -303,51 +303,6 @@ def test_plugins_are_loaded_once(fake_catalogue, runner_calls, monkeypatch, comm
     assert len(loads) == 1
 
 
-def test_seeds_run_one_after_the_other_and_are_summarised(fake_catalogue, runner_calls, tmp_path):
-    """Mean and sample deviation of every metric over the seeds are printed and kept."""
-    result = invoke("run", "--seeds", "0-1,5", "--out", "many")
-    assert result.exit_code == 0, result.output
-    assert [call["start"] for call in runner_calls.made] == [
-        Path("many") / f"seed-{seed}" for seed in (0, 1, 5)
-    ]
-    assert "final accuracy 82.0 ± 2.6 % (FAA)" in result.stdout
-    summary = json.loads((tmp_path / "many" / "summary.json").read_text(encoding="utf-8"))
-    assert len(summary.pop("sha256")) == 64
-    assert summary == {
-        "seeds": [0, 1, 5],
-        "protocol": "like-for-like",
-        "metrics": {
-            "faa": {"mean": 82.0, "std": pytest.approx(7**0.5), "values": [80.0, 81.0, 85.0]},
-            "ffm": {"mean": 7.25, "std": 0.0, "values": [7.25] * 3},
-            "pra": {"mean": None, "std": None, "values": [None, None, None]},
-            "chance_pra": {"mean": None, "std": None, "values": [None, None, None]},
-            "ssp": {"mean": 1.0, "std": 0.0, "values": [1, 1, 1]},
-        },
-    }
-    assert "82.00" in invoke("show", "many").stdout
-    assert "holds a run already" in invoke("run", "--seeds", "0,1", "--out", "many").stderr
-
-
-def test_interrupted_seeds_go_on_where_they_stopped(fake_catalogue, runner_calls, tmp_path):
-    """Resuming a directory of seeds resumes those that began and starts those that did not."""
-    runner_calls.outcome["raises"] = Interrupted(Path("many/seed-3"))
-    stopped = invoke("run", "--seeds", "3,4", "--out", "many")
-    assert stopped.stderr.splitlines()[-1] == "interrupted; resume with: lw2g resume many"
-    (tmp_path / "many" / "seed-3").mkdir()
-    (tmp_path / "many" / "seed-3" / "config.toml").touch()
-    runner_calls.outcome.clear()
-    runner_calls.made.clear()
-    result = invoke("resume", "many")
-    assert result.exit_code == 0, result.output
-    assert [next(iter(call)) for call in runner_calls.made] == ["continue", "start"]
-    assert runner_calls.made[1]["resolved"].config.run.seed == 4
-    assert (tmp_path / "many" / "summary.json").exists()
-    (tmp_path / "many" / "experiment.toml").write_text("# edited", encoding="utf-8")
-    refused = invoke("resume", "many")
-    assert refused.exit_code == 2
-    assert "not the one the runs began with" in refused.stderr
-
-
 def test_plugins_lists_components_in_json(fake_catalogue):
     """The list has the promised keys, sorted by kind and name."""
     found = json.loads(invoke("plugins", "--json").stdout)

@@ -80,7 +80,7 @@ def called(
         (["plugins", "hide-prompt"], {}, "contrastive"),
         (["config"], {}, "[baseline]"),
         (["data", "list"], {}, "imagenet-r"),
-        (["sweep", str(EXPERIMENTS / "embedded.toml"), "--dry-run", "--no-cost"], {}, "12 cells"),
+        (["sweep", str(EXPERIMENTS / "embedded.toml"), "--dry-run"], {}, "12 cells"),
         (["runs", str(EXPERIMENTS / "growth")], {}, "0 runs"),
         (["new-plugin", "of-mine", "--kind", "baseline"], {}, "of-mine"),
         ([], COMPLETION, "hide-prompt"),

@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import tomllib
-from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,8 +15,6 @@ from click.testing import CliRunner
 from lw2g.cli.main import main
 from lw2g.cli.sweep import fitting
 from lw2g.console.output import printable
-from lw2g.errors import DataError
-from lw2g.estimate.estimate import Range
 from lw2g.files.lock import locked, one_writer
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.sweeps.executors import load_executor
@@ -62,7 +59,7 @@ def call(*arguments: str, code: int = 0) -> str:
 
 def test_a_dry_run_prints_cells_and_needs_alone(grid):
     """Cells with their directories, data and weights with whether they are here; nothing is written."""
-    printed = call(grid, "--dry-run", "--no-cost")
+    printed = call(grid, "--dry-run")
     assert all(
         text in printed for text in ("seed 0", "seed 1", "digits (embedded)", "micro (embedded)", "2 cells")
     )
@@ -72,9 +69,7 @@ def test_a_dry_run_prints_cells_and_needs_alone(grid):
 def test_what_is_missing_is_told_with_its_remedy(grid, monkeypatch):
     """Data that are not here name the command that fetches them."""
     monkeypatch.delenv("LW2G_DATA", raising=False)
-    printed = call(
-        grid, "--dry-run", "--no-cost", "--set", "benchmark=imagenet-r", "--set", "backbone=sup21k"
-    )
+    printed = call(grid, "--dry-run", "--set", "benchmark=imagenet-r", "--set", "backbone=sup21k")
     assert (
         "missing for 2 cells: imagenet-r (2.19 GB)\n    lw2g data get imagenet-r, or set LW2G_DATA" in printed
     )
@@ -91,60 +86,9 @@ def test_files_of_constraints_are_needs(tmp_path):
     )
 
 
-def test_a_dry_run_prices_every_cell(grid, monkeypatch):
-    """Each cell with its time, memory and disk, and their sum; what has no price says why."""
-    priced = iter([_priced(60.0), DataError("no data"), _priced(30.0)])
-
-    def priced_once(config, catalogue):
-        if isinstance(cost := next(priced), Exception):
-            raise cost
-        return cost
-
-    monkeypatch.setattr("lw2g.estimate.estimate.estimate", priced_once)
-    Path("two.toml").write_text(GRID.replace("[0, 1]", '[0, 1]\n"run.evaluation_batch" = [16, 32, 64]'))
-    printed = call(grid, "--dry-run").splitlines()[-6:]
-    assert [line.partition(": ")[2] for line in printed[:4]] == [
-        "0:01:00 to 0:02:00, memory 1 KiB, disk 2 KiB",
-        "0:00:30 to 0:01:00, memory 1 KiB, disk 2 KiB",
-    ] * 2
-    assert printed[4:] == [
-        "cost unknown (2 cells): no data",
-        "4 of 6 cells in sequence: 0:03:00 to 0:06:00, disk 8 KiB; the others are unknown",
-    ]
-
-
-def test_the_sum_of_unknown_costs_is_unknown(grid, monkeypatch):
-    """Where no cell can be measured, the reason stands once and the sum is no time at all."""
-
-    def nothing(config, catalogue):
-        raise DataError("no data")
-
-    monkeypatch.setattr("lw2g.estimate.estimate.estimate", nothing)
-    assert call(grid, "--dry-run").splitlines()[-2:] == [
-        "cost unknown (2 cells): no data",
-        "all in sequence: unknown",
-    ]
-
-
-def test_a_finished_cell_prices_those_of_its_kind(grid, finished, monkeypatch):
-    """With the sweep's directory, what one seed took is the cost of the other, and nothing is measured."""
-    call("--out", "here", grid, code=1)
-    cells = json.loads(call("status", "here", "--json"))
-    shutil.copytree(finished[0], f"here/{cells[0]['name']}")
-    took = json.loads(Path(f"here/{cells[0]['name']}/record.json").read_text())["seconds"]["total"]
-    monkeypatch.setattr("lw2g.estimate.estimate.estimate", None)
-    printed = call(grid, "--out", "here", "--dry-run").splitlines()[-3:]
-    seconds = str(timedelta(seconds=round(took)))
-    assert printed == [
-        f"seed 1: {seconds}, as a finished cell of its kind",
-        "1 cell finished",
-        f"all in sequence: {seconds}",
-    ]
-
-
 def test_weights_that_are_not_here_are_a_need(grid):
     """A missing weights file does not hide the plan: it is listed with the option that names another."""
-    printed = call(grid, "--dry-run", "--no-cost", "--set", "weights=nowhere.safetensors")
+    printed = call(grid, "--dry-run", "--set", "weights=nowhere.safetensors")
     assert "missing for 2 cells: nowhere.safetensors\n    --set weights=FILE" in printed
 
 
@@ -156,9 +100,9 @@ def test_text_vectors_are_a_need():
 
 
 def test_a_plan_is_had_as_json(grid):
-    """Cells with settings and needs, and no cost where none was asked for."""
-    first, second = json.loads(call(grid, "--dry-run", "--no-cost", "--json"))
-    assert (first["label"], second["settings"]["run.seed"], first["cost"]) == ("seed 0", 1, None)
+    """Cells with settings and needs."""
+    first, second = json.loads(call(grid, "--dry-run", "--json"))
+    assert (first["label"], second["settings"]["run.seed"]) == ("seed 0", 1)
     assert first["needs"][0] == {"what": "digits (embedded)", "here": True, "remedy": ""}
     assert "--json goes with --dry-run" in call(grid, "--json", code=2)
 
@@ -207,10 +151,6 @@ def test_a_long_table_shows_what_runs(busy, shown):
     assert fitting(statuses, 20) == statuses[begin:end]
 
 
-def _priced(seconds: float) -> SimpleNamespace:
-    return SimpleNamespace(seconds=Range(seconds, 2 * seconds), memory=1024.0, disk=Range(2048, 2048))
-
-
 def test_failures_are_listed_and_tried_again(grid):
     """Exit code 1 with the reason and the log of each; status repeats it; retry begins them again."""
     printed = call("--out", "here", grid, code=1)
@@ -253,7 +193,8 @@ def test_mistakes_are_one_line_before_anything_runs(grid, arguments, says):
 def test_help_names_the_commands(grid):
     """The group's own help shows a grid, and the commands beside running one."""
     printed = call("--help")
-    assert all(text in printed for text in ("[[rows]]", "status", "retry", "cancel", "report"))
+    assert all(text in printed for text in ("[[rows]]", "status", "retry", "cancel"))
+    assert call("two.toml", "--help").startswith("Usage: main sweep GRID.toml [OPTIONS]\n")
     assert "--jobs" in call("grid", "--help")
 
 
@@ -308,20 +249,12 @@ def test_cancel_asks_what_runs_and_keeps_what_waits(grid, named, cancelled):
     assert "no cell 'seed 2' (did you mean 'seed 1'?)" in call("cancel", "here", "seed 2", code=2)
 
 
-def test_a_sweep_has_its_report(grid, finished):
-    """`lw2g sweep report DIR` is `lw2g report DIR`."""
-    shutil.copytree(finished[0], "here/run")
-    printed = call("report", "here", "--format", "csv")
-    assert printed == CliRunner().invoke(main, ["report", "here", "--format", "csv"]).output
-    assert "dual-prompt" in printed
-
-
 def test_a_label_changes_neither_the_experiment_nor_the_terminal(grid):
     """Whatever a label has in it, the cell's file says what the grid says, and what is printed is plain."""
     label = "x\n[run]\nseed = 77\n#\x1b]0;taken\x07\udc80"
     Path("two.toml").write_text(GRID + f"[[rows]]\nlabel = {json.dumps(label[:-1])}\n")
     printed = [
-        call(grid, "--dry-run", "--no-cost"),
+        call(grid, "--dry-run"),
         call("--out", "here", grid, code=1),
         call("status", "here"),
         call("retry", "here", code=1),

@@ -431,6 +431,16 @@ def test_a_resolved_configuration_reads_back_equal(tmp_path_factory, given_argum
     assert to_toml(again.config) == to_toml(resolved.config)
 
 
+def test_a_stored_configuration_may_have_options_that_changed_no_number(tmp_path):
+    """What an earlier lw2g stored resolves to the same; in a user's file such an option is unknown."""
+    resolved = resolve(CATALOGUE, baseline="weighted", policy="always")
+    stored = dump_resolved(resolved).replace("[run]\n", '[run]\ngraph = "off"\n')
+    path = write(tmp_path, stored)
+    assert load_resolved(path, CATALOGUE).config == resolved.config
+    with pytest.raises(ConfigError, match=r"run\.graph: no such option"):
+        resolve(CATALOGUE, file=path)
+
+
 def test_the_mapping_of_a_configuration_is_plain():
     """The record holds plain values: nothing is left out, what is undefined is None."""
     mapping = to_mapping(resolve(CATALOGUE, baseline="weighted", policy="always").config)
@@ -445,7 +455,6 @@ def test_the_mapping_of_a_configuration_is_plain():
         "precision",
         "deterministic",
         "compile",
-        "graph",
         "evaluate",
         "evaluation_batch",
         "speed",

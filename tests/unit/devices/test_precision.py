@@ -4,13 +4,10 @@ import hashlib
 import itertools
 import re
 import time
-from pathlib import Path
 
 import pytest
 import torch
 
-from lw2g.api.experiment import Experiment
-from lw2g.api.seeds import run_seeds
 from lw2g.config.toml import read_toml
 from lw2g.devices import precision
 from lw2g.devices.engine import BF16, FP32
@@ -192,18 +189,6 @@ def test_auto_is_settled_once_and_kept(monkeypatch, tmp_path, quick, catalogue):
     again = resume(directory, catalogue, [heard])
     assert again["precision"] == record["precision"]
     assert heard.notes == [("precision bf16-mixed (taken)",), ()]
-
-
-def test_all_seeds_compute_as_the_first_one(monkeypatch, tmp_path, quick, catalogue):
-    """A choice that would change from seed to seed would be a difference between them; each asked auto."""
-    choices = iter([TAKEN, PrecisionChoice(used=FP32, reason="another")])
-    monkeypatch.setattr(settled, "choose_precision", lambda backbone: next(choices))
-    resolved = quick(ASKED, policy="always", constraints=())
-    run_seeds(Experiment(resolved, catalogue), tmp_path, [1, 2])
-    for seed in (1, 2):
-        place = Path(tmp_path, f"seed-{seed}")
-        assert read_toml(place / "config.toml")["run"]["precision"] == BF16
-        assert read_record(place)["precision"] == {"used": BF16, "reason": "taken", "asked": "auto"}
 
 
 def test_runs_that_share_a_folder_settle_once(monkeypatch, tmp_path):

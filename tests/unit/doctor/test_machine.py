@@ -33,21 +33,12 @@ def test_threads_are_judged_by_cores_load_and_setting(cores, load, setting, stat
     assert (found.status, found.remedy) == (status, said)
 
 
-@pytest.mark.parametrize(
-    ("size", "other", "status", "said"),
-    [
-        (4 * GIB, None, "ok", "LW2G_KEEP_MEMORY=0"),
-        (4 * GIB - 1, "jemalloc", "note", "left as it is (jemalloc)"),
-        (None, None, "ok", "LW2G_KEEP_MEMORY=0"),
-    ],
-)
-def test_memory_and_its_allocator_are_reported(monkeypatch, size, other, status, said):
-    """4 GiB are the border, an unknown size is no reproach; what runs ask of the allocator is told."""
+@pytest.mark.parametrize(("size", "status"), [(4 * GIB, "ok"), (4 * GIB - 1, "note"), (None, "ok")])
+def test_memory_is_judged(monkeypatch, size, status):
+    """4 GiB are the border, and an unknown size is no reproach."""
     monkeypatch.setattr(machine, "usable_memory", lambda: size)
-    monkeypatch.setattr(machine, "who_manages_memory", lambda: other)
-    _, memory, _, allocator, _ = machine_findings()
+    _, memory, _, _ = machine_findings()
     assert memory.status == status
-    assert said in allocator.text
 
 
 def test_a_container_s_share_of_the_cores_counts(tmp_path):
@@ -75,7 +66,7 @@ def test_a_place_that_cannot_be_written_is_a_problem(tmp_path):
     assert (found.status, "--out DIR" in found.remedy) == ("problem", True)
 
 
-FITTING = {"lw2g": "0.1.0", "torch": "2.12.1+cpu", "torchvision": "0.27.1", "click": "8.3", "mlflow": "3.1"}
+FITTING = {"lw2g": "0.1.0", "torch": "2.12.1+cpu", "torchvision": "0.27.1", "click": "8.3"}
 REQUIRES = {
     "lw2g": ["torch>=2.11", "torchvision", "click>=8.2", 'mlflow>=2.14; extra == "track"'],
     "torchvision": ["torch==2.12.1", 'scipy; extra == "scipy"'],
@@ -130,13 +121,6 @@ def test_what_does_not_fit_is_told_with_the_command_that_mends_it(told, changes,
     assert found == status
     assert text in said
     assert remedy in how
-
-
-def test_extras_that_nobody_installed_are_one_line(told, monkeypatch):
-    """They are no fault: the line says how to get them."""
-    assert told(mlflow=None) == []
-    *_, last = package_findings()
-    assert last.text == 'extras to install where you need them (pip install "lw2g[track]"): track'
 
 
 def test_this_environment_is_read_from_its_metadata():

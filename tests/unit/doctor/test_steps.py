@@ -1,10 +1,8 @@
-"""What the doctor says with torch: libraries, devices, plugins, weights and data, and of the hub."""
+"""What the doctor says with torch: libraries, devices, plugins, and a small run."""
 
 from __future__ import annotations
 
-import http.server
 import sys
-import threading
 from types import SimpleNamespace
 
 import attrs
@@ -12,9 +10,7 @@ import pytest
 import torch
 
 from lw2g.doctor import steps
-from lw2g.errors import ConfigError, DataError
-from lw2g.interfaces.component import BackboneComponent, BenchmarkComponent, lazy
-from lw2g.interfaces.dataset import ByHand, DataSet
+from lw2g.interfaces.component import BackboneComponent, lazy
 from lw2g.registry.catalogue import Catalogue, Registered, load_catalogue
 from lw2g.registry.manager import Origin, Problem
 
@@ -34,27 +30,6 @@ def catalogue_of(*components):
 def backbone(name, build, **more):
     """Return a backbone's record; ``build`` takes no arguments."""
     return BackboneComponent(name=name, config=NoOptions, summary="s", build=lambda *_: build(), **more)
-
-
-def benchmark(name, stream, **more):
-    """Return a benchmark's record."""
-    return BenchmarkComponent(
-        name=name,
-        family=name,
-        config=NoOptions,
-        summary="s",
-        build=lambda _: SimpleNamespace(stream=stream),
-        **more,
-    )
-
-
-def raising(error):
-    """Return a function that raises."""
-
-    def fail():
-        raise error
-
-    return fail
 
 
 def seen(findings):
@@ -78,14 +53,7 @@ def test_a_library_that_fails_in_its_own_way_is_named(tmp_path, monkeypatch, cap
     assert capsys.readouterr().err.splitlines()[1] == "importing torchvision"
 
 
-@pytest.fixture
-def automatic(monkeypatch):
-    """Let nothing be measured."""
-    monkeypatch.setattr("lw2g.vit.loading.load_backbone", lambda *_, **options: options["device"])
-    monkeypatch.setattr("lw2g.devices.precision.choose_precision", lambda model: f"p-{model}")
-
-
-def test_a_driver_without_a_gpu_for_torch_is_a_problem(monkeypatch, automatic):
+def test_a_driver_without_a_gpu_for_torch_is_a_problem(monkeypatch):
     """A CPU build of torch beside a driver is told; without a driver nothing is missing."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for there in (True, False):
@@ -95,17 +63,16 @@ def test_a_driver_without_a_gpu_for_torch_is_a_problem(monkeypatch, automatic):
 
 
 @pytest.mark.parametrize(("free", "status"), [(70, "ok"), (5, "note")])
-def test_gpus_are_listed_with_memory_and_precision(monkeypatch, automatic, free, status):
+def test_gpus_are_listed_with_their_memory(monkeypatch, free, status):
     """Each GPU has a line; one that somebody fills is a note."""
     about = SimpleNamespace(name="A GPU", major=9, minor=0)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: about)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda index: (free * 2**30, 80 * 2**30))
-    first, *_, last = *steps.devices(), *steps.precision()
+    first, *_ = steps.devices()
     assert first.status == status
     assert f"cuda:0: A GPU, 80 GiB memory, {free} GiB of it free, compute capability 9.0" in first.text
-    assert last.text.startswith("cuda:0: auto takes p-cuda:0")
 
 
 def test_plugin_problems_and_disabled_plugins_are_told():
@@ -134,83 +101,6 @@ def test_code_that_a_record_only_names_is_imported():
     assert last.status == "problem"
     assert "cannot build its backbone 'b'" in last.text
     assert "no attribute 'NoError'" in last.text
-
-
-def test_supplies_are_here_or_not_or_broken(monkeypatch, tmp_path):
-    """Built with defaults; embedded ones that are missing and broken ones are problems, others a note."""
-    facts = DataSet(
-        name="a",
-        title="A",
-        num_classes=1,
-        folder="a",
-        layout="",
-        splits={},
-        page="p",
-        terms="t",
-        routes=(ByHand(where="w"),),
-    )
-    gone = raising(DataError("a file is gone", "mend it"))
-    catalogue = catalogue_of(
-        benchmark("cached", lambda: None),
-        benchmark("gone", gone, embedded=True),
-        benchmark("away", gone),
-        benchmark("any", raising(ConfigError("none is named", "name one"))),
-        benchmark("odd", raising(TypeError("boo"))),
-        benchmark("published", raising(AssertionError("large data are not read")), data=facts),
-        backbone("weights", gone),
-    )
-    odd = "plugin 'p' (a-dist 1) has the benchmark 'odd', which fails: TypeError: boo"
-    broken = [
-        ("problem", "gone: a file is gone", "mend it"),
-        ("problem", odd, "fix or uninstall 'a-dist', or set LW2G_DISABLE_PLUGINS=p"),
-    ]
-    remedy = "set LW2G_DATA to the folder of data sets, or fetch one: `lw2g data get NAME`"
-    monkeypatch.setenv("LW2G_DATA", str(tmp_path))
-    assert seen(steps.supplies("benchmark", catalogue)) == [
-        *broken,
-        ("ok", "here: cached", ""),
-        ("note", "not here: away, published", remedy),
-    ]
-    (tmp_path / "a").mkdir()
-    assert seen(steps.supplies("benchmark", catalogue))[2:] == [
-        ("ok", "here: cached, published", ""),
-        ("note", "not here: away", remedy),
-    ]
-    assert [finding.text for finding in steps.supplies("backbone", catalogue)] == [
-        "here: none",
-        "not here: weights",
-    ]
-
-
-class Answering(http.server.BaseHTTPRequestHandler):
-    """Answers a HEAD request with the server's status."""
-
-    def do_HEAD(self):
-        self.send_response(self.server.status)
-        self.end_headers()
-
-    def log_message(self, *_):
-        pass
-
-
-@pytest.mark.parametrize("status", [200, 401, None])
-def test_a_hub_is_reachable_whatever_it_answers(monkeypatch, status):
-    """One that does not is a note: runs with files work without it."""
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    with http.server.HTTPServer(("127.0.0.1", 0), Answering) as server:
-        server.status = status
-        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", f"http://127.0.0.1:{server.server_port}")
-        thread = threading.Thread(target=server.handle_request)
-        if status is None:
-            server.server_close()
-        else:
-            thread.start()
-        (found,) = steps.hub(timeout=2)
-        if status is not None:
-            thread.join()
-    unreachable = "fetch weights elsewhere and pass them with --weights FILE"
-    expected = ("note", unreachable) if status is None else ("ok", "")
-    assert (found.status, found.remedy) == expected
 
 
 @pytest.mark.slow

@@ -1,10 +1,11 @@
-"""What a run would cost: exact where it can be, else a range, and nothing where parts are missing."""
+"""What a run would cost, to about 50 %, and nothing where parts are missing."""
 
 from __future__ import annotations
 
 import math
 import socket
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,8 +14,8 @@ from lw2g.config.resolve import resolve
 from lw2g.errors import ConfigError, DataError
 from lw2g.estimate import estimate as module
 from lw2g.estimate import rehearsal
-from lw2g.estimate.estimate import Range, estimate, missing_parts
-from lw2g.estimate.rehearsal import Rehearsal
+from lw2g.estimate.estimate import estimate, missing_parts
+from lw2g.estimate.rehearsal import Rehearsal, TaskCost
 from lw2g.interfaces.phase import ComputePhase
 from lw2g.lifecycle.runner import start
 from lw2g.tasks.session import open_session
@@ -29,13 +30,9 @@ def run(catalogue, quick, tmp_path_factory):
 
 
 def test_what_can_be_counted_is_exact(run):
-    """Sets, stored parameters, tasks and FLOPs are those of the run; no range is left."""
-    cost, record, *_ = run
-    assert cost.sets == Range(3, 3)
-    assert cost.stored == Range(*[record["storage"]["parameters"]] * 2)
-    assert cost.flops == record["flops"]
+    """Tasks and images are those of the run."""
+    cost, *_ = run
     assert (cost.tasks, cost.images) == (3, (90, 48))
-    assert cost.trained > 0
 
 
 def test_disk_is_that_of_checkpoints_and_predictions(run):
@@ -43,48 +40,38 @@ def test_disk_is_that_of_checkpoints_and_predictions(run):
     cost, _, directory, _ = run
     files = [*directory.glob("checkpoints/*"), *directory.glob("predictions/*"), directory / "samples.json"]
     written = sum(path.stat().st_size for path in files)
-    assert cost.disk.least == cost.disk.most == pytest.approx(written, rel=0.1)
+    assert cost.disk == pytest.approx(written, rel=0.1)
 
 
-def test_parts_add_up(run):
-    """The time is that of its parts, each of which took some where there was work of its kind."""
+def test_time_and_memory_are_measured(run):
+    """Both are there, and plausible of any process with torch."""
     cost, *_ = run
-    assert cost.seconds.least == pytest.approx(sum(part.least for part in cost.parts.values()))
-    worked = {name for name, part in cost.parts.items() if part.least > 1e-3}
-    assert worked >= {"data", "training", "evaluation", "checkpoints"}
-    assert "evidence" not in worked
+    assert cost.seconds > 0
     assert cost.memory > 50 * 2**20
+    assert cost.device_memory is None
 
 
 def test_fewer_evaluations_write_fewer_rows(catalogue, quick):
     """Predictions of the last task alone, 48 rows, in place of 16, 32 and 48."""
     every = estimate(quick(policy="always").config, catalogue)
     last = estimate(quick({"run.evaluate": "last"}, policy="always").config, catalogue)
-    assert every.disk.most - last.disk.most == pytest.approx(module._ROW * (16 + 32), rel=0.2)
+    assert every.disk - last.disk == pytest.approx(module._ROW * (16 + 32), rel=0.2)
 
 
 @pytest.mark.parametrize(
-    ("names", "plans"),
+    ("names", "plan"),
     [
-        ({"policy": "always"}, [(0, 1, 2)]),
-        ({"policy": "one"}, [(0, 0, 0)]),
-        ({"policy": "min"}, [(0, 1, 2), (0, 0, 0)]),
-        ({"baseline": "l2p", "policy": "always"}, [(0, 0, 0)]),
+        ({"policy": "always"}, (0, 1, 2)),
+        ({"policy": "one"}, (0, 0, 0)),
+        ({"policy": "min"}, (0, 1, 1)),
+        ({"baseline": "l2p", "policy": "always"}, (0, 0, 0)),
     ],
 )
-def test_sets_are_known_as_far_as_the_policy_tells(session_of, names, plans):
-    """A policy that reads no evidence is asked; for one that does, the two extremes bound the rest."""
+def test_sets_are_known_as_far_as_the_policy_tells(session_of, names, plan):
+    """A policy that reads no evidence is asked; one that does is taken to add one every second time."""
     session = session_of(**names)
     reads = session.components.policy.reads(session.parts.config.policy.config)
-    assert module._plans(session.parts, 3, reads=bool(reads)) == plans
-
-
-def test_a_policy_that_reads_evidence_has_a_range(catalogue, quick):
-    """One set or one per task: in parameters, disk and seconds; evidence grows with the sets."""
-    cost = estimate(quick(policy="min").config, catalogue)
-    assert cost.sets == Range(1, 3)
-    for of in (cost.stored, cost.disk, cost.seconds, cost.parts["evidence"]):
-        assert of.most > of.least > 0
+    assert module._plan(session.parts, 3, reads=bool(reads)) == plan
 
 
 def test_a_slow_machine_goes_through_few_images(catalogue, quick, monkeypatch):
@@ -94,9 +81,8 @@ def test_a_slow_machine_goes_through_few_images(catalogue, quick, monkeypatch):
     whole = estimate(config, catalogue)
     monkeypatch.setattr(rehearsal, "_seconds_per_image", lambda session: 1.0)
     cost = estimate(config, catalogue)
-    assert (cost.tasks, cost.images, cost.flops) == (whole.tasks, whole.images, whole.flops)
-    assert (cost.stored, cost.trained, cost.sets) == (whole.stored, whole.trained, whole.sets)
-    assert cost.parts["evidence"].most > 0
+    assert (cost.tasks, cost.images) == (whole.tasks, whole.images)
+    assert cost.seconds > 0
 
 
 @pytest.mark.parametrize("baseline", ["hide-prompt", "coda-prompt", "inflora", "sema", "ranpac", "joint"])
@@ -105,18 +91,17 @@ def test_every_shape_of_method_is_priced(catalogue, baseline):
     names = {"baseline": baseline, "benchmark": "tiny", "backbone": "tiny"}
     options = {"run.device": "cpu", "growth.images": 16}
     cost = estimate(resolve(catalogue, overrides=options, **names).config, catalogue)
-    assert 0 < cost.seconds.least <= cost.seconds.most < math.inf
-    assert cost.parts["training"].least > 0
+    assert 0 < cost.seconds < math.inf
 
 
 def test_some_tasks_and_several_seeds_count(catalogue, run):
     """Two of three tasks, and twice that for two seeds; what a run refuses is refused."""
     config = run[3].config
     cost = estimate(config, catalogue, tasks=2)
-    assert (cost.tasks, cost.images, cost.sets) == (2, (64, 34), Range(2, 2))
+    assert (cost.tasks, cost.images) == (2, (64, 34))
     twice = cost.times(2)
-    assert (twice.runs, twice.seconds, twice.disk) == (2, cost.seconds.times(2), cost.disk.times(2))
-    assert (twice.memory, twice.parts["data"]) == (cost.memory, cost.parts["data"].times(2))
+    assert (twice.runs, twice.seconds, twice.disk) == (2, 2 * cost.seconds, 2 * cost.disk)
+    assert twice.memory == cost.memory
     with pytest.raises(ConfigError, match="cannot stop after task 4: the stream has 3"):
         estimate(config, catalogue, tasks=4)
 
@@ -176,7 +161,7 @@ def test_fitting_a_mix_is_priced(catalogue, quick, monkeypatch):
     monkeypatch.setattr("lw2g.tasks.learner.learn_routing", learn_routing)
     overrides = {"routing.mix": 2, "routing.held_back": 4, "benchmark.tasks": 2}
     cost = estimate(quick(overrides, policy="always").config, catalogue)
-    assert cost.parts["training"].least == pytest.approx(2000, rel=0.05)
+    assert cost.seconds == pytest.approx(2000, rel=0.05)
 
 
 def test_tasks_to_come_lie_on_the_line_through_the_first_two():
@@ -184,3 +169,36 @@ def test_tasks_to_come_lie_on_the_line_through_the_first_two():
     assert module._sum_of_line(1, 3, 4) == 1 + 3 + 5 + 7
     assert module._sum_of_line(3, 1, 4) == 3 + 1 + 1 + 1
     assert module._sum_of_line(3, 3, 4) == 12
+
+
+def test_seconds_of_later_tasks_are_continued_from_the_first_two():
+    """Evidence by sets, training by images, evaluation by test images seen, all by hand."""
+    tasks = [SimpleNamespace(train=range(10), test=range(4)) for _ in range(4)]
+    first, second = (_cost(evidence=1, training=20), _cost(evidence=3, training=30, evaluation=4))
+    # evidence 1 + (1 + 2) + (1 + 4) + (1 + 6), training 20 + 30 + 40 + 50, spaces 4, checkpoints 4
+    assert module._learning(tasks, (0, 1, 2, 3), first, second) == 16 + 140 + 4 + 4
+    # one set in all: evidence 1 + 3 + 3 + 3
+    assert module._learning(tasks, (0, 0, 0, 0), first, second) == 10 + 140 + 4 + 4
+    assert module._evaluation(tasks, [4, 8, 12, 16], first, second) == 2 + 4 + 6 + 8
+    assert module._evaluation(tasks, [16], first, second) == 8
+
+
+def test_seconds_of_one_task_are_its_own():
+    """There is nothing to continue."""
+    task = SimpleNamespace(train=range(10), test=range(4))
+    cost = _cost(evidence=1, training=20)
+    assert module._learning([task], (0,), cost, cost) == 1 + 20 + 1 + 1
+    assert module._evaluation([task], [4], cost, cost) == 2
+
+
+def _cost(*, evidence: float, training: float, evaluation: float = 2) -> TaskCost:
+    return TaskCost(
+        evidence=evidence,
+        training=training,
+        spaces=1,
+        evaluation=evaluation,
+        checkpoints=1,
+        disk=1,
+        memory=1,
+        device_memory=None,
+    )

@@ -73,11 +73,3 @@ def test_the_test_transform_has_torchvisions_bits_and_can_be_sent(resize_by, siz
         [channels_last, *steps, v2.ToDtype(torch.float32, scale=True), v2.Normalize(mean, std)]
     )
     assert torch.equal(ours(image), theirs(image))
-
-
-def test_the_old_name_of_the_resize_warns_and_resizes():
-    """Who imports ``resampled_to`` gets the same images for one minor version."""
-    with pytest.warns(DeprecationWarning, match="resampling.resize"):
-        from lw2g.inputs.preprocessing import resampled_to
-    image = image_of(20, 30, 2)
-    assert torch.equal(resampled_to(8, "bicubic")(image), resize(image, 8, "bicubic"))

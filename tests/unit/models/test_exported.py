@@ -243,6 +243,16 @@ def test_an_export_of_other_code_is_refused(copied, catalogue, changes, error, w
         open_model(copied, catalogue, device="cpu")
 
 
+def test_an_option_that_is_gone_and_changed_no_number_is_left_out(copied, catalogue):
+    """A model of an earlier lw2g opens although an option of its run is not there any more."""
+    told = json.loads((copied / "model.json").read_text())
+    del told["sha256"]
+    told["run"]["graph"] = "auto"
+    (copied / "model.json").write_bytes(seal_json(told))
+    model = open_model(copied, catalogue, device="cpu")
+    assert len(model.classes) == told["num_classes"]
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
