@@ -31,7 +31,10 @@ class Experiment:
     Attributes:
         resolved: The configuration, and where its values come from.
         catalogue: Where its components come from.
+        reads: What it reads beside its data.
     """
+
+    reads: Sequence[Path] = ()
 
     def __init__(self, resolved: Resolved, catalogue: Catalogue) -> None:
         self.resolved = resolved
@@ -104,7 +107,8 @@ class Experiment:
         """
         from lw2g.config.directory import new_directory
 
-        with new_directory(self.config, None if out is None else Path(out)) as directory:
+        place = None if out is None else Path(out)
+        with new_directory(self.config, place, inputs=self.reads) as directory:
             yield directory
 
     def start(
@@ -148,6 +152,7 @@ class Fork(Experiment):
         super().__init__(resolved, catalogue)
         self.parent = parent
         self.task = task
+        self.reads = (parent,)
 
     def start(
         self,

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
+
+import attrs
 
 from lw2g.config.model import ExperimentConfig
 from lw2g.errors import ConfigError, DataError
@@ -67,18 +70,22 @@ UNFINISHED = ".lw2g-part"
 
 
 @contextmanager
-def new_directory(config: ExperimentConfig, out: Path | None) -> Iterator[Path]:
+def new_directory(
+    config: ExperimentConfig, out: Path | None, *, inputs: Sequence[Path] = ()
+) -> Iterator[Path]:
     """Make the directory of a run, and remove it after an error that left it empty.
 
     Args:
         config: Names the directory, ``runs/<benchmark>-<baseline>-<policy>-<n>``, if ``out`` is None.
         out: The directory itself.
+        inputs: What the run reads beside its data.
 
     Raises:
-        ConfigError: ``out`` is in use, or is not a valid path.
+        ConfigError: ``out`` is in use, lies in what is read, or is not a valid path.
     """
     if out is not None:
         _require_free(out)
+        require_outside(out, *_folders_of(config.benchmark.config), *inputs)
     place = out or RUNS
     # the innermost first, in which order they can be removed
     new = [folder for folder in (place, *place.parents) if not folder.exists()]
@@ -95,6 +102,32 @@ def new_directory(config: ExperimentConfig, out: Path | None) -> Iterator[Path]:
                 with suppress(FileNotFoundError):
                     folder.rmdir()
         raise
+
+
+def require_outside(out: Path, *inputs: Path | None) -> None:
+    """Refuse an output inside a folder that is read: the next reader would take it for a part of that.
+
+    Args:
+        out: Where something is to be written.
+        inputs: What is read; None and files hold nothing.
+
+    Raises:
+        ConfigError: It lies in one of them.
+    """
+    place = out.absolute().resolve()
+    for one in inputs:
+        if one is not None and one.is_dir() and place.is_relative_to(one.resolve()):
+            raise ConfigError(
+                f"{str(out)!r} lies in {str(one)!r}, which is read", "choose a folder outside of it"
+            )
+
+
+def _folders_of(options: Any) -> Iterator[Path]:
+    """Yield the paths among the options of a component."""
+    for value in attrs.asdict(options, recurse=False).values():
+        for one in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(one, Path):
+                yield one
 
 
 def _numbered(stem: str) -> Path:

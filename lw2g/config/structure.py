@@ -129,8 +129,8 @@ def _located(value: Any, kind: Any, place: str) -> str:
             return f"expected a table but got {shown(value)}{where}"
         _, of_values = typing.get_args(kind)
         return _first_problem(_located(item, of_values, _below(place, name)) for name, item in value.items())
-    if origin is list:
-        if not isinstance(value, list):
+    if _is_list(kind):
+        if not isinstance(value, list | tuple):
             return f"expected a list but got {shown(value)}{where}"
         (of_items,) = typing.get_args(kind)
         return _first_problem(_located(item, of_items, f"{place}[{at}]") for at, item in enumerate(value))
@@ -257,6 +257,10 @@ def _is_literal(kind: Any) -> bool:
     return typing.get_origin(kind) is Literal
 
 
+def _is_list(kind: Any) -> bool:
+    return typing.get_origin(kind) is list
+
+
 def _is_tuple(kind: Any) -> bool:
     return typing.get_origin(kind) is tuple
 
@@ -287,7 +291,21 @@ def _reader() -> cattrs.Converter:
         hook = converter.get_structure_hook(member)
         return lambda value, _: None if value is None else hook(value, member)
 
+    def items(kind: Any) -> Any:
+        # cattrs' own takes whatever can be iterated: the letters of a word, the keys of a table
+        (of_items,) = typing.get_args(kind)
+        hook = converter.get_structure_hook(of_items)
+
+        def structure_items(value: Any, _: Any) -> list[Any]:
+            if not isinstance(value, list | tuple):
+                raise _expected(kind, value)
+            return [hook(item, of_items) for item in value]
+
+        return structure_items
+
     converter.register_structure_hook_factory(_is_union, optional)
+    converter.register_structure_hook_factory(_is_list, items)
+    converter.register_structure_hook_factory(_is_tuple, lambda kind: _tuple)
     return converter
 
 

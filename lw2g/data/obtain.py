@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from lw2g.config.directory import require_outside
 from lw2g.data.archive import extract, put_in_place
 from lw2g.data.download import Report, checksum_of, download, matches
 from lw2g.data.parquet import export
@@ -145,6 +146,7 @@ def _from_source(data: DataSet, root: Path, source: str, report: Report, say: Sa
     """Unpack an archive or copy a folder that the user names; local files stay in place."""
     folder = expanded(source)
     if folder.is_dir():
+        require_outside(root / data.folder, folder)
         with put_in_place(root / data.folder) as place:
             shutil.copytree(folder, place, dirs_exist_ok=True)
         return

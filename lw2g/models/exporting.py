@@ -66,7 +66,7 @@ def export_run(
             be put inside.
     """
     require_counted(task)
-    with reserved(out) as place:
+    with reserved(out, inputs=(directory,)) as place:
         return _export(directory, catalogue, place, task, with_backbone, weights, remember)
 
 

@@ -23,7 +23,7 @@ from lw2g.config.model import (
 )
 from lw2g.config.named import named_by
 from lw2g.config.structure import NONE, structure
-from lw2g.errors import ConfigError, DataError, PluginError, UnknownComponentError
+from lw2g.errors import ConfigError, DataError, PluginError, UnknownComponentError, counted, shown
 from lw2g.inputs.preprocessing import Preprocessing
 from lw2g.inputs.resampling import Interpolation
 from lw2g.interfaces.classes import ClassMap
@@ -75,7 +75,7 @@ class TaskNote:
         domain: Its domain; empty where there is one alone.
     """
 
-    class_names: list[str] = attrs.field(converter=composed_list)
+    class_names: list[str] = attrs.field(converter=composed_list, validator=min_len(1))
     num_images: int
     targets: list[int] | None = None
     domain: str = ""
@@ -175,6 +175,21 @@ class Learning:
     steps: list[Step] = attrs.field(factory=list)
 
 
+def _one_for_each_task(manifest: Manifest, field: attrs.Attribute[Any], value: list[int]) -> None:
+    if len(value) != len(manifest.tasks) or min(value, default=0) < 0:
+        raise ValueError(
+            f"expected a set for each of {counted(len(manifest.tasks), 'task')} but got {shown(value)}"
+        )
+
+
+def _of_the_backbone(manifest: Manifest, field: attrs.Attribute[Any], value: TransformNumbers | None) -> None:
+    side = manifest.fingerprint.image_size
+    if value is not None and value.size != side:
+        raise ValueError(
+            f"expected images of {side} pixels, as the backbone takes them, but got {value.size}"
+        )
+
+
 @attrs.frozen(kw_only=True)
 class Manifest:
     """What a model is made of.
@@ -211,8 +226,8 @@ class Manifest:
     num_tasks: int
     num_classes: int
     tasks: list[TaskNote]
-    task_to_set: list[int]
-    preprocessing: TransformNumbers | None
+    task_to_set: list[int] = attrs.field(validator=_one_for_each_task)
+    preprocessing: TransformNumbers | None = attrs.field(validator=_of_the_backbone)
     weights_name: str
     fingerprint: BackboneFingerprint
     state: str | None = None

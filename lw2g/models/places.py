@@ -11,11 +11,11 @@ import errno
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from lw2g.config.directory import UNFINISHED
+from lw2g.config.directory import UNFINISHED, require_outside
 from lw2g.errors import ConfigError, DataError
 from lw2g.files.lock import BusyError, locked
 from lw2g.files.sealed import sync, write_atomically
@@ -51,24 +51,28 @@ def free_folder(directory: Path) -> Path:
 
 
 @contextmanager
-def reserved(out: Path | None, model: Path | None = None) -> Iterator[Path]:
+def reserved(
+    out: Path | None, model: Path | None = None, *, inputs: Sequence[Path | None] = ()
+) -> Iterator[Path]:
     """Keep a folder for a new model within the block, and remove what killed processes left beside it.
 
     Args:
         out: The folder that the user has named; None for the next free one, which passes over those that
             other processes are making.
-        model: The model that the free one is named after.
+        model: The model that the free one is named after, which is read.
+        inputs: What else is read; None for nothing.
 
     Yields:
         The folder, which is free.
 
     Raises:
-        ConfigError: The named folder is in use.
+        ConfigError: The named folder is in use, or lies in what is read.
         BusyError: Another process is making it.
         DataError: The file system has no locks.
     """
     with ExitStack() as stack:
         if out is not None:
+            require_outside(out, model, *inputs)
             require_free(out)
             stack.enter_context(_kept(out))
             require_free(out)  # whoever held the lock may have made it

@@ -31,9 +31,12 @@ def require_borne_out(manifest: Manifest, tensors: Mapping[str, Tensor], path: P
         path: The export.
 
     Raises:
-        DataError: It claims more classes or tasks than any tensor has rows, or targets that it does not name.
+        DataError: It has no task, claims more classes or tasks than any tensor has rows, or its targets or
+            sets are not counted from 0.
     """
     again = "export it anew"
+    if not manifest.tasks:
+        raise DataError(f"{str(path)!r} has learned no task", again)
     # a dimension of an empty tensor takes no byte of the file and proves nothing
     rows = max((size for value in tensors.values() if value.numel() for size in value.shape), default=0)
     learning = manifest.learning
@@ -54,6 +57,12 @@ def require_borne_out(manifest: Manifest, tensors: Mapping[str, Tensor], path: P
             continue
         if len(task.targets) != len(task.class_names) or not set(task.targets) <= set(range(positions)):
             raise DataError(f"{str(path)!r}: the targets of task {number} are none of its classes", again)
+    sets = set(manifest.task_to_set)
+    if manifest.retrieval is not None and sets != set(range(len(sets))):
+        raise DataError(f"{str(path)!r}: sets that are chosen from are not counted from 0", again)
+    known = manifest.class_map.known
+    if known != list(range(len(known))):
+        raise DataError(f"{str(path)!r}: a target below {max(known) + 1} has no class", again)
     if learning is not None and not set(learning.numbers) <= set(range(len(learning.names))):
         raise DataError(f"{str(path)!r}: a class has a number that nothing names", again)
     if positions > manifest.num_classes:

@@ -90,7 +90,7 @@ def submit(run: Path, catalogue: Catalogue, out: Path, told: Mapping[str, Any]) 
         folder = run_folder(out, protocol, submission.method, sealed)
     if folder.exists():
         raise ConfigError(f"{str(folder)!r} exists already", "remove it, or name another place with --out")
-    with reserved(folder) as place:
+    with reserved(folder, inputs=(run,)) as place:
         # what the store's own check would refuse is better known before it is sent
         write_folder(place, files, look=partial(_require_held, catalogue))
     return Packed(path=folder, sizes={name: len(content) for name, content in files.items()})

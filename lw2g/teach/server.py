@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import math
 import re
 import secrets
 import sys
@@ -22,7 +23,7 @@ from socketserver import ThreadingTCPServer
 from typing import Any
 from urllib.parse import parse_qs
 
-from lw2g.errors import ConfigError, DataError, Lw2gError
+from lw2g.errors import ConfigError, DataError, Lw2gError, shown
 from lw2g.teach.classroom import MOST_BYTES, MOST_FILES, Busy, Classroom, Upload
 
 __all__ = ["Server"]
@@ -177,10 +178,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _predict(self) -> dict[str, Any]:
         name = self.query.get("name", [""])[0]
-        try:
-            reject = float(self.query.get("reject", [""])[0])
-        except ValueError as error:
-            raise DataError("reject is no number", "give one between 0 and 1") from error
+        reject = _rate(self.query.get("reject", [""])[0])
         upload = Upload(class_name="", name=name, size=self.length)
         return self.server.classroom.predict(upload, self.body, reject)
 
@@ -213,6 +211,21 @@ class _Handler(BaseHTTPRequestHandler):
         self.body.read(_DRAINED)  # a connection that is closed on unread bytes may lose the answer
 
 
+def _rate(text: str) -> float:
+    """Return the share of known images that may be called unknown.
+
+    Raises:
+        DataError: It is none.
+    """
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = math.nan
+    if not 0 < rate < 1:  # NaN is not, either
+        raise DataError(f"reject: expected a number between 0 and 1 but got {shown(text)}", "0.05 is usual")
+    return rate
+
+
 def _uploads(head: bytes, length: int) -> list[Upload]:
     """Return the files that an upload announces.
 
@@ -222,7 +235,10 @@ def _uploads(head: bytes, length: int) -> list[Upload]:
     uploads = []
     try:
         for class_name, name, size in json.loads(head):
-            uploads.append(Upload(class_name=str(class_name), name=str(name), size=int(size)))
+            # exactly int: 1e400 is JSON and no number, and a size below zero would make up for another one
+            if type(size) is not int or size < 0:
+                raise ValueError(size)
+            uploads.append(Upload(class_name=str(class_name), name=str(name), size=size))
     except (ValueError, TypeError, RecursionError) as error:
         raise DataError("the upload has no list of files", "send it from the page") from error
     if len(head) + sum(upload.size for upload in uploads) != length:

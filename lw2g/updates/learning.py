@@ -77,7 +77,7 @@ def learn(
         return live_model(more, catalogue, device=device, weights=weights, tasks=tasks)
 
     look = partial(require_usable, catalogue=catalogue, whole=True, device=device, weights=weights)
-    with reserved(out, directory) as place:
+    with reserved(out, directory, inputs=(folder, test)) as place:
         return take_step(saved, folder, build, catalogue, place, look, test=test, max_loss=max_loss)
 
 

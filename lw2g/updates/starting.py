@@ -93,7 +93,7 @@ def start(
 
     saved = Saved(manifest=_manifest_of(config, empty, catalogue), tensors=lasting_tensors(empty))
     look = partial(require_usable, catalogue=catalogue, whole=True, device=device, weights=weights)
-    with reserved(out) as place:
+    with reserved(out, inputs=(folder, test)) as place:
         return take_step(saved, folder, build, catalogue, place, look, test=test)
 
 

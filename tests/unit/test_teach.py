@@ -211,6 +211,25 @@ def test_what_cannot_be_learned_is_said_in_one_line(server: Server) -> None:
     assert ask(server, "/state")[1]["busy"] is None
 
 
+@pytest.mark.parametrize("size", ["1e400", "NaN", "-1", "1.5", "true", '"9"', "null", "[]", "9" * 5_000])
+def test_a_size_that_is_no_number_of_bytes_is_refused(server: Server, size: str) -> None:
+    """Whatever JSON has in its place: status 400 and one line."""
+    head = f'[["new", "a.png", {size}]]\n'.encode()
+    assert ask(server, "/learn", head + b"123") == (
+        400,
+        {"error": "the upload has no list of files; send it from the page"},
+    )
+    assert names(ask(server, "/state")[1]) == ["black", "grey"]
+
+
+@pytest.mark.parametrize("rate", ["nan", "-1", "0", "1", "2", "1e400", "-inf", "", "x"])
+def test_a_rate_that_is_no_share_is_refused(server: Server, rate: str) -> None:
+    """A model would take it for one that rejects nothing, or all."""
+    status, answer = ask(server, "/predict", png(2, 9), query={"name": "x.png", "reject": rate})
+    assert status == 400
+    assert answer["error"] == f"reject: expected a number between 0 and 1 but got {rate!r}; 0.05 is usual"
+
+
 def test_one_step_at_a_time(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """While the model learns, another step is refused and the state says what is done."""
     seen = []

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
+import attrs
 import pytest
 
-from lw2g.config.directory import new_directory
+from lw2g.config.directory import new_directory, require_outside
 from lw2g.errors import ConfigError, DataError
 
+
+@attrs.frozen(kw_only=True)
+class Options:
+    root: Path = Path("nowhere")
+    more_roots: tuple[Path, ...] = ()
+    increment: int = 1
+
+
 CONFIG = SimpleNamespace(
-    benchmark=SimpleNamespace(name="glyphs"),
+    benchmark=SimpleNamespace(name="glyphs", config=Options()),
     baseline=SimpleNamespace(name="hide-prompt"),
     policy=SimpleNamespace(name="min"),
 )
@@ -68,3 +78,25 @@ def test_a_file_is_no_directory(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="is no directory"), new_directory(CONFIG, tmp_path / "file"):
         pass
+
+
+def test_no_output_lies_in_what_is_read(tmp_path):
+    """Data and the run that is forked hold no other run: whoever reads them next would take it for theirs."""
+    for name in ("data", "more", "run", "beside", "data-2"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    options = Options(root=tmp_path / "data", more_roots=(tmp_path / "more",))
+    config = attrs.make_class("Config", ["benchmark", "baseline", "policy"])(
+        SimpleNamespace(name="folder", config=options), CONFIG.baseline, CONFIG.policy
+    )
+    for out in ("data", "data/a/b", "more/x", "run/fork", "beside/../data/x", "link/x"):
+        with (
+            pytest.raises(ConfigError, match=r"lies in '.*', which is read; choose a folder outside of it"),
+            new_directory(config, tmp_path / out, inputs=(tmp_path / "run",)),
+        ):
+            pass
+    for out in ("data-2/x", "beside/x"):
+        with new_directory(config, tmp_path / out, inputs=(tmp_path / "run",)):
+            pass
+    require_outside(tmp_path / "new", None, tmp_path / "missing")
+    assert list((tmp_path / "data").iterdir()) == []

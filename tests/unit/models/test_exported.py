@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import hashlib
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -18,13 +21,15 @@ from PIL import Image
 
 import lw2g
 from lw2g.cli.main import main
-from lw2g.errors import ConfigError, DataError
+from lw2g.config.structure import misfit
+from lw2g.errors import ConfigError, DataError, Lw2gError
 from lw2g.files.record import RunDirectory
 from lw2g.files.sealed import seal_json
 from lw2g.kit.tiny import tiny_backbone
 from lw2g.lifecycle.runner import start
-from lw2g.models import exported
+from lw2g.models import exported, places
 from lw2g.models.exporting import export_run
+from lw2g.models.manifest import Manifest
 from lw2g.models.saved import open_model
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 
@@ -307,6 +312,88 @@ def test_a_forged_size_is_refused_before_anything_is_allocated(
         open_model(copied, catalogue, device="cpu")
 
 
+def _places(value: Any, place: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Return the places of all values, of long lists those of the first two."""
+    items: Any = ()
+    if isinstance(value, dict):
+        items = value.items()
+    elif isinstance(value, list):
+        items = list(enumerate(value))[:2]
+    return [place, *(inner for key, child in items for inner in _places(child, (*place, key)))]
+
+
+def _forged(value: Any) -> list[Any]:
+    """Return what may stand in a value's place."""
+    if isinstance(value, list):
+        return [[], value[:-1], value + value[-1:], [None], [[]], {}, {"x": 1}, "ab", [-1] * len(value), None]
+    if isinstance(value, dict):
+        return [{}, [], None]
+    return [None, "", 0, -1, 2**70, 1.5, []]
+
+
+def test_no_value_of_a_manifest_ends_in_a_traceback(copied, catalogue):
+    """Every list empty, shorter, longer or of another type, and every other value: one line, or an answer."""
+    told = json.loads((copied / "model.json").read_text(encoding="utf-8"))
+    del told["sha256"]
+    saved = exported.read_export(copied)
+    refused, lines = [], []
+    for place in _places(told):
+        if not place or place[0] in ("format", "lw2g"):
+            continue
+        old = told
+        for key in place:
+            old = old[key]
+        for new in _forged(old):
+            forged = copy.deepcopy(told)
+            table = forged
+            for key in place[:-1]:
+                table = table[key]
+            table[place[-1]] = new
+            # the sets stand in both files: a forger writes both
+            weights = exported._as_bytes(
+                saved.tensors, {"task_to_set": json.dumps(forged.get("task_to_set"))}
+            )
+            (copied / "model.safetensors").write_bytes(weights)
+            if place[0] != "files":
+                forged["files"] = {"model.safetensors": hashlib.sha256(weights).hexdigest()}
+            (copied / "model.json").write_bytes(seal_json(forged))
+            try:
+                model = open_model(copied, catalogue, device="cpu", batch_size=1)
+                model.predict(model.backbone.blank())
+            except Lw2gError as error:
+                refused.append((place, new))
+                lines.append(str(error).splitlines())
+    assert {len(line) for line in lines} == {1}
+    for place, new in (
+        (("tasks",), []),
+        (("task_to_set",), []),
+        (("tasks", 0, "class_names"), []),
+        (("tasks", 0, "class_names"), "ab"),
+    ):
+        assert (place, new) in refused
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("size", 0, "'size' must be >= 1"),
+        ("size", 10**6, "expected images of .* pixels, as the backbone takes them, but got 1000000"),
+        ("interpolation", "none", "expected one of 'bilinear', 'bicubic' but got 'none'"),
+        ("resize", "stretch", "expected one of 'squash', 'crop' but got 'stretch'"),
+        ("std", [0.5, 0.0, 0.5], "must be > 0"),
+        ("mean", [0.5], "must be >= 3"),
+    ],
+)
+def test_a_transform_of_impossible_numbers_is_refused(copied, key, value, said):
+    """Sides, filters and deviations are looked at before an image meets them."""
+    told = json.loads((copied / "model.json").read_text(encoding="utf-8"))
+    side = told["fingerprint"]["image_size"]
+    numbers = {"size": side, "resize": "squash", "interpolation": "bicubic"}
+    numbers |= {"mean": [0.5] * 3, "std": [0.5] * 3}
+    assert misfit(told | {"preprocessing": numbers}, Manifest) == ""
+    assert re.search(said, misfit(told | {"preprocessing": numbers | {key: value}}, Manifest))
+
+
 def test_an_empty_tensor_bears_nothing_out(copied, catalogue):
     """A dimension beside one of 0 takes no byte, however long it claims to be."""
     saved = exported.read_export(copied)
@@ -324,9 +411,9 @@ def test_nothing_is_overwritten_and_nothing_left_half(finished, out, catalogue, 
     """A folder in use is refused; where writing fails, there is no folder at all."""
     with pytest.raises(ConfigError, match=r"'.*model' is there already; choose another folder"):
         export_run(finished[0], catalogue, out)
-    write = exported.write_atomically
+    write = places.write_atomically
     monkeypatch.setattr(
-        exported,
+        places,
         "write_atomically",
         lambda path, text: write(path, text) if path.suffix != ".json" else 1 / 0,
     )

@@ -114,3 +114,16 @@ def test_a_model_that_cannot_answer_is_not_kept(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(DataError, match=r"the model was written and cannot be used: .*not finite"):
         lw2g.start(images, tmp_path / "model", device="cpu")
     assert names(tmp_path) == ["images"]
+
+
+@pytest.mark.parametrize("place", ["model/in", "images/in", "test/a/in", "model"])
+def test_a_model_is_not_written_into_what_it_is_made_of(tmp_path, place):
+    """Neither into the model before it nor among the images, which the next reader would take for a class."""
+    for name in ("model", "images", "test"):
+        (tmp_path / name).mkdir()
+    with (
+        pytest.raises(ConfigError, match="which is read; choose a folder outside of it"),
+        reserved(tmp_path / place, tmp_path / "model", inputs=(tmp_path / "images", tmp_path / "test", None)),
+    ):
+        pass
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["images", "model", "test"]
