@@ -18,7 +18,7 @@ from lw2g.tasks.evidence.d_sub import DSub
 from lw2g.tasks.evidence.spaces import absorb_task
 from lw2g.tasks.session import Session
 
-__all__ = ["TIMES", "different", "learned_one", "shortest", "tensors", "untimed"]
+__all__ = ["TIMES", "different", "learned_one", "short_options", "shortest", "tensors", "untimed"]
 
 TIMES = ("seconds", "images_per_second", "sha256")
 """Of a record, what differs between two runs that learn the same."""
@@ -43,25 +43,29 @@ def shortest(
     constraints: Sequence[str] | None = None,
 ) -> Resolved:
     """Resolve a run on the tiny components with one epoch a phase, few images, and small sets."""
-    component = catalogue.get("baseline", baseline)
-    sections = {"baseline": component.config}
-    if component.retrieval is not None:
-        sections["retrieval"] = catalogue.get("retrieval", component.retrieval).config
-    short = {
-        f"{section}.{name}": _SHORT.get(name, 1)
-        for section, config in sections.items()
-        for name in attrs.fields_dict(config)
-        if name in _SHORT or name.endswith("epochs")
-    }
     return resolve(
         catalogue,
-        overrides={**_SMALL, **short, **(overrides or {})},
+        overrides={**_SMALL, **short_options(catalogue, baseline), **(overrides or {})},
         baseline=baseline,
         policy=policy,
         constraints=constraints,
         benchmark="tiny",
         backbone="tiny",
     )
+
+
+def short_options(catalogue: Catalogue, baseline: str) -> dict[str, int]:
+    """Return what makes a baseline and its retrieval strategy train one epoch a phase, with small sets."""
+    component = catalogue.get("baseline", baseline)
+    sections = {"baseline": component.config}
+    if component.retrieval is not None:
+        sections["retrieval"] = catalogue.get("retrieval", component.retrieval).config
+    return {
+        f"{section}.{name}": _SHORT.get(name, 1)
+        for section, config in sections.items()
+        for name in attrs.fields_dict(config)
+        if name in _SHORT or name.endswith("epochs")
+    }
 
 
 def untimed(record: Mapping[str, Any], *but: str) -> dict[str, Any]:

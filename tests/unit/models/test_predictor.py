@@ -10,10 +10,13 @@ import pytest
 import torch
 from torch import nn
 
+from lw2g.errors import ContractError
+from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import TaskInfo
 from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.scope import EACH
-from lw2g.models.predictor import Predictor
+from lw2g.models.answers import Answers
+from lw2g.models.predictor import Predictor, SetChoice
 from tasks import CPU, tasks_of
 
 STREAMS: dict[str, tuple[list[list[int]], list[str], list[int]]] = {
@@ -98,3 +101,62 @@ def test_where_each_set_answers_the_first_task_of_the_best_stands_for_it(
     assert answers.sets.tolist() == best
     assert answers.tasks.tolist() == [first[one] for one in best]
     assert torch.equal(answers.logits, rows.sum(1)[:-1, : len(owners)])
+
+
+def test_probabilities_of_a_class_that_comes_again_add_up_where_sets_are_mixed() -> None:
+    """Those of its two tasks are shares of one; scores of one network have their best instead."""
+    targets, domains, _ = STREAMS["one class again"]
+    mixed = torch.randn(4, 5, generator=torch.Generator().manual_seed(0)).log_softmax(dim=1)
+    predictor = predictor_of(
+        history_of(targets, domains), [0, 1, 1], logits=lambda rows: rows.sum(-2)[..., :5]
+    )
+    mixer: Any = SimpleNamespace(combine=lambda *given: mixed - 1000)  # no exponential of it is above 0
+    several = SetChoice(
+        sets=torch.tensor([[0, 1]]).expand(4, -1),
+        first=torch.zeros(4, dtype=torch.long),
+        log_sets=torch.zeros(4, 2),
+        prior=torch.zeros(4, 5),
+    )
+    predictor = attrs.evolve(predictor, mixer=mixer)
+    shares = mixed.exp()
+    together = torch.stack([shares[:, 0] + shares[:, 3], *shares[:, [1, 2, 4]].T], dim=1)
+    found = predictor.answer(torch.zeros(4, 2, 1, 5), several, "abcd").logits
+    torch.testing.assert_close((found + 1000).exp(), together, rtol=1e-3, atol=0)
+    best = torch.stack([torch.maximum(mixed[:, 0], mixed[:, 3]), *mixed[:, [1, 2, 4]].T], dim=1)
+    plain = attrs.evolve(predictor, mixer=None)
+    found = plain.answer(mixed[:, None], attrs.evolve(several, log_sets=None, prior=None), "abcd").logits
+    torch.testing.assert_close(found, best)
+
+
+def test_what_fills_a_batch_up_may_hold_anything() -> None:
+    """Neither its logits nor its scores are looked at; those of an image that was asked for are."""
+    rows = torch.ones(4, 1, 3)
+    rows[3] = torch.nan
+    retrieval: Any = SimpleNamespace(
+        query=lambda batch: torch.zeros(len(batch), 3), scores=lambda query, tasks, of_class: rows[:, 0]
+    )
+    predictor = predictor_of(tasks_of([1, 1, 1]), [0, 1, 2], logits=lambda rows: rows.sum(1))
+    predictor = attrs.evolve(predictor, retrieval=retrieval)
+    batch = Batch(labels=torch.zeros(4), samples=torch.arange(4), images=None, query=None)
+    choice = predictor.sets_of(batch, "abc")
+    assert choice.sets[:3].tolist() == [[0], [0], [0]]
+    assert predictor.answer(rows, choice, "abc").logits.tolist() == [[1.0, 1.0, 1.0]] * 3
+    with pytest.raises(ContractError, match="'d'"):
+        predictor.sets_of(batch, "abcd")
+    with pytest.raises(ContractError, match="'d'"):
+        predictor.answer(rows, choice, "abcd")
+
+
+def test_a_set_alone_answers_beside_the_expert_at_its_temperature() -> None:
+    """Its logits are divided by it before they meet the expert's log probabilities of their targets."""
+    targets, domains, _ = STREAMS["one class again"]
+    expert: Any = SimpleNamespace(warmth=4.0)
+    predictor = predictor_of(history_of(targets, domains), [0, 1, 1], logits=lambda rows: rows.mean(1))
+    predictor = attrs.evolve(predictor, expert=expert)
+    rows = torch.randn(3, 2, 5, generator=torch.Generator().manual_seed(0))
+    opinion = torch.tensor([[0.1, 0.2, 0.3, 0.4]]).log().expand(3, -1)
+    sets = torch.tensor([[0, 1]]).expand(3, -1)
+    answers = Answers(logits=opinion, features=rows.flatten(1))
+    found = predictor.alone(rows, SetChoice(sets=sets, expert=opinion), answers, torch.tensor([0, 1, 1]))
+    own = torch.stack([rows[0, 0], rows[1, 1], rows[2, 1]])
+    torch.testing.assert_close(found, (own / 4).log_softmax(1) + opinion[:, [0, 1, 2, 0, 3]])
