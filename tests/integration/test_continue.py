@@ -84,7 +84,7 @@ def test_a_continuation_killed_before_it_has_begun_is_begun_again(at, catalogue,
     start(tiny(catalogue, "s-prompt-plus-plus"), catalogue, tmp_path / "run")
     shutil.copytree(tmp_path / "run", tmp_path / "whole")
     with monkeypatch.context() as patch:
-        patch.setattr(at, lambda *arguments: sys.exit())
+        patch.setattr(at, lambda *arguments, **options: sys.exit())
         with pytest.raises(SystemExit):
             extend(tmp_path / "run", MORE, catalogue, tasks=4)
     with pytest.raises(DataError, match=r"lw2g continue .* --benchmark .* ended before it had begun; run it"):

@@ -17,6 +17,7 @@ from lw2g.errors import DataError
 from lw2g.files.contents import record_hash
 from lw2g.files.record import RunDirectory
 from lw2g.files.sealed import seal_json, unseal_json
+from lw2g.interfaces.context import TaskInfo
 from lw2g.interfaces.tracker import Event, Stepped, TaskDecided, Warned
 from lw2g.lifecycle.continuing import proceed
 from lw2g.lifecycle.forking import fork, resolve_fork
@@ -65,6 +66,31 @@ def test_what_is_learned_and_predicted_in_the_end_is_the_same(
     assert (last_only / last).read_bytes() == (finished[0] / last).read_bytes()
     assert [name for name in record["files"] if name.startswith("predictions/")] == [last]
     assert broken(last_only) == []
+
+
+def warning_after(_: object, info: TaskInfo) -> list[str]:
+    """Stand in for the warnings of a baseline."""
+    return [f"after task {info.index + 1}"]
+
+
+def test_what_is_noted_after_every_task_needs_no_evaluation(
+    catalogue: Catalogue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stale classes, warnings and the test of the next task are those of a run that evaluates always."""
+    monkeypatch.setattr("lw2g.blocks.heads.HeadedBaseline.warnings", warning_after)
+    monkeypatch.setattr("lw2g.tasks.session.Session.evaluate_next", lambda self, index, _: 10.0 + index)
+    noted = []
+    for evaluate in ("every task", "last", 2):
+        options = {"run.evaluate": evaluate, "run.next_domain": True, "baseline.head": "lda"}
+        warned: list[str] = []
+        resolved = shortest(catalogue, "dual-prompt", options, policy="one", constraints=[])
+        record = start(resolved, catalogue, tmp_path / str(evaluate), [Warnings(warned)])
+        noted.append([record["stale_classes"], record["next_domain"], warned])
+    assert noted[0] == noted[1] == noted[2]
+    stale, ahead, warned = noted[0]
+    assert stale["last"] > 0
+    assert ahead["by_task"] == [None, 10.0, 11.0]
+    assert [line for line in warned if line.startswith("after")] == [f"after task {n}" for n in (1, 2, 3)]
 
 
 def test_every_second_task(catalogue: Catalogue, quick: Callable[..., Resolved], tmp_path: Path) -> None:

@@ -76,6 +76,7 @@ def test_a_fork_forces_another_decision(finished, catalogue, tmp_path):
     [
         ({"overrides": {"growth.heads": "joint"}}, "cannot change growth.heads: what was learned"),
         ({"overrides": {"backbone.depth": 5}}, "cannot change backbone.depth"),
+        ({"overrides": {"routing.mix": 2}}, "cannot change routing.mix: what was learned"),
         (
             {"overrides": {"baseline.length": 3}},
             "does not fit other values of baseline.length: they shape",

@@ -12,17 +12,19 @@ import pytest
 import torch
 from torch import nn
 
+from listening import At, power_cut
 from lw2g.blocks.lora import LowRankSet
 from lw2g.blocks.merging import merge_set, merged_product
 from lw2g.errors import ConfigError, ContractError
 from lw2g.files.checkpoint import part
 from lw2g.interfaces.component import PolicyComponent
 from lw2g.interfaces.growth import Decision, Evidence, Grow, Merge, Reuse
+from lw2g.interfaces.tracker import EpochEnded, Event
 from lw2g.kit.tiny import tiny_catalogue
-from lw2g.lifecycle.runner import start
+from lw2g.lifecycle.runner import resume, start
 from lw2g.registry.markers import hookimpl
 from lw2g_lora.ewc import DenseSet
-from runs import different, shortest, tensors
+from runs import different, shortest, tensors, untimed
 
 SHAPE = {"num_blocks": 2, "num_targets": 3, "rank": 4, "dim": 6, "bound": 1.0}
 CLOSED = {"baseline.head": "lda", "baseline.head_carry": "affine"}
@@ -149,6 +151,24 @@ def test_a_policy_merges(decided) -> None:
     assert not different(trained[0], sets_of(merged)[0])
     assert not different(first[0], sets_of(frozen)[0])
     assert different(trained[0], first[0])
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_a_merge_outlives_a_kill_within_its_task(epoch: int, tmp_path: Path) -> None:
+    """Resumed after any epoch of a task whose set is merged, the run merges as if it had not stopped."""
+    catalogue = tiny_catalogue()
+    options = {**CLOSED, "growth.merge": 0.5, "baseline.epochs": 2, "benchmark.tasks": 2}
+    chosen = shortest(catalogue, "dual-prompt", options, policy="one", constraints=[])
+    reference = start(chosen, catalogue, tmp_path / "quiet")
+    assert "lost" in reference["decisions"][1]
+
+    def is_trained(event: Event) -> bool:
+        return isinstance(event, EpochEnded) and event.task == 1 and event.epoch == epoch
+
+    with pytest.raises(RuntimeError, match="power cut"):
+        start(chosen, catalogue, tmp_path / "killed", [At(is_trained, power_cut)])
+    assert untimed(resume(tmp_path / "killed", catalogue)) == untimed(reference)
+    assert not different(tensors(tmp_path / "killed"), tensors(tmp_path / "quiet"))
 
 
 SEQUENCES: dict[str, tuple[Decision, ...]] = {

@@ -53,6 +53,15 @@ def test_large_products_keep_their_threads(shared):
         assert torch.get_num_threads() == 2
 
 
+@pytest.mark.parametrize(("width", "expected"), [(12_499, 1), (12_500, 2)])
+def test_the_limit_is_a_hundred_million_operations(width, expected):
+    """32 images of 125 tokens: a product of that size is shared, and the next smaller one is not."""
+    backbone = SimpleNamespace(num_tokens=125, model=torch.nn.Linear(1, width))
+    assert (largest_product(backbone) < 100e6) == (expected == 1)
+    with suited_threads(backbone, CPU):
+        assert torch.get_num_threads() == expected
+
+
 def test_a_gpu_s_run_keeps_its_threads():
     """Below the limit, too: its processor decodes images."""
     with suited_threads(tiny_backbone(), torch.device("cuda", 0)):
