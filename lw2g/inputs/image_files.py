@@ -51,12 +51,17 @@ _TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-# markers of a JPEG: a file that was cut off has a scan and no end behind it
+_BRANDS = {
+    **dict.fromkeys((b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"), "HEIC"),
+    **dict.fromkeys((b"avif", b"avis"), "AVIF"),
+}
+"""By what a file says of itself, the formats of pictures that are not read."""
 _PNG = b"\x89PNG\r\n\x1a\n"
 _PNG_TEXTS = (b"iTXt", b"tEXt", b"zTXt")
 _PNG_NOTES = (b"Raw profile type exif", b"XML:com.adobe.xmp")
 """Keywords of texts in which Pillow looks for the orientation."""
 _LONGEST_KEYWORD = 80
+# markers of a JPEG: a file that was cut off has a scan and no end behind it
 _JPEG_SCAN = b"\xff\xda"
 _JPEG_END = b"\xff\xd9"
 
@@ -262,6 +267,12 @@ def _opened(content: bytes) -> Image.Image:
     try:
         image = Image.open(BytesIO(_without_texts(content)), formats=FORMATS)
     except UnidentifiedImageError as error:
+        # phones write these, and programs that rename them to .jpg are many
+        name = _BRANDS.get(content[8:12]) if content[4:8] == b"ftyp" else None
+        if name is not None:
+            raise DataError(
+                f"it is a picture in {name}, which is not read", "convert it to JPEG or PNG"
+            ) from error
         raise DataError(f"it is no image of the formats {', '.join(FORMATS)}", "convert it") from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise DataError(f"its header claims more than {_MOST_PIXELS} pixels", "scale it down") from error
