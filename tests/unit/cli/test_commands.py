@@ -75,10 +75,10 @@ def runner_calls(monkeypatch):
     def start(resolved, catalogue, directory, listeners, *, tasks, settled=None):
         return go_on({"start": directory, "resolved": resolved}, directory)
 
-    def proceed(directory, catalogue, listeners, *, tasks, devices=None):
+    def proceed(directory, catalogue, listeners, *, tasks, devices=None, settings=None):
         return go_on({"continue": directory}, directory)
 
-    def resume(directory, catalogue, listeners, *, devices):
+    def resume(directory, catalogue, listeners, *, devices, settings):
         return go_on({"resume": directory}, directory)
 
     runner = ModuleType("lw2g.lifecycle.runner")
