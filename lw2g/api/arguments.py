@@ -28,6 +28,13 @@ __all__ = [
     "parse_settings",
 ]
 
+_SHORT = {
+    **SHORT,
+    **{name: f"benchmark.{name}" for name in ("increment", "test_share", "order", "order_seed")},
+    "epochs": "baseline.epochs",
+}
+"""What stands for itself as an argument: as in a file, and what a notebook sets most often."""
+
 
 def as_options(given: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the components of a call by kind, and all options by their dotted keys.
@@ -50,7 +57,7 @@ def as_options(given: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[di
     overrides |= place
     # last: they override what stands beside a name
     for key, value in options.items():
-        overrides[SHORT.get(key, key)] = value
+        overrides[_SHORT.get(key, key)] = value
     return components, overrides
 
 

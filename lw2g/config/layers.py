@@ -23,8 +23,6 @@ SHORT: Mapping[str, str] = {
     **{section: f"{section}.name" for section in kinds.SECTIONS if section not in _NESTED},
     "weights": "backbone.weights",
     **{name: f"run.{name}" for name in RUN_OPTIONS},
-    **{name: f"benchmark.{name}" for name in ("increment", "test_share", "order", "order_seed")},
-    "epochs": "baseline.epochs",
 }
 """What stands for itself, as ``policy = "one"`` at the top of a file, and the dotted key that it sets."""
 

@@ -78,7 +78,7 @@ def runner_calls(monkeypatch):
     def proceed(directory, catalogue, listeners, *, tasks, devices=None, settings=None):
         return go_on({"continue": directory}, directory)
 
-    def resume(directory, catalogue, listeners, *, devices, settings=None):
+    def resume(directory, catalogue, listeners, *, devices, settings):
         return go_on({"resume": directory}, directory)
 
     runner = ModuleType("lw2g.lifecycle.runner")
