@@ -24,6 +24,7 @@ from safetensors.numpy import save_file
 
 from lw2g import __version__
 from lw2g.base.boundary import build, guarded
+from lw2g.base.checks import stream_of, transforms_of
 from lw2g.config.model import ExperimentConfig
 from lw2g.devices.engine import Engine
 from lw2g.errors import ConfigError, DataError
@@ -118,7 +119,7 @@ def write_features(
     _require_free(out)
     with guarded(catalogue, config):
         benchmark = build(catalogue, "benchmark", _undivided(config))
-        stream: TaskStream = benchmark.stream()
+        stream = stream_of(benchmark, config.benchmark.name)
         if stream.vectors is not None:
             raise ConfigError(
                 f"benchmark {config.benchmark.name!r} holds stored features already", "name one of images"
@@ -131,7 +132,7 @@ def write_features(
             lambda: component.build(chosen.config, chosen.weights, chosen.image_size),
         )
         known = backbone.fingerprint
-        transforms: Transforms = benchmark.transforms(known.image_size, known.mean, known.std)
+        transforms = transforms_of(benchmark, config.benchmark.name, known)
         images = {split: _images_of(stream, split) for split in _SPLITS}
         sizes = {split: len(of_split) for split, of_split in images.items()}
         metadata = _metadata(config, stream, backbone, transforms, images, dtype)

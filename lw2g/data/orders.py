@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from lw2g.base.checks import stream_of, transforms_of
 from lw2g.config.model import ExperimentConfig
 from lw2g.errors import ConfigError
 from lw2g.interfaces.stream import ImageTransform, TaskStream
@@ -57,13 +58,13 @@ def find_order(config: ExperimentConfig, catalogue: Catalogue, *, alike: bool, s
         ConfigError: The tasks do not consist of different classes.
     """
     benchmark = catalogue.get("benchmark", config.benchmark.name).build(config.benchmark.config)
-    stream: TaskStream = benchmark.stream()
+    stream = stream_of(benchmark, config.benchmark.name)
     if len(stream.tasks) < 2 or stream.targets is not None:
         raise ConfigError("only disjoint tasks of classes have such an order", "use benchmark.stream=classes")
     chosen = config.backbone
     model = catalogue.get("backbone", chosen.name).build(chosen.config, chosen.weights, chosen.image_size)
     known = model.fingerprint
-    still = benchmark.transforms(known.image_size, known.mean, known.std).test
+    still = transforms_of(benchmark, config.benchmark.name, known).test
     means = class_means(stream, model, still)
     sizes = [len(task.classes) for task in stream.tasks]
     found = order_by_similarity(means, sizes, alike=alike, seed=seed)

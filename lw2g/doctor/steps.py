@@ -198,11 +198,13 @@ def supplies(kind: Kind, catalogue: Catalogue | None = None) -> Iterator[Finding
 
 def _found(component: Any) -> bool | DataError:
     """Return whether a component can be built with its defaults, or the error that names what it lacks."""
+    from lw2g.base.checks import stream_of  # imports torch
+
     try:
         if component.kind == "backbone":
             component.build(component.config(), None, None)
         else:
-            component.build(component.config()).stream()
+            stream_of(component.build(component.config()), component.name)
     except DataError as error:
         return error
     except ConfigError:
