@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
+from typing import cast
 
 from torch import Tensor
 
@@ -11,6 +12,8 @@ from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.growth import Decision, Grow, Measurement, Merge, Reuse
 from lw2g.interfaces.phase import ComputePhase, Phase, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Pool
+from lw2g.interfaces.stream import Benchmark, TaskStream, Transforms
+from lw2g.vit.fingerprint import BackboneFingerprint
 
 __all__ = [
     "require_a_score_each",
@@ -23,7 +26,35 @@ __all__ = [
     "require_several_classes",
     "require_sound",
     "require_step",
+    "stream_of",
+    "transforms_of",
 ]
+
+
+def stream_of(benchmark: Benchmark, name: str) -> TaskStream:
+    """Return the stream of a benchmark.
+
+    Raises:
+        ContractError: It gives something else.
+    """
+    stream: object = benchmark.stream()
+    if isinstance(stream, TaskStream):
+        return stream
+    whose = f"benchmark {name!r}"
+    raise ContractError(f"{whose}, stream: returned {shown(stream)}", "return a TaskStream", whose)
+
+
+def transforms_of(benchmark: Benchmark, name: str, known: BackboneFingerprint) -> Transforms:
+    """Return the transforms of a benchmark for the input of a backbone.
+
+    Raises:
+        ContractError: It gives something else.
+    """
+    transforms: object = benchmark.transforms(known.image_size, known.mean, known.std)
+    if all(callable(getattr(transforms, use, None)) for use in ("train", "test")):
+        return cast(Transforms, transforms)
+    whose = f"benchmark {name!r}"
+    raise ContractError(f"{whose}, transforms: returned {shown(transforms)}", "return Transforms", whose)
 
 
 def require_several_classes(task: int, classes: int, baseline: str) -> None:

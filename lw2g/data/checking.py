@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from lw2g.base.checks import stream_of
 from lw2g.base.telling import tell_note
 from lw2g.config.structure import structure
 from lw2g.errors import ConfigError, DataError
@@ -47,7 +48,7 @@ def examine_data(
     config, problems = structure(component.config, options)
     if config is None:
         raise ConfigError("\n".join(f"benchmark.{key}: {text}" for key, text in problems))
-    stream: TaskStream = component.build(config).stream()
+    stream = stream_of(component.build(config), component.name)
     for text in notes_on(stream):
         tell_note(text)
     _require_decodable(stream, progress)

@@ -16,6 +16,7 @@ import torch
 
 from lw2g import __version__
 from lw2g.base.boundary import build, guarded
+from lw2g.base.checks import stream_of, transforms_of
 from lw2g.base.telling import tell_note
 from lw2g.config.model import ExperimentConfig
 from lw2g.data.feature_parts import Dtype, Part
@@ -121,7 +122,7 @@ def write_features(
     with _one_writer(out), guarded(catalogue, config):
         _require_free(out)  # under the lock: another process may have written it meanwhile
         benchmark = build(catalogue, "benchmark", _undivided(config))
-        stream: TaskStream = benchmark.stream()
+        stream = stream_of(benchmark, config.benchmark.name)
         if stream.vectors is not None:
             raise ConfigError(
                 f"benchmark {config.benchmark.name!r} holds stored features already", "name one of images"
@@ -137,7 +138,7 @@ def write_features(
             lambda: component.build(chosen.config, chosen.weights, chosen.image_size),
         )
         known = backbone.fingerprint
-        transforms: Transforms = benchmark.transforms(known.image_size, known.mean, known.std)
+        transforms = transforms_of(benchmark, config.benchmark.name, known)
         images = {split: _images_of(stream, split) for split in _SPLITS}
         sizes = {split: len(of_split) for split, of_split in images.items()}
         metadata = _metadata(config, stream, backbone, transforms, images, dtype)

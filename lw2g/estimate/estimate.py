@@ -18,6 +18,7 @@ import attrs
 import numpy as np
 
 from lw2g.base.boundary import guarded
+from lw2g.base.checks import stream_of
 from lw2g.base.ranks import on_its_device
 from lw2g.config.model import ExperimentConfig, is_evaluated
 from lw2g.devices.threads import suited_threads
@@ -87,7 +88,7 @@ def missing_parts(config: ExperimentConfig, catalogue: Catalogue) -> list[str]:
     lines: list[str] = []
     with guarded(catalogue, config), without_network():
         try:
-            benchmark.build(config.benchmark.config).stream()
+            stream_of(benchmark.build(config.benchmark.config), benchmark.name)
         except DataError as error:
             lines.append(str(error))
         except ConfigError as error:

@@ -12,6 +12,7 @@ import attrs
 from torch import Tensor
 
 from lw2g.base.boundary import guarded
+from lw2g.base.checks import transforms_of
 from lw2g.config.model import ModelConfig
 from lw2g.errors import DataError
 from lw2g.files.checkpoint import part
@@ -150,7 +151,7 @@ def _transform(manifest: Manifest, backbone: Backbone, catalogue: Catalogue) -> 
     known = backbone.fingerprint
     chosen = manifest.chosen("benchmark", manifest.benchmark, catalogue)
     benchmark = catalogue.get("benchmark", chosen.name).build(chosen.config)
-    return benchmark.transforms(known.image_size, known.mean, known.std).test
+    return transforms_of(benchmark, chosen.name, known).test
 
 
 @contextmanager

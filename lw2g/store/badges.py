@@ -162,8 +162,11 @@ def _stream_of_the_protocol(pack: Pack, benchmark: Any, config: Any, backbone: B
     Raises:
         DataError: The data are not those of the protocol.
     """
-    stream = benchmark.stream()
-    transforms = benchmark.transforms(backbone.image_size, backbone.mean, backbone.std)
+    from lw2g.base.checks import stream_of, transforms_of
+
+    name = pack.record["config"]["benchmark"]["name"]
+    stream = stream_of(benchmark, name)
+    transforms = transforms_of(benchmark, name, backbone)
     # through JSON, because the record's facts came from there: tuples are lists in it
     facts = json.loads(json.dumps(noted_facts(stream, transforms, config)))
     fits = stream.fingerprint == pack.record["fingerprints"]["benchmark"]

@@ -10,7 +10,7 @@ import attrs
 import numpy as np
 
 from lw2g.base.boundary import build
-from lw2g.base.checks import require_mergeable, require_several_classes
+from lw2g.base.checks import require_mergeable, require_several_classes, stream_of, transforms_of
 from lw2g.base.progress import Reporter
 from lw2g.config.model import Chosen, ExperimentConfig
 from lw2g.devices.precision import PrecisionChoice
@@ -182,9 +182,9 @@ def open_session(
     require_open_files(workers_of(run.workers, engine.device))
     benchmark = build(catalogue, "benchmark", moved or config.benchmark)
     component = catalogue.get("baseline", config.baseline.name)
-    streams = [benchmark.stream()]
+    streams = [stream_of(benchmark, config.benchmark.name)]
     for choice in later:
-        streams.append(build(catalogue, "benchmark", choice).stream())
+        streams.append(stream_of(build(catalogue, "benchmark", choice), choice.name))
     vectors = facts_of_all(streams)
     sources, stream = joined([config.benchmark, *later], streams)
     if component.joint:
@@ -210,7 +210,7 @@ def open_session(
         config, engine, lambda: of_backbones.build(chosen.config, chosen.weights, chosen.image_size), settled
     )
     print_of = backbone.fingerprint
-    transforms = benchmark.transforms(print_of.image_size, print_of.mean, print_of.std)
+    transforms = transforms_of(benchmark, config.benchmark.name, print_of)
     context = BuildContext(
         backbone=backbone,
         num_tasks=len(stream.tasks),

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from lw2g.base.boundary import guarded
+from lw2g.base.checks import stream_of
 from lw2g.errors import DataError
 from lw2g.files.stored_run import StoredRun
 from lw2g.images.streams import as_one_task, hold_back, joined
@@ -81,7 +82,7 @@ def _tasks_of(run: StoredRun, catalogue: Catalogue, manifest: Manifest, solved: 
     streams = []
     for one in chosen:
         benchmark = catalogue.get("benchmark", one.name).build(one.config)
-        streams.append(benchmark.stream())
+        streams.append(stream_of(benchmark, one.name))
     _, stream = joined(chosen, streams)
     if catalogue.get("baseline", config.baseline.name).joint:
         stream = as_one_task(stream)

@@ -10,6 +10,7 @@ from typing import Any
 
 import attrs
 
+from lw2g.base.checks import transforms_of
 from lw2g.config.model import ExperimentConfig, RunConfig
 from lw2g.config.resolve import resolve
 from lw2g.config.structure import read_plain
@@ -123,7 +124,7 @@ def _opened(config: ExperimentConfig, catalogue: Catalogue) -> tuple[ExperimentC
         retrieval=retrieval,
         pool=Pool(),
         mixer=None,
-        still=benchmark.transforms(known.image_size, known.mean, known.std).test,
+        still=transforms_of(benchmark, config.benchmark.name, known).test,
         infos=(),
     )
     return config, empty

@@ -270,6 +270,7 @@ class _TestImages:
     """
 
     def __init__(self, run: ReportedRun, catalogue: Catalogue) -> None:
+        from lw2g.base.checks import stream_of
         from lw2g.images.streams import joined
 
         only_source = [{"benchmark": run.config["benchmark"]}]
@@ -278,7 +279,8 @@ class _TestImages:
         for recorded in run.record.get("sources") or only_source:
             source = resolve_source(catalogue, *named_options(recorded["benchmark"]))
             sources.append(source)
-            streams.append(catalogue.get("benchmark", source.name).build(source.config).stream())
+            benchmark = catalogue.get("benchmark", source.name).build(source.config)
+            streams.append(stream_of(benchmark, source.name))
         _, stream = joined(sources, streams)
         self._parts = [task.test for task in stream.tasks]
         self._starts = np.cumsum([0, *map(len, self._parts)])
