@@ -133,8 +133,9 @@ def export(
         task: The finished task, counted from 1, whose model to export; None for the newest.
         with_backbone: Whether to include the frozen weights, and not only their checksum.
         weights: The backbone's weights, if they have moved; None for their recorded source.
-        learnable: Whether to keep features of up to 20 training images a class, for the checks of ``lw2g
-            learn`` and to tell unknown images; this reads the run's data.
+        learnable: Whether to keep features of up to 20 images a class (test images where features were
+            trained), for the checks of ``lw2g learn``, probabilities and to tell unknown images; this reads
+            the run's data.
         local: As for :func:`lw2g.resume`.
 
     Returns:

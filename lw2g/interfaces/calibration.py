@@ -116,7 +116,7 @@ def least_loss(scores: Tensor, place: Tensor) -> float:
         scores: ``[n, tasks]``.
         place: The column of the true task of each, ``[n]``.
     """
-    grid = Temperature(1.0).grid.tolist()
+    grid: list[float] = Temperature(1.0).grid.tolist()
     rows = torch.arange(len(scores), device=scores.device)
 
     @cache

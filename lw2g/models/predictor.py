@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import attrs
 import torch
@@ -380,7 +380,7 @@ def padded(part: list[int], size: int) -> list[int]:
 def joined(parts: Sequence[Record]) -> Record:
     """Return the choices or answers for several batches as one."""
     kind = type(parts[0])
-    whole = {}
+    whole: dict[str, Any] = {}
     for field in attrs.fields(kind):
         values = [getattr(part, field.name) for part in parts]
         if values[0] is not None:  # what one batch has, all of them have
@@ -390,7 +390,7 @@ def joined(parts: Sequence[Record]) -> Record:
 
 def _mapped(record: Record, change: Callable[[Tensor], Tensor]) -> Record:
     """Return a record with each of its tensors changed."""
-    changed = {}
+    changed: dict[str, Any] = {}
     for field in attrs.fields(type(record)):
         value = getattr(record, field.name)
         if value is not None:
