@@ -48,7 +48,9 @@ def said() -> dict[str, Any]:
 
 
 def _help(command: click.Command, name: str) -> Iterator[tuple[str, str]]:
-    with click.Context(command, info_name=name, terminal_width=80) as context:
+    # as a child of `lw2g`: a command keeps the option of its help from when it was first asked
+    options = ["-h", "--help"]
+    with click.Context(command, info_name=name, terminal_width=80, help_option_names=options) as context:
         yield name, command.get_help(context)
     if isinstance(command, click.Group):
         for below, child in command.commands.items():
