@@ -2,6 +2,9 @@
 
 The lock is ``flock``, over a network file system as far as that passes locks on: NFS 4 does, and its server
 frees the locks of a host that died once their lease is over. The file says who holds the lock, for messages.
+
+Our own, because ``filelock`` cannot say who holds a lock without taking it, needs a writable folder for that,
+leaves its file, and takes a file that no kernel frees where a file system has no locks.
 """
 
 from __future__ import annotations
