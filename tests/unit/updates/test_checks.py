@@ -332,3 +332,26 @@ def test_a_loss_that_is_none_is_refused_before_anything_is_read(most: float, tmp
     """Points of accuracy from 0, without an end of their own; the model need not be there."""
     with pytest.raises(ConfigError, match="max-loss: expected points of accuracy from 0 but got"):
         lw2g.learn(tmp_path / "model", tmp_path, max_loss=most)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "told"),
+    [
+        ({"baseline": "simple-cil", "head": "lda"}, "keeps no images .*; lw2g export RUN MODEL --learnable"),
+        ({"baseline": "simple-cil", "head": "cosine"}, "its head keeps no covariance; .*baseline.head=lda"),
+        ({"baseline": "dual-prompt", "head": "linear"}, "the head of baseline 'dual-prompt' is trained"),
+    ],
+    ids=lambda chosen: chosen["head"] if isinstance(chosen, dict) else "",
+)
+def test_why_a_model_cannot_tell_unknown_images(
+    chosen: dict[str, str], told: str, catalogue: Catalogue, tmp_path: Path
+) -> None:
+    """What is missing is named: kept images, a covariance, or sums at all."""
+    overrides = SHORT | {"routing.expert": "none", "baseline.head": chosen["head"]}
+    if chosen["baseline"] == "dual-prompt":
+        overrides["baseline.epochs"] = 1
+    names = {"baseline": chosen["baseline"], "benchmark": "tiny", "backbone": "tiny"}
+    start(resolve(catalogue, overrides=overrides, **names), catalogue, tmp_path / "run")
+    model = open_model(tmp_path / "run", catalogue)
+    with pytest.raises(ConfigError, match=f"cannot tell unknown images: .*{told}"):
+        model.predict(model.backbone.blank(), reject=0.1)
