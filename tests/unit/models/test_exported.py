@@ -278,7 +278,7 @@ def test_a_transform_of_other_words_is_refused(copied, catalogue, changes, words
     """How a model sees an image is one of the ways that lw2g computes, or the manifest is none."""
     told = json.loads((copied / "model.json").read_text())
     del told["sha256"]
-    numbers = {"size": 32, "resize": "crop", "interpolation": "bicubic", "mean": [0.5] * 3, "std": [0.5] * 3}
+    numbers = {"size": 16, "resize": "crop", "interpolation": "bicubic", "mean": [0.5] * 3, "std": [0.5] * 3}
     (copied / "model.json").write_bytes(seal_json(told | {"preprocessing": numbers}))
     open_model(copied, catalogue, device="cpu")
     (copied / "model.json").write_bytes(seal_json(told | {"preprocessing": numbers | changes}))

@@ -25,7 +25,7 @@ import lw2g
 from lw2g.cli.main import main
 from lw2g.errors import ConfigError, DataError
 from lw2g.interfaces.head import ClosedForm, HeadContext
-from lw2g.models import exported
+from lw2g.models import exported, places
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.updates import learning
 
@@ -234,7 +234,7 @@ def test_nothing_is_written_by_a_learner_that_dies(
     with pytest.raises(KeyboardInterrupt):
         lw2g.learn(models["first"], glyphs / "cat", out=tmp_path / "model", device="cpu")
     monkeypatch.undo()
-    monkeypatch.setattr(exported, "write_atomically", killed)
+    monkeypatch.setattr(places, "write_atomically", killed)
     with pytest.raises(KeyboardInterrupt):
         lw2g.learn(models["first"], glyphs / "cat", out=tmp_path / "model", device="cpu")
     assert list(tmp_path.iterdir()) == []
