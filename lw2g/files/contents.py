@@ -187,6 +187,17 @@ def _no_less_than_tasks(record: Record, field: attrs.Attribute[Any], value: list
         )
 
 
+def _all_with_classes(record: Record, field: attrs.Attribute[Any], value: list[list[int]]) -> None:
+    for task, classes in enumerate(value, start=1):
+        if not classes:
+            raise ValueError(f"task {task} has no classes")
+
+
+def _a_group_per_task(record: Record, field: attrs.Attribute[Any], value: list[Any] | None) -> None:
+    if value is not None and len(value) < len(record.accuracy_matrix):
+        raise ValueError(f"expected groups of {counted(len(record.accuracy_matrix), 'task')} or more")
+
+
 @attrs.frozen(kw_only=True)
 class _Metric:
     definition: str
@@ -208,7 +219,9 @@ class Record:
     backbone: _Backbone
     class_order: list[int]
     class_names: list[str]
-    task_classes: list[list[int]] = attrs.field(factory=list, validator=_no_less_than_tasks)
+    task_classes: list[list[int]] = attrs.field(
+        factory=list, validator=[_no_less_than_tasks, _all_with_classes]
+    )
     domains: list[str] | None = attrs.field(default=None, validator=_no_less_than_tasks)
     accuracy_matrix: Rows = attrs.field(validator=_a_value_per_task)
     retrieval_matrix: Rows | None = attrs.field(validator=_a_value_per_task)
@@ -216,7 +229,7 @@ class Record:
     task_to_set: list[int] = attrs.field(validator=_a_value_per_task)
     metrics: Values
     metric_definitions: dict[str, _Metric] = attrs.field(factory=dict)
-    planted_groups: list[Any] | None
+    planted_groups: list[Any] | None = attrs.field(validator=_a_group_per_task)
     adjusted_rand_index: float | None
     storage: dict[str, float]
     seconds: dict[str, float]

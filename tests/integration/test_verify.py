@@ -236,3 +236,34 @@ def test_the_recomputed_rand_index_is_that_of_the_library(seed: int) -> None:
     left, right = rng.integers(0, 3, 8).tolist(), rng.integers(0, 3, 8).tolist()
     expected = adjusted_rand_index(dict(enumerate(left)), dict(enumerate(right)))
     assert rand_index(left, right) == pytest.approx(expected)
+
+
+def _forged(value: list[Any]) -> list[Any]:
+    row = value[0] if value else None
+    return [[], value[:-1], [*value, row], value[::-1], [[]] * len(value), [-1] * len(value), None, {}, "ab"]
+
+
+def test_no_list_of_a_record_ends_in_a_traceback(run: Path) -> None:
+    """Empty, shorter, longer, turned round or of another type: verdicts come, whatever a list holds."""
+    record = unseal_json(run / "record.json")
+    lists = [(key,) for key, value in record.items() if isinstance(value, list)]
+    lists += [("task_classes", 0), ("task_classes", 1), ("accuracy_matrix", 0), ("planted_groups",)]
+    unheld = set()
+    for place in lists:
+        *tables, last = place
+        for new in _forged(record[place[0]] or [0]) if len(place) == 1 else _forged(record[place[0]][last]):
+            forged = json.loads(json.dumps(record))
+            table = forged
+            for key in tables:
+                table = table[key]
+            table[last] = new
+            (run / "record.json").write_bytes(seal_json(forged))
+            if broken(run) - {"record.json: record_hash"}:
+                unheld.add((place, repr(new)))
+    assert {
+        (("task_classes",), repr(record["task_classes"][::-1])),
+        (("task_classes",), repr([[]] * len(record["task_classes"]))),
+        (("task_classes", 0), "[]"),
+        (("task_classes", 0), repr([-1] * len(record["task_classes"][0]))),
+        (("planted_groups",), "[]"),
+    } <= unheld

@@ -226,6 +226,21 @@ def test_every_epoch_augments_anew(session_of: Callable[..., Session]) -> None:
         assert not torch.equal(epochs[one], epochs[other])
 
 
+def test_every_step_draws_anew(session: Session) -> None:
+    """Dropout of no two steps of a phase is the same, in one epoch or in several; repeated, each is."""
+    weight = nn.Parameter(torch.ones(1))
+    drawn: list[float] = []
+
+    def step(batch: Any) -> StepOutput:
+        drawn.append(float(torch.rand(())))
+        return StepOutput(loss=weight.sum())
+
+    for _ in range(2):
+        run(session, attrs.evolve(phase_of(weight), step=step), PhaseProgress())
+    assert drawn[:12] == drawn[12:]
+    assert len(set(drawn)) == 3 * 4
+
+
 def test_only_the_phases_parameters_require_a_gradient(session: Session) -> None:
     """Inside the block the trained ones, after it none."""
     parameters = list(session.parts.baseline.parameters())
