@@ -82,15 +82,3 @@ def test_other_images_and_other_options_are_refused(photos: Path, tmp_path: Path
             done = lw2g(how, run, "--set", setting)
             assert (done.exit_code, words in done.stderr.splitlines()[-1]) == (2, True), done.stderr
     assert sorted(path.name for path in run.iterdir()) == before
-
-
-def test_runs_of_several_seeds_follow_their_images(photos: Path, tmp_path: Path) -> None:
-    """Those that have begun and those that have not go on with the images at the new place."""
-    runs = tmp_path / "runs"
-    assert lw2g(*stopped(photos, runs, "--seeds", "0,1", "--tasks", 1)).exit_code == 0
-    shutil.rmtree(runs / "seed-1")
-    shutil.move(photos.parent, tmp_path / "new")
-    done = lw2g("resume", runs, "--set", f"benchmark.root={tmp_path / 'new' / 'photos'}")
-    assert done.exit_code == 0, done.stderr
-    records = [unseal_json(runs / f"seed-{seed}" / "record.json") for seed in (0, 1)]
-    assert records[0]["fingerprints"] == records[1]["fingerprints"]
