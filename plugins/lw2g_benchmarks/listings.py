@@ -277,7 +277,7 @@ def from_index(data: DataSet, folder: Path) -> Listing:
 
 def _table(data: DataSet, path: Path) -> dict[str, str]:
     try:
-        lines = path.read_text().splitlines()
+        lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(
             f"{data.title}: cannot read {str(path)!r}",

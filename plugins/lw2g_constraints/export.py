@@ -37,7 +37,7 @@ __all__ = ["main"]
 
 def read_class_names(path: Path) -> list[str]:
     """Return the class names of a JSON file, in order."""
-    names: Any = json.loads(path.read_text())
+    names: Any = json.loads(path.read_text(encoding="utf-8"))
     if isinstance(names, dict):
         names = names["classes"]
     listed: list[str] = names

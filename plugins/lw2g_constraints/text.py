@@ -179,7 +179,7 @@ def read_names(path: Path) -> Mapping[str, str]:
         'write one like {"n02009912": "American egret"}',
     )
     try:
-        table = json.loads(path.read_text())
+        table = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
         raise refusal from None
     if not isinstance(table, dict):
