@@ -25,7 +25,7 @@ def usable_memory(cgroup: Path = CGROUP) -> int | None:
     except (AttributeError, OSError, ValueError):
         return None
     with suppress(OSError, ValueError):
-        return min(size, int((cgroup / "memory.max").read_text()))
+        return min(size, int((cgroup / "memory.max").read_text(encoding="utf-8")))
     return size
 
 

@@ -93,4 +93,4 @@ if __name__ == "__main__":
     parser.add_argument("record", type=Path)
     parser.add_argument("picture", type=Path)
     asked = parser.parse_args()
-    asked.picture.write_text(draw(json.loads(asked.record.read_text())))
+    asked.picture.write_text(draw(json.loads(asked.record.read_text(encoding="utf-8"))), encoding="utf-8")

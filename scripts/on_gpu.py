@@ -77,12 +77,14 @@ def write_metadata(site: Path) -> None:
     """Write what an installation would say of lw2g: its name and entry points, by which plugins are found."""
     import lw2g  # found only now that the working tree is on the path
 
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     folder = site / f"lw2g-{lw2g.__version__}.dist-info"
     folder.mkdir(exist_ok=True)
-    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: lw2g\nVersion: {lw2g.__version__}\n")
+    (folder / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: lw2g\nVersion: {lw2g.__version__}\n", encoding="utf-8"
+    )
     points = [f"{name} = {where}" for name, where in project["entry-points"]["lw2g"].items()]
-    (folder / "entry_points.txt").write_text("\n".join(["[lw2g]", *points, ""]))
+    (folder / "entry_points.txt").write_text("\n".join(["[lw2g]", *points, ""]), encoding="utf-8")
 
 
 def main() -> None:

@@ -28,7 +28,7 @@ class PeakMemory:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         with suppress(OSError):
-            (_SELF / "clear_refs").write_text(_RESET)
+            (_SELF / "clear_refs").write_text(_RESET, encoding="utf-8")
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
 
@@ -36,7 +36,7 @@ class PeakMemory:
     def machine(self) -> int:
         """Bytes of the process."""
         with suppress(OSError, StopIteration, ValueError):
-            lines = (_SELF / "status").read_text().splitlines()
+            lines = (_SELF / "status").read_text(encoding="utf-8").splitlines()
             peak = next(line for line in lines if line.startswith("VmHWM:"))
             return 1024 * int(peak.split()[1])
         try:

@@ -83,7 +83,7 @@ def usable_cores(cgroup: Path = CGROUP) -> float:
     if hasattr(os, "sched_getaffinity"):
         bound = len(os.sched_getaffinity(0))
     with suppress(OSError, ValueError):
-        quota, period = (cgroup / "cpu.max").read_text().split()
+        quota, period = (cgroup / "cpu.max").read_text(encoding="utf-8").split()
         return min(bound, int(quota) / int(period))
     return bound
 

@@ -215,7 +215,7 @@ def _code(job: Job, future: Future) -> int:
     try:
         return future.result()
     except Exception as error:  # an executor may raise anything in place of a result
-        with job.log.open("a") as log:
+        with job.log.open("a", encoding="utf-8") as log:
             log.write(f"error: {' '.join(str(error).split())}\n")
         return -signal.SIGKILL
 

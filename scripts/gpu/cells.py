@@ -77,7 +77,7 @@ def _cell(lab: Lab, store: SweepDirectory, cell: Cell) -> dict[str, Any]:
     if not lab.given.keep_models:
         shutil.rmtree(RunDirectory(run.path).checkpoints, ignore_errors=True)
     _write_table(store, lab.out / "cells.md")
-    attempts = store.job(cell).log.read_text(errors="replace").count("$ lw2g ")
+    attempts = store.job(cell).log.read_text(errors="replace", encoding="utf-8").count("$ lw2g ")
     deterministic = bool(run.options.get("run.deterministic")) or not lab.on_cuda
     return {
         **{name: run.metric(name) for name in ("faa", "ffm", "pra", "ssp")},
@@ -91,7 +91,7 @@ def _cell(lab: Lab, store: SweepDirectory, cell: Cell) -> dict[str, Any]:
 
 def _write_table(store: SweepDirectory, path: Path) -> None:
     part = path.with_suffix(".part")
-    part.write_text(report(store.path, mix=("protocols",)).to_text("md"))
+    part.write_text(report(store.path, mix=("protocols",)).to_text("md"), encoding="utf-8")
     part.replace(path)
 
 

@@ -75,7 +75,7 @@ class Lab:
         if given.device.startswith("cuda") and not torch.cuda.is_available():
             sys.exit(f"--device {given.device}: torch sees no GPU; try --device cpu --toy")
         path = given.out / "results.json"
-        results = json.loads(path.read_text()) if path.exists() else {}
+        results = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         lab = cls(
             out=given.out,
             given=given,
@@ -195,7 +195,7 @@ class Lab:
     def _write(self) -> None:
         self.out.mkdir(parents=True, exist_ok=True)
         part = self.out / "results.json.part"
-        part.write_text(json.dumps(self.results, indent=1) + "\n")
+        part.write_text(json.dumps(self.results, indent=1) + "\n", encoding="utf-8")
         part.replace(self.out / "results.json")
         write_report(self.results, self.out / "results.md")
 

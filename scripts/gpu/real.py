@@ -113,7 +113,7 @@ def _trees(lab: Lab) -> Path:
         lab.say(f"unpacking {len(sheets)} sheets ...")
         part = made.with_suffix(".part")
         shutil.rmtree(part, ignore_errors=True)
-        about = json.loads((given / "cifar100.json").read_text())
+        about = json.loads((given / "cifar100.json").read_text(encoding="utf-8"))
         names = [(path, name) for path in sheets for name in zipfile.ZipFile(path).namelist()]
         with ProcessPoolExecutor(max_workers=1 if lab.toy else None) as pool:
             for _ in pool.map(partial(_unpack, about, part), *zip(*names, strict=True)):

@@ -21,7 +21,7 @@ def write_report(results: Results, path: Path) -> None:
             if name not in good:
                 lines.append(f"- {name}: {one.get('error') or one['reason']}")
         lines += [""] if len(good) < len(found) else []
-    path.write_text("\n".join(lines).rstrip() + "\n")
+    path.write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:

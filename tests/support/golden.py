@@ -130,7 +130,7 @@ def _ending(name: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder) / "run"
         RUNS[name](directory)
-        written = json.loads((directory / "record.json").read_text())
+        written = json.loads((directory / "record.json").read_text(encoding="utf-8"))
         predictions = load_file(max((directory / "predictions").iterdir()))
     digest = hashlib.sha256()
     for field in sorted(predictions):
@@ -167,12 +167,12 @@ def differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
 
 def record(file: Path, only: list[str]) -> None:
     """Write what the runs end with."""
-    file.write_text(json.dumps({name: _ending(name) for name in only}, indent=1))
+    file.write_text(json.dumps({name: _ending(name) for name in only}, indent=1), encoding="utf-8")
 
 
 def compare(file: Path, only: list[str]) -> bool:
     """Tell how the runs end otherwise than recorded; return whether none does."""
-    recorded, equal = json.loads(file.read_text()), True
+    recorded, equal = json.loads(file.read_text(encoding="utf-8")), True
     for name in only:
         found = differences(recorded[name], _ending(name)) if name in recorded else ["not recorded"]
         print(f"{name}: {'differs' if found else 'equal to the bit'}", *found, sep="\n    ", flush=True)

@@ -173,3 +173,33 @@ def test_every_test_says_what_it_promises() -> None:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
                 assert ast.get_docstring(node), f"{path.name}: {node.name}"
+
+
+def _opens_text(call: ast.Call) -> bool:
+    """Whether a call opens a text, of a path or of a file's name."""
+    if isinstance(call.func, ast.Attribute) and call.func.attr in ("read_text", "write_text"):
+        return True
+    is_builtin = isinstance(call.func, ast.Name) and call.func.id == "open"
+    is_of_a_path = isinstance(call.func, ast.Attribute) and call.func.attr == "open"
+    if not (is_builtin or is_of_a_path):
+        return False
+    places = call.args[1:2] if is_builtin else call.args[:1]
+    modes = [*places, *(word.value for word in call.keywords if word.arg == "mode")]
+    if not modes:
+        return is_builtin
+    mode = modes[0].value if isinstance(modes[0], ast.Constant) else None
+    return isinstance(mode, str) and set(mode) <= set("rwaxt+")
+
+
+@pytest.mark.parametrize("folder", ["lw2g", "plugins", "scripts", "tests/support"])
+def test_every_text_that_is_opened_names_its_encoding(folder: str) -> None:
+    """Without it a file means something else on a machine with another locale."""
+    nameless = []
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call) or not _opens_text(node):
+                continue
+            # of a call with words in a table nobody can tell
+            if not any(word.arg in ("encoding", None) for word in node.keywords):
+                nameless.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert nameless == []

@@ -84,7 +84,7 @@ def write_run(tmp_path: Path) -> Callable[..., ReportedRun]:
             "seed": config["run"]["seed"],
             "metrics": {"faa": faa, "pra": None},
         }
-        (path / "config.toml").write_text("")
+        (path / "config.toml").write_text("", encoding="utf-8")
         (path / "record.json").write_bytes(seal_json(changed(record, own)))
         run = read_run(path)
         assert run is not None
@@ -169,10 +169,10 @@ def write_full(path: Path, changes: dict[str, Any], **named: Any) -> ReportedRun
     config = resolve(catalogue(), benchmark="digits", **named).config
     path.mkdir(parents=True)
     (path / "predictions").mkdir()
-    (path / "config.toml").write_text(to_toml(config))
+    (path / "config.toml").write_text(to_toml(config), encoding="utf-8")
     (path / "predictions/task-002.safetensors").write_bytes(predictions())
     ids = [f"test/{number}" for number in range(len(SAMPLES))]
-    (path / "samples.json").write_text(json.dumps(ids))
+    (path / "samples.json").write_text(json.dumps(ids), encoding="utf-8")
     metrics = {
         "faa": 200 / 3,
         "ffm": 25.0,
