@@ -142,7 +142,7 @@ def _cells(
     from lw2g.sweeps.needs import without_missing_files
     from lw2g.sweeps.rehearse import rehearsed_cells
 
-    cells = read_grid(grid, settings)
+    cells = read_grid(grid, settings, catalogue=catalogue)
     if rehearse is None:
         return cells
     # a rehearsal needs no weights, and yet shows mistakes in all cells of the real run

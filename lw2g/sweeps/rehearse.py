@@ -48,7 +48,8 @@ def rehearsed_cells(
     Raises:
         ConfigError: The grid is not valid, or there is no such benchmark or folder.
     """
-    return read_grid(grid, overrides, partial(_rehearsed, catalogue, _benchmark(place, catalogue)))
+    change = partial(_rehearsed, catalogue, _benchmark(place, catalogue))
+    return read_grid(grid, overrides, change, catalogue)
 
 
 def _benchmark(place: str, catalogue: Catalogue) -> Settings:
