@@ -10,8 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lw2g.config.model import DEFAULT_BENCHMARK
 from lw2g.errors import ConfigError, nearest
+from lw2g.interfaces.defaults import DEFAULT_BENCHMARK
 from lw2g.spelling import expands_paths
 from lw2g.sweeps import EXECUTORS
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import attrs
 from attrs.validators import deep_iterable, ge, gt, min_len, optional
 
+from lw2g.interfaces.defaults import DEFAULT_CARRY, DEFAULT_MOTION
 from lw2g.interfaces.options import option
 
 __all__ = [
@@ -83,13 +84,13 @@ class HeadOptions(RandomFeatureOptions):
         own=("linear",),
     )
     head_carry: str = option(
-        "none",
+        DEFAULT_CARRY,
         "how statistics of old classes follow when a task moves their features: sums of a closed-form head, "
         "or the Gaussians on which replay trains the linear head; gated holds classes far from the new ones",
         names="carry",
     )
     head_gated: str = option(
-        "affine", "the motion that head_carry=gated fits and gates", names="carry", wrapped=True
+        DEFAULT_MOTION, "the motion that head_carry=gated fits and gates", names="carry", wrapped=True
     )
     head_residual: bool = option(
         False,

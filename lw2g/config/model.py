@@ -16,16 +16,9 @@ from lw2g.interfaces.options import option
 from lw2g.registry.kinds import SECTIONS
 
 __all__ = [
-    "DEFAULT_BACKBONE",
-    "DEFAULT_BASELINE",
-    "DEFAULT_BENCHMARK",
-    "DEFAULT_FIXED_POLICY",
-    "DEFAULT_POLICY",
     "FORMER_RUN_OPTIONS",
     "OWN_SECTIONS",
-    "RECOMMENDED",
     "RUN_OPTIONS",
-    "TIMM_BACKBONE",
     "BackboneChoice",
     "BackboneSource",
     "Chosen",
@@ -37,25 +30,6 @@ __all__ = [
     "RunConfig",
     "is_evaluated",
 ]
-
-DEFAULT_BASELINE = "hide-prompt"
-DEFAULT_BENCHMARK = "glyphs"
-DEFAULT_BACKBONE = "micro"
-DEFAULT_POLICY = "min"
-DEFAULT_FIXED_POLICY = "always"
-"""The policy of a baseline that does not grow."""
-RECOMMENDED: Mapping[str, str] = {
-    "baseline": "slca-plus-plus",
-    "baseline.head": "lda",
-    "baseline.head_carry": "gated",
-    "routing.expert": "frozen",
-}
-"""The method to try after the default one: a baseline and options by their dotted keys.
-
-docs/carries.md says on which streams it was measured.
-"""
-TIMM_BACKBONE = "timm"
-"""The backbone component whose option ``model`` takes any timm model name."""
 
 
 @attrs.frozen(kw_only=True)

@@ -10,6 +10,7 @@ import attrs
 
 from lw2g.errors import PluginError
 from lw2g.interfaces.dataset import DataSet
+from lw2g.interfaces.defaults import DEFAULT_CONSTRAINTS, DEFAULT_MEASURES
 from lw2g.interfaces.deviations import Deviation
 
 if TYPE_CHECKING:
@@ -320,9 +321,9 @@ class PolicyComponent(Component):
     interface: ClassVar[Lazy] = Lazy("lw2g.interfaces.growth:GrowthPolicy")
 
     build: Callable[[Any], GrowthPolicy]
-    measures: tuple[str, ...] | Callable[[Any], tuple[str, ...]] = ("hindrance",)
+    measures: tuple[str, ...] | Callable[[Any], tuple[str, ...]] = DEFAULT_MEASURES
     screen: Screen = attrs.field(default="ends", validator=attrs.validators.in_(get_args(Screen)))
-    default_constraints: tuple[str, ...] = ("orthogonal", "cpk")
+    default_constraints: tuple[str, ...] = DEFAULT_CONSTRAINTS
     brings: Callable[[Any], Mapping[str, Any]] = _brings_nothing
     adds_always: bool = False
 
