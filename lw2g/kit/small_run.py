@@ -148,12 +148,11 @@ def resolved(subject: Subject) -> Resolved:
 def short_options(config: type[Any]) -> dict[str, Any]:
     """Return options that make training short: at most two epochs or steps, small batches."""
     short: dict[str, Any] = {}
+    short |= dict.fromkeys(options_of_role(config, "batch"), _BATCH)
     for field in attrs.fields(config):
         counts = field.name.endswith(("epochs", "steps")) and isinstance(field.default, int)
         if counts and field.default > _EPOCHS:
             short[field.name] = _EPOCHS
-        elif field.name == "batch_size":
-            short[field.name] = _BATCH
     return short
 
 

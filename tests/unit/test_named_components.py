@@ -92,6 +92,8 @@ def neighbours(node: ast.AST) -> Iterator[tuple[ast.AST | str, ast.expr]]:
         yield from itertools.product(node.targets, choices)
     elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("catalogue.get"):
         yield from itertools.pairwise(node.args)
+    elif isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple):
+        yield from (("name", value) for value in node.value.elts[:1])
     elif isinstance(node, ast.arguments):
         positional = [*node.posonlyargs, *node.args]
         with_default = positional[len(positional) - len(node.defaults) :]
@@ -147,6 +149,7 @@ def names_in(source: str) -> set[str]:
         ('if options.head_gated != "affine": pass', {"affine"}),
         ('def start(head="cosine"): pass', {"cosine"}),
         ('{"baseline.head": "text"}', {"text"}),
+        ('def place(): return "folder", {"benchmark.root": here}', {"folder"}),
         ('benchmark = "features" if stored else "folder"', {"features", "folder"}),
         ('if component.growth == "fixed" or asked == "auto": pass', set()),
         ('schedule = "cosine"\nmode = option("none")\nversion("timm")', set()),
