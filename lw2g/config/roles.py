@@ -68,8 +68,13 @@ def _own_roles() -> Mapping[str, Role]:
     return roles
 
 
-@cache
 def _roles_in(config_class: type[Any]) -> Mapping[str, Role]:
+    """Return the roles of the options of a class."""
+    return _roles_once(config_class)  # type: ignore[arg-type]  # a class is hashable
+
+
+@cache
+def _roles_once(config_class: type[Any]) -> Mapping[str, Role]:
     return {field.name: role_of(field) for field in attrs.fields(config_class)}
 
 

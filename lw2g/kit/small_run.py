@@ -42,6 +42,7 @@ from lw2g.interfaces.defaults import (
     SHARING_HOST,
 )
 from lw2g.interfaces.growth import Decision, Evidence, Grow, Reuse
+from lw2g.interfaces.options import options_of_role
 from lw2g.interfaces.tracker import EpochEnded, Event, PhaseStarted, TaskDecided, TaskEvaluated
 from lw2g.kit.cases import ContractViolation, NotApplicable, Subject
 from lw2g.kit.changes import changed, everything, modules_of, same_predictions, wiring
@@ -147,8 +148,7 @@ def resolved(subject: Subject) -> Resolved:
 
 def short_options(config: type[Any]) -> dict[str, Any]:
     """Return options that make training short: at most two epochs or steps, small batches."""
-    short: dict[str, Any] = {}
-    short |= dict.fromkeys(options_of_role(config, "batch"), _BATCH)
+    short: dict[str, Any] = dict.fromkeys(options_of_role(config, "batch"), _BATCH)
     for field in attrs.fields(config):
         counts = field.name.endswith(("epochs", "steps")) and isinstance(field.default, int)
         if counts and field.default > _EPOCHS:
