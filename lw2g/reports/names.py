@@ -15,7 +15,13 @@ from lw2g.config.layers import Preset, choose_preset
 from lw2g.config.protocols import Protocol, choose_protocol
 from lw2g.config.roles import role_of_key
 from lw2g.config.structure import NONE, unstructure
-from lw2g.interfaces.component import BackboneComponent, BaselineComponent, BenchmarkComponent, Component
+from lw2g.interfaces.component import (
+    BackboneComponent,
+    BaselineComponent,
+    BenchmarkComponent,
+    Component,
+    PolicyComponent,
+)
 from lw2g.interfaces.options import UNCOUNTED
 from lw2g.registry.catalogue import Catalogue
 from lw2g.registry.kinds import SECTIONS, place_of
@@ -268,10 +274,14 @@ def _composed(run: ReportedRun, catalogue: Catalogue, shown: Mapping[str, Any]) 
     if retrieval is not None:
         text = with_options(retrieval, "retrieval")
         # the method's own strategy, with its options unchanged, goes without saying
-        if text != getattr(installed.get("baseline"), "retrieval", None):
+        baseline = installed.get("baseline")
+        own = baseline.retrieval if isinstance(baseline, BaselineComponent) else None
+        if text != own:
             yield f"retrieval {text}"
     texts = [with_options(name, f"constraints.{name}") for name in sorted(config["constraints"])]
-    if texts != sorted(getattr(installed.get("policy"), "default_constraints", ())):
+    policy = installed.get("policy")
+    brought = policy.default_constraints if isinstance(policy, PolicyComponent) else ()
+    if texts != sorted(brought):
         yield "+".join(texts) or "no constraints"
     for section in list(options):  # of what has no name in the parts above, such as growth
         yield with_options(section, section)
