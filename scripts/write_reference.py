@@ -144,6 +144,7 @@ INTERNAL = (
     "lw2g/inputs/feature_containers.py",
     "lw2g/inputs/stamps.py",
     "lw2g/inputs/stored_arrays.py",
+    "lw2g/interfaces/defaults.py",
     *(
         f"lw2g/vit/{name}.py"
         for name in [

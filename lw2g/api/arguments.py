@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lw2g.config.layers import SHORT
-from lw2g.config.model import RECOMMENDED, RUN_OPTIONS, RunConfig
+from lw2g.config.model import RUN_OPTIONS, RunConfig
 from lw2g.errors import ConfigError, no_folder, shown
+from lw2g.interfaces.defaults import FOLDER_BENCHMARK, GIVEN_BENCHMARK, RECOMMENDED
 from lw2g.registry.kinds import SINGLE
 from lw2g.spelling import expanded
 
@@ -178,18 +179,16 @@ def _place_of(benchmark: Any) -> tuple[Any, dict[str, Any]]:
     # OWNER/NAME may be either: a folder that exists is meant before a data set of the hub
     looks_like_a_path = isinstance(benchmark, Path) or (isinstance(benchmark, str) and "/" in benchmark)
     if looks_like_a_path and (isinstance(benchmark, Path) or os.path.isdir(benchmark)):
-        return "folder", {"benchmark.root": str(benchmark)}
+        return FOLDER_BENCHMARK, {"benchmark.root": str(benchmark)}
     if looks_like_a_path:
         _require_of_the_hub(benchmark)
-        from lw2g.api.local import GIVEN
-
-        return GIVEN, {"benchmark.hub": benchmark}
+        return GIVEN_BENCHMARK, {"benchmark.hub": benchmark}
     if isinstance(benchmark, str) and os.path.isdir(benchmark):
         # a benchmark is meant before a folder that happens to have its name
         from lw2g.registry.catalogue import load_catalogue
 
         if benchmark not in load_catalogue().names("benchmark"):
-            return "folder", {"benchmark.root": benchmark}
+            return FOLDER_BENCHMARK, {"benchmark.root": benchmark}
     return benchmark, {}
 
 

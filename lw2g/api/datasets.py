@@ -19,6 +19,7 @@ from lw2g.interfaces.dataset import (
     Split,
     default_root,
 )
+from lw2g.interfaces.defaults import FROZEN_BASELINE
 from lw2g.spelling import expands_paths
 
 if TYPE_CHECKING:
@@ -244,7 +245,7 @@ def _described(
         catalogue,
         overrides=overrides,
         # a configuration has a method; this one has no options that could contradict the others
-        baseline="simple-cil",
+        baseline=FROZEN_BASELINE,
         benchmark=benchmark,
         backbone=backbone,
         weights=None if weights is None else Path(weights),

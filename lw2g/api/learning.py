@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lw2g.base.collector import collector_waits
+from lw2g.interfaces.defaults import DEFAULT_HEAD
 from lw2g.spelling import expands_paths
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def start(
     backbone: str | None = None,
     weights: str | Path | None = None,
     image_size: int | None = None,
-    head: str = "lda",
+    head: str = DEFAULT_HEAD,
     settings: Mapping[str, Any] | None = None,
     test: str | Path | None = None,
     device: str | None = None,

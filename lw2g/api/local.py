@@ -21,16 +21,15 @@ from lw2g.config.model import ExperimentConfig
 from lw2g.docstrings import docstring
 from lw2g.errors import ConfigError, error_text
 from lw2g.interfaces.component import Component, Kind, Lazy
+from lw2g.interfaces.defaults import GIVEN_BENCHMARK, OWN_FAMILY
 from lw2g.interfaces.tracker import Event, Tracker
 from lw2g.registry.catalogue import LOCAL, Catalogue
 from lw2g.registry.kinds import COMPONENTS
 from lw2g.registry.markers import hookimpl
 from lw2g.spelling import expands_paths
 
-__all__ = ["GIVEN", "Locals", "as_names", "catalogue_of", "split_trackers"]
+__all__ = ["Locals", "as_names", "catalogue_of", "split_trackers"]
 
-GIVEN = "given"
-"""The benchmark of images that are Python objects."""
 _WITH_THE_BACKBONE = ("baseline", "retrieval", "constraint")
 """Kinds that a run builds with its own context, so that an instance cannot exist before."""
 _POLICY_DEFAULTS = {"margin": 0.0, "burden": None}
@@ -69,7 +68,7 @@ class Locals:
             return value
         if kind == "benchmark" and not (isinstance(value, Component | type) or hasattr(value, "stream")):
             self._images = value
-            return GIVEN
+            return GIVEN_BENCHMARK
         record = _record(kind, value)
         self._records.setdefault(COMPONENTS[kind].hook, []).append(record)
         return record.name
@@ -92,7 +91,7 @@ class Locals:
         catalogue = load_catalogue(plugins=plugins, only=only)
         if self._images is not None:
             # its options are plain values, as those of every component; the images come beside them
-            given = catalogue.get("benchmark", GIVEN)
+            given = catalogue.get("benchmark", GIVEN_BENCHMARK)
             build = Lazy(given.build.target, {"images": self._images})  # type: ignore[attr-defined]
             catalogue = catalogue.with_component(attrs.evolve(given, build=build))
         return catalogue
@@ -192,7 +191,7 @@ def _record(kind: Kind, thing: Any) -> Component:
         if field.name not in ("name", "config", "build", "summary") and hasattr(thing, field.name):
             fields[field.name] = getattr(thing, field.name)
     if kind == "benchmark":
-        fields.setdefault("family", "folder")  # data of the user's own
+        fields.setdefault("family", OWN_FAMILY)
     summary = (docstring(thing) or own).splitlines()[0]
     return record(
         name=LOCAL + _kebab(own, kind),

@@ -91,7 +91,7 @@ class Recorded:
 def next_method(record: Mapping[str, Any]) -> str:
     """Return the options of the method to try next, after a first run on embedded data; else nothing."""
     from lw2g.api.arguments import as_typed
-    from lw2g.config.model import DEFAULT_BACKBONE, DEFAULT_BENCHMARK, RECOMMENDED
+    from lw2g.interfaces.defaults import DEFAULT_BACKBONE, DEFAULT_BENCHMARK, RECOMMENDED
 
     config = record["config"]
     is_embedded = (

@@ -10,8 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lw2g.config.model import DEFAULT_BENCHMARK
 from lw2g.errors import ConfigError, nearest
+from lw2g.interfaces.defaults import DEFAULT_BENCHMARK
 from lw2g.spelling import expands_paths
 from lw2g.sweeps import EXECUTORS
 
@@ -142,7 +142,7 @@ def _cells(
     from lw2g.sweeps.needs import without_missing_files
     from lw2g.sweeps.rehearse import rehearsed_cells
 
-    cells = read_grid(grid, settings)
+    cells = read_grid(grid, settings, catalogue=catalogue)
     if rehearse is None:
         return cells
     # a rehearsal needs no weights, and yet shows mistakes in all cells of the real run

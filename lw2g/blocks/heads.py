@@ -25,6 +25,7 @@ from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.carry import Carry, CarryContext, Motion
 from lw2g.interfaces.classes import ClassMap
 from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo, derive_seed
+from lw2g.interfaces.defaults import DEFAULT_MOTION
 from lw2g.interfaces.head import ClosedForm, HeadContext
 from lw2g.interfaces.phase import ComputePhase, Phase
 from lw2g.interfaces.pool import Routing
@@ -125,7 +126,7 @@ def carry_of(options: HeadOptions, context: BuildContext) -> Carry:
     maker = context.carries[options.head_carry]
     carry_context = CarryContext(dim=context.backbone.dim)
     if not maker.wraps:
-        if options.head_gated != "affine":
+        if options.head_gated != DEFAULT_MOTION:
             raise ConfigError(
                 f"baseline.head_gated: {options.head_gated!r} has no gate while baseline.head_carry is "
                 f"{options.head_carry!r}",
@@ -142,7 +143,7 @@ def carry_of(options: HeadOptions, context: BuildContext) -> Carry:
     if inner.wraps:
         raise ConfigError(
             f"baseline.head_gated: {options.head_gated!r} wraps another carry itself",
-            "name one that does not, such as 'affine'",
+            f"name one that does not, such as {DEFAULT_MOTION!r}",
         )
     inner_carry = inner.build(carry_context)
     wrapping: Carry = maker.build(attrs.evolve(carry_context, inner=inner_carry))

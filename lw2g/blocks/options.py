@@ -7,6 +7,7 @@ from typing import Any, Literal
 import attrs
 from attrs.validators import deep_iterable, ge, gt, min_len, optional
 
+from lw2g.interfaces.defaults import DEFAULT_CARRY, DEFAULT_MOTION
 from lw2g.interfaces.options import option
 
 __all__ = [
@@ -83,13 +84,13 @@ class HeadOptions(RandomFeatureOptions):
         own=("linear",),
     )
     head_carry: str = option(
-        "none",
+        DEFAULT_CARRY,
         "how statistics of old classes follow when a task moves their features: sums of a closed-form head, "
         "or the Gaussians on which replay trains the linear head; gated holds classes far from the new ones",
         names="carry",
     )
     head_gated: str = option(
-        "affine", "the motion that head_carry=gated fits and gates", names="carry", wrapped=True
+        DEFAULT_MOTION, "the motion that head_carry=gated fits and gates", names="carry", wrapped=True
     )
     head_residual: bool = option(
         False,
@@ -131,7 +132,7 @@ class PrefixOptions(ScheduleOptions, HeadOptions):
         literal={"reshaped": "a missing transpose mixes keys and values across the batch"},
     )
     epochs: int = option(40, "passes over a task's training images", validator=ge(0))
-    batch_size: int = option(24, "images per step", validator=ge(1))
+    batch_size: int = option(24, "images per step", validator=ge(1), role="batch")
     lr: float = option(
         0.03, "learning rate at 256 images per step; scaled by batch_size / 256", validator=gt(0)
     )
@@ -174,7 +175,7 @@ class WeightedPrefixOptions(SteppingOptions):
         "free", "whether a reused set's prefix values are trained"
     )
     epochs: int = option(20, "passes over a task's training images", validator=ge(0))
-    batch_size: int = option(128, "images per step", validator=ge(1), published=128)
+    batch_size: int = option(128, "images per step", validator=ge(1), published=128, role="batch")
     lr: float = option(0.001, "learning rate of Adam, not scaled", validator=gt(0), published=0.001)
 
 
@@ -200,7 +201,7 @@ class LowRankOptions(HeadOptions):
     targets: tuple[Literal["q", "k", "v"], ...] = targets_option(("k", "v"))
     rank: int = option(10, "rank of an update", validator=ge(1))
     epochs: int = option(20, "passes over a task's training images", validator=ge(0))
-    batch_size: int = option(128, "images per step", validator=ge(1))
+    batch_size: int = option(128, "images per step", validator=ge(1), role="batch")
     head_factor: float = option(
         1.0, "learning rate of the head over that of the updates", validator=gt(0), published=1.0
     )
@@ -248,6 +249,6 @@ class AdapterSetOptions:
         "biases: then old outputs drift); the space of a narrow bottleneck is soon full",
     )
     epochs: int = option(20, "passes over a task's training images", validator=ge(0))
-    batch_size: int = option(48, "images per step", validator=ge(1))
+    batch_size: int = option(48, "images per step", validator=ge(1), role="batch")
     lr: float = option(0.025, "learning rate of SGD with momentum 0.9, half a cosine to 0", validator=gt(0))
     weight_decay: float = option(5e-4, "L2 coefficient on all trained parameters", validator=ge(0))

@@ -16,16 +16,9 @@ from lw2g.interfaces.options import option
 from lw2g.registry.kinds import SECTIONS
 
 __all__ = [
-    "DEFAULT_BACKBONE",
-    "DEFAULT_BASELINE",
-    "DEFAULT_BENCHMARK",
-    "DEFAULT_FIXED_POLICY",
-    "DEFAULT_POLICY",
     "FORMER_RUN_OPTIONS",
     "OWN_SECTIONS",
-    "RECOMMENDED",
     "RUN_OPTIONS",
-    "TIMM_BACKBONE",
     "BackboneChoice",
     "BackboneSource",
     "Chosen",
@@ -37,25 +30,6 @@ __all__ = [
     "RunConfig",
     "is_evaluated",
 ]
-
-DEFAULT_BASELINE = "hide-prompt"
-DEFAULT_BENCHMARK = "glyphs"
-DEFAULT_BACKBONE = "micro"
-DEFAULT_POLICY = "min"
-DEFAULT_FIXED_POLICY = "always"
-"""The policy of a baseline that does not grow."""
-RECOMMENDED: Mapping[str, str] = {
-    "baseline": "slca-plus-plus",
-    "baseline.head": "lda",
-    "baseline.head_carry": "gated",
-    "routing.expert": "frozen",
-}
-"""The method to try after the default one: a baseline and options by their dotted keys.
-
-docs/carries.md says on which streams it was measured.
-"""
-TIMM_BACKBONE = "timm"
-"""The backbone component whose option ``model`` takes any timm model name."""
 
 
 @attrs.frozen(kw_only=True)
@@ -75,7 +49,9 @@ class Chosen:
 class BackboneSource:
     """The options that every backbone has beside its own."""
 
-    weights: Path | None = option(None, "file or folder of weights that replaces the component's own source")
+    weights: Path | None = option(
+        None, "file or folder of weights that replaces the component's own source", role="fingerprint"
+    )
     image_size: int | None = option(
         None, "side of the input image in pixels; empty: the backbone's own", validator=optional(ge(1))
     )
@@ -247,7 +223,7 @@ def _is_a_device(_instance: object, _field: attrs.Attribute[Any], value: str) ->
 class RunConfig:
     """How an experiment is run; none of this belongs to a method."""
 
-    seed: int = option(42, "seed of everything random", validator=[ge(0), le(2**63 - 1)])
+    seed: int = option(42, "seed of everything random", validator=[ge(0), le(2**63 - 1)], role="draw")
     device: str = option(
         "auto", "where it runs: auto, cpu, mps, cuda or cuda:N", validator=_is_a_device, role="machine"
     )
@@ -327,7 +303,10 @@ class RunConfig:
 
 
 RUN_OPTIONS = ("protocol", "seed", "device", "devices", "precision")
-"""Options of the section ``run`` that may stand without it: in a file, and as arguments."""
+"""Options of the section ``run`` that may stand without it: in a file, and as arguments.
+
+A choice of what is often written, not of what options are.
+"""
 
 FORMER_RUN_OPTIONS = frozenset({"graph"})
 """Options of ``[run]`` that are gone and changed no number: stored runs and models are read without them."""

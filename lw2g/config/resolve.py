@@ -15,13 +15,7 @@ import attrs
 from lw2g.config.inputs import input_problems
 from lw2g.config.layers import Preset, choose_preset, nest, preset_tables, table_of
 from lw2g.config.model import (
-    DEFAULT_BACKBONE,
-    DEFAULT_BASELINE,
-    DEFAULT_BENCHMARK,
-    DEFAULT_FIXED_POLICY,
-    DEFAULT_POLICY,
     FORMER_RUN_OPTIONS,
-    TIMM_BACKBONE,
     BackboneChoice,
     BackboneSource,
     Chosen,
@@ -39,6 +33,14 @@ from lw2g.config.unknown import unknown_name
 from lw2g.config.written import Written
 from lw2g.errors import ConfigError, PluginError, UnknownComponentError, nearest
 from lw2g.interfaces.component import BaselineComponent, BenchmarkComponent, Component, Kind, PolicyComponent
+from lw2g.interfaces.defaults import (
+    DEFAULT_BACKBONE,
+    DEFAULT_BASELINE,
+    DEFAULT_BENCHMARK,
+    DEFAULT_FIXED_POLICY,
+    DEFAULT_POLICY,
+    TIMM_BACKBONE,
+)
 from lw2g.registry.catalogue import Catalogue
 from lw2g.registry.kinds import COMPONENTS, place_of
 

@@ -55,7 +55,7 @@ def examine_data(
     facts = component.data
     return {
         "name": name,
-        "split": getattr(config, "split", None),
+        "split": None if facts is None else config.split,
         "classes": _counts_by_class(stream),
         "sha256": {part: _sha256_of_files(stream, part) for part in SPLITS},
         "fingerprint": stream.fingerprint,

@@ -141,7 +141,7 @@ def write_features(
         transforms = transforms_of(benchmark, config.benchmark.name, known)
         images = {split: _images_of(stream, split) for split in _SPLITS}
         sizes = {split: len(of_split) for split, of_split in images.items()}
-        metadata = _metadata(config, stream, backbone, transforms, images, dtype)
+        metadata = _metadata(config, catalogue, stream, backbone, transforms, images, dtype)
         part = Part.open(out, metadata, sizes, known.dim, dtype)
         features_of = _extractor(config, backbone, engine, transforms)
         norms = {}
@@ -249,6 +249,7 @@ def _extractor(
 
 def _metadata(
     config: ExperimentConfig,
+    catalogue: Catalogue,
     stream: TaskStream,
     backbone: Backbone,
     transforms: Transforms,
@@ -256,6 +257,7 @@ def _metadata(
     dtype: Dtype,
 ) -> dict[str, Any]:
     """Return where the rows come from, without paths of this machine and without the time."""
+    published = catalogue.get("benchmark", config.benchmark.name).data
     transform: Any = transforms.test
     described: Any = f"{type(transform).__module__}.{type(transform).__qualname__}"
     if attrs.has(type(transform)):
@@ -269,7 +271,7 @@ def _metadata(
         "dtype": dtype,
         "data_set": {
             "benchmark": config.benchmark.name,
-            "split": getattr(config.benchmark.config, "split", None),
+            "split": None if published is None else config.benchmark.config.split,
             "fingerprint": stream.fingerprint,
             "images": {split: own.sha256 for split, own in images.items()},
         },

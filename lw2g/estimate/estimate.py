@@ -92,9 +92,7 @@ def missing_parts(config: ExperimentConfig, catalogue: Catalogue) -> list[str]:
         except DataError as error:
             lines.append(str(error))
         except ConfigError as error:
-            # a benchmark of a folder that nobody has named lacks its data; anything else is a mistake
-            names_no_folder = getattr(config.benchmark.config, "root", "") is None
-            if not names_no_folder:
+            if benchmark.lacks(config.benchmark.config) is None:  # then it is a mistake
                 raise
             lines.append(str(error))
         try:

@@ -25,6 +25,7 @@ from lw2g.images.image_set import ImageSet
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.growth import Decision, Evidence, Grow, Reuse
+from lw2g.interfaces.options import batch_size_of
 from lw2g.interfaces.phase import ComputePhase, Phase, TrainingPhase
 from lw2g.interfaces.stream import Task, TaskData
 from lw2g.lifecycle.ledger import Ledger
@@ -44,7 +45,7 @@ _STEPS = 4
 _BATCHES = 3
 """Batches a task."""
 _BATCH = 128
-"""The size of a batch if the baseline names none."""
+"""The size of a batch if the baseline declares none."""
 _PER_CLASS = 2
 """The least images a class."""
 _PACED = 4
@@ -278,7 +279,7 @@ class Rehearsal:
         least = _PER_CLASS * max(len(task.classes) for task in self._tasks)
         if session.parts.growth.collects_evidence:
             least = max(least, 2 * GROUPS)
-        wanted = _BATCHES * getattr(session.parts.config.baseline.config, "batch_size", _BATCH)
+        wanted = _BATCHES * (batch_size_of(session.parts.config.baseline.config) or _BATCH)
         train = min(wanted, max(least, affordable))
         run = session.parts.config.run
         test = max(least, min(affordable, 2 * run.evaluation_batch))

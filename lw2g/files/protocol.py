@@ -19,7 +19,7 @@ import numpy as np
 from lw2g.config.protocols import OFFICIAL
 from lw2g.config.structure import unstructure
 from lw2g.interfaces.metric import DEFINITIONS
-from lw2g.interfaces.options import options_of_role
+from lw2g.interfaces.options import ROLES, UNCOUNTED, options_of_role
 
 if TYPE_CHECKING:
     from lw2g.interfaces.stream import TaskStream, Transforms
@@ -79,11 +79,11 @@ def noted_facts(stream: TaskStream, transforms: Transforms, options: Any) -> dic
 def _training(transforms: Transforms, options: Any) -> dict[str, Any]:
     """Return what a training transform is, by the options that a benchmark declares as parts of it.
 
-    Where it is random and nothing is declared, any option of the benchmark may be a part of it.
+    Where it is random and nothing is declared, any option that changes a number may be a part of it.
     """
     parts = options_of_role(type(options), "protocol")
     if not parts and not transforms.train_is_deterministic:
-        parts = options_of_role(type(options), None)
+        parts = options_of_role(type(options), *set(ROLES).difference(UNCOUNTED))
     values = unstructure(options)
     return {name: values[name] for name in parts} | {"deterministic": transforms.train_is_deterministic}
 

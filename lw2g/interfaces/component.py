@@ -10,6 +10,7 @@ import attrs
 
 from lw2g.errors import PluginError
 from lw2g.interfaces.dataset import DataSet
+from lw2g.interfaces.defaults import DEFAULT_CONSTRAINTS, DEFAULT_MEASURES
 from lw2g.interfaces.deviations import Deviation
 
 if TYPE_CHECKING:
@@ -179,8 +180,8 @@ class Component:
             nothing but a head, given by name, is as that head says.
         rehearsal: Options with which a rehearsal (``lw2g sweep --rehearse``) uses it: small, quick, and
             without files that do not ship with lw2g.
-        lacks: ``lacks(config)`` returns the option that has to name a file and names none, with how to get
-            the file; None if the options suffice.
+        lacks: ``lacks(config)`` returns the option that has to name a file or a folder and names none, with
+            how to get it; None if the options suffice.
         aliases: Names by which users look for it.
     """
 
@@ -320,9 +321,9 @@ class PolicyComponent(Component):
     interface: ClassVar[Lazy] = Lazy("lw2g.interfaces.growth:GrowthPolicy")
 
     build: Callable[[Any], GrowthPolicy]
-    measures: tuple[str, ...] | Callable[[Any], tuple[str, ...]] = ("hindrance",)
+    measures: tuple[str, ...] | Callable[[Any], tuple[str, ...]] = DEFAULT_MEASURES
     screen: Screen = attrs.field(default="ends", validator=attrs.validators.in_(get_args(Screen)))
-    default_constraints: tuple[str, ...] = ("orthogonal", "cpk")
+    default_constraints: tuple[str, ...] = DEFAULT_CONSTRAINTS
     brings: Callable[[Any], Mapping[str, Any]] = _brings_nothing
     adds_always: bool = False
 
@@ -368,7 +369,7 @@ class BenchmarkComponent(Component):
         like_for_like: What the protocol ``like-for-like`` holds equal for all methods on this benchmark, as
             dotted keys: transforms, class order and increment, and ``backbone.name``.
         data: The facts of a published data set, with which ``lw2g data`` lists, fetches and checks it; its
-            configuration then has an option ``root``.
+            configuration then has the options ``root`` and ``split``.
         fresh_stream: ``fresh_stream(config, seed)`` of a benchmark that draws its images: the stream with
             other test images of the same classes, those of a seed. None if its images are what they are.
         vectors: Whether its items are stored features in place of images; its streams then say where they
@@ -403,7 +404,8 @@ class BackboneComponent(Component):
             file by its hash.
         fit_vectors: ``fit_vectors(config, facts)`` of a backbone that takes stored features: returns its
             options, completed by where a stream's vectors come from. None for a backbone that takes images.
-        hub: The repository of the hub that the weights are fetched from; empty if a file is needed.
+        hub: The repository of the hub that the weights are fetched from; empty if a file is needed; or a
+            function that returns it for given options.
         page: Where that file comes from, in words.
     """
 
@@ -418,8 +420,12 @@ class BackboneComponent(Component):
     facts: tuple[str, ...] = ()
     hashes: tuple[str, ...] = ()
     fit_vectors: Callable[[Any, VectorFacts], Any] | None = None
-    hub: str = ""
+    hub: str | Callable[[Any], str] = ""
     page: str = ""
+
+    def repository(self, config: Any) -> str:
+        """Return the repository of the hub with the weights under given options; empty if there is none."""
+        return self.hub(config) if callable(self.hub) else self.hub
 
 
 @attrs.frozen(kw_only=True)

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import attrs
 
-__all__ = ["UNPUBLISHED", "Role", "option", "options_of_role", "published_differences"]
+__all__ = [
+    "ROLES",
+    "UNCOUNTED",
+    "UNPUBLISHED",
+    "Role",
+    "batch_size_of",
+    "option",
+    "options_of_role",
+    "published_differences",
+    "role_of",
+]
 
-Role = Literal["machine", "shown", "protocol"]
-"""What an option is, where it is not simply part of what is learned (see :func:`option`)."""
+Role = Literal["learned", "batch", "protocol", "draw", "machine", "shown", "title", "fingerprint"]
+ROLES: tuple[Role, ...] = get_args(Role)
+"""What an option is (see :func:`option`)."""
+UNCOUNTED: tuple[Role, ...] = ("machine", "shown", "title", "fingerprint")
+"""Roles of options that change no number of a run, or none that its fingerprints do not show."""
 
 UNPUBLISHED: Any = object()
 """Marks an option for which the method's authors published no value."""
@@ -27,7 +40,7 @@ def option(
     names: str | None = None,
     own: tuple[str, ...] = (),
     wrapped: bool = False,
-    role: Role | None = None,
+    role: Role = "learned",
 ) -> Any:
     """Declare one option of a config class.
 
@@ -44,9 +57,19 @@ def option(
         names: The kind of component that the option names, such as ``"head"``; its type is then ``str``.
         own: With ``names``, further values, which name no component.
         wrapped: With ``names``, that it counts only where another option names a component that wraps one.
-        role: ``"machine"``: says where and how it is computed, and no result depends on it; ``"shown"``: asks
-            for a further result, and no other one depends on it; ``"protocol"``, of a benchmark: part of the
-            training transform, which the hash of the run's protocol covers.
+        role: What it is, which reports, protocols, continued runs and rehearsals ask:
+
+            - ``"learned"``: part of what is learned, or of what it is learned from;
+            - ``"batch"``: the same, and the images per step of training;
+            - ``"protocol"``, of a benchmark: part of the training transform, which the hash of the run's
+              protocol covers;
+            - ``"draw"``: which of many equal draws, such as a seed or a class order: rows of a report are
+              means over them;
+            - ``"machine"``: where something lies, or where and how it is computed: no result depends on it;
+            - ``"shown"``: asks for a further result, and no other one depends on it;
+            - ``"title"``, of a benchmark whose data are the user's own: what reports call these; else they
+              are called by where they lie;
+            - ``"fingerprint"``: what the fingerprints of data and backbone cover, so that those are compared.
     """
     metadata: dict[str, Any] = {"help": help}
     if published is not UNPUBLISHED:
@@ -55,14 +78,28 @@ def option(
         metadata["literal"] = dict(literal)
     if names is not None:
         metadata |= {"names": names, "own": own, "wrapped": wrapped}
-    if role is not None:
+    if role != "learned":
         metadata["role"] = role
     return attrs.field(default=default, validator=validator, converter=converter, metadata=metadata)
 
 
-def options_of_role(config_class: type[Any], *roles: Role | None) -> list[str]:
-    """Return the names of the options of a config class that have one of some roles; None: no role."""
-    return [field.name for field in attrs.fields(config_class) if field.metadata.get("role") in roles]
+def role_of(field: attrs.Attribute[Any]) -> Role:
+    """Return the role of a field of a config class."""
+    role: Role = field.metadata.get("role", "learned")
+    return role
+
+
+def options_of_role(config_class: type[Any], *roles: Role) -> list[str]:
+    """Return the names of the options of a config class that have one of some roles."""
+    return [field.name for field in attrs.fields(config_class) if role_of(field) in roles]
+
+
+def batch_size_of(config: Any) -> int | None:
+    """Return the images per step of training, by the option of role ``"batch"``; None without one."""
+    for name in options_of_role(type(config), "batch"):
+        size: int | None = getattr(config, name)
+        return size
+    return None
 
 
 def published_differences(config: Any, path: str) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ import attrs
 import torch
 
 from lw2g.docstrings import docstring
-from lw2g.interfaces.component import Component, Kind
+from lw2g.interfaces.component import BaselineComponent, Component, Kind
 from lw2g.registry.catalogue import Catalogue
 
 __all__ = [
@@ -185,7 +185,8 @@ class ContractCase:
             if isinstance(error, ContractViolation):
                 message = str(error)
             # a method runs with its retrieval, whose author may be another: the right one is to be told
-            strategy = getattr(self.subject.component, "retrieval", None)
+            component = self.subject.component
+            strategy = component.retrieval if isinstance(component, BaselineComponent) else None
             if strategy is not None and not _keeps_its_promises(strategy, self.subject):
                 message = (
                     f"retrieval {strategy!r} breaks a promise of its own; see `lw2g check {strategy}` first. "

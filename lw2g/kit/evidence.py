@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from lw2g.geometry.moments import SecondMoment
 from lw2g.interfaces.context import TaskInfo, derive_seed
+from lw2g.interfaces.defaults import DEFAULT_MEASURES
 from lw2g.interfaces.evidence import Candidate, Sample
 from lw2g.interfaces.growth import CandidateEvidence, Measurement
 from lw2g.interfaces.memory import SpaceOptions
@@ -20,7 +21,12 @@ __all__ = ["grouped_moments", "made_sample", "made_site", "measured_set"]
 
 
 def measured_set(
-    set_id: int, value: float | None, error: float | None = None, *, measure: str = "hindrance", **said: Any
+    set_id: int,
+    value: float | None,
+    error: float | None = None,
+    *,
+    measure: str = DEFAULT_MEASURES[0],
+    **said: Any,
 ) -> CandidateEvidence:
     """Return the evidence of one live set with the value of one measure.
 

@@ -22,7 +22,6 @@ import torch
 from torch import Tensor
 
 from lw2g.base.progress import Reporter
-from lw2g.config.model import DEFAULT_FIXED_POLICY, DEFAULT_POLICY
 from lw2g.config.resolve import Resolved, resolve
 from lw2g.files.checkpoint import Checkpoint, CheckpointStore
 from lw2g.files.predictions import Predictions
@@ -35,7 +34,15 @@ from lw2g.interfaces.component import (
     RetrievalComponent,
 )
 from lw2g.interfaces.context import TaskContext
+from lw2g.interfaces.defaults import (
+    DEFAULT_CONSTRAINTS,
+    DEFAULT_FIXED_POLICY,
+    DEFAULT_POLICY,
+    HOST,
+    SHARING_HOST,
+)
 from lw2g.interfaces.growth import Decision, Evidence, Grow, Reuse
+from lw2g.interfaces.options import options_of_role
 from lw2g.interfaces.tracker import EpochEnded, Event, PhaseStarted, TaskDecided, TaskEvaluated
 from lw2g.kit.cases import ContractViolation, NotApplicable, Subject
 from lw2g.kit.changes import changed, everything, modules_of, same_predictions, wiring
@@ -47,7 +54,6 @@ from lw2g.tasks.session import Session, open_session
 from lw2g.tasks.state import restore
 
 __all__ = [
-    "HOST",
     "HOST_PHASE",
     "NO_RUN",
     "QUICK",
@@ -64,12 +70,8 @@ __all__ = [
     "whole",
 ]
 
-HOST = "s-prompt-plus-plus"
-"""The baseline with which other components are checked."""
 HOST_PHASE = "prompts"
-"""Its only phase."""
-SHARING_HOST = "dual-prompt"
-"""The baseline with which constraints are checked: it has sites of sets and shared ones."""
+"""The only phase of the baseline with which other components are checked."""
 
 QUICK: Mapping[str, Any] = {
     "run.evaluation_batch": 16,
@@ -138,7 +140,7 @@ def resolved(subject: Subject) -> Resolved:
         baseline=baseline.name,
         retrieval=retrieval_name,
         policy=policy,
-        constraints=["orthogonal"],
+        constraints=DEFAULT_CONSTRAINTS[:1],
         benchmark="tiny",
         backbone="tiny",
     )
@@ -146,13 +148,11 @@ def resolved(subject: Subject) -> Resolved:
 
 def short_options(config: type[Any]) -> dict[str, Any]:
     """Return options that make training short: at most two epochs or steps, small batches."""
-    short: dict[str, Any] = {}
+    short: dict[str, Any] = dict.fromkeys(options_of_role(config, "batch"), _BATCH)
     for field in attrs.fields(config):
         counts = field.name.endswith(("epochs", "steps")) and isinstance(field.default, int)
         if counts and field.default > _EPOCHS:
             short[field.name] = _EPOCHS
-        elif field.name == "batch_size":
-            short[field.name] = _BATCH
     return short
 
 

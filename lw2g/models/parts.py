@@ -21,6 +21,7 @@ from lw2g.files.settled import settle
 from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.context import BuildContext, Maker, TaskInfo, derive_seed
 from lw2g.interfaces.head import heads_within
+from lw2g.interfaces.options import batch_size_of
 from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.interfaces.stream import ImageTransform
@@ -208,7 +209,7 @@ def open_backbone(
     configured = [run.evaluation_batch]
     for part_of_run in (config.baseline, config.retrieval):
         if part_of_run is not None:
-            configured.append(getattr(part_of_run.config, "batch_size", None) or run.evaluation_batch)
+            configured.append(batch_size_of(part_of_run.config) or run.evaluation_batch)
     sizes = frozenset(configured)
     if run.compile:
         require_compiler(engine.device)

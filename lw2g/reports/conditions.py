@@ -5,16 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from lw2g.config.protocols import OFFICIAL
 from lw2g.files.protocol import digest_of, protocol_name
 from lw2g.interfaces.component import BenchmarkComponent
+from lw2g.interfaces.options import options_of_role
 from lw2g.registry.catalogue import Catalogue
 from lw2g.reports import MIXABLE
-from lw2g.reports.names import OWN_DATA, weights_name
+from lw2g.reports.names import weights_name
 from lw2g.reports.runs import ReportedRun
 
 __all__ = [
@@ -30,45 +30,74 @@ __all__ = [
 
 def benchmark_title(run: ReportedRun, catalogue: Catalogue) -> str:
     """Return the user's title of the data, the names of the folders, or the benchmark's usual name."""
-    options = run.options
-    name = str(options["benchmark.name"])
-    if name == OWN_DATA:
-        title = options.get("benchmark.title")
-        if title:
-            return str(title)
-        roots = [options.get("benchmark.root") or name, *(options.get("benchmark.more_roots") or ())]
-        return " + ".join(Path(root).resolve().name for root in roots)
-    if "benchmark.file" in options:
-        return f"{name} of {_file_title(options)}"
-    if name not in catalogue.names("benchmark"):
+    name = str(run.options["benchmark.name"])
+    known = _benchmark_of(run, catalogue)
+    if known is None:
         return name
-    known = catalogue.get("benchmark", name)
-    if isinstance(known, BenchmarkComponent) and known.data:
-        return known.data.title
-    return name
+    if not _has_own_data(known):
+        return known.data.title if known.data else name
+    title = _title_of(run, known)
+    if known.vectors:
+        return f"{name} of {title or _names_of_files(run, known)}"
+    return title or " + ".join(Path(place).resolve().name for place in _places(run, known)) or name
 
 
-def data_name(run: ReportedRun, homes: dict[str, str]) -> str:
+def data_name(run: ReportedRun, homes: dict[str, str], catalogue: Catalogue) -> str:
     """Return what distinguishes the user's own data: the title, or the folders; empty for known benchmarks.
 
     Args:
         run: The run.
         homes: The folders in which the data of a fingerprint were first seen; updated.
+        catalogue: Knows whose data a benchmark has.
     """
-    options = run.options
-    if "benchmark.file" in options:
-        return _file_title(options)
-    if options["benchmark.name"] != OWN_DATA:
+    known = _benchmark_of(run, catalogue)
+    if known is None or not _has_own_data(known):
         return ""
-    folders = json.dumps([options.get("benchmark.root"), *(options.get("benchmark.more_roots") or ())])
+    title = _title_of(run, known)
+    if known.vectors:
+        return title or _names_of_files(run, known)
+    folders = json.dumps(_places(run, known))
     # equal images in two folders, such as on two machines, are one benchmark
     fingerprint = run.record.get("fingerprints", {}).get("benchmark", folders)
-    return options.get("benchmark.title") or homes.setdefault(fingerprint, folders)
+    return title or homes.setdefault(fingerprint, folders)
 
 
-def _file_title(options: Mapping[str, Any]) -> str:
-    """Return the user's title of stored features, or the name of their file."""
-    return str(options.get("benchmark.title") or Path(str(options["benchmark.file"])).stem)
+def _benchmark_of(run: ReportedRun, catalogue: Catalogue) -> BenchmarkComponent | None:
+    """Return the benchmark of a run; None if it is not installed."""
+    name = run.options["benchmark.name"]
+    if name not in catalogue.names("benchmark"):
+        return None
+    return catalogue.get("benchmark", name)
+
+
+def _has_own_data(benchmark: BenchmarkComponent) -> bool:
+    """Whether the data of a benchmark are the user's own: an option then gives them a title."""
+    return bool(options_of_role(benchmark.config, "title"))
+
+
+def _title_of(run: ReportedRun, benchmark: BenchmarkComponent) -> str:
+    """Return the user's title of the data; empty without one."""
+    for name in options_of_role(benchmark.config, "title"):
+        title = run.options.get(f"benchmark.{name}")
+        if title:
+            return str(title)
+    return ""
+
+
+def _places(run: ReportedRun, benchmark: BenchmarkComponent) -> list[str]:
+    """Return where the data of a benchmark lie, in the order of its options."""
+    places: list[str] = []
+    for name in options_of_role(benchmark.config, "machine"):
+        value = run.options.get(f"benchmark.{name}")
+        if isinstance(value, str):
+            places.append(value)
+        elif isinstance(value, list | tuple):
+            places += map(str, value)
+    return places
+
+
+def _names_of_files(run: ReportedRun, benchmark: BenchmarkComponent) -> str:
+    return " + ".join(Path(place).stem for place in _places(run, benchmark))
 
 
 def task_size(run: ReportedRun) -> Iterator[str]:

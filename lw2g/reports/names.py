@@ -13,15 +13,21 @@ import attrs
 from lw2g.config.describe import OWN_OPTIONS, OptionDescription, describe_options, plain
 from lw2g.config.layers import Preset, choose_preset
 from lw2g.config.protocols import Protocol, choose_protocol
+from lw2g.config.roles import role_of_key
 from lw2g.config.structure import NONE, unstructure
-from lw2g.interfaces.component import BackboneComponent, BaselineComponent, BenchmarkComponent, Component
+from lw2g.interfaces.component import (
+    BackboneComponent,
+    BaselineComponent,
+    BenchmarkComponent,
+    Component,
+    PolicyComponent,
+)
+from lw2g.interfaces.options import UNCOUNTED
 from lw2g.registry.catalogue import Catalogue
 from lw2g.registry.kinds import SECTIONS, place_of
-from lw2g.reports.runs import MACHINE_OPTIONS, ReportedRun
+from lw2g.reports.runs import ReportedRun
 
 __all__ = [
-    "AVERAGED",
-    "OWN_DATA",
     "PRECISION",
     "TABLE_OPTIONS",
     "Settings",
@@ -32,14 +38,10 @@ __all__ = [
     "weights_name",
 ]
 
-AVERAGED = {"run.seed", "benchmark.order", "benchmark.order_seed", "benchmark.class_order"}
-"""Options whose values a row averages over."""
 TABLE_OPTIONS = ("benchmark.name", "benchmark.increment", "benchmark.base")
-"""Options that all rows of a table share."""
+"""Options that all rows of a table share: how reports are laid out, not what options are."""
 PRECISION = "run.precision"
 """The option whose value ``auto`` is settled when a run starts."""
-OWN_DATA = "folder"
-"""The benchmark whose data are the user's."""
 _described_once = cache(describe_options)
 _CONDITIONS = ("benchmark", "backbone", "run")
 """Sections that do not describe the method."""
@@ -91,23 +93,25 @@ def settings_of(run: ReportedRun, catalogue: Catalogue, protocol: str | None = N
     preset["run.protocol"] = values.get("run.protocol")
     changed = {}
     for key, value in options.items():
-        if _distinguishes(key) and key not in TABLE_OPTIONS and value != preset.get(key, value):
+        differs = key not in TABLE_OPTIONS and value != preset.get(key, value)
+        if differs and _distinguishes(key, run, catalogue):
             changed[key] = value
     return Settings(
-        values={key: value for key, value in values.items() if _distinguishes(key)},
+        values={key: value for key, value in values.items() if _distinguishes(key, run, catalogue)},
         preset=preset,
         ours=frozenset() if chosen.preset.official else frozenset(chosen.values),
         changed=changed,
         published=published,
-        began=_began(run),
+        began=_began(run, catalogue),
     )
 
 
-def _distinguishes(key: str) -> bool:
-    """Whether an option distinguishes rows."""
-    if key in AVERAGED or key in MACHINE_OPTIONS:
+def _distinguishes(key: str, run: ReportedRun, catalogue: Catalogue) -> bool:
+    """Whether an option of a run distinguishes rows."""
+    if key.startswith("trackers."):
         return False
-    return not key.startswith("trackers.")
+    role = role_of_key(key, run.config, catalogue)
+    return role != "draw" and role not in UNCOUNTED
 
 
 def _as_stored(value: Any) -> Any:
@@ -159,14 +163,14 @@ def _protocol_of(run: ReportedRun, catalogue: Catalogue, name: str) -> Protocol:
     return attrs.evolve(protocol, values=others)
 
 
-def _began(run: ReportedRun) -> str:
+def _began(run: ReportedRun, catalogue: Catalogue) -> str:
     """Return after which task a fork began, and the changed options of its parents."""
     parts = []
     origin = run.record.get("origin")
     while origin is not None:  # a fork may come from a fork
         before = []
         for change in origin.get("changed", ()):
-            if _distinguishes(change["option"]):
+            if _distinguishes(change["option"], run, catalogue):
                 before.append(f"{change['option']} {plain(change['before'])}")
         text = f"forked after task {origin['task'] + 1}"
         if before:
@@ -270,10 +274,14 @@ def _composed(run: ReportedRun, catalogue: Catalogue, shown: Mapping[str, Any]) 
     if retrieval is not None:
         text = with_options(retrieval, "retrieval")
         # the method's own strategy, with its options unchanged, goes without saying
-        if text != getattr(installed.get("baseline"), "retrieval", None):
+        baseline = installed.get("baseline")
+        own = baseline.retrieval if isinstance(baseline, BaselineComponent) else None
+        if text != own:
             yield f"retrieval {text}"
     texts = [with_options(name, f"constraints.{name}") for name in sorted(config["constraints"])]
-    if texts != sorted(getattr(installed.get("policy"), "default_constraints", ())):
+    policy = installed.get("policy")
+    brought = policy.default_constraints if isinstance(policy, PolicyComponent) else ()
+    if texts != sorted(brought):
         yield "+".join(texts) or "no constraints"
     for section in list(options):  # of what has no name in the parts above, such as growth
         yield with_options(section, section)

@@ -12,14 +12,15 @@ import attrs
 
 from lw2g.config.describe import plain
 from lw2g.config.protocols import AUTO
+from lw2g.config.roles import role_of_key
 from lw2g.registry.catalogue import Catalogue
-from lw2g.reports.names import AVERAGED, has_known_weights, settings_of, weights_name
+from lw2g.reports.names import has_known_weights, settings_of, weights_name
 from lw2g.reports.runs import ReportedRun
 
 __all__ = ["Printed", "differences_of", "printed_for"]
 
-_SOURCE_OPTIONS = {*AVERAGED, "benchmark.split", "backbone.name"}
-"""Options that the source itself states, whatever the preset says."""
+_STATED = ("benchmark.split", "backbone.name")
+"""Options that :func:`_differences` compares with what the source itself states."""
 
 
 @attrs.frozen(kw_only=True)
@@ -125,7 +126,8 @@ def printed_for(run: ReportedRun, differs: Mapping[str, str], catalogue: Catalog
         ours = weights_name(run.record, catalogue)
     of_method = []
     for text, option in differs.items():
-        if option not in _SOURCE_OPTIONS:
+        is_drawn = role_of_key(option, config, catalogue) == "draw"  # the source states its class order
+        if not is_drawn and option not in _STATED:
             of_method.append(text)
     by_column: dict[str, Printed] = {}
     for source, row in rows:

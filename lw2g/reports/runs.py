@@ -11,31 +11,16 @@ from typing import Any, Literal
 import attrs
 
 from lw2g.config.directory import CELLS, CONFIG, GOAL, PROGRESS, RECORD, missing_run
-from lw2g.config.model import FORMER_RUN_OPTIONS, RunConfig
 from lw2g.config.structure import misfit
 from lw2g.config.toml import flat, read_json, read_toml
 from lw2g.errors import ConfigError, DataError
 from lw2g.files.contents import Goal, read_record, read_sealed
 from lw2g.files.lock import Writer, writer_of
-from lw2g.interfaces.options import options_of_role
 from lw2g.interfaces.tracker import Stepped
 
-__all__ = ["MACHINE_OPTIONS", "Given", "ReportedRun", "State", "find_runs", "read_run"]
+__all__ = ["Given", "ReportedRun", "State", "find_runs", "read_run"]
 
 State = Literal["finished", "running", "stopped", "interrupted", "damaged"]
-
-MACHINE_OPTIONS = {
-    "benchmark.root",
-    "benchmark.more_roots",
-    "benchmark.file",
-    "benchmark.title",
-    "backbone.weights",
-    "backbone.sha256",
-    "backbone.pool",
-    *(f"run.{name}" for name in options_of_role(RunConfig, "machine", "shown")),
-    *(f"run.{name}" for name in FORMER_RUN_OPTIONS),
-}
-"""Options that change no other number, or that fingerprints cover."""
 
 
 @attrs.frozen(kw_only=True)

@@ -158,7 +158,7 @@ def tables_of(
     homes: dict[str, str] = {}
     for run in runs:
         shared = map(run.options.get, TABLE_OPTIONS)
-        groups[(*shared, data_name(run, homes))].append(run)
+        groups[(*shared, data_name(run, homes, catalogue))].append(run)
     tables = []
     for group in groups.values():
         tabled = []

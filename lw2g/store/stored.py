@@ -13,10 +13,12 @@ from typing import Any
 import attrs
 
 from lw2g.config.directory import RECORD
+from lw2g.config.roles import role_of_key
 from lw2g.errors import DataError
 from lw2g.files.sealed import sha256_of
+from lw2g.interfaces.options import UNCOUNTED
 from lw2g.registry.catalogue import Catalogue
-from lw2g.reports.runs import MACHINE_OPTIONS, Given, ReportedRun
+from lw2g.reports.runs import Given, ReportedRun
 from lw2g.store.badges import read_badges
 from lw2g.store.layout import BADGES, RUN_FOLDER, packs_in, read_protocol, require_store
 from lw2g.store.packs import Pack, opened
@@ -25,7 +27,6 @@ __all__ = ["Stored", "beside", "stored_runs"]
 
 _LONGEST = 40
 """The letters of a submitter's name that a row has room for."""
-_PLACE_OF_DATA = [key.partition(".")[2] for key in MACHINE_OPTIONS if key.startswith("benchmark.")]
 
 
 @attrs.frozen(kw_only=True)
@@ -131,9 +132,9 @@ def beside(
             continue
         like = own[pack.record["protocol_hash"]]
         benchmark = dict(run.config["benchmark"])
-        for key in _PLACE_OF_DATA:
-            if key in like.config["benchmark"]:
-                benchmark[key] = like.config["benchmark"][key]
+        for name, value in like.config["benchmark"].items():
+            if role_of_key(f"benchmark.{name}", like.config, catalogue) in UNCOUNTED:
+                benchmark[name] = value
         config = {**run.config, "benchmark": benchmark}
         record = {**run.record, "config": config, "class_names": like.record["class_names"]}
         others.append(attrs.evolve(run, config=config, record=record))

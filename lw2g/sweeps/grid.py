@@ -18,17 +18,19 @@ import itertools
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
 import attrs
 
 from lw2g.config.layers import SECTIONS, SHORT, nest, written_out
+from lw2g.config.roles import keys_of_role
 from lw2g.config.structure import NONE
 from lw2g.config.toml import read_toml
 from lw2g.errors import ConfigError, nearest, shown
 from lw2g.interfaces.tables import leaves
+from lw2g.registry.catalogue import Catalogue, load_catalogue
 
 __all__ = [
     "Cell",
@@ -46,8 +48,6 @@ Settings = dict[str, Any]
 
 _PARTS = ("base", "axes", "rows", "extends", "executor", "report")
 _SEED = "run.seed"
-_AVERAGED = (_SEED, "benchmark.order", "benchmark.order_seed", "benchmark.class_order")
-"""Keys whose values a row of a report averages over."""
 _NAMES = tuple(key for key in SHORT.values() if key.endswith(".name"))
 """Keys that name the component of a section which has one."""
 _ORDER = {"baseline.name": 0, "policy.name": 1, "retrieval.name": 2, "constraints": 3}
@@ -114,6 +114,7 @@ def read_grid(
     path: Path,
     overrides: Mapping[str, Any] | None = None,
     change: Callable[[Settings], Settings] = lambda settings: settings,
+    catalogue: Catalogue | None = None,
 ) -> list[Cell]:
     """Return the cells of a grid: rows in their order, first all with the first seed, then the second, ...
 
@@ -121,6 +122,7 @@ def read_grid(
         path: A TOML file.
         overrides: Settings of every cell, which override the grid's; cells that become equal are merged.
         change: Makes the settings of each cell from those that the grid and the overrides give.
+        catalogue: Knows over which options rows of a report are means; None for all installed components.
 
     Raises:
         ConfigError: The file is not a valid grid.
@@ -142,7 +144,11 @@ def read_grid(
     if idle - used:
         raise ConfigError(f"{min(idle - used)}: no cell uses that constraint", "name it: constraints = [...]")
     # a stable sort: within a seed, cells stay in the order of the rows
-    return _labelled(sorted(drafts.values(), key=lambda draft: draft.turn))
+    ordered = sorted(drafts.values(), key=lambda draft: draft.turn)
+    drawn = frozenset[str]()
+    if any(draft.label for draft in ordered):  # others have no row of their own
+        drawn = keys_of_role("draw", catalogue or load_catalogue())
+    return _labelled(ordered, drawn)
 
 
 def cells_of_seeds(configuration: Mapping[str, Any], seeds: Sequence[int]) -> list[Cell]:
@@ -275,13 +281,13 @@ class _Draft:
         words = [_in_words(key, self.settings[key]) for key in sorted(dict.fromkeys(keys), key=_place)]
         return ", ".join(filter(None, [self.label, *words]))
 
-    def row(self) -> str:
-        """Return the name of the row in reports; empty without a label."""
+    def row(self, drawn: Set[str]) -> str:
+        """Return the name of the row in reports, a mean over what is drawn; empty without a label."""
         if not self.label:
             return ""
         words = [self.label]
         for key in self.varied:
-            if key not in _AVERAGED:
+            if key not in drawn:
                 words.append(_in_words(key, self.settings[key]))
         return ", ".join(words)
 
@@ -291,13 +297,13 @@ def _place(key: str) -> tuple[bool, int]:
     return key == _SEED, _ORDER.get(key, len(_ORDER))
 
 
-def _labelled(drafts: Sequence[_Draft]) -> list[Cell]:
+def _labelled(drafts: Sequence[_Draft], drawn: Set[str]) -> list[Cell]:
     """Return the cells, each with the shortest label that distinguishes it."""
     counts = Counter(draft.words(whole=False) for draft in drafts)
     cells = []
     for draft in drafts:
         words = draft.words(whole=counts[draft.words(whole=False)] > 1)
-        cells.append(Cell(settings=draft.settings, label=words or "base", row=draft.row()))
+        cells.append(Cell(settings=draft.settings, label=words or "base", row=draft.row(drawn)))
     return cells
 
 

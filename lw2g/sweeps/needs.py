@@ -11,6 +11,7 @@ import attrs
 from lw2g.config.model import BackboneChoice, Chosen
 from lw2g.config.resolve import resolve
 from lw2g.interfaces.dataset import ROOT_VARIABLE, default_root
+from lw2g.interfaces.options import options_of_role
 from lw2g.registry.catalogue import Catalogue
 from lw2g.sweeps.grid import Cell
 
@@ -83,36 +84,42 @@ def _data(benchmark: Chosen, catalogue: Catalogue) -> Need:
     component = catalogue.get("benchmark", benchmark.name)
     if component.embedded:
         return Need(what=f"{benchmark.name} (embedded)", here=True)
-    root = getattr(benchmark.config, "root", None)
     published = component.data
-    what = benchmark.name
-    if root:
-        what += f" {root}"
+    places = {}
+    for name in options_of_role(component.config, "machine"):
+        place = getattr(benchmark.config, name)
+        if isinstance(place, Path):
+            places[name] = place
+    what = " ".join([benchmark.name, *map(str, places.values())])
     if published is not None and published.size:
         what += f" ({published.size})"
-    if published is not None and root is None:
+    if published is not None and not places:
         here = published.lies_below(default_root())
-        remedy = f"lw2g data get {published.name}, or set {ROOT_VARIABLE}"
-    else:
-        here = root is not None and Path(root).is_dir()
-        remedy = "--set benchmark.root=FOLDER"
+        return _need(what, here, f"lw2g data get {published.name}, or set {ROOT_VARIABLE}")
+    lacking = component.lacks(benchmark.config)
+    if lacking is not None:
+        option, how = lacking
+        return _need(what, False, f"{how}, then --set benchmark.{option}=FOLDER")
+    lost = [f"--set benchmark.{name}=PLACE" for name, place in places.items() if not place.exists()]
+    return _need(what, not lost, " ".join(lost))
+
+
+def _need(what: str, here: bool, remedy: str) -> Need:
     return Need(what=what, here=here, remedy="" if here else remedy)
 
 
 def _weights(choice: BackboneChoice, catalogue: Catalogue) -> Need:
-    if catalogue.get("backbone", choice.name).embedded:
+    component = catalogue.get("backbone", choice.name)
+    if component.embedded:
         return Need(what=f"{choice.name} (embedded)", here=True)
-    name = getattr(choice.config, "model", "") or choice.name
+    hub = component.repository(choice.config)
+    # a backbone of many models is called by the one that its options name
+    name = hub.rpartition("/")[2] if callable(component.hub) and hub else choice.name
     if choice.weights is not None:  # resolved, so it is a file
         return Need(what=f"{name} {choice.weights}", here=True)
-    component = catalogue.get("backbone", choice.name)
-    hub = component.hub
-    if not hub and "." in name:  # timm's names have a tag after a dot; a bare architecture has no weights
-        hub = f"timm/{name}"
     if not hub:
         return Need(what=name, here=False, remedy=component.page or "--set weights=FILE")
-    here = _in_cache(hub)
-    return Need(what=name, here=here, remedy="" if here else f"hf download {hub}, or --set weights=FILE")
+    return _need(name, _in_cache(hub), f"hf download {hub}, or --set weights=FILE")
 
 
 def _in_cache(repository: str) -> bool:

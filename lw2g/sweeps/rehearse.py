@@ -15,17 +15,16 @@ from typing import Any
 
 import attrs
 
-from lw2g.config.model import DEFAULT_BACKBONE, DEFAULT_BASELINE, DEFAULT_BENCHMARK
 from lw2g.config.protocols import LIKE_FOR_LIKE
 from lw2g.errors import ConfigError, Lw2gError
 from lw2g.interfaces.component import BaselineComponent
 from lw2g.interfaces.dataset import default_root
+from lw2g.interfaces.defaults import DEFAULT_BACKBONE, DEFAULT_BASELINE, DEFAULT_BENCHMARK, FOLDER_BENCHMARK
 from lw2g.registry.catalogue import Catalogue
 from lw2g.sweeps.grid import Cell, Settings, read_grid
 
 __all__ = ["rehearsed_cells"]
 
-_FOLDER = "folder"
 _REPLACED = ("benchmark.", "backbone.", "run.", "trackers.")
 _FEW = {"growth.images": 16, "growth.draws": 2, "routing.held_back": 2}
 """Options of evidence and routing, where a cell does not set them."""
@@ -48,7 +47,8 @@ def rehearsed_cells(
     Raises:
         ConfigError: The grid is not valid, or there is no such benchmark or folder.
     """
-    return read_grid(grid, overrides, partial(_rehearsed, catalogue, _benchmark(place, catalogue)))
+    change = partial(_rehearsed, catalogue, _benchmark(place, catalogue))
+    return read_grid(grid, overrides, change, catalogue)
 
 
 def _benchmark(place: str, catalogue: Catalogue) -> Settings:
@@ -57,7 +57,7 @@ def _benchmark(place: str, catalogue: Catalogue) -> Settings:
         return _shortened(place, catalogue)
     for folder in (Path(place), default_root() / place):
         if (folder / "train").is_dir():
-            settings = _shortened(_FOLDER, catalogue)
+            settings = _shortened(FOLDER_BENCHMARK, catalogue)
             settings["benchmark.root"] = str(folder)
             settings["benchmark.increment"] = _increment(folder)
             return settings

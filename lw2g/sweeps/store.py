@@ -18,16 +18,18 @@ import tomli_w
 
 from lw2g.config.directory import CELLS
 from lw2g.config.resolve import resolve
+from lw2g.config.roles import role_of_key
 from lw2g.config.toml import flat, read_json, to_mapping
 from lw2g.errors import DataError, Lw2gError, shown
 from lw2g.files.lock import Writer, holder_of, writer_of
 from lw2g.files.sealed import write_atomically
+from lw2g.interfaces.options import UNCOUNTED
 from lw2g.registry.catalogue import Catalogue
-from lw2g.reports.runs import MACHINE_OPTIONS, ReportedRun, read_run
+from lw2g.reports.runs import ReportedRun, read_run
 from lw2g.sweeps.grid import Cell, settings_of
 from lw2g.sweeps.job import Job
 
-__all__ = ["Status", "SweepDirectory", "differences_now", "differing"]
+__all__ = ["Status", "SweepDirectory", "differences_now"]
 
 
 State = Literal["waiting", "running", "interrupted", "finished", "failed"]
@@ -192,14 +194,15 @@ def differences_now(status: Status, catalogue: Catalogue) -> list[str]:
     except Lw2gError as error:
         return [f"cannot be resolved now: {error}"]
     before = status.run.options
-    return [f"{key}: {shown(before[key])} then, {shown(now[key])} now" for key in differing(now, before)]
+    differing = _differing(now, status.run, catalogue)
+    return [f"{key}: {shown(before[key])} then, {shown(now[key])} now" for key in differing]
 
 
-def differing(now: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]:
+def _differing(now: Mapping[str, Any], run: ReportedRun, catalogue: Catalogue) -> list[str]:
     """Return the options that change a number and differ between settings and a run of an earlier time."""
     differing = []
-    for key, value in before.items():
-        if key not in now or key in MACHINE_OPTIONS or now[key] == value:
+    for key, value in run.options.items():
+        if key not in now or now[key] == value or role_of_key(key, run.config, catalogue) in UNCOUNTED:
             continue
         if key == "run.precision" and now[key] == "auto":  # the run notes what auto settled on
             continue

@@ -334,7 +334,9 @@ def check_cached_features_hold(subject: Subject) -> None:
 @check(
     "baseline",
     "evidence",
-    applies=lambda subject: getattr(subject.component, "growth", "sets") == "sets",
+    applies=lambda subject: (
+        not isinstance(subject.component, BaselineComponent) or subject.component.growth == "sets"
+    ),
 )
 def check_evidence_changes_nothing(subject: Subject) -> None:
     """Collecting evidence changes no parameter, buffer, flag, mode or generator."""

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from lw2g.interfaces.carry import Carry, CarryContext, Motion
+from lw2g.interfaces.defaults import CARRIED_HOST, DEFAULT_HEAD, DEFAULT_MOTION
 from lw2g.kit.cases import ContractViolation, Subject, check
 from lw2g.kit.guards import available, seeded
 from lw2g.kit.small_run import require_run
@@ -22,7 +23,7 @@ def made(subject: Subject) -> Carry:
     """Return the carry, built for features of a small width."""
     inner = None
     if subject.component.wraps:
-        other = subject.catalogue.get("carry", "affine")
+        other = subject.catalogue.get("carry", DEFAULT_MOTION)
         inner = other.build(other.config(), CarryContext(dim=_DIM))
     context = CarryContext(dim=_DIM, inner=inner)
     carry: Any = available(lambda: subject.component.build(subject.config, context))
@@ -151,6 +152,6 @@ def check_takes_few_images(subject: Subject) -> None:
 def check_serves_a_run(subject: Subject) -> None:
     """Runs whose tasks train one set are carried by it, under a head and under replay."""
     carried = {"baseline.head_carry": subject.component.name}
-    require_run(subject, {"baseline.head": "lda", **carried}, "slca-plus-plus")
+    require_run(subject, {"baseline.head": DEFAULT_HEAD, **carried}, CARRIED_HOST)
     if made(subject).moves:
-        require_run(subject, carried, "slca-plus-plus")
+        require_run(subject, carried, CARRIED_HOST)

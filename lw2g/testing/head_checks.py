@@ -14,6 +14,7 @@ from torch import Tensor
 
 from lw2g.interfaces.carry import Motion
 from lw2g.interfaces.context import TaskInfo, derive_seed
+from lw2g.interfaces.defaults import FROZEN_BASELINE
 from lw2g.interfaces.head import ClosedForm, HeadContext
 from lw2g.kit.cases import ContractViolation, Subject, check
 from lw2g.kit.guards import available, seeded
@@ -311,4 +312,4 @@ def check_can_be_carried(subject: Subject) -> None:
 def check_serves_a_run_and_its_export(subject: Subject) -> None:
     """Runs predict by it, and their export predicts the same."""
     made(subject)  # what it lacks is a reason to skip
-    require_run(subject, {"baseline.head": subject.component.name}, "simple-cil")
+    require_run(subject, {"baseline.head": subject.component.name}, FROZEN_BASELINE)

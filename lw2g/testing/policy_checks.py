@@ -13,6 +13,7 @@ import attrs
 import numpy as np
 
 from lw2g.errors import ConfigError, nearest
+from lw2g.interfaces.defaults import DEFAULT_MEASURES
 from lw2g.interfaces.growth import CandidateEvidence, Decision, Evidence, Grow, Measurement, Merge, Reuse
 from lw2g.kit.cases import ContractViolation, NotApplicable, Subject, check
 from lw2g.kit.guards import available, bearing, seeded
@@ -183,7 +184,7 @@ def _records(subject: Subject) -> tuple[Evidence, ...]:
         return True
 
     def chosen() -> tuple[Evidence, ...]:
-        return tuple(filter(fits, _made(_read(subject) or ("hindrance",))))
+        return tuple(filter(fits, _made(_read(subject) or DEFAULT_MEASURES)))
 
     records: tuple[Evidence, ...] = subject.once("records", chosen)
     if not records:

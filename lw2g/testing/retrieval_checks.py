@@ -1,6 +1,6 @@
 """Checks of a retrieval strategy: it scores the seen tasks, and changes nothing but itself.
 
-They use the baseline :data:`lw2g.kit.small_run.HOST`.
+They use the baseline :data:`lw2g.interfaces.defaults.HOST`.
 """
 
 from __future__ import annotations

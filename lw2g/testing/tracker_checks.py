@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from lw2g.interfaces.defaults import DEFAULT_CONSTRAINTS, DEFAULT_POLICY
 from lw2g.interfaces.tracker import (
     EpochEnded,
     Event,
@@ -120,8 +121,8 @@ def _events(*, resumed: bool = False) -> list[Event]:
     """Return the events of a run of two tasks, as the runner sends them."""
     config = {
         "baseline": {"name": "a", "epochs": 2, "blocks": [0, 1], "rate": None},
-        "policy": {"name": "min"},
-        "constraints": {"orthogonal": {"on": "update"}},
+        "policy": {"name": DEFAULT_POLICY},
+        "constraints": {DEFAULT_CONSTRAINTS[0]: {"on": "update"}},
         "run": {"seed": 1, "name": "long " * 200},
     }
     # the first task grows a set and retrieves nothing; the second has evidence, and reuses the set

@@ -20,6 +20,7 @@ from lw2g.inputs.feature_files import is_feature_file
 from lw2g.inputs.found_images import find_images
 from lw2g.inputs.image_files import examine_image
 from lw2g.interfaces.context import BuildContext
+from lw2g.interfaces.defaults import DEFAULT_HEAD, FEATURES_BENCHMARK, FOLDER_BENCHMARK, FROZEN_BASELINE
 from lw2g.interfaces.pool import Pool
 from lw2g.models.class_folders import digest_of
 from lw2g.models.class_vectors import facts_of_file, read_class_vectors
@@ -52,7 +53,7 @@ def start(
     backbone: str | None = None,
     weights: Path | None = None,
     image_size: int | None = None,
-    head: str = "lda",
+    head: str = DEFAULT_HEAD,
     test: Path | None = None,
     device: str | None = None,
     settings: Mapping[str, Any] | None = None,
@@ -67,11 +68,11 @@ def start(
             )
     given = {"baseline.head": head, "run.device": device, "backbone.image_size": image_size}
     overrides |= {key: value for key, value in given.items() if value is not None}
-    benchmark = "features" if is_feature_file(folder) else "folder"
+    benchmark = FEATURES_BENCHMARK if is_feature_file(folder) else FOLDER_BENCHMARK
     config = resolve(
         catalogue,
         overrides=overrides,
-        baseline="simple-cil",
+        baseline=FROZEN_BASELINE,
         benchmark=benchmark,
         backbone=backbone,
         weights=weights,

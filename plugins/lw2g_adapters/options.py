@@ -52,7 +52,7 @@ class TunaConfig(AdapterSetOptions):
     )
     epochs: int = option(15, "passes over a task's training images", validator=ge(0))
     batch_size: int = option(
-        16, "images per step; a fifth of the samples per class of alignment", validator=ge(1)
+        16, "images per step; a fifth of the samples per class of alignment", validator=ge(1), role="batch"
     )
     lr: float = option(0.01, "learning rate of SGD with momentum 0.9, half a cosine to 0", validator=gt(0))
     margin: float = option(
@@ -155,5 +155,5 @@ class SemaConfig(HeadOptions):
     lr: float = option(0.005, "learning rate of SGD with momentum 0.9, half a cosine to 0", validator=gt(0))
     descriptor_epochs: int = option(20, "passes for a descriptor", validator=ge(0), published=20)
     descriptor_lr: float = option(0.01, "learning rate of a descriptor", validator=gt(0), published=0.01)
-    batch_size: int = option(32, "images per step", validator=ge(1), published=32)
+    batch_size: int = option(32, "images per step", validator=ge(1), published=32, role="batch")
     weight_decay: float = option(5e-4, "L2 coefficient, on everything that is trained", validator=ge(0))

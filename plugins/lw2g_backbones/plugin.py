@@ -35,6 +35,7 @@ def lw2g_backbones() -> list[BackboneComponent]:
             summary="any timm model: --backbone MODEL.TAG, or --backbone ARCHITECTURE --weights FILE",
             build=lazy("lw2g_backbones.loading:load_timm"),
             untrained=lazy("lw2g_backbones.loading:untrained_timm"),
+            hub=_of_timm,
         ),
         BackboneComponent(
             name="features",
@@ -46,6 +47,11 @@ def lw2g_backbones() -> list[BackboneComponent]:
         ),
         *map(_checkpoint, PRESETS),
     ]
+
+
+def _of_timm(config: TimmConfig) -> str:
+    """Return where timm has a model's weights: a tag after a dot names them, a bare architecture has none."""
+    return f"timm/{config.model}" if "." in config.model else ""
 
 
 def _checkpoint(preset: BackbonePreset) -> BackboneComponent:

@@ -43,7 +43,7 @@ class MicroConfig:
 class PresetConfig:
     """A preset is one checkpoint; only how its features are pooled can be chosen."""
 
-    pool: Pool = option("default", _POOL)
+    pool: Pool = option("default", _POOL, role="fingerprint")
 
 
 @attrs.frozen(kw_only=True)
@@ -57,7 +57,7 @@ class TimmConfig:
     std: tuple[float, float, float] | None = option(
         None, "input standard deviation per channel; needed for a bare architecture, else read from the tag"
     )
-    pool: Pool = option("default", _POOL)
+    pool: Pool = option("default", _POOL, role="fingerprint")
 
 
 @attrs.frozen(kw_only=True)
@@ -65,9 +65,11 @@ class StoredConfig:
     """What stored features are of; a run takes from their file what is left out."""
 
     model: str = option("", "the backbone that made them, with its tag; default: as their file says")
-    sha256: str = option("", "SHA-256 of its weights file; default: as their file says")
+    sha256: str = option("", "SHA-256 of its weights file; default: as their file says", role="fingerprint")
     dim: int | None = option(None, "their width; default: as their file says", validator=optional(ge(1)))
-    pool: Pool | None = option(None, "how its output was pooled; default: as their file says")
+    pool: Pool | None = option(
+        None, "how its output was pooled; default: as their file says", role="fingerprint"
+    )
 
 
 @attrs.frozen(kw_only=True)

@@ -60,18 +60,21 @@ class OrderOptions:
         "natural",
         "class order: natural, seeded (numpy RandomState permutation; LAMDA and CPrompt use seed "
         "1993) or shuffled (Python random.shuffle, natural for seed 0: runs of CODA-Prompt and OVOR)",
+        role="draw",
     )
     order_seed: int = option(
         42,
         "seed of the seeded and shuffled class orders, of versatile and repetition streams, and of images "
         "that are drawn",
         validator=and_(ge(0), le(2**32 - 1)),
+        role="draw",
     )
     class_order: tuple[str | int, ...] = option(
         (),
         "all class names, or numbers, in the wanted order instead of 'order'; folder leaves out classes not "
         "named",
         converter=_names,
+        role="draw",
     )
     stream: StreamKind = option(
         "classes",
@@ -173,7 +176,9 @@ class FolderConfig(OrderOptions, TransformOptions):
         "further roots to merge; a class name found in several becomes <root name>/<class>",
         role="machine",
     )
-    title: str | None = option(None, "name of the data in reports; default: the names of the root folders")
+    title: str | None = option(
+        None, "name of the data in reports; default: the names of the root folders", role="title"
+    )
     increment: int = option(10, "new classes per task", validator=ge(1))
     uneven: bool = option(False, "allow a smaller last task")
     domain_order: tuple[str, ...] = option(
@@ -224,7 +229,9 @@ class FeaturesConfig(OrderOptions):
         converter=attrs.converters.optional(Path),
         role="machine",
     )
-    title: str | None = option(None, "name of the data in reports; default: the name of the file")
+    title: str | None = option(
+        None, "name of the data in reports; default: the name of the file", role="title"
+    )
     increment: int = option(10, "new classes per task", validator=ge(1))
     base: int = option(0, "classes of the first task, where it is larger; 0: as the others", validator=ge(0))
     uneven: bool = option(False, "allow a smaller last task")

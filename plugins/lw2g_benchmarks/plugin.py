@@ -40,6 +40,13 @@ def _held_equal(config: type[Any], *but: str) -> dict[str, Any]:
     return fixed
 
 
+def _no_root(config: options.FolderConfig) -> tuple[str, str] | None:
+    """Return the option that has to name the folder of images, if none is named."""
+    if config.root is not None:
+        return None
+    return "root", "put the images into FOLDER/train/CLASS and FOLDER/test/CLASS"
+
+
 @cache
 def _published() -> list[BenchmarkComponent]:
     """Return the records of the published data sets; making their options' classes takes long."""
@@ -100,6 +107,7 @@ def lw2g_benchmarks() -> list[BenchmarkComponent]:
             # data and backbone are the user's
             like_for_like=_held_equal(options.FolderConfig, *_PER_TASK),
             rehearsal={"uneven": True, "train_transform": "none", **_SMALL},
+            lacks=_no_root,
             summary="any image-folder tree with train/ and test/",
         ),
         BenchmarkComponent(

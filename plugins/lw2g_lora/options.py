@@ -60,7 +60,7 @@ class HideLoraConfig(TrainedFactorsOptions, ScheduleOptions, ReplayOptions):
         "what a new set starts from: the most recently trained set, or a random one (never averaged then)",
         published="previous",
     )
-    batch_size: int = option(24, "images per step", validator=ge(1))
+    batch_size: int = option(24, "images per step", validator=ge(1), role="batch")
     lr: float = option(
         0.01, "learning rate at 256 images per step; scaled by batch_size / 256", validator=gt(0)
     )
@@ -134,7 +134,7 @@ class SlcaConfig(HeadOptions):
         published="fresh",
     )
     epochs: int = option(20, "passes over a task's training images", validator=ge(0))
-    batch_size: int = option(128, "images per step", validator=ge(1), published=128)
+    batch_size: int = option(128, "images per step", validator=ge(1), published=128, role="batch")
     lr: float = option(
         0.01,
         "learning rate of the newest classifier, by SGD with momentum 0.9",

@@ -52,7 +52,7 @@ class CPromptConfig:
         published="previous",
     )
     epochs: int = option(18, "passes over a task's training images", validator=ge(0))
-    batch_size: int = option(16, "images per step", validator=ge(1), published=16)
+    batch_size: int = option(16, "images per step", validator=ge(1), published=16, role="batch")
     lr: float = option(0.01, "learning rate of SGD, a cosine to 0 in each task", validator=gt(0))
     weight_decay: float = option(5e-4, "L2 coefficient; none for a reused set", validator=ge(0))
     smoothing: float = option(
@@ -111,7 +111,7 @@ class L2PConfig(ScheduleOptions):
         literal={"batch": "test batches come from one task, so a majority vote leaks task identity"},
     )
     epochs: int = option(5, "passes over a task's training images", validator=ge(0))
-    batch_size: int = option(24, "images per step", validator=ge(1))
+    batch_size: int = option(24, "images per step", validator=ge(1), role="batch")
     lr: float = option(
         0.03, "learning rate at 256 images per step; scaled by batch_size / 256", validator=gt(0)
     )

@@ -58,7 +58,7 @@ class ClassPredictorOptions(ReplayOptions):
     """Options that strategies share which predict a class to name a task."""
 
     epochs: int = option(20, "passes over a task's training images", validator=ge(0), published=20)
-    batch_size: int = option(24, "images per step", validator=ge(1))
+    batch_size: int = option(24, "images per step", validator=ge(1), role="batch")
     lr: float = option(
         5e-4, "learning rate at 256 images per step; scaled by batch_size / 256", validator=gt(0)
     )

@@ -36,7 +36,7 @@ class FirstTaskOptions:
     """How a set is learned on the first task alone."""
 
     epochs: int = option(20, "passes over the first task's training images", validator=ge(0))
-    batch_size: int = option(48, "images per step", validator=ge(1))
+    batch_size: int = option(48, "images per step", validator=ge(1), role="batch")
     lr: float = option(0.01, "learning rate of SGD with momentum 0.9, half a cosine to 0", validator=gt(0))
     weight_decay: float = option(5e-4, "L2 coefficient, on everything that is trained", validator=ge(0))
 
@@ -94,7 +94,7 @@ class SsiatConfig(HeadOptions):
     bottleneck: int = option(64, "inner width of an adapter", validator=ge(1), published=64)
     first_epochs: int = option(20, "passes over the first task's training images", validator=ge(0))
     epochs: int = option(10, "passes over those of a later task", validator=ge(0))
-    batch_size: int = option(48, "images per step", validator=ge(1), published=48)
+    batch_size: int = option(48, "images per step", validator=ge(1), published=48, role="batch")
     lr: float = option(0.01, "learning rate of SGD with momentum 0.9, half a cosine to 0", validator=gt(0))
     weight_decay: float = option(
         5e-4, "L2 coefficient on everything that is trained, in training and alignment", validator=ge(0)
@@ -119,7 +119,7 @@ class NoPromptConfig:
     """Options of ``no-prompt``: how prompt methods train their heads."""
 
     epochs: int = option(20, "passes over a task's training images", validator=ge(0))
-    batch_size: int = option(24, "images per step", validator=ge(1))
+    batch_size: int = option(24, "images per step", validator=ge(1), role="batch")
     lr: float = option(
         0.03, "learning rate at 256 images per step; scaled by batch_size / 256", validator=gt(0)
     )
@@ -144,7 +144,7 @@ class OnePromptConfig(SteppingOptions):
     epochs: int = option(
         50, "passes over a task's training images, those of the head alone included", validator=ge(0)
     )
-    batch_size: int = option(128, "images per step", validator=ge(1))
+    batch_size: int = option(128, "images per step", validator=ge(1), role="batch")
     lr: float = option(1e-3, "learning rate of Adam", validator=gt(0))
     outliers: Literal["none", "paper", "shipped"] = option(
         "none",
@@ -184,7 +184,7 @@ class VptNspConfig(HeadOptions):
     epochs: int = option(
         100, "passes over a task's training images; the release calls ten of them one epoch", validator=ge(0)
     )
-    batch_size: int = option(256, "images per step", validator=ge(1), published=256)
+    batch_size: int = option(256, "images per step", validator=ge(1), published=256, role="batch")
     lr: float = option(0.01, "learning rate of Adam", validator=gt(0), published=0.01)
     weight_decay: float = option(5e-5, "L2 coefficient, on everything that is trained", validator=ge(0))
     temperature: float = option(28.0, "what logits are divided by in training", validator=gt(0))

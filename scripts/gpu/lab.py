@@ -18,8 +18,8 @@ import torch
 
 from gpu.components import LabPlugin
 from gpu.report import write_report
-from lw2g.config.model import DEFAULT_FIXED_POLICY
 from lw2g.config.resolve import Resolved, resolve
+from lw2g.interfaces.defaults import DEFAULT_FIXED_POLICY
 from lw2g.kit.tiny import tiny_catalogue
 from lw2g.registry.catalogue import Catalogue
 

@@ -22,9 +22,9 @@ from packaging.version import Version
 from safetensors.torch import save_file
 
 from lw2g.cli.main import main
-from lw2g.config.model import RECOMMENDED
 from lw2g.config.resolve import resolve
 from lw2g.errors import ConfigError
+from lw2g.interfaces.defaults import RECOMMENDED
 from lw2g.interfaces.growth import Evidence, Grow, Reuse
 from lw2g.interfaces.tracker import Stepped, Warned
 from lw2g.kit.evidence import measured_set

@@ -38,7 +38,7 @@ class PeftLoraConfig:
         "what a new set starts from: the most recently trained one, or a random one",
     )
     epochs: int = option(20, "passes over a task's training images", validator=ge(0))
-    batch_size: int = option(64, "images per step", validator=ge(1))
+    batch_size: int = option(64, "images per step", validator=ge(1), role="batch")
     lr: float = option(0.001, "learning rate of Adam", validator=gt(0))
 
 

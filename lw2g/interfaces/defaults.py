@@ -1,0 +1,79 @@
+"""The components that lw2g itself names: what it takes where nobody chooses, and what needs one of a kind.
+
+No other module of lw2g names one, as ``tests/unit/test_named_components.py`` sees to: what holds for some
+components and not for others, these declare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+__all__ = [
+    "CARRIED_HOST",
+    "DEFAULT_BACKBONE",
+    "DEFAULT_BASELINE",
+    "DEFAULT_BENCHMARK",
+    "DEFAULT_CARRY",
+    "DEFAULT_CONSTRAINTS",
+    "DEFAULT_FIXED_POLICY",
+    "DEFAULT_HEAD",
+    "DEFAULT_MEASURES",
+    "DEFAULT_MOTION",
+    "DEFAULT_POLICY",
+    "FEATURES_BENCHMARK",
+    "FOLDER_BENCHMARK",
+    "FROZEN_BASELINE",
+    "GIVEN_BENCHMARK",
+    "HOST",
+    "OWN_FAMILY",
+    "RECOMMENDED",
+    "SHARING_HOST",
+    "TIMM_BACKBONE",
+]
+
+DEFAULT_BASELINE = "hide-prompt"
+DEFAULT_BENCHMARK = "glyphs"
+DEFAULT_BACKBONE = "micro"
+DEFAULT_POLICY = "min"
+DEFAULT_FIXED_POLICY = "always"
+"""The policy of a baseline that does not grow."""
+DEFAULT_MEASURES = ("hindrance",)
+"""What a policy reads that declares nothing else."""
+DEFAULT_CONSTRAINTS = ("orthogonal", "cpk")
+"""The constraints of a policy that declares no others: those of the paper."""
+DEFAULT_HEAD = "lda"
+"""The head of a model that starts from photographs."""
+DEFAULT_CARRY = "none"
+"""How heads carry what they keep of old classes where nothing is chosen."""
+DEFAULT_MOTION = "affine"
+"""The motion that a carry wraps where nothing is chosen."""
+RECOMMENDED: Mapping[str, str] = {
+    "baseline": "slca-plus-plus",
+    "baseline.head": DEFAULT_HEAD,
+    "baseline.head_carry": "gated",
+    "routing.expert": "frozen",
+}
+"""The method to try after the default one: a baseline and options by their dotted keys.
+
+docs/carries.md says on which streams it was measured.
+"""
+
+TIMM_BACKBONE = "timm"
+"""The backbone component whose option ``model`` takes any timm model name."""
+FOLDER_BENCHMARK = "folder"
+"""The benchmark that a folder of images stands for."""
+FEATURES_BENCHMARK = "features"
+"""The benchmark that a file of stored features stands for."""
+GIVEN_BENCHMARK = "given"
+"""The benchmark of images that are Python objects, or of the hub."""
+OWN_FAMILY = "folder"
+"""The family of benchmarks whose data are the user's own: the values that baselines have for these."""
+FROZEN_BASELINE = "simple-cil"
+"""The baseline that trains nothing: a head on frozen features."""
+
+HOST = "s-prompt-plus-plus"
+"""The baseline with which the kit checks other components; its only phase is :data:`HOST_PHASE`."""
+SHARING_HOST = "dual-prompt"
+"""The baseline with which the kit checks constraints: it has sites of sets and shared ones."""
+CARRIED_HOST = RECOMMENDED["baseline"]
+"""The baseline with which the kit checks carries: its tasks train one set."""
