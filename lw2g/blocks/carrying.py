@@ -270,6 +270,16 @@ class Before(nn.Module):
         self.rows = self.rows[:0, :0]
         return rows
 
+    def count(self, choice: int, images: int) -> None:
+        """Count a motion.
+
+        Args:
+            choice: Position of the motion among the carry's candidates.
+            images: Number of images passed through the backbone for it.
+        """
+        self.choices[choice] += 1
+        self.forwards += images
+
     def _load_from_state_dict(self, state: Mapping[str, Any], prefix: str, *others: Any) -> None:
         take_shape(self, "rows", state, prefix)
         super()._load_from_state_dict(state, prefix, *others)
