@@ -20,7 +20,7 @@ from lw2g.reports.runs import ReportedRun
 __all__ = [
     "benchmark_title",
     "conditions_of",
-    "data_name",
+    "data_names",
     "names_of_mixable",
     "official_name",
     "split_names",
@@ -48,22 +48,41 @@ def benchmark_title(run: ReportedRun, catalogue: Catalogue) -> str:
     return name
 
 
-def data_name(run: ReportedRun, homes: dict[str, str]) -> str:
-    """Return what distinguishes the user's own data: the title, or the folders; empty for known benchmarks.
+def data_names(runs: Sequence[ReportedRun]) -> Callable[[ReportedRun], str]:
+    """Return a function that names the data of a run: by title or folders; empty for a known benchmark.
 
-    Args:
-        run: The run.
-        homes: The folders in which the data of a fingerprint were first seen; updated.
+    Equal images in two folders, such as on two machines, are one benchmark. It has the folders of the first
+    run that has no title.
     """
+    folders_of_images: dict[str, str] = {}
+    for run in runs:
+        if run.options["benchmark.name"] == OWN_DATA and not run.options.get("benchmark.title"):
+            folders_of_images.setdefault(_images_of(run), _folders_of(run))
+
+    def name_of(run: ReportedRun) -> str:
+        options = run.options
+        if "benchmark.file" in options:
+            return _file_title(options)
+        if options["benchmark.name"] != OWN_DATA:
+            return ""
+        title = options.get("benchmark.title")
+        if title:
+            return str(title)
+        return folders_of_images[_images_of(run)]
+
+    return name_of
+
+
+def _folders_of(run: ReportedRun) -> str:
+    """Return the folders of the user's own data as one string."""
     options = run.options
-    if "benchmark.file" in options:
-        return _file_title(options)
-    if options["benchmark.name"] != OWN_DATA:
-        return ""
-    folders = json.dumps([options.get("benchmark.root"), *(options.get("benchmark.more_roots") or ())])
-    # equal images in two folders, such as on two machines, are one benchmark
-    fingerprint = run.record.get("fingerprints", {}).get("benchmark", folders)
-    return options.get("benchmark.title") or homes.setdefault(fingerprint, folders)
+    return json.dumps([options.get("benchmark.root"), *(options.get("benchmark.more_roots") or ())])
+
+
+def _images_of(run: ReportedRun) -> str:
+    """Return the fingerprint of the user's own data, or the folders if the run has not read them yet."""
+    fingerprint: str | None = run.record.get("fingerprints", {}).get("benchmark")
+    return fingerprint or _folders_of(run)
 
 
 def _file_title(options: Mapping[str, Any]) -> str:
