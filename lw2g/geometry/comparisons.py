@@ -1,4 +1,4 @@
-"""Half-samples of the groups of D_sub: the standard errors of measures, and the comparisons behind Z.
+"""Half-samples of the evidence sample: the standard errors of measures, and the comparisons behind Z.
 
 The error of a statistic comes from its values on disjoint halves of the groups. This also works if an integer
 rank or the squared length of a noisy gradient makes a delete-one jackknife fail. Z compares the gradient of

@@ -109,8 +109,8 @@ class Baseline(nn.Module, ABC):
         """Whether a routing may hold several copies of one set, one per group of samples.
 
         Return True if :meth:`features` treats each sample independently and reads only tensors from a set
-        (:meth:`~lw2g.interfaces.pool.Routing.select`). The evidence then runs several groups of D_sub in one
-        forward; otherwise it runs one forward per group.
+        (:meth:`~lw2g.interfaces.pool.Routing.select`). Several groups of the evidence sample then share one
+        forward; otherwise each group takes a forward of its own.
         """
         return False
 

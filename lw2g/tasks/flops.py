@@ -18,7 +18,7 @@ from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.phase import TrainingPhase
 from lw2g.models.expert import expert_of
-from lw2g.tasks.evidence.d_sub import undisturbed
+from lw2g.tasks.evidence.evidence_sample import undisturbed
 from lw2g.tasks.parts import RunParts
 from lw2g.tasks.phases import only_trainable
 

@@ -79,14 +79,16 @@ def check_other_candidates_do_not_matter(subject: Subject) -> None:
     run = learned(subject)
     session = opened(subject, run.checkpoints[run.tasks - 1])
     task = session.data.stream.tasks[-1]  # as if it had not been learned yet
-    d_sub = session.parts.d_sub(task.index, session.data.image_set([task.train], train=False))
-    trials = partial(Trials, session, d_sub)
-    together = collect_evidence(session.parts, d_sub, trials=trials).candidates
+    evidence_sample = session.parts.evidence_sample(
+        task.index, session.data.image_set([task.train], train=False)
+    )
+    trials = partial(Trials, session, evidence_sample)
+    together = collect_evidence(session.parts, evidence_sample, trials=trials).candidates
     # screening leaves one candidate: what was said of it beside the others must be said of it alone
     growth = attrs.evolve(session.parts.config.growth, screen=1)
     config = attrs.evolve(session.parts.config, growth=growth)
     few = attrs.evolve(session.parts, config=config)
-    alone = collect_evidence(few, d_sub, trials=trials).candidates
+    alone = collect_evidence(few, evidence_sample, trials=trials).candidates
     for beside, candidate in zip(together, alone, strict=True):
         if candidate.excluded is None and not _alike(_of(subject, beside), _of(subject, candidate)):
             raise ContractViolation(

@@ -7,9 +7,9 @@ of many cosines grows with their number, so that a large set wins by size: the n
 random directions.
 
 ``confusion``: the share of the new task's images that would be taken for a task of the set at test time.
-Class means of the new task, fitted on half of D_sub, compete for the other half (in-sample they win too
-often); where an old class wins, the run's own retrieval says which old task it is. Sharing a set with the
-tasks that one is mistaken for makes the mistake harmless: it gains ``(N_tj + N_jt) / N`` of the retrieval
+Class means of the new task, fitted on half of the evidence sample, compete for the other half (in-sample they
+win too often); where an old class wins, the run's own retrieval says which old task it is. Sharing a set with
+the tasks that one is mistaken for makes the mistake harmless: it gains ``(N_tj + N_jt) / N`` of the retrieval
 accuracy (PRA).
 """
 
