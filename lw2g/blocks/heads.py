@@ -190,7 +190,7 @@ class HeadedBaseline(Baseline):
         head: The trained head.
         closed_form: The closed-form head that predicts; None if :attr:`head` does.
         carry: How motions are fitted.
-        residual: Whether a motion also says what it leaves of the features' scatter (``head_residual``).
+        head_residual: Whether a motion also says what it leaves of the features' scatter.
         before: Features of the task's images at its beginning, for ``head_carry``; else None.
         motions: What the carry has moved; None likewise.
         replays: Whether replay trains :attr:`head` on Gaussians of classes, which a carry moves where it
@@ -212,7 +212,7 @@ class HeadedBaseline(Baseline):
             predictor = predictor.to(context.device)
         self.register_module("closed_form", predictor)
         self.carry = carry_of(options, context)
-        self.residual = options.head_residual
+        self.head_residual = options.head_residual
         before = None
         motions = None
         if self.carry.moves:
@@ -362,7 +362,7 @@ class _TaskHead:
                 # under another set than the task's own the images need a second pass
                 after, _ = self.rows(view.after, progress)
                 passes = 2
-            motion, name = baseline.carry.fit(before, after, labels, residual=baseline.residual)
+            motion, name = baseline.carry.fit(before, after, labels, residual=baseline.head_residual)
             baseline.before.count(baseline.carry.candidates.index(name), len(labels) * passes)
             motions.append(motion)
             # of where classes are now: they are carried only when all motions are known
