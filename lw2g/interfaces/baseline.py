@@ -61,8 +61,8 @@ class Baseline(nn.Module, ABC):
             over which a loss would be 0.
         closed_form: The classifier in closed form that predicts, to whose sums new classes can be added; None
             where a trained head predicts.
-        frozen_expert: What answers beside the head from un-prompted features, which the framework adds where
-            the configuration asks for it; else None.
+        frozen_expert: A second classifier, on un-prompted features, whose answer is combined with the head's.
+            The framework adds it where the configuration asks for it; else None.
     """
 
     closed_form: ClosedForm | None
