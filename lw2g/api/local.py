@@ -95,7 +95,7 @@ class Locals:
             only = None  # the benchmark of such images is among the others
         catalogue = load_catalogue(plugins=plugins, only=only)
         if self._images is not None:
-            # its options are plain values, as those of every component; the images come beside them
+            # its options are plain values, as those of every component; the images are passed in addition
             given = catalogue.get("benchmark", GIVEN)
             build = Lazy(given.build.target, {"images": self._images})  # type: ignore[attr-defined]
             catalogue = catalogue.with_component(attrs.evolve(given, build=build))

@@ -152,7 +152,7 @@ def median_apart(rows: Tensor) -> float:
 
 def _apart(rows: Tensor, others: Tensor) -> Tensor:
     """Return squared distances ``[n, m]``."""
-    # by differences: the product form loses the digits of distances that are small beside the lengths
+    # by differences: the product form loses the digits of distances that are small compared with the lengths
     return torch.cdist(rows, others, compute_mode="donot_use_mm_for_euclid_dist").square()
 
 

@@ -161,7 +161,7 @@ def fitting_phase(
         head: The classifier.
         features: Returns the features of a batch.
     """
-    # when the phase is made: what the head lacks is told before anything is trained
+    # when the phase is made: what the head lacks is reported before anything is trained
     head.expect(context.task)
 
     def run(progress: Callable[[int, int], None]) -> None:

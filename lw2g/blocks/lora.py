@@ -235,7 +235,7 @@ def trained_factors(context: TaskContext, up_on_reuse: UpOnReuse) -> tuple[nn.Pa
 class LowRankSets:
     """What methods share whose sets are low-rank updates: how one is made, injected and trained.
 
-    A method keeps one beside its head, and its own methods of the contract say what they take from here.
+    A method has one as an attribute, and its own methods of the contract say what they take from here.
 
     Args:
         options: Those of the method.

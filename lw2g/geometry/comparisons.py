@@ -168,7 +168,7 @@ def disjoint_halves(groups: int, generator: torch.Generator) -> Comparisons:
     """Return the comparisons of gradients with spaces of other images.
 
     Z is the mean over random partitions into halves, either half giving the gradient once. For the error the
-    groups are cut into quarters: any two make a half-sample, the other two the half-sample beside it.
+    groups are cut into quarters: any two make a half-sample, the other two its complement.
     """
     if groups < 2:  # a sample of one image has no second half: space and gradient share it
         return in_sample(groups, generator)

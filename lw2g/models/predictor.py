@@ -75,7 +75,7 @@ class Predictor:
         retrieval: None where the baseline makes no hard choice of a set.
         history: The seen tasks.
         mixer: Combines the answers where several sets answer for an image; else None.
-        expert: Answers beside the head from un-prompted features; None without one.
+        expert: Its answer, from un-prompted features, is combined with the head's; None without one.
         names: Of baseline and retrieval strategy, for messages.
         reduced: Whether forwards run in bfloat16.
     """
@@ -194,7 +194,7 @@ class Predictor:
         return SetChoice(sets=members.expand(count, -1))
 
     def of_tasks(self, tasks: Tensor) -> SetChoice:
-        """Return the choice where each image's task is told, ``[B]``."""
+        """Return the choice where each image's task is known, ``[B]``."""
         first = self.owner.to(tasks.device)[tasks]
         return SetChoice(sets=first[:, None], tasks=tasks, first=first)
 

@@ -162,7 +162,7 @@ class Learner:
                 return
 
     def _learn_routing(self, context: TaskContext) -> None:
-        """Fit the mix of several sets' answers, or the temperature beside a frozen expert, where it is."""
+        """Fit the mix of several sets' answers, or the temperature of a head with a frozen expert, if any."""
         expert = expert_of(self._parts.baseline)
         mixes = self._parts.mixer is not None
         fits = expert is not None and expert.temperature is not None

@@ -58,7 +58,7 @@ class Stage:
     Attributes:
         parts: Of the session; their memory notes whether it was read.
         constraint: The constraint.
-        context: What constraints are told of the task.
+        context: What constraints know of the task.
     """
 
     parts: RunParts

@@ -84,7 +84,7 @@ def check_other_candidates_do_not_matter(subject: Subject) -> None:
     )
     trials = partial(Trials, session, evidence_sample)
     together = collect_evidence(session.parts, evidence_sample, trials=trials).candidates
-    # screening leaves one candidate: what was said of it beside the others must be said of it alone
+    # screening leaves one candidate: its evidence must be the same with and without the others
     growth = attrs.evolve(session.parts.config.growth, screen=1)
     config = attrs.evolve(session.parts.config, growth=growth)
     few = attrs.evolve(session.parts, config=config)

@@ -146,7 +146,7 @@ def _source(timm_name: str, weights: Path | None, pretrained: bool, random_seed:
     """Return where the weights come from.
 
     Raises:
-        ConfigError: Random weights are asked for beside others, or no weights at all.
+        ConfigError: Random weights are asked for in addition to others, or no weights at all.
     """
     is_trained = weights is not None or pretrained
     is_random = random_seed is not None

@@ -175,7 +175,7 @@ class Mos(AdapterBaseline):
             features = self._through(batch, branches)
         loss = self.probe_loss(features, batch, task)
         if config.contrastive:
-            # features as they are, un-normalised, like the means that they are held against
+            # features as they are, un-normalised, like the means that they are compared with
             means = self.statistics.centroids(range(task.seen - len(task.classes)))
             term = self_identification_loss(features, means)
             loss = loss + config.contrastive * term

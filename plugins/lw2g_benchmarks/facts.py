@@ -35,7 +35,7 @@ _ROUTES: Mapping[str, type[Any]] = {
 
 @attrs.frozen(kw_only=True)
 class Published:
-    """A data set with what its benchmark says beside it.
+    """A data set, and the further facts of its benchmark.
 
     Attributes:
         data: The data set.
@@ -102,6 +102,6 @@ def _read() -> dict[str, Published]:
 
 
 PUBLISHED: Mapping[str, Published] = _read()
-"""All data sets and what their benchmarks say beside them, by the name of the benchmark."""
+"""All data sets and the further facts of their benchmarks, by the name of the benchmark."""
 
 DATA_SETS: Mapping[str, DataSet] = {name: published.data for name, published in PUBLISHED.items()}

@@ -130,7 +130,7 @@ def text(config: TextConfig, context: HeadContext) -> TextHead:
 
 
 def _beside_text(name: str, context: HeadContext) -> ClosedForm | None:
-    """Return the head beside text, for features of the width of text."""
+    """Return the head that text is combined with, for features of the width of text."""
     match name:
         case "cosine":
             return Cosine(context.dim, context.num_classes)
