@@ -123,12 +123,12 @@ def summed_factors(sets: Sequence[nn.Module], weights: Tensor | None = None) -> 
     summed = []
     for group in (frozen, trained):
         if group:
-            down = _beside([down for down, _ in group], dim=-2)
-            summed.append((down, _beside([up for _, up in group], dim=-1)))
+            down = _joined([down for down, _ in group], dim=-2)
+            summed.append((down, _joined([up for _, up in group], dim=-1)))
     return tuple(summed)
 
 
-def _beside(factors: Sequence[Tensor], dim: int) -> Tensor:
+def _joined(factors: Sequence[Tensor], dim: int) -> Tensor:
     if len(factors) == 1:
         # not copied, so that a merged weight is found again
         return factors[0]

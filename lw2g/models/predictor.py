@@ -352,16 +352,16 @@ class Predictor:
             logits = _of_one(answers.by_set, place)
             if choice.expert is None:
                 return logits
-            return self._beside(
+            return self._combined(
                 logits, choice.expert, cast(Mixer, self.mixer).named_constants()["temperature"]
             )
         repeated = _of_one(rows, place)[:, None].expand_as(rows)  # as if every set gave these features
         logits = self.baseline.scope.score(self.baseline.logits, repeated)[:, : self.seen]
         if choice.expert is None:
             return logits
-        return self._beside(logits, choice.expert, cast(FrozenExpert, self.expert).warmth)
+        return self._combined(logits, choice.expert, cast(FrozenExpert, self.expert).warmth)
 
-    def _beside(self, logits: Tensor, opinion: Tensor, warmth: float) -> Tensor:
+    def _combined(self, logits: Tensor, opinion: Tensor, warmth: float) -> Tensor:
         """Return logits of the seen classes by one set and the expert, given the temperature of the set's."""
         return (logits / warmth).log_softmax(dim=1) + opinion[:, self.targets]
 

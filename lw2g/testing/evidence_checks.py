@@ -89,10 +89,10 @@ def check_other_candidates_do_not_matter(subject: Subject) -> None:
     config = attrs.evolve(session.parts.config, growth=growth)
     few = attrs.evolve(session.parts, config=config)
     alone = collect_evidence(few, evidence_sample, trials=trials).candidates
-    for beside, candidate in zip(together, alone, strict=True):
-        if candidate.excluded is None and not _alike(_of(subject, beside), _of(subject, candidate)):
+    for among_others, candidate in zip(together, alone, strict=True):
+        if candidate.excluded is None and not _alike(_of(subject, among_others), _of(subject, candidate)):
             raise ContractViolation(
-                f"of set {beside.set} it says {_of(subject, beside)} beside another candidate, and "
+                f"of set {candidate.set} it says {_of(subject, among_others)} beside another candidate, and "
                 f"{_of(subject, candidate)} without; let what it says of a set depend on that set and the "
                 "images"
             )

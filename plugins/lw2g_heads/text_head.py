@@ -155,11 +155,13 @@ class TextHead(ClosedForm):
         targets = self._targets[:shown]
         # classes of one target have one score: each target is to count once
         firsts = [targets.index(target) for target in range(len(set(targets)))]
-        beside = self.head.scores(rows, shown)[:, firsts]
+        other_scores = self.head.scores(rows, shown)[:, firsts]
         cosines = self.scale * rows @ self._pooled_text(shown).T
         wanted = torch.tensor([targets[label] for label in labels.tolist()], device=labels.device)
         for place, weight in enumerate(WEIGHTS):
-            self.losses[place] += functional.cross_entropy(cosines + weight * beside, wanted, reduction="sum")
+            self.losses[place] += functional.cross_entropy(
+                cosines + weight * other_scores, wanted, reduction="sum"
+            )
 
     def _pooled_text(self, seen: int) -> Tensor:
         return functional.normalize(self.pooled(self.text[:seen]), dim=-1)
@@ -178,11 +180,11 @@ class TextHead(ClosedForm):
     def score(self, features: Tensor, *solution: Tensor) -> Tensor:
         """Return scaled cosines of targets, plus the weighted scores of the other head."""
         text = solution[0]
-        beside = solution[1:]
+        other_solution = solution[1:]
         rows = self.lifted(features)
         scores = rows @ text.T
         if self.head is not None:
-            scores = scores + self.fitted_weight * self.head.score(rows, *beside)
+            scores = scores + self.fitted_weight * self.head.score(rows, *other_solution)
         return scores
 
     def _read_classes(self, labels: Tensor) -> None:
