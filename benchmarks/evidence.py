@@ -1,4 +1,4 @@
-"""Evidence on one D_sub as the number of candidate sets grows: seconds, and their ratio to one set's."""
+"""Evidence on one sample as the number of candidate sets grows: seconds, and their ratio to one set's."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def give_sets(session: Session, count: int) -> None:
         session.parts.begin_task(0)
         pool.grow(session.parts.new_set(None))
         images = session.data.image_set([session.data.stream.tasks[0].train], train=False)
-        context, d_sub = session.task_context(0, images), session.parts.d_sub(0, images)
+        context, evidence_sample = session.task_context(0, images), session.parts.evidence_sample(0, images)
         _stir(pool[0])
-        absorb_task(session.parts, context, d_sub)
+        absorb_task(session.parts, context, evidence_sample)
         session.parts.begin_task(1)
     state = memory.state_dict()
     first = {key.removeprefix("0/"): value for key, value in state.items() if key.startswith("0/")}
@@ -69,10 +69,10 @@ def _stir(parameters: torch.nn.Module) -> None:
 
 
 def seconds(session: Session) -> float:
-    """Collect the second task's evidence from a D_sub that nobody has read, and return the CPU seconds."""
+    """Collect the evidence on the second task, whose images nobody has read yet; return the CPU seconds."""
     images = session.data.image_set([session.data.stream.tasks[1].train], train=False)
     began = time.process_time()
-    collect_evidence(session.parts, session.parts.d_sub(1, images))
+    collect_evidence(session.parts, session.parts.evidence_sample(1, images))
     return time.process_time() - began
 
 

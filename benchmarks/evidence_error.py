@@ -1,9 +1,9 @@
 """Is the claimed error of Z, and of the difference between the Z of two sets, its error? Brute force.
 
 Some tasks are learned, a set each; then the evidence on the next one is collected again and again, each time
-with another D_sub and other draws of the new classes' head. The spread over them is what an error claims;
-both are root mean squares over sets, or over pairs of sets. Draws of a head are compared with heads fitted
-to held-out queries, by variance times seconds: what a fixed time buys.
+with another evidence sample and other draws of the new classes' head. The spread over them is what an error
+claims; both are root mean squares over sets, or over pairs of sets. Draws of a head are compared with heads
+fitted to held-out queries, by variance times seconds: what a fixed time buys.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from lw2g.interfaces.tracker import Event, TaskDecided
 from lw2g.lifecycle.runner import start
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.tasks.evidence.collecting import collect_evidence
-from lw2g.tasks.evidence.d_sub import DSub
+from lw2g.tasks.evidence.evidence_sample import EvidenceSample
 from lw2g.tasks.session import Session, open_session
 from lw2g.tasks.state import restore
 
@@ -120,7 +120,7 @@ def spread(
             torch.manual_seed(repeat)
             session.parts.baseline.load_state_dict(own)
             session.parts.baseline.draw_head(session.parts.infos[task])
-        d_sub = DSub(
+        evidence_sample = EvidenceSample(
             session.parts.infos[task],
             pictures,
             session.parts.backbone,
@@ -128,7 +128,8 @@ def spread(
             growth,
             1000 + repeat,
         )
-        found = [one.measures["hindrance"] for one in collect_evidence(session.parts, d_sub).candidates]
+        evidence = collect_evidence(session.parts, evidence_sample)
+        found = [candidate.measures["hindrance"] for candidate in evidence.candidates]
         z.append([one.value for one in found])
         replicates.append([one.replicates for one in found])
     session.parts.baseline.load_state_dict(own)

@@ -4,8 +4,8 @@
     python benchmarks/large_stream.py run FOLDER       # s-prompt-plus-plus x min with growth.screen 5
     python benchmarks/large_stream.py read FOLDER      # its record, events, show, runs, report and page
 
-Tasks are small (5 classes, 4 training images and a test image each, one epoch, 16 images of D_sub), so that
-nothing hides behind training; commands run in processes of their own, imports included.
+Tasks are small (5 classes, 4 training images and a test image each, one epoch, 16 images in the evidence
+sample), so that nothing hides behind training; commands run in processes of their own, imports included.
 """
 
 from __future__ import annotations

@@ -2,13 +2,13 @@
 
     python benchmarks/release.py RELEASE --data FOLDER --weights vit_tiny_patch16_224.safetensors
 
-``RELEASE`` is a checkout of the authors' repository (the folder that holds ``trainers``), ``FOLDER`` an
-image tree ``train/<class>/*`` and ``test/<class>/*`` of twenty classes with 48 training images each. Both
-sides learn five tasks of four classes at 96 pixels from the same weights, with the same transforms, batch
-size and epochs; a task's 192 images are at once D_sub (the release takes all of them) and what its space is
-built from (the release takes as many as tokens are wide, which is 192 here). Growth is scheduled, so that
-both measure as many sets: tasks 1 and 4 bring a set, the others go on with the newest; each side measures
-its evidence all the same.
+``RELEASE`` is a checkout of the authors' repository (the folder that holds ``trainers``), ``FOLDER`` an image
+tree ``train/<class>/*`` and ``test/<class>/*`` of twenty classes with 48 training images each. Both sides
+learn five tasks of four classes at 96 pixels from the same weights, with the same transforms, batch size and
+epochs; a task's 192 images are at once the evidence sample (the release takes all of them) and what its space
+is built from (the release takes as many as tokens are wide, which is 192 here). Growth is scheduled, so that
+both measure as many sets: tasks 1 and 4 bring a set, the others go on with the newest; each side measures its
+evidence all the same.
 
 The release is called as it is but for this: its width of 768 becomes 192, its ten tasks become five (the
 other five have no images), ``torch.cuda.synchronize`` does nothing, its loaders start no processes, and its

@@ -43,7 +43,7 @@ def as_options(given: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[di
     Args:
         given: By kind a name, an object, or ``{"name": ..., option: value}``; a benchmark may be a folder.
         options: Options by dotted keys, or by some names that stand without their section. They override
-            those beside a component's name.
+            those given with a component's name.
 
     Raises:
         ConfigError: A mapping has no name, or a folder is not there.
@@ -56,7 +56,7 @@ def as_options(given: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[di
             overrides |= own
     components["benchmark"], place = _place_of(components["benchmark"])
     overrides |= place
-    # last: they override what stands beside a name
+    # last: they override the options given with a component's name
     for key, value in options.items():
         overrides[_SHORT.get(key, key)] = value
     return components, overrides

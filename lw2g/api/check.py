@@ -76,7 +76,7 @@ def _chosen(
     """Return the records of the components to check.
 
     Raises:
-        ConfigError: The call names none, or names some beside all, or the kind has no component.
+        ConfigError: The call names none, or names some in addition to all, or the kind has no component.
         UnknownComponentError: A name is not registered.
         PluginError: A component cannot be used as it is registered.
     """

@@ -1,4 +1,4 @@
-"""Experiments before they run: configured completely, told, estimated, started; and runs that go on.
+"""Experiments before they run: configured completely, announced, estimated, started; and runs that go on.
 
 Importing this module imports neither torch nor any plugin.
 """
@@ -31,7 +31,7 @@ class Experiment:
     Attributes:
         resolved: The configuration, and where its values come from.
         catalogue: Where its components come from.
-        reads: What it reads beside its data.
+        reads: What it reads in addition to its data.
     """
 
     reads: Sequence[Path] = ()
@@ -294,7 +294,7 @@ def fork_of(
 
 
 def load_engine() -> None:
-    """Import what runs need, torch among it, before anything is told of a run."""
+    """Import what runs need, torch among it, before a run is announced."""
     # it takes seconds, in which a run that has been announced would seem to hang
     from importlib import import_module
 

@@ -34,6 +34,10 @@ _WITH_THE_BACKBONE = ("baseline", "retrieval", "constraint")
 """Kinds that a run builds with its own context, so that an instance cannot exist before."""
 _POLICY_DEFAULTS = {"margin": 0.0, "burden": None}
 """What a policy may leave out."""
+_FIELD_DEFAULTS: Mapping[Kind, Mapping[str, Any]] = {
+    "benchmark": {"family": OWN_FAMILY},
+}
+"""Fields of a kind's record that an object may leave out, where the record itself asks for them."""
 
 
 @attrs.frozen
@@ -90,7 +94,7 @@ class Locals:
             only = None  # the benchmark of such images is among the others
         catalogue = load_catalogue(plugins=plugins, only=only)
         if self._images is not None:
-            # its options are plain values, as those of every component; the images come beside them
+            # its options are plain values, as those of every component; the images are passed in addition
             given = catalogue.get("benchmark", GIVEN_BENCHMARK)
             build = Lazy(given.build.target, {"images": self._images})  # type: ignore[attr-defined]
             catalogue = catalogue.with_component(attrs.evolve(given, build=build))
@@ -162,16 +166,16 @@ def _listed(value: Any) -> Sequence[Any]:
 
 
 def _record(kind: Kind, thing: Any) -> Component:
-    """Return the record of a class, an instance or a function.
+    """Return the record of what a program gives in place of a component's name.
 
-    Attributes with the names of the record's fields (``growth``, ``measures``, ``default_constraints``, ...)
-    set them, and a class ``Config`` declares options.
+    Args:
+        kind: The kind of the component.
+        thing: A record, a network (of a backbone), a class, an instance or a function.
 
     Raises:
         ConfigError: The object cannot be such a component.
     """
-    record = COMPONENTS[kind]
-    if isinstance(thing, record):
+    if isinstance(thing, COMPONENTS[kind]):
         if thing.name.startswith(LOCAL):
             return thing
         return attrs.evolve(thing, name=LOCAL + thing.name)
@@ -180,26 +184,42 @@ def _record(kind: Kind, thing: Any) -> Component:
         from lw2g.api.model_object import architecture_of, model_component
 
         return model_component(LOCAL + _kebab(architecture_of(thing), kind), thing)
-    own = getattr(thing, "__name__", type(thing).__name__)
-    if isinstance(thing, Component) or (kind in _WITH_THE_BACKBONE and not isinstance(thing, type)):
+    instance_too_early = kind in _WITH_THE_BACKBONE and not isinstance(thing, type)
+    if instance_too_early or isinstance(thing, Component):
         raise ConfigError(
-            f"{kind}: {own!r} is no class of a {kind}", "give the class; the run builds it with its backbone"
+            f"{kind}: {_own_name(thing)!r} is no class of a {kind}",
+            "give the class; the run builds it with its backbone",
         )
-    fields = {}
-    for field in attrs.fields(record):
-        # these four are made below, whatever attributes the object has
-        if field.name not in ("name", "config", "build", "summary") and hasattr(thing, field.name):
-            fields[field.name] = getattr(thing, field.name)
-    if kind == "benchmark":
-        fields.setdefault("family", OWN_FAMILY)
-    summary = (docstring(thing) or own).splitlines()[0]
-    return record(
-        name=LOCAL + _kebab(own, kind),
-        config=getattr(thing, "Config", _NoOptions),
-        build=_builder(kind, thing),
-        summary=summary,
-        **fields,
-    )  # type: ignore[call-arg]  # every record has a build
+    return _made_record(kind, thing)
+
+
+def _made_record(kind: Kind, thing: Any) -> Component:
+    """Make the record of a class, an instance or a function.
+
+    Its attributes with the names of the record's fields (``growth``, ``measures``, ``default_constraints``,
+    ...) set them, and a class ``Config`` declares options.
+    """
+    own = _own_name(thing)
+    fields: dict[str, Any] = {
+        **_FIELD_DEFAULTS.get(kind, {}),
+        **_attributes_for(COMPONENTS[kind], thing),
+        "name": LOCAL + _kebab(own, kind),
+        "config": getattr(thing, "Config", _NoOptions),
+        "build": _builder(kind, thing),
+        "summary": (docstring(thing) or own).splitlines()[0],
+    }
+    return COMPONENTS[kind](**fields)
+
+
+def _attributes_for(record: type[Component], thing: Any) -> dict[str, Any]:
+    """Return the attributes of an object that have the name of a field of a record."""
+    names = (field.name for field in attrs.fields(record))
+    return {name: getattr(thing, name) for name in names if hasattr(thing, name)}
+
+
+def _own_name(thing: Any) -> str:
+    """Return the name of a class or a function, or that of an instance's class."""
+    return str(getattr(thing, "__name__", type(thing).__name__))
 
 
 def _kebab(name: str, kind: str) -> str:
@@ -295,7 +315,7 @@ def _listener_of(thing: Any) -> Tracker:
     """
     from lw2g.base.shield import Shield
 
-    own = getattr(thing, "__name__", type(thing).__name__)
+    own = _own_name(thing)
     if isinstance(thing, type) or not (hasattr(thing, "on_event") or callable(thing)):
         raise ConfigError(
             f"trackers: {own!r} receives no events", "give a name, an object with on_event, or a function"

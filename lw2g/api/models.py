@@ -103,7 +103,7 @@ def predict(
         DataError: There is no such file or model, or no image can be read.
         ConfigError: The device does not exist, or the model cannot reject at this rate.
     """
-    # told before a model is loaded, which takes seconds
+    # refused before a model is loaded, which takes seconds
     missing = [str(path) for path in images if not Path(path).exists()]
     if missing:
         raise DataError(f"no image file at {', '.join(map(repr, missing))}", "check the paths")

@@ -38,7 +38,7 @@ def build(catalogue: Catalogue, kind: Kind, chosen: Any, *arguments: Any) -> Any
         catalogue: Knows the component.
         kind: Its kind.
         chosen: Its name and options.
-        arguments: What it is built with beside these.
+        arguments: What it is built with in addition.
 
     Raises:
         ContractError: The component builds an object of another kind.

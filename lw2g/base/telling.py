@@ -35,7 +35,7 @@ class Telling:
         """Note that some more are done."""
         self._done += count
         now = time.monotonic()
-        # the end is told by what follows it
+        # no line for the last one: what follows shows that the work is done
         if now - self._last >= _SECONDS and self._done < self._total:
             self._last = now
             _LOGGER.info("%s: %d of %d images", self._what, self._done, self._total)

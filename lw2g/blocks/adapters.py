@@ -7,7 +7,7 @@ attention; h is not normalised, so a few of its coordinates are huge. ``down`` m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 import torch
@@ -25,12 +25,23 @@ from lw2g.interfaces.site import Site
 from lw2g.vit.adapter import AdapterInjection, Bottleneck
 from lw2g.vit.taps import Tap
 
-__all__ = ["DROPOUT", "SCALE", "AdapterBaseline", "AdapterSet", "as_buffers", "bottlenecks", "down_sites"]
+__all__ = [
+    "DROPOUT",
+    "SCALE",
+    "AdapterBaseline",
+    "AdapterSet",
+    "as_buffers",
+    "bottlenecks",
+    "bottlenecks_of",
+    "down_sites",
+]
 
 SCALE = 0.1
 """Factor on a branch, as in Aper, EASE, TUNA and MOS."""
 DROPOUT = 0.1
 """Dropout between the layers of a branch in training, as there."""
+_TENSORS = ("down", "down_bias", "up", "up_bias")
+"""Names of the tensors of a set."""
 
 
 class AdapterSet(nn.Module):
@@ -73,18 +84,29 @@ def bottlenecks(
     def chosen(name: str) -> Tensor:
         return routing.select(lambda item: cast(Tensor, getattr(item, name)))
 
-    down = chosen("down")
-    down_bias = chosen("down_bias")
-    up = chosen("up")
-    up_bias = chosen("up_bias")
+    return bottlenecks_of({name: chosen(name) for name in _TENSORS}, num_blocks, scale=scale, dropout=dropout)
+
+
+def bottlenecks_of(
+    tensors: Mapping[str, Tensor], num_blocks: int, *, scale: float = SCALE, dropout: float = 0.0
+) -> list[Bottleneck]:
+    """Return the branch of every block from the tensors of a set.
+
+    Args:
+        tensors: Those of an :class:`AdapterSet` by name, each ``[num_blocks, ...]``, or
+            ``[B, num_blocks, ...]`` if every sample has its own.
+        num_blocks: Number of blocks.
+        scale: Factor on a branch.
+        dropout: Dropout between the layers of a branch.
+    """
     branches = []
     for block in range(num_blocks):
         # a choice per sample has put a batch axis before that of the blocks
         branch = Bottleneck(
-            down=down[..., block, :, :],
-            down_bias=down_bias[..., block, :],
-            up=up[..., block, :, :],
-            up_bias=up_bias[..., block, :],
+            down=tensors["down"][..., block, :, :],
+            down_bias=tensors["down_bias"][..., block, :],
+            up=tensors["up"][..., block, :, :],
+            up_bias=tensors["up_bias"][..., block, :],
             scale=scale,
             dropout=dropout,
         )
@@ -210,9 +232,12 @@ class AdapterBaseline(Baseline):
         )
 
     def _adapted(self, batch: Batch, routing: Routing, dropout: float) -> Tensor:
-        backbone = self.context.backbone
-        branches = bottlenecks(routing, backbone.depth, dropout=dropout)
-        return backbone.features(batch.images, (AdapterInjection(dict(enumerate(branches))),))
+        return self._through(batch, bottlenecks(routing, self.context.backbone.depth, dropout=dropout))
+
+    def _through(self, batch: Batch, branches: Sequence[Bottleneck]) -> Tensor:
+        """Return features ``[B, dim]`` of the network with one branch at each block."""
+        injection = AdapterInjection(dict(enumerate(branches)))
+        return self.context.backbone.features(batch.images, (injection,))
 
     def sites(self, parameters: nn.Module) -> Sequence[Site]:
         """Return every block's down-projection, and its up-projection if the options protect it.

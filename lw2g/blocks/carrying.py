@@ -152,7 +152,7 @@ def median_apart(rows: Tensor) -> float:
 
 def _apart(rows: Tensor, others: Tensor) -> Tensor:
     """Return squared distances ``[n, m]``."""
-    # by differences: the product form loses the digits of distances that are small beside the lengths
+    # by differences: the product form loses the digits of distances that are small compared with the lengths
     return torch.cdist(rows, others, compute_mode="donot_use_mm_for_euclid_dist").square()
 
 
@@ -269,6 +269,16 @@ class Before(nn.Module):
         rows = self.rows
         self.rows = self.rows[:0, :0]
         return rows
+
+    def count(self, choice: int, images: int) -> None:
+        """Count a motion.
+
+        Args:
+            choice: Position of the motion among the carry's candidates.
+            images: Number of images passed through the backbone for it.
+        """
+        self.choices[choice] += 1
+        self.forwards += images
 
     def _load_from_state_dict(self, state: Mapping[str, Any], prefix: str, *others: Any) -> None:
         take_shape(self, "rows", state, prefix)

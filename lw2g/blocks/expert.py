@@ -1,4 +1,4 @@
-"""Building block: an expert on frozen features, which answers beside a baseline's head.
+"""Building block: an expert on frozen features, whose answer is combined with that of a baseline's head.
 
 Linear discriminant analysis on un-prompted features is exact for every class ever seen, for nothing that is
 trained moves them. Its posterior is multiplied with the head's (a product of experts): where the head has
@@ -20,7 +20,7 @@ __all__ = ["FrozenExpert", "of_targets"]
 
 
 class FrozenExpert(nn.Module):
-    """Linear discriminant analysis on un-prompted features, and the temperature of the head beside it.
+    """Linear discriminant analysis on un-prompted features, and the temperature of the head combined with it.
 
     It keeps ``C d + d^2`` numbers for C classes and features of width d.
 

@@ -7,7 +7,7 @@ A method with a linear head derives from :class:`HeadedBaseline`, its options fr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, cast
 
 import attrs
@@ -29,6 +29,7 @@ from lw2g.interfaces.defaults import DEFAULT_MOTION
 from lw2g.interfaces.head import ClosedForm, HeadContext
 from lw2g.interfaces.phase import ComputePhase, Phase
 from lw2g.interfaces.pool import Routing
+from lw2g.interfaces.scope import Scope
 
 __all__ = [
     "CosineClassifier",
@@ -161,7 +162,7 @@ def fitting_phase(
         head: The classifier.
         features: Returns the features of a batch.
     """
-    # when the phase is made: what the head lacks is told before anything is trained
+    # when the phase is made: what the head lacks is reported before anything is trained
     head.expect(context.task)
 
     def run(progress: Callable[[int, int], None]) -> None:
@@ -190,6 +191,7 @@ class HeadedBaseline(Baseline):
         head: The trained head.
         closed_form: The closed-form head that predicts; None if :attr:`head` does.
         carry: How motions are fitted.
+        head_residual: Whether a motion also says what it leaves of the features' scatter.
         before: Features of the task's images at its beginning, for ``head_carry``; else None.
         motions: What the carry has moved; None likewise.
         replays: Whether replay trains :attr:`head` on Gaussians of classes, which a carry moves where it
@@ -211,7 +213,7 @@ class HeadedBaseline(Baseline):
             predictor = predictor.to(context.device)
         self.register_module("closed_form", predictor)
         self.carry = carry_of(options, context)
-        self._residual = options.head_residual
+        self.head_residual = options.head_residual
         before = None
         motions = None
         if self.carry.moves:
@@ -275,32 +277,6 @@ class HeadedBaseline(Baseline):
         # replay trains the head on Gaussians, so they move before it
         return (*first, *phases, *following, *replay)
 
-    def _motion(self, old: Tensor, now: Tensor, labels: Tensor, passes: int) -> Motion:
-        """Return the motion of the task's images, and record it and the passes over them."""
-        assert self.before is not None
-        motion, name = self.carry.fit(old, now, labels, residual=self._residual)
-        self.before.choices[self.carry.candidates.index(name)] += 1
-        self.before.forwards += len(labels) * passes
-        return motion
-
-    def _views(self, context: TaskContext) -> list[_View]:
-        """Return one view per set under which features of old classes drift in this task.
-
-        If features depend on all sets together, a new set makes them drift too: ``before`` leaves it out.
-        """
-        pool = context.pool
-        scope = self.scope
-        drifting = dict[int, list[int]]()
-        for task in context.history[:-1]:
-            own = pool.task_to_set[task.index]
-            if scope.moves(context.set_id, own):
-                drifting.setdefault(scope.made_under(own), []).extend(task.classes)
-        new = context.set_id if context.grew else None
-        views = []
-        for own, classes in drifting.items():
-            views.append(_View(own, scope.before(pool, own, new), pool.force(own), classes))
-        return views
-
     def findings(self) -> Mapping[str, Any]:
         """Return the number of images passed to carry statistics, and the motions: of what kind, how far."""
         if self.before is None or self.motions is None:
@@ -348,12 +324,16 @@ class _TaskHead:
         self.views: list[_View] = []
         self.owner = 0
         if baseline.before is not None:
-            self.views = baseline._views(context)
+            self.views = _drifting_views(baseline.scope, context)
             self.owner = baseline.scope.made_under(context.set_id)
 
     def rows(self, routing: Routing, progress: Callable[[int, int], None]) -> tuple[Tensor, Tensor]:
         """Return features of the task's images under a routing, and their labels."""
         return collect_features(self.context, lambda batch: self.baseline.features(batch, routing), progress)
+
+    def own_rows(self, progress: Callable[[int, int], None]) -> tuple[Tensor, Tensor]:
+        """Return features of the task's images under the task's own set, and their labels."""
+        return self.rows(self.context.pool.force(self.context.set_id), progress)
 
     def look(self, progress: Callable[[int, int], None]) -> None:
         """Store the features of the task's images under every old set concerned, before the training."""
@@ -363,35 +343,36 @@ class _TaskHead:
             features.append(self.rows(view.before, progress)[0])
         self.baseline.before.put(features)
 
-    def moved(
-        self, progress: Callable[[int, int], None]
-    ) -> tuple[Tensor, Tensor, list[tuple[_View, Motion]]]:
-        """Return the task's features and labels after the training, and how old classes moved meanwhile."""
+    def motions(self, own: Tensor, labels: Tensor, progress: Callable[[int, int], None]) -> list[Motion]:
+        """Return how the features of old classes moved in the task, one motion per view, and record them.
+
+        Args:
+            own: Features of the task's images under its own set after the training, ``[n, dim]``.
+            labels: Their classes, ``[n]``.
+            progress: Called with the number of images done and of all.
+        """
         baseline = self.baseline
-        context = self.context
-        own, labels = self.rows(context.pool.force(context.set_id), progress)
-        before: Iterable[Tensor] = ()
-        if baseline.before is not None:
-            before = baseline.before.take()
+        if baseline.before is None or baseline.motions is None:
+            return []
         motions = []
         lengths = []
-        for view, old in zip(self.views, before, strict=True):
-            if view.owner == self.owner:
-                # under the task's own set the images need no second pass
-                now = own
-                passes = 1
-            else:
-                now, _ = self.rows(view.after, progress)
+        for view, before in zip(self.views, baseline.before.take(), strict=True):
+            after = own
+            passes = 1
+            if view.owner != self.owner:
+                # under another set than the task's own the images need a second pass
+                after, _ = self.rows(view.after, progress)
                 passes = 2
-            motion = baseline._motion(old, now, labels, passes)
-            motions.append((view, motion))
+            motion, name = baseline.carry.fit(before, after, labels, residual=baseline.head_residual)
+            baseline.before.count(baseline.carry.candidates.index(name), len(labels) * passes)
+            motions.append(motion)
             # of where classes are now: they are carried only when all motions are known
-            lengths.append(_lengths(motion, old, now, labels, self.centres(view.classes)))
-        if lengths and baseline.motions is not None:
-            classes = ClassMap.of(context.history)
+            lengths.append(_lengths(motion, before, after, labels, self.centres(view.classes)))
+        if lengths:
+            classes = ClassMap.of(self.context.history)
             concerned = [classes.target(position) for view in self.views for position in view.classes]
-            baseline.motions.note(context.task.index, lengths, concerned)
-        return own, labels, motions
+            baseline.motions.note(self.context.task.index, lengths, concerned)
+        return motions
 
     def centres(self, classes: list[int]) -> Tensor:
         """Return the means of classes that the head in closed form keeps, or else the Gaussians."""
@@ -405,17 +386,19 @@ class _TaskHead:
         """Move the sums of old classes, then add the task's features to the head in closed form."""
         head = self.baseline.closed_form
         assert head is not None
-        own, labels, motions = self.moved(progress)
+        own, labels = self.own_rows(progress)
+        motions = self.motions(own, labels, progress)
         # old classes first: the task's own features do not drift, and may share a scatter with them
-        for view, motion in motions:
+        for view, motion in zip(self.views, motions, strict=True):
             head.carry(motion, view.classes, view.owner)
         head.learn(own, labels, self.context.generator("head"), self.owner)
 
     def follow(self, progress: Callable[[int, int], None]) -> None:
         """Move the Gaussians of old classes."""
         assert self.gaussians is not None
-        _, _, motions = self.moved(progress)
-        for view, motion in motions:
+        own, labels = self.own_rows(progress)
+        motions = self.motions(own, labels, progress)
+        for view, motion in zip(self.views, motions, strict=True):
             self.gaussians.carry(motion, view.classes)
 
 
@@ -453,3 +436,21 @@ class _View(NamedTuple):
     before: Routing
     after: Routing
     classes: list[int]
+
+
+def _drifting_views(scope: Scope, context: TaskContext) -> list[_View]:
+    """Return one view per set under which features of old classes drift in a task.
+
+    If features depend on all sets together, a new set makes them drift too: ``before`` leaves it out.
+    """
+    pool = context.pool
+    drifting = dict[int, list[int]]()
+    for task in context.history[:-1]:
+        own = pool.task_to_set[task.index]
+        if scope.moves(context.set_id, own):
+            drifting.setdefault(scope.made_under(own), []).extend(task.classes)
+    new = context.set_id if context.grew else None
+    views = []
+    for own, classes in drifting.items():
+        views.append(_View(own, scope.before(pool, own, new), pool.force(own), classes))
+    return views

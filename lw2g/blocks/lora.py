@@ -123,12 +123,12 @@ def summed_factors(sets: Sequence[nn.Module], weights: Tensor | None = None) -> 
     summed = []
     for group in (frozen, trained):
         if group:
-            down = _beside([down for down, _ in group], dim=-2)
-            summed.append((down, _beside([up for _, up in group], dim=-1)))
+            down = _joined([down for down, _ in group], dim=-2)
+            summed.append((down, _joined([up for _, up in group], dim=-1)))
     return tuple(summed)
 
 
-def _beside(factors: Sequence[Tensor], dim: int) -> Tensor:
+def _joined(factors: Sequence[Tensor], dim: int) -> Tensor:
     if len(factors) == 1:
         # not copied, so that a merged weight is found again
         return factors[0]
@@ -235,7 +235,7 @@ def trained_factors(context: TaskContext, up_on_reuse: UpOnReuse) -> tuple[nn.Pa
 class LowRankSets:
     """What methods share whose sets are low-rank updates: how one is made, injected and trained.
 
-    A method keeps one beside its head, and its own methods of the contract say what they take from here.
+    A method has one as an attribute, and its own methods of the contract say what they take from here.
 
     Args:
         options: Those of the method.

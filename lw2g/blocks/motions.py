@@ -1,4 +1,4 @@
-"""Building block: what carries have moved so far, and when somebody should be told.
+"""Building block: what carries have moved so far, and when a run should warn.
 
 A motion is fitted to the new classes and applied to the old ones. Where the new classes move much farther
 than those of earlier tasks did, it is likely to carry old classes too far.
@@ -26,7 +26,7 @@ of one kind of images stays quiet. It tells that a task is unlike the earlier on
 docs/carries.md.
 """
 _HELD = 0.5
-"""An old class that takes less than this share of a motion is told as held."""
+"""An old class that takes less than this share of a motion counts as held back by the gate."""
 
 
 @attrs.frozen(kw_only=True)
@@ -39,7 +39,7 @@ class TaskMotion:
             is largest.
         old: Mean distance that the means of old classes were carried.
         times: ``new`` in medians of earlier tasks'; None for the first task that moved any.
-        held: The targets of the old classes that a gate has held.
+        held: The targets of the old classes that a gate has held back.
         carried: Number of old classes.
     """
 
@@ -62,7 +62,7 @@ class Motions(nn.Module):
     Attributes:
         tasks: Task, number of old classes, and the bits of ``new`` and ``old`` (:class:`TaskMotion`),
             ``[tasks, 4]`` int64. Bits, because storage counts floating numbers, and a log is no statistic.
-        held: Task and target of each class that was held, ``[n, 2]`` int64.
+        held: Task and target of each class that a gate held back, ``[n, 2]`` int64.
     """
 
     tasks: Tensor

@@ -166,7 +166,7 @@ def checked_blocks(blocks: Sequence[int], backbone: Backbone, rung: Rung, path: 
     Raises:
         ConfigError: The backbone lacks what the injection needs, or a block is repeated or missing.
     """
-    # first without blocks: a backbone that has none is told as such, not as lacking block 0
+    # first without blocks: of a backbone that has none, the error must not say that it lacks block 0
     backbone.require(rung, ())
     checked = check_blocks(blocks, backbone.depth, path)
     backbone.require(rung, checked)
@@ -176,7 +176,7 @@ def checked_blocks(blocks: Sequence[int], backbone: Backbone, rung: Rung, path: 
 class PrefixSets:
     """What methods share whose sets are prefixes: how one is made, injected, protected and trained.
 
-    A method keeps one beside its head, and its own methods of the contract say what they take from here.
+    A method has one as an attribute, and its own methods of the contract say what they take from here.
 
     Args:
         options: Those of the method.

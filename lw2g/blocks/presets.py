@@ -1,4 +1,4 @@
-"""Building block: presets of baselines per benchmark, from a TOML file beside their code. Imports no torch.
+"""Building block: presets of baselines per benchmark, from a TOML file in their package. Imports no torch.
 
 The file has one table per baseline; official values name their source::
 

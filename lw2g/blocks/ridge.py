@@ -57,8 +57,8 @@ class Ridge(ClosedForm):
         lift: What stands behind the random matrix (:class:`~lw2g.blocks.random_maps.RandomMap`).
         row_nonzeros: As there.
         kept: As there.
-        carried: Whether the moments of the features themselves are kept beside those of random features, from
-            which a carry draws again.
+        carried: Whether the moments of the features themselves are kept in addition to those of random
+            features: a carry draws the latter again from them.
     """
 
     carried = True

@@ -69,7 +69,7 @@ def run_one(
 def run_to_end(directory: Path, catalogue: Catalogue, action: Callable[[Listeners], RunRecord]) -> None:
     """Run one experiment under a progress display, and tell what it has reached and what comes next."""
     load_engine()  # seconds of imports, before the display counts any
-    tell([_uninterrupted(action, directory)], directory, catalogue)
+    tell([_under_progress(action, directory)], directory, catalogue)
 
 
 def _listeners() -> Listeners:
@@ -78,17 +78,22 @@ def _listeners() -> Listeners:
     return [progress_tracker(console(stderr=True))]
 
 
-def _uninterrupted(action: Callable[[Listeners], Any], resume_at: Path) -> Any:
-    """Run to the end; if interrupted, say how to resume and exit with the code of that."""
+def _under_progress(action: Callable[[Listeners], RunRecord], directory: Path) -> RunRecord:
+    """Do the run under a progress display; if it is interrupted, end the command and say how to go on.
+
+    Raises:
+        click.exceptions.Exit: It was interrupted.
+    """
     try:
-        with telling_of_exits(resume_at):
+        with telling_of_exits(directory):
             return action(_listeners())
-    except (Interrupted, KeyboardInterrupt) as stop:
-        # only a run raises Interrupted: it has stopped at a safe point, and can be resumed
-        begun = isinstance(stop, Interrupted)
-        go_on = f"; resume with: lw2g resume {resume_at}" if begun else " before anything was learned"
-        click.echo(f"interrupted{go_on}", err=True)
-        raise click.exceptions.Exit(Interrupted.exit_code) from None
+    except Interrupted:
+        # the run has stopped at a safe point, from which it can be resumed
+        click.echo(f"interrupted; resume with: lw2g resume {directory}", err=True)
+    except KeyboardInterrupt:
+        # a run that has begun answers Ctrl-C itself
+        click.echo("interrupted before anything was learned", err=True)
+    raise click.exceptions.Exit(Interrupted.exit_code)
 
 
 def tell(records: Sequence[Mapping[str, Any]], directory: Path, catalogue: Catalogue) -> None:

@@ -100,8 +100,8 @@ def _print_short(results: Recorded) -> None:
     if _errs_between_tasks(record["metrics"]):
         lines.append("all errors are between tasks")
     count = len(record["deviations"])
-    told = f"{counted(count, 'deviation')} from the published method" if count else "no deviations"
-    lines.append(f"{told}; all numbers: lw2g show {results.run} --all")
+    summary = f"{counted(count, 'deviation')} from the published method" if count else "no deviations"
+    lines.append(f"{summary}; all numbers: lw2g show {results.run} --all")
     for line in lines:
         click.echo(printable(line))
 

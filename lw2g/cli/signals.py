@@ -72,7 +72,7 @@ def telling_of_exits(resume_at: Path) -> Iterator[None]:
     leave = os._exit
     owner = os.getpid()
 
-    def leave_told(status: int) -> None:
+    def tell_and_leave(status: int) -> None:
         if os.getpid() == owner:
             where = f"resume with: lw2g resume {resume_at}"
             # past sys.stderr: os._exit flushes nothing
@@ -80,7 +80,7 @@ def telling_of_exits(resume_at: Path) -> Iterator[None]:
             status = status or 1
         leave(status)
 
-    os._exit = leave_told  # type: ignore[assignment]
+    os._exit = tell_and_leave  # type: ignore[assignment]
     try:
         yield
     finally:

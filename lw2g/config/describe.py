@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 OWN_OPTIONS: tuple[tuple[str, type[Any]], ...] = (*OWN_SECTIONS.items(), ("backbone", BackboneSource))
-"""The sections with lw2g's own options, and the options that every backbone has beside its own."""
+"""The sections with lw2g's own options, and the options that every backbone has in addition to its own."""
 
 
 @attrs.frozen(kw_only=True)
@@ -40,7 +40,7 @@ class OptionDescription:
         help: One line.
         published: Plain value of the published method; None if there is none.
         choices: Its values as text, if there are few.
-        component: The kind of component that it names, beside its choices; empty if it names none.
+        component: The kind of component that it can name, in addition to its choices; empty for none.
     """
 
     name: str

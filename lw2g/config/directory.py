@@ -54,7 +54,7 @@ CHECKPOINTS = "checkpoints"
 BEGINNING = "task-000.step-000000.safetensors"
 """The first of them, of a run that has learned nothing."""
 CELLS = "sweep.json"
-"""The list of a sweep's cells, beside their runs."""
+"""The list of a sweep's cells, in the folder of their runs."""
 PROGRESS = "progress.json"
 """The progress of a running run."""
 SETTLED = "settled"
@@ -78,7 +78,7 @@ def new_directory(
     Args:
         config: Names the directory, ``runs/<benchmark>-<baseline>-<policy>-<n>``, if ``out`` is None.
         out: The directory itself.
-        inputs: What the run reads beside its data.
+        inputs: What the run reads in addition to its data.
 
     Raises:
         ConfigError: ``out`` is in use, lies in what is read, or is not a valid path.

@@ -1,4 +1,4 @@
-"""Facts of components as lines of text: what their records say beside the options."""
+"""Facts of components as lines of text: what their records say apart from the options."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["aliases", "differences", "traits", "values_of"]
 
 
 def traits(component: Component) -> Iterator[str]:
-    """Yield the facts of a component's record beside name, options and citation."""
+    """Yield the facts of a component's record apart from name, options and citation."""
     match component:
         case BaselineComponent():
             grows = "composes with every growth policy" if component.growth == "sets" else "does not grow"

@@ -47,7 +47,7 @@ class Chosen:
 
 @attrs.frozen(kw_only=True)
 class BackboneSource:
-    """The options that every backbone has beside its own."""
+    """The options that every backbone has in addition to its own."""
 
     weights: Path | None = option(
         None, "file or folder of weights that replaces the component's own source", role="fingerprint"
@@ -158,7 +158,7 @@ def _is_a_number_of_sets(_instance: object, field: attrs.Attribute[Any], value: 
 
 @attrs.frozen(kw_only=True)
 class RoutingConfig:
-    """How many sets predict a test image, what answers beside them, and how it is combined."""
+    """How many sets predict a test image, whether an expert predicts too, and how these are combined."""
 
     mix: int | Literal["all"] = option(
         1,
@@ -360,7 +360,7 @@ class ExperimentConfig(ModelConfig):
         constraints: How updates are constrained; empty for none.
         benchmark: The task stream.
         growth: How evidence is collected and spaces are built.
-        trackers: Receivers of the run's events, beside the run directory.
+        trackers: Receivers of the run's events, in addition to the run directory.
         evidence: The measures before a decision: those that the policy reads, and those only recorded.
     """
 

@@ -71,7 +71,7 @@ def resolve(
         retrieval: Name of the retrieval strategy that replaces the baseline's own.
         policy: Name of the growth policy.
         constraints: Names of the constraints that replace the policy's own; empty or ``["none"]`` for none.
-        trackers: Names of trackers beside those of the file.
+        trackers: Names of trackers in addition to those of the file.
         benchmark: Name of the benchmark.
         backbone: Name of a backbone component or of any timm model.
         weights: A weights file for the backbone.

@@ -1,4 +1,4 @@
-"""Benchmarks that continue a run: resolves them, and stores them beside the run's configuration."""
+"""Benchmarks that continue a run: resolves them, and stores them next to the run's configuration."""
 
 from __future__ import annotations
 

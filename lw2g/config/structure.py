@@ -225,7 +225,7 @@ def choices_of(kind: Any) -> tuple[str, ...]:
 
 
 def _validate(cls: type[Any], field: attrs.Attribute[Any], value: Any) -> None:
-    """Run one option's converter and validator, so that its error is reported beside all others."""
+    """Run one option's converter and validator, so that its error is reported together with all others."""
     if field.converter is not None and not isinstance(field.converter, attrs.Converter):
         value = field.converter(value)
     if field.validator is not None:

@@ -1,7 +1,7 @@
-"""A file of stored features in the making, which survives a kill.
+"""A file of stored features that is being written, and can be continued after a kill.
 
-It lies in the folder ``FILE.part`` beside the file: the rows computed so far, a sum of each block of them,
-and what they are of. Whoever starts again with the same images, backbone and precision goes on there.
+The folder ``FILE.part`` next to the file has the rows computed so far, a checksum of each block of them, and
+what they were computed from. A later call with the same images, backbone and precision continues from there.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class Part:
             last = first + len(part)
             block = rows.read(first, last)
             if sums[number : number + 1] != [_sum_of(block)]:
-                # float16 overflows to infinity, which is told below
+                # float16 overflows to infinity, which is refused below
                 with np.errstate(over="ignore"):
                     block = features(part).numpy().astype(rows.dtype)
                 rows.write(first, block)

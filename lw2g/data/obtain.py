@@ -118,7 +118,7 @@ def _by_routes(data: DataSet, root: Path, report: Report, say: Say, revision: st
 
 
 def _pages(data: DataSet) -> Iterator[str]:
-    """Yield where the data set can be had by hand."""
+    """Yield the web pages from which the data set must be downloaded in a browser, with its checksum."""
     for route in data.routes:
         if isinstance(route, ByHand) and route.checksum:
             yield f"{route.where} ({route.checksum})"

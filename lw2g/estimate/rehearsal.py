@@ -29,7 +29,7 @@ from lw2g.interfaces.options import batch_size_of
 from lw2g.interfaces.phase import ComputePhase, Phase, TrainingPhase
 from lw2g.interfaces.stream import Task, TaskData
 from lw2g.lifecycle.ledger import Ledger
-from lw2g.tasks.evidence.d_sub import GROUPS, DSub
+from lw2g.tasks.evidence.evidence_sample import GROUPS, EvidenceSample
 from lw2g.tasks.learner import Learner
 from lw2g.tasks.parts import RunParts
 from lw2g.tasks.session import Session
@@ -99,9 +99,11 @@ class _SmallSession(Session):
 
     parts: _SmallParts
 
-    def task_context(self, index: int, images: ImageSet, d_sub: DSub | None = None) -> TaskContext:
+    def task_context(
+        self, index: int, images: ImageSet, evidence_sample: EvidenceSample | None = None
+    ) -> TaskContext:
         """Return the context of a task, which counts the images it gives."""
-        context = Session.task_context(self, index, images, d_sub)
+        context = Session.task_context(self, index, images, evidence_sample)
         return attrs.evolve(
             context,
             statistics=self._counting(context.statistics),

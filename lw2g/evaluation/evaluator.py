@@ -133,8 +133,8 @@ class Evaluator:
         if retrieval is None:
             return self._heard(predictor, predictor.all_members(count)), None
         if retrieval.control:
-            told = predictor.of_tasks(predictor.newest.cpu()[labels])
-            return self._heard(predictor, told), np.zeros(count, dtype=np.int64)
+            choice = predictor.of_tasks(predictor.newest.cpu()[labels])
+            return self._heard(predictor, choice), np.zeros(count, dtype=np.int64)
         size = self._batch_size
         if not retrieval.learned_query:
             self._images.queries(range(count))  # new queries of all tasks share forwards

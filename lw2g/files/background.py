@@ -36,7 +36,7 @@ class Background:
             self._thread = None
         if self._error is not None:
             error = self._error
-            self._error = None  # told once
+            self._error = None  # raised once
             raise error
 
     def _do(self, work: Callable[[], None]) -> None:

@@ -157,10 +157,7 @@ class CheckpointStore(CheckpointFiles):
             DataError: One that it builds on is damaged.
         """
         self.wait()
-        self._base = _NOTHING
-        self._base_sum = ""
-        for earlier in range(checkpoint.task_done or 0):
-            self._base, self._base_sum = self._read(checkpoint_name(earlier), self._base, self._base_sum)
+        self._rebuild_base(checkpoint.task_done or 0)
         return self.save(checkpoint)
 
     def wait(self) -> None:
@@ -181,21 +178,13 @@ class CheckpointStore(CheckpointFiles):
         """
         self.wait()
         self._refuse_old_format()
-        complaints: list[str] = []
-        self._base = _NOTHING
-        self._base_sum = ""
         self._files = None
+        complaints: list[str] = []
         count = 1 + max(self.finished, default=-1)
-        for task in range(count):
-            try:
-                self._base, self._base_sum = self._read(checkpoint_name(task), self._base, self._base_sum)
-            except DataError as error:
-                # what builds on a damaged file is lost with it
-                after = f"the end of task {task}" if task else "the beginning"
-                more = f", with it what builds on it up to task {count}" if task + 1 < count else ""
-                complaints.append(f"checkpoint {error}{more}; going on from {after}")
-                break
-        finished = None if self._base is _NOTHING else self._base
+        try:
+            self._rebuild_base(count)
+        except DataError as error:
+            complaints.append(_end_is_damaged(error, self._current, count))
         for task, number in reversed(self._steps()):
             if task != self._current:
                 continue  # left from a task that is finished, or from one whose base is damaged
@@ -203,9 +192,9 @@ class CheckpointStore(CheckpointFiles):
                 step, _ = self._read(checkpoint_name(task, number), self._base, self._base_sum)
             except DataError as error:
                 complaints.append(f"checkpoint {error}; skipped")
-                continue
-            return attrs.evolve(_copy(step), base=finished and _copy(finished)), complaints
-        return finished and _copy(finished), complaints
+            else:
+                return attrs.evolve(_copy(step), base=self._copied_base()), complaints
+        return self._copied_base(), complaints
 
     def of_task(self, task: int | None = None) -> Checkpoint:
         """Return the checkpoint of a finished task, of the last one where none is named.
@@ -247,6 +236,23 @@ class CheckpointStore(CheckpointFiles):
                     f"the model after task {wanted + 1} cannot be restored: checkpoint {error}", remedy
                 ) from error
             yield checkpoint
+
+    def _rebuild_base(self, count: int) -> None:
+        """Put the end of the ``count``-th task together from the files of all tasks up to it.
+
+        Raises:
+            DataError: One of them is damaged or lost. The base is then the end of the task before it.
+        """
+        self._base = _NOTHING
+        self._base_sum = ""
+        for task in range(count):
+            self._base, self._base_sum = self._read(checkpoint_name(task), self._base, self._base_sum)
+
+    def _copied_base(self) -> Checkpoint | None:
+        """Return a copy of the end of the last finished task; None within the first."""
+        if self._base is _NOTHING:
+            return None
+        return _copy(self._base)
 
     @property
     def _current(self) -> int:
@@ -307,6 +313,23 @@ class CheckpointStore(CheckpointFiles):
             task_done=entry["task_done"],
         )
         return checkpoint, checksum
+
+
+def _end_is_damaged(error: DataError, task: int, count: int) -> str:
+    """Return the line about a damaged end of a task, with which all ends that build on it are lost.
+
+    Args:
+        error: What is wrong with its file.
+        task: The task.
+        count: Number of tasks that were finished.
+    """
+    lost = ""
+    if task + 1 < count:
+        lost = f", with it what builds on it up to task {count}"
+    after = "the beginning"
+    if task:
+        after = f"the end of task {task}"
+    return f"checkpoint {error}{lost}; going on from {after}"
 
 
 def _copy(checkpoint: Checkpoint) -> Checkpoint:

@@ -316,9 +316,9 @@ def read_record(directory: Path) -> dict[str, Any]:
     try:
         record = read_sealed(path, Record)
         # where one of the two is missing, there is nothing to compare
-        told = record["files"].get(CONFIG)
+        recorded = record["files"].get(CONFIG)
         found = sha256_of(directory / CONFIG)
-        if told is not None and found is not None and told != found:
+        if recorded is not None and found is not None and recorded != found:
             raise DataError(f"{str(path)!r} is not of the run that {CONFIG} beside it describes")
     except DataError as error:
         raise DataError(error.what, f"put it back, or write it anew: lw2g resume {directory}") from error

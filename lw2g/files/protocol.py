@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 _METRICS = ("A[i,t]", "faa", "faa_samples", "caa", "ffm", "bwt", "pra")
-"""The metrics that runs are ranked by; new ones beside them change no protocol."""
+"""The metrics that runs are ranked by; new ones change no protocol."""
 
 
 def digest_of(facts: Any) -> str:

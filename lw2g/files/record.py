@@ -278,7 +278,7 @@ class EventLog:
         self._last = 0.0
 
     def on_event(self, event: Event) -> None:
-        """Append the event; of the many steps only the newest is kept, beside the log."""
+        """Append the event; of the many steps only the newest is kept, in a file next to the log."""
         if isinstance(event, Stepped):
             self._renew(event)
             return

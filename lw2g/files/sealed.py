@@ -45,7 +45,7 @@ __all__ = [
 UNSEALED = "0" * 64
 """Stands in safetensors' metadata where :func:`seal_tensors` puts the checksum."""
 LEFTOVER = f".*{UNFINISHED}"
-"""Glob of what a killed process may leave beside the files it was writing."""
+"""Glob of what a killed process may leave next to the files it was writing."""
 
 _MARK = b'"sha256":"'
 _SEAL = ' "sha256": "{}"\n}}\n'
@@ -76,7 +76,7 @@ def write_once(path: Path, content: bytes) -> None:
 
 
 def _write(path: Path, content: bytes, put: Callable[[Path], object]) -> None:
-    """Write a temporary file beside a path, and put it there."""
+    """Write a temporary file next to a path, and rename it to the path."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}{UNFINISHED}")
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:

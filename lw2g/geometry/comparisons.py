@@ -1,4 +1,4 @@
-"""Half-samples of the groups of D_sub: the standard errors of measures, and the comparisons behind Z.
+"""Half-samples of the evidence sample: the standard errors of measures, and the comparisons behind Z.
 
 The error of a statistic comes from its values on disjoint halves of the groups. This also works if an integer
 rank or the squared length of a noisy gradient makes a delete-one jackknife fail. Z compares the gradient of
@@ -168,7 +168,7 @@ def disjoint_halves(groups: int, generator: torch.Generator) -> Comparisons:
     """Return the comparisons of gradients with spaces of other images.
 
     Z is the mean over random partitions into halves, either half giving the gradient once. For the error the
-    groups are cut into quarters: any two make a half-sample, the other two the half-sample beside it.
+    groups are cut into quarters: any two make a half-sample, the other two its complement.
     """
     if groups < 2:  # a sample of one image has no second half: space and gradient share it
         return in_sample(groups, generator)

@@ -98,7 +98,7 @@ def site_angles(
     if not bool(torch.isfinite(double).all()):
         raise ValueError("expected a finite gradient but got values that are infinite or not a number")
     # Angles do not depend on scale, but the squares of a tiny gradient would vanish. A row is scaled alone,
-    # unless its size beside the other rows counts.
+    # unless its size relative to the other rows counts.
     shared = (1, 2, 3) if reduce == "global" else (1, 3)
     largest = double.abs().amax(dim=shared, keepdim=True)
     double = double / torch.where(largest > 0, largest, 1.0)

@@ -26,7 +26,7 @@ def as_list(images: ImageLike | Sequence[ImageLike]) -> Sequence[ImageLike]:
     """Return images one by one.
 
     A batch, ``[B, 3, H, W]`` or an array ``[B, H, W, 3]``, is cut into its rows; a folder, also one in
-    a list, becomes its image files, sorted; a single image stands alone. What a folder holds besides is told.
+    a list, becomes its image files, sorted; a single image stands alone. A note names what else it holds.
 
     Raises:
         DataError: There is none, or something is no image.

@@ -174,7 +174,7 @@ def _folder(path: Path) -> Readers:
         return lambda: _in_file(file)
 
     readers: Readers = {}
-    # a Mac leaves ._NAME.npy beside NAME.npy
+    # macOS writes ._NAME.npy next to NAME.npy
     for file in sorted(file for file in path.glob("*.npy") if not file.name.startswith(".")):
         _require_plain(file)
         readers[file.stem] = reader(file)

@@ -192,7 +192,7 @@ class FeatureFile:
         """How the backbone's output was pooled, as its fingerprint names it; None where nobody says."""
         said = self.said("pool")
         if not said and self.metadata.get("token") == "cls":
-            # files of the first layout held class tokens alone, and said so
+            # files of the first layout have class tokens alone, and say so
             return "token"
         for pool in POOLS:
             if pool == said:
@@ -244,7 +244,7 @@ def open_features(path: Path, splits: Sequence[Split] = ("train", "test")) -> Fe
         raise DataError(f"{str(path)!r}: train_x and test_x differ in dtype", "store both in one")
     classes = _class_names(path, found, names_of("class_names"))
     domains = _domain_names(path, found, names_of("domain_names"))
-    # last, because it reads all vectors from the disk: whatever is told at once is told before
+    # last, because it reads all vectors from the disk: every other mistake is reported without that
     for split, rows in found.items():
         _require_finite(path, split, rows)
     return FeatureFile(

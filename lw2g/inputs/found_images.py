@@ -181,7 +181,7 @@ class Domains:
 
     @property
     def options(self) -> str:
-        """How a run learns domain after domain, beside its root."""
+        """The options with which a run learns domain after domain, apart from the root."""
         drawn = "" if self.are_split else " --set benchmark.test_share=0.2"
         return f"--set benchmark.stream=domains{drawn}"
 

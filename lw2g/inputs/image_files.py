@@ -34,7 +34,7 @@ FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """The formats that are decoded; data sets hold no others of those that Pillow can open."""
 
 _NAMED = 20
-"""Files that an error names beside the first."""
+"""Number of files that an error names after the first."""
 _MOST_PIXELS = 89_478_485
 """Pillow's own limit, beyond which it takes an image for a decompression bomb."""
 _MODES = ("1", "CMYK", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "YCbCr")
@@ -166,8 +166,8 @@ def read_image(path: Path, *, upright: bool = True) -> Tensor:
 
     Args:
         path: The file.
-        upright: Whether it is turned as its EXIF orientation says. Cameras and phones write photographs as
-            the sensor lies and note how they were held.
+        upright: Whether it is turned as its EXIF orientation says. Cameras and phones store the pixels as
+            the sensor gives them, and the orientation in EXIF.
 
     Raises:
         DataError: The file cannot be read, or is no usable image of a known format.

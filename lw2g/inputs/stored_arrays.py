@@ -1,7 +1,7 @@
 """Arrays that lie in files: read from there, piece by piece.
 
-Nothing is mapped into memory: a file that is truncated under a map ends the process (SIGBUS), and one that
-is truncated under a read is told.
+Nothing is mapped into memory: if a mapped file is truncated, the process ends (SIGBUS); if a file is
+truncated while it is read, that is an error with a message.
 """
 
 from __future__ import annotations

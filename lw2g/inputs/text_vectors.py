@@ -277,7 +277,7 @@ def _floats(path: Path, name: str, stored: Any) -> Tensor | None:
     if isinstance(stored, StoredArray) and isinstance(stored.dtype, torch.dtype):
         pairs = torch.from_numpy(stored.array())
         return pairs.view(stored.dtype).view(stored.shape).float()
-    with np.errstate(over="ignore"):  # infinity is told by whoever looks at the rows
+    with np.errstate(over="ignore"):  # callers refuse rows that are not finite
         return torch.from_numpy(array_of(stored).astype(np.float32, order="C"))
 
 

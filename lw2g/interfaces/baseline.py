@@ -61,8 +61,8 @@ class Baseline(nn.Module, ABC):
             over which a loss would be 0.
         closed_form: The classifier in closed form that predicts, to whose sums new classes can be added; None
             where a trained head predicts.
-        frozen_expert: What answers beside the head from un-prompted features, which the framework adds where
-            the configuration asks for it; else None.
+        frozen_expert: A second classifier, on un-prompted features, whose answer is combined with the head's.
+            The framework adds it where the configuration asks for it; else None.
     """
 
     closed_form: ClosedForm | None
@@ -109,8 +109,8 @@ class Baseline(nn.Module, ABC):
         """Whether a routing may hold several copies of one set, one per group of samples.
 
         Return True if :meth:`features` treats each sample independently and reads only tensors from a set
-        (:meth:`~lw2g.interfaces.pool.Routing.select`). The evidence then runs several groups of D_sub in one
-        forward; otherwise it runs one forward per group.
+        (:meth:`~lw2g.interfaces.pool.Routing.select`). Several groups of the evidence sample then share one
+        forward; otherwise each group takes a forward of its own.
         """
         return False
 

@@ -155,7 +155,7 @@ class Alias:
     Attributes:
         name: As it would be typed, in kebab-case.
         differs: What is different here, as the end of a sentence that begins with the name.
-        options: What to set, as ``--set`` takes it, beside what names the component.
+        options: Further options to set, as ``--set`` takes them; none of them names the component.
     """
 
     name: str = attrs.field(validator=attrs.validators.matches_re(r"[a-z0-9]+(-[a-z0-9]+)*"))

@@ -1,7 +1,8 @@
 """The contract of a measure: its input for a new task, and its result for each set.
 
-A measure declares what it needs and receives only that. One pass over D_sub serves all measures of a run. A
-measure stores what it must know of an old task when that task is learned; the images are gone afterwards.
+A measure declares what it needs and receives only that. One pass over the evidence sample serves all measures
+of a run. A measure stores what it must know of an old task when that task is learned; the images are gone
+afterwards.
 """
 
 from __future__ import annotations
@@ -49,14 +50,14 @@ NEEDS: tuple[Need, ...] = get_args(Need)
 
 @attrs.frozen(kw_only=True, eq=False)
 class Candidate:
-    """A live set, as it meets D_sub.
+    """A live set, as it meets the evidence sample.
 
     Attributes:
         set: Its id.
         tasks: The tasks that it holds, from 0.
         sites: Its measured sites, shared ones included, by name.
         spaces: The old tasks' spaces at those that have one (``spaces``).
-        captured: Shares of D_sub's energy in the spaces whose energy is cut at a tap (``spaces`` and
+        captured: Shares of the sample's energy in the spaces whose energy is cut at a tap (``spaces`` and
             ``moments``); None where there is no energy.
         gradients: By site that has a space: ``[draws, groups, rows, dim]``, sums over a group's images, by
             draw of the head (``gradients``).
@@ -95,7 +96,7 @@ def untried(set_id: int | None, steps: int, draw: int) -> Tensor:
 
 @attrs.frozen(kw_only=True, eq=False)
 class Sample:
-    """D_sub: some training images of a task under the test transform, in groups, and what sets do with them.
+    """The evidence sample: some of a task's training images in groups, and what sets do with them.
 
     Images stand group by group, and every group deals the classes alike. What a measure has not declared to
     need is empty. Labels, features, queries and what was stored lie on the CPU; gradients, spaces and moments

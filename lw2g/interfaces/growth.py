@@ -131,7 +131,7 @@ class CandidateEvidence:
 
 @attrs.frozen(kw_only=True)
 class Evidence:
-    """All that a policy is told.
+    """All that a policy decides by.
 
     Attributes:
         task: The task that has arrived, from 0.

@@ -92,7 +92,7 @@ class ClosedForm(nn.Module, ABC):
     def expect(self, task: TaskInfo) -> None:
         """Prepare for a task that is about to be learned, before any of its images is looked at.
 
-        What is missing for its classes is told here, in one line (by default nothing is).
+        It raises an error of one line if anything is missing for its classes (by default nothing is).
         """
 
     @torch.no_grad()

@@ -57,7 +57,7 @@ class Metric(Component):
 
     Attributes:
         name: Its name in records and reports.
-        summary: Its definition in one line, which can stand beside the number.
+        summary: Its definition in one line, to be printed with the number.
         needs: The inputs, by name in :data:`INPUTS`.
         compute: ``compute(*inputs)``, in the order of ``needs``; called only if all of them are known.
             Returns a finite number, or None if the metric is not defined.

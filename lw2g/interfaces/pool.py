@@ -169,7 +169,7 @@ class Pool:
             set_ids: The id of each sample's set, ``[B]``; None for no hard choice.
             alone: Whether to leave out sets that no sample gets, for features that depend on the chosen set
                 alone; waits for the device of the ids.
-            beside: The baseline's modules with the ids from ``BESIDE`` downwards.
+            beside: Those of ``Baseline.beside``, with the ids from ``BESIDE`` downwards.
 
         Raises:
             ValueError: The pool is empty.
@@ -180,7 +180,7 @@ class Pool:
         ids, places = torch.unique(set_ids, return_inverse=True)
         sets: list[nn.Module] = []
         for set_id in ids.tolist():
-            # ids of modules beside count downwards
+            # ids of modules that the pool does not own count downwards
             sets.append(self._sets[set_id] if set_id >= 0 else beside[BESIDE - set_id])
         return Routing(sets=tuple(sets), chosen=places)
 

@@ -66,7 +66,7 @@ class Scope:
         return [list(candidates)] if candidates else []
 
     def forwards(self, sets: int, beside: int) -> int:
-        """Return the number of forwards per image where there are that many sets, and modules beside them."""
+        """Return the number of forwards per image for some live sets and modules of ``Baseline.beside``."""
         return sets + beside if self.each else 1
 
     # -- how long features stay valid --------------------------------------------------------------------

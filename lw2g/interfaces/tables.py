@@ -1,4 +1,4 @@
-"""Tables of facts as TOML beside a plugin's code, checked when they are read. Imports no torch."""
+"""Tables of facts in TOML files of a plugin's package, checked when they are read. Imports no torch."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ class ContractCase:
             message = error_line(error)
             if isinstance(error, ContractViolation):
                 message = str(error)
-            # a method runs with its retrieval, whose author may be another: the right one is to be told
+            # its retrieval may be somebody else's: the message must name the component at fault
             component = self.subject.component
             strategy = component.retrieval if isinstance(component, BaselineComponent) else None
             if strategy is not None and not _keeps_its_promises(strategy, self.subject):

@@ -205,7 +205,7 @@ class Run(Observer):
             self._ledger.pass_over(session)
         self._frozen.require_same(session.parts.backbone, f"during task {index + 1}")
         ranks.require_agreement(session.parts.learned(context.set_id), f"after task {index + 1}")
-        # The record first: a checkpoint of a finished task then always has its record beside it.
+        # The record first: a finished task that has a checkpoint then always has its record.
         self._write_record()
         self._save(Position(task=index + 1), task_done=index)
         self._learner = None  # and its images
@@ -263,7 +263,7 @@ class Run(Observer):
         with self.reporter.clock("evaluation"):
             predictions, drift = self._session.evaluate(index, self.reporter)
         self._require_unchanged(index, evaluated=True)
-        self._store.wait()  # the files of a task lie beside the checkpoint of the task before
+        self._store.wait()  # the files of a task lie next to the checkpoint of the task before
         if not ranks.number():
             self._ledger.predictions.append(self._files.write_predictions(index, predictions))
         self._note_beside(index)
@@ -326,7 +326,7 @@ class Run(Observer):
         checkpoint = snapshot(self._session, position, ledger, protection, optimizer, self._store.base)
         checkpoint = attrs.evolve(checkpoint, task_done=task_done)
         if self._session.data.workers:
-            # training forks processes that decode images: never do so beside a thread
+            # training forks processes that decode images: never do so while another thread runs
             self._store.save(checkpoint)
         else:
             self._store.save_behind(checkpoint)

@@ -137,7 +137,7 @@ def opened_for_resume(
             with Ranks(count) as others:
                 # what is noted stays only if the data there are those of the run
                 with stored.files.moving(moved), _told_where(directory, resolved.config.benchmark, moved):
-                    # before the run's own session, which would stand in memory beside the one that predicts
+                    # before the run's own session: both at once would need the memory of two
                     complaints = [*stored.complaints, *remake_predictions(stored, catalogue)]
                     # several processes begin from the checkpoint alike, so each opens a session of its own
                     standing = session is not None and count == 1

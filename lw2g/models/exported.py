@@ -67,7 +67,7 @@ def is_export(directory: Path) -> bool:
 def plugins_of(directory: Path) -> set[str] | None:
     """Return the names of the plugins that an export was made with.
 
-    None where nothing tells: of a run, and of an export whose damage is told when it is read.
+    None for a run, which does not say, and for a damaged export: reading it reports the damage.
     """
     try:
         content = json.loads((directory / MANIFEST).read_bytes())

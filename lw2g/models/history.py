@@ -1,4 +1,4 @@
-"""Whether the history of a model that goes on learning is one of the model beside it.
+"""Whether the history of a model that goes on learning belongs to the model in the same folder.
 
 A checksum shows that files are unchanged, not that lw2g wrote them, and a step reads features by the numbers
 that the history gives.

@@ -1,6 +1,6 @@
-"""What a trained model is made of, written down: all that an answer depends on beside the learned state.
+"""What a trained model is made of, written down: all that an answer depends on except the learned state.
 
-A run notes it in every checkpoint beside its configuration, an export in ``model.json``. Whoever opens either
+A run notes it in every checkpoint, with its configuration, an export in ``model.json``. Whoever opens either
 reads one :class:`Manifest`, and needs neither data nor the components that only learning needs.
 """
 
@@ -370,7 +370,7 @@ def sections(written: Mapping[str, Any]) -> dict[str, Any]:
     for kind in ("baseline", "retrieval", "backbone", "benchmark"):
         if kind not in written:
             continue
-        # a file has these beside the component's own options; a backbone has more of them
+        # a file has these in one table with the component's own options; a backbone has more of them
         options = dict(written[kind])
         table: dict[str, Any] = {}
         for name in ("name", "weights", "image_size") if kind == "backbone" else ("name",):

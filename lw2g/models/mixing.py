@@ -36,7 +36,7 @@ _BOUNDS = ((0.0, 10.0), (math.log(0.05), math.log(100.0)), (0.0, 10.0))
 _OF_MEASURES = (-10.0, 10.0)
 
 _INERTIA = 0.01
-"""Weight of the constants' squared change beside the mean loss: few images must not throw them about."""
+"""Weight of the constants' squared change relative to the mean loss: few images must not throw them about."""
 
 
 def log_prior(

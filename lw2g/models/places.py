@@ -37,7 +37,7 @@ def require_free(out: Path) -> None:
 
 
 def free_folder(directory: Path) -> Path:
-    """Return the next free ``MODEL-2``, ``MODEL-3`` beside a model."""
+    """Return the next free ``MODEL-2``, ``MODEL-3`` next to a model."""
     directory = Path(directory.absolute())
     stem = directory.name
     number = 2
@@ -54,7 +54,7 @@ def free_folder(directory: Path) -> Path:
 def reserved(
     out: Path | None, model: Path | None = None, *, inputs: Sequence[Path | None] = ()
 ) -> Iterator[Path]:
-    """Keep a folder for a new model within the block, and remove what killed processes left beside it.
+    """Keep a folder for a new model within the block, and remove what killed processes left next to it.
 
     Args:
         out: The folder that the user has named; None for the next free one, which passes over those that
@@ -155,7 +155,7 @@ def _kept(out: Path) -> Iterator[None]:
 
 
 def _remove_leftovers(out: Path) -> None:
-    """Remove the unfinished folders beside a kept one that no living process makes."""
+    """Remove the unfinished folders next to a kept one that no living process makes."""
     for part in out.parent.glob(f".*{UNFINISHED}"):
         match = _PART.fullmatch(part.name)
         if match is None or part.is_symlink() or not part.is_dir():

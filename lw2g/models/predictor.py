@@ -75,7 +75,7 @@ class Predictor:
         retrieval: None where the baseline makes no hard choice of a set.
         history: The seen tasks.
         mixer: Combines the answers where several sets answer for an image; else None.
-        expert: Answers beside the head from un-prompted features; None without one.
+        expert: Its answer, from un-prompted features, is combined with the head's; None without one.
         names: Of baseline and retrieval strategy, for messages.
         reduced: Whether forwards run in bfloat16.
     """
@@ -194,7 +194,7 @@ class Predictor:
         return SetChoice(sets=members.expand(count, -1))
 
     def of_tasks(self, tasks: Tensor) -> SetChoice:
-        """Return the choice where each image's task is told, ``[B]``."""
+        """Return the choice where each image's task is known, ``[B]``."""
         first = self.owner.to(tasks.device)[tasks]
         return SetChoice(sets=first[:, None], tasks=tasks, first=first)
 
@@ -352,16 +352,16 @@ class Predictor:
             logits = _of_one(answers.by_set, place)
             if choice.expert is None:
                 return logits
-            return self._beside(
+            return self._combined(
                 logits, choice.expert, cast(Mixer, self.mixer).named_constants()["temperature"]
             )
         repeated = _of_one(rows, place)[:, None].expand_as(rows)  # as if every set gave these features
         logits = self.baseline.scope.score(self.baseline.logits, repeated)[:, : self.seen]
         if choice.expert is None:
             return logits
-        return self._beside(logits, choice.expert, cast(FrozenExpert, self.expert).warmth)
+        return self._combined(logits, choice.expert, cast(FrozenExpert, self.expert).warmth)
 
-    def _beside(self, logits: Tensor, opinion: Tensor, warmth: float) -> Tensor:
+    def _combined(self, logits: Tensor, opinion: Tensor, warmth: float) -> Tensor:
         """Return logits of the seen classes by one set and the expert, given the temperature of the set's."""
         return (logits / warmth).log_softmax(dim=1) + opinion[:, self.targets]
 

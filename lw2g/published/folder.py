@@ -113,13 +113,15 @@ def statistics_of(path: Path) -> Statistics:
     if not file.is_file():
         return Statistics()
     content = _table(file)
-    told = content.get("pretrained_cfg", content)
-    if not isinstance(told, Mapping):
-        raise DataError(f"{str(file)!r} has no table 'pretrained_cfg' but {shown(told)}", "restore the file")
-    interpolation = told.get("interpolation")
+    settings = content.get("pretrained_cfg", content)
+    if not isinstance(settings, Mapping):
+        raise DataError(
+            f"{str(file)!r} has no table 'pretrained_cfg' but {shown(settings)}", "restore the file"
+        )
+    interpolation = settings.get("interpolation")
     return Statistics(
-        mean=_numbers(told, "mean", file),
-        std=_numbers(told, "std", file),
+        mean=_numbers(settings, "mean", file),
+        std=_numbers(settings, "std", file),
         interpolation=interpolation if isinstance(interpolation, str) else None,
     )
 
@@ -150,9 +152,9 @@ def architecture_of(folder: Path) -> tuple[str, int | None]:
 def _of_timm(content: Mapping[str, Any], file: Path) -> tuple[str, int | None]:
     """Return name and image size as timm writes them."""
     name = content["architecture"]
-    told = content.get("pretrained_cfg", content)
+    settings = content.get("pretrained_cfg", content)
     arguments = content.get("model_args") or {}
-    if not isinstance(name, str) or not isinstance(told, Mapping) or not isinstance(arguments, Mapping):
+    if not isinstance(name, str) or not isinstance(settings, Mapping) or not isinstance(arguments, Mapping):
         raise DataError(f"{str(file)!r} is no configuration of timm", "restore the file")
     for key, value in arguments.items():
         if not _is_told_otherwise(key, value):
@@ -160,7 +162,7 @@ def _of_timm(content: Mapping[str, Any], file: Path) -> tuple[str, int | None]:
                 f"{str(file)!r} builds {name!r} with {key}={shown(value)}, which its name does not say",
                 "export a model that timm builds by its name alone",
             )
-    return name, _side_of(arguments.get("img_size")) or _side_of(told.get("input_size"))
+    return name, _side_of(arguments.get("img_size")) or _side_of(settings.get("input_size"))
 
 
 def _is_told_otherwise(argument: str, value: Any) -> bool:

@@ -188,7 +188,7 @@ def _unwrapped_name(name: str, own: Container[str]) -> str:
 
 
 def first_few(names: Iterable[Any]) -> str:
-    """Return the first of some names for a message, and how many there are beside them."""
+    """Return the first of some names for a message, and how many more there are."""
     shown = [repr(name) for name in names]
     if len(shown) <= _FIRST:
         return ", ".join(shown)

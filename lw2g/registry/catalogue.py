@@ -233,7 +233,7 @@ def load_catalogue(
     ``problems``, and the other plugins keep working.
 
     Args:
-        plugins: Plugin objects to register beside the installed ones.
+        plugins: Plugin objects to register in addition to the installed ones.
         entry_points: Whether to load installed plugins.
         disabled: Names of installed plugins to skip; None reads the environment variable
             ``LW2G_DISABLE_PLUGINS`` (names separated by commas).
@@ -394,7 +394,7 @@ def _fault(component: Component) -> str | None:
         typing.get_type_hints(config)
     except (NameError, TypeError, AttributeError) as error:
         return f"{label} has a type that cannot be resolved: {error}"
-    # in a configuration the name of a component stands beside its options
+    # in a configuration the name of a component is in one table with its options
     reserved = _RESERVED.get(component.kind, frozenset({"name"}))
     clashing = sorted(reserved & attrs.fields_dict(config).keys())
     if clashing:

@@ -121,7 +121,7 @@ def load_plugins(
     """Build a manager with all plugins that can be loaded.
 
     Args:
-        plugins: Plugin objects (modules or instances) to register beside the installed ones.
+        plugins: Plugin objects (modules or instances) to register in addition to the installed ones.
         from_entry_points: Whether to load installed plugins.
         disabled: Names of entry points to skip.
         only: Names of the entry points to load; None for all.

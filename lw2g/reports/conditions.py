@@ -20,7 +20,7 @@ from lw2g.reports.runs import ReportedRun
 __all__ = [
     "benchmark_title",
     "conditions_of",
-    "data_name",
+    "data_names",
     "names_of_mixable",
     "official_name",
     "split_names",
@@ -42,24 +42,45 @@ def benchmark_title(run: ReportedRun, catalogue: Catalogue) -> str:
     return title or " + ".join(Path(place).resolve().name for place in _places(run, known)) or name
 
 
-def data_name(run: ReportedRun, homes: dict[str, str], catalogue: Catalogue) -> str:
-    """Return what distinguishes the user's own data: the title, or the folders; empty for known benchmarks.
+def data_names(runs: Sequence[ReportedRun], catalogue: Catalogue) -> Callable[[ReportedRun], str]:
+    """Return a function that names the data of a run: by title or folders; empty for a known benchmark.
+
+    Equal images in two folders, such as on two machines, are one benchmark. It has the folders of the first
+    run that has no title.
 
     Args:
-        run: The run.
-        homes: The folders in which the data of a fingerprint were first seen; updated.
+        runs: All runs that are told apart.
         catalogue: Knows whose data a benchmark has.
     """
-    known = _benchmark_of(run, catalogue)
-    if known is None or not _has_own_data(known):
-        return ""
-    title = _title_of(run, known)
-    if known.vectors:
-        return title or _names_of_files(run, known)
-    folders = json.dumps(_places(run, known))
-    # equal images in two folders, such as on two machines, are one benchmark
-    fingerprint = run.record.get("fingerprints", {}).get("benchmark", folders)
-    return title or homes.setdefault(fingerprint, folders)
+    folders_of_images: dict[str, str] = {}
+    for run in runs:
+        known = _benchmark_of(run, catalogue)
+        if known is not None and _has_own_data(known) and not _title_of(run, known):
+            folders_of_images.setdefault(_images_of(run, known), _folders_of(run, known))
+
+    def name_of(run: ReportedRun) -> str:
+        known = _benchmark_of(run, catalogue)
+        if known is None or not _has_own_data(known):
+            return ""
+        title = _title_of(run, known)
+        if title:
+            return title
+        if known.vectors:
+            return _names_of_files(run, known)
+        return folders_of_images[_images_of(run, known)]
+
+    return name_of
+
+
+def _folders_of(run: ReportedRun, benchmark: BenchmarkComponent) -> str:
+    """Return the folders of the user's own data as one string."""
+    return json.dumps(_places(run, benchmark))
+
+
+def _images_of(run: ReportedRun, benchmark: BenchmarkComponent) -> str:
+    """Return the fingerprint of the user's own data, or the folders if the run has not read them yet."""
+    fingerprint: str | None = run.record.get("fingerprints", {}).get("benchmark")
+    return fingerprint or _folders_of(run, benchmark)
 
 
 def _benchmark_of(run: ReportedRun, catalogue: Catalogue) -> BenchmarkComponent | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from lw2g.reports.columns import Column
 from lw2g.reports.conditions import (
     benchmark_title,
     conditions_of,
-    data_name,
+    data_names,
     names_of_mixable,
     official_name,
     split_names,
@@ -141,7 +141,7 @@ def require_row(tables: Sequence[Table], wanted: str) -> None:
 
 
 def tables_of(
-    runs: Iterable[ReportedRun], catalogue: Catalogue, mix: Sequence[str] = (), *, so_far: bool = False
+    runs: Sequence[ReportedRun], catalogue: Catalogue, mix: Sequence[str] = (), *, so_far: bool = False
 ) -> list[Table]:
     """Return one table per benchmark, task size and data.
 
@@ -155,10 +155,10 @@ def tables_of(
         ConfigError: Runs of one table mix checkpoints or protocols, and ``mix`` does not allow it.
     """
     groups: dict[tuple[Any, ...], list[ReportedRun]] = defaultdict(list)
-    homes: dict[str, str] = {}
+    data_name = data_names(runs, catalogue)
     for run in runs:
         shared = map(run.options.get, TABLE_OPTIONS)
-        groups[(*shared, data_name(run, homes, catalogue))].append(run)
+        groups[(*shared, data_name(run))].append(run)
     tables = []
     for group in groups.values():
         tabled = []

@@ -79,7 +79,7 @@ def consistent(task: int, evaluations: Sequence[Columns], record: Any) -> Verdic
 
 
 def _complaints(task: int, evaluations: Sequence[Columns], record: Any) -> Iterator[str]:
-    """Yield what is wrong with the last predictions, beside their checksum."""
+    """Yield what is wrong with the last predictions, apart from their checksum."""
     columns = evaluations[-1]
     # without a record, all that is known are the numbers of tasks and the labels in the file itself
     tested = set(range(task + 1))

@@ -34,7 +34,7 @@ def names_in(folder: Path, allowed: tuple[str, ...]) -> None:
     """Refuse a folder with anything but the allowed files: no links, no programs, no further names.
 
     Raises:
-        DataError: It is so; the first name is told.
+        DataError: There is such an entry; the message names the first one.
     """
     if folder.is_symlink() or not folder.is_dir():
         raise DataError(f"{folder.name!r} is no folder")

@@ -1,4 +1,4 @@
-"""What a pack claims beside its predictions: each claim has its place, is plain, and is told once or alike.
+"""What a pack claims apart from predictions: each claim has its place, is plain, and agrees with its copies.
 
 A seal shows that a file is as its writer left it, not that it says the truth. Whatever a record repeats or
 names is compared here with what it repeats or names, so that a report can use either.

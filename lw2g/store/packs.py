@@ -120,7 +120,7 @@ def method_of(record: Mapping[str, Any]) -> str:
     parts.append(config["baseline"].get("head"))
     parts.append((config.get("retrieval") or {}).get("name"))
     name = "_".join(str(part) for part in parts if part)
-    # shorter than the 255 bytes that file systems take, with room for what is written beside it
+    # shorter than the 255 bytes that file systems take, with room for the suffixes of its temporary files
     return re.sub(r"[^a-z0-9._-]", "-", name.lower())[:150]
 
 

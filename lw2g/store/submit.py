@@ -63,7 +63,7 @@ def submit(run: Path, catalogue: Catalogue, out: Path, told: Mapping[str, Any]) 
         told: What the submitter tells: fields of :class:`Submission`.
 
     Raises:
-        DataError: The run does not hold, is unfinished, a fork or told the task, or uses what nobody can
+        DataError: The run does not hold, is unfinished, a fork or knows the task, or uses what nobody can
             install.
         ConfigError: The folder is in use.
     """

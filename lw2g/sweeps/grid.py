@@ -91,7 +91,7 @@ class Cell:
             ConfigError: A key is not one of a configuration.
         """
         settings = dict(self.settings)
-        settings.pop("constraints", None)  # their names, beside which stand the options of some
+        settings.pop("constraints", None)  # their names; the options of some are settings of their own
         problems: list[str] = []
         tables = nest(settings, problems)
         names = self.settings.get("constraints", ())
@@ -346,7 +346,7 @@ def over(below: Settings, above: Settings) -> Settings:
     """Return settings with others over them; where these change a component, the old one's options go.
 
     An option of another component would be refused, or taken silently where both have one of that name.
-    Options that stand without a name beside them are of every component that the grid names.
+    Options given without a component's name are of every component that the grid names.
     """
     kept = below
     for name in _NAMES:
@@ -405,7 +405,7 @@ def settings_of(table: Mapping[str, Any], where: str) -> Settings:
             raise ConfigError(f"{where}: no such section {key!r}{nearest(key, (*SECTIONS, *SHORT))}")
         if key == "constraints":
             settings[key] = _names(value, where)
-            if isinstance(value, Mapping):  # beside the names, the tables have options
+            if isinstance(value, Mapping):  # the tables have options as well as names
                 settings |= _dotted(key, value)
             continue
         if key == "trackers":

@@ -88,7 +88,7 @@ class Job:
         It has its own process group, so that Ctrl-C reaches the sweep alone.
 
         Args:
-            environment: Environment variables beside those of this process.
+            environment: Environment variables in addition to those of this process.
         """
         arguments = self.arguments()
         with self.log.open("ab") as log:

@@ -18,7 +18,7 @@ from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.phase import TrainingPhase
 from lw2g.models.expert import expert_of
-from lw2g.tasks.evidence.d_sub import undisturbed
+from lw2g.tasks.evidence.evidence_sample import undisturbed
 from lw2g.tasks.parts import RunParts
 from lw2g.tasks.phases import only_trainable
 
@@ -43,7 +43,7 @@ def count_flops(
 ) -> dict[str, float | None]:
     """Return ``training_per_image`` (the host phase's step, backward included) and ``inference_per_image``.
 
-    ``expert_per_image`` beside them is the part of the second that a frozen expert alone asks for: 0 where
+    ``expert_per_image`` is the part of the second that a frozen expert alone asks for: 0 where
     the query is computed anyway.
 
     The un-prompted pass that gives the query counts in both where it is used, whether or not the run caches

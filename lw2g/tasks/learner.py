@@ -55,8 +55,8 @@ class Learner:
         self._moving = self.images
         if not data.transforms.train_is_deterministic:
             self._moving = data.image_set(self.images.originals, train=True)
-        self._d_sub = self._parts.d_sub(index, self.images)
-        self._trials = partial(Trials, session, self._d_sub)
+        self._evidence_sample = self._parts.evidence_sample(index, self.images)
+        self._trials = partial(Trials, session, self._evidence_sample)
         self._training: TaskTraining | None = None
 
     @property
@@ -72,7 +72,7 @@ class Learner:
             self._parts.begin_task(self._index)
             self._grow_or_reuse(self._evidence())
         # within the task, its set is in the pool already
-        context = self._session.task_context(self._index, self.images, self._d_sub)
+        context = self._session.task_context(self._index, self.images, self._evidence_sample)
         if not start.within:
             self._remember(context, "begin")
         self._training = TaskTraining(
@@ -99,7 +99,7 @@ class Learner:
             return unmeasured(parts, self._index)
         self._reporter.begin(self._index, "evidence")
         with self._reporter.clock("evidence"):
-            return collect_evidence(parts, self._d_sub, self._reporter.advance, self._trials)
+            return collect_evidence(parts, self._evidence_sample, self._reporter.advance, self._trials)
 
     def _grow_or_reuse(self, evidence: Evidence) -> None:
         """Let the policy decide, and change the pool accordingly."""
@@ -162,7 +162,7 @@ class Learner:
                 return
 
     def _learn_routing(self, context: TaskContext) -> None:
-        """Fit the mix of several sets' answers, or the temperature beside a frozen expert, where it is."""
+        """Fit the mix of several sets' answers, or the temperature of a head with a frozen expert, if any."""
         expert = expert_of(self._parts.baseline)
         mixes = self._parts.mixer is not None
         fits = expert is not None and expert.temperature is not None
@@ -182,10 +182,10 @@ class Learner:
             return
         self._reporter.begin(self._index, "spaces")
         with self._reporter.clock("subspace"):
-            absorb_task(self._parts, context, self._d_sub, self._reporter.advance)
+            absorb_task(self._parts, context, self._evidence_sample, self._reporter.advance)
         self._observer.absorbed(context.set_id)
 
     def _remember(self, context: TaskContext, moment: Literal["begin", "end"]) -> None:
         """Let measures store what they compare later tasks with."""
         with self._reporter.clock("evidence"):
-            store_statistics(self._parts, context, self._d_sub, moment, self._trials)
+            store_statistics(self._parts, context, self._evidence_sample, moment, self._trials)

@@ -19,7 +19,7 @@ from lw2g.interfaces.head import heads_within
 from lw2g.interfaces.memory import SubspaceMemory
 from lw2g.interfaces.phase import Phase
 from lw2g.models.parts import ModelParts
-from lw2g.tasks.evidence.d_sub import DSub
+from lw2g.tasks.evidence.evidence_sample import EvidenceSample
 from lw2g.tasks.evidence.stored import StoredStatistics
 from lw2g.tasks.phases import joined_phases
 from lw2g.vit.taps import Tap
@@ -130,8 +130,8 @@ class RunParts(ModelParts):
         """
         return joined_phases(self.baseline, self.retrieval, self.constraints, self.names, context)
 
-    def d_sub(self, index: int, images: ImageSet) -> DSub:
-        """Return a task's D_sub.
+    def evidence_sample(self, index: int, images: ImageSet) -> EvidenceSample:
+        """Return a task's evidence sample.
 
         Args:
             index: The task.
@@ -144,7 +144,7 @@ class RunParts(ModelParts):
             # other sites are never compared with un-prompted activations, which published taps lack
             return [site.activation.tap for site in every if site.measured or site.soft]
 
-        return DSub(
+        return EvidenceSample(
             self.infos[index],
             images,
             self.backbone,

@@ -101,7 +101,7 @@ class Protection:
         """Return the protection of a task from its constraints.
 
         Args:
-            constraints: The run's constraints, already told that the task begins.
+            constraints: The run's constraints, after their ``begin_task``.
             sites: Sites of the task's set and of shared parameters.
             context: The task.
             trained: Parameters of the host phases; sites of other parameters are left alone, even if another

@@ -62,7 +62,7 @@ def learn_routing(parts: RunParts, context: TaskContext, images: ImageSet | None
 
 @torch.no_grad()
 def learn_temperature(parts: RunParts, context: TaskContext, images: ImageSet) -> None:
-    """Fit the temperature of the head beside a frozen expert, on a task's images that were held back.
+    """Fit the temperature of the head combined with a frozen expert, on images that the task has held back.
 
     Losses add up over tasks: an old task's images speak for the head as it was when they were there.
 

@@ -40,7 +40,7 @@ from lw2g.models.parts import (
 from lw2g.models.predictor import Predictor
 from lw2g.registry.catalogue import Catalogue, Registered
 from lw2g.tasks.data import RunData, require_images, require_names
-from lw2g.tasks.evidence.d_sub import DSub
+from lw2g.tasks.evidence.evidence_sample import EvidenceSample
 from lw2g.tasks.parts import Growth, RunParts
 
 __all__ = ["Components", "Session", "open_session"]
@@ -81,20 +81,22 @@ class Session:
     components: Components
     precision: PrecisionChoice
 
-    def task_context(self, index: int, images: ImageSet, d_sub: DSub | None = None) -> TaskContext:
+    def task_context(
+        self, index: int, images: ImageSet, evidence_sample: EvidenceSample | None = None
+    ) -> TaskContext:
         """Return the context of a task that has its set.
 
         Args:
             index: The task.
             images: Its training images under the test transform.
-            d_sub: Its D_sub, of which pre-trained spaces are built; drawn again by default.
+            evidence_sample: The task's, of which pre-trained spaces are built; drawn again by default.
         """
         parts = self.parts
         data = self.data
         history = parts.infos[: index + 1]
         set_id = parts.pool.task_to_set[index]
-        if d_sub is None:
-            d_sub = parts.d_sub(index, images)
+        if evidence_sample is None:
+            evidence_sample = parts.evidence_sample(index, images)
 
         def all_of(size: int, seed: int | None = None, shuffled: bool = False) -> Iterable[Batch]:
             source = images if seed is None else data.image_set(images.originals, train=True)
@@ -111,7 +113,7 @@ class Session:
             grew=set_id not in parts.pool.task_to_set[:index],
             retrieval=parts.retrieval,
             memory=parts.memory,
-            pretrained_space=d_sub.pretrained_space,
+            pretrained_space=evidence_sample.pretrained_space,
             backbone=parts.backbone,
             device=parts.engine.device,
             seed=parts.config.run.seed,

@@ -93,7 +93,7 @@ def _can_be_a_folder(name: str) -> bool:
 class Classroom:
     """A model that is taught step by step.
 
-    The steps of a session are the models ``1``, ``2``, ... in one folder beside the first model,
+    The steps of a session are the models ``1``, ``2``, ... in one folder next to the first model,
     ``MODEL-taught`` or the next free ``MODEL-taught-2``. The first step makes the folder.
 
     Args:
@@ -277,7 +277,7 @@ class Classroom:
 
 
 def _session_of(model: Path) -> Path:
-    """Return the folder of a session with a model; a model of an earlier session gets one beside that."""
+    """Return the folder of a session with a model; a model of an earlier session gets one next to that."""
     model = model.absolute()
     found = _SESSION.fullmatch(model.parent.name)
     if found and model.name.isdecimal():

@@ -349,11 +349,13 @@ def check_evidence_changes_nothing(subject: Subject) -> None:
     for number, module in enumerate(modules.values()):
         module.train(number % 2 == 0)
     task = session.data.stream.tasks[1]
-    d_sub = session.parts.d_sub(task.index, session.data.image_set([task.train], train=False))
+    evidence_sample = session.parts.evidence_sample(
+        task.index, session.data.image_set([task.train], train=False)
+    )
 
     values = everything(modules)
     before = flags(modules)
-    collect_evidence(session.parts, d_sub, trials=lambda: Trials(session, d_sub))
+    collect_evidence(session.parts, evidence_sample, trials=lambda: Trials(session, evidence_sample))
     moved = changed(values, everything(modules))
     moved += [name for name, value in flags(modules).items() if before.get(name) != value]
     if moved:

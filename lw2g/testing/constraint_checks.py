@@ -58,7 +58,7 @@ class Stage:
     Attributes:
         parts: Of the session; their memory notes whether it was read.
         constraint: The constraint.
-        context: What constraints are told of the task.
+        context: What constraints know of the task.
     """
 
     parts: RunParts
@@ -324,7 +324,7 @@ def _tasks(subject: Subject, *, still: bool = False, bare: bool = False) -> Iter
     for index, task in enumerate(session.data.stream.tasks):
         with seeded(1):
             context = begin(session, index)
-            d_sub = parts.d_sub(index, session.data.image_set([task.train], train=False))
+            evidence_sample = parts.evidence_sample(index, session.data.image_set([task.train], train=False))
             if bare:
                 context = attrs.evolve(context, retrieval=None)
         with seeded(1) as generators, bearing("begin_task", "it is called for every task, the first too"):
@@ -333,7 +333,7 @@ def _tasks(subject: Subject, *, still: bool = False, bare: bool = False) -> Iter
                 generators.refuse_draws("begin_task", _DRAWS)
         yield Stage(parts=parts, constraint=constraint, context=context)
         with seeded(1), bearing("absorb", "it is called for every site of a finished task"):
-            absorb_task(parts, context, d_sub)
+            absorb_task(parts, context, evidence_sample)
 
 
 def _equal(first: Tensor | None, second: Tensor | None) -> bool:

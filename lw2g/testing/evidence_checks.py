@@ -79,18 +79,20 @@ def check_other_candidates_do_not_matter(subject: Subject) -> None:
     run = learned(subject)
     session = opened(subject, run.checkpoints[run.tasks - 1])
     task = session.data.stream.tasks[-1]  # as if it had not been learned yet
-    d_sub = session.parts.d_sub(task.index, session.data.image_set([task.train], train=False))
-    trials = partial(Trials, session, d_sub)
-    together = collect_evidence(session.parts, d_sub, trials=trials).candidates
-    # screening leaves one candidate: what was said of it beside the others must be said of it alone
+    evidence_sample = session.parts.evidence_sample(
+        task.index, session.data.image_set([task.train], train=False)
+    )
+    trials = partial(Trials, session, evidence_sample)
+    together = collect_evidence(session.parts, evidence_sample, trials=trials).candidates
+    # screening leaves one candidate: its evidence must be the same with and without the others
     growth = attrs.evolve(session.parts.config.growth, screen=1)
     config = attrs.evolve(session.parts.config, growth=growth)
     few = attrs.evolve(session.parts, config=config)
-    alone = collect_evidence(few, d_sub, trials=trials).candidates
-    for beside, candidate in zip(together, alone, strict=True):
-        if candidate.excluded is None and not _alike(_of(subject, beside), _of(subject, candidate)):
+    alone = collect_evidence(few, evidence_sample, trials=trials).candidates
+    for among_others, candidate in zip(together, alone, strict=True):
+        if candidate.excluded is None and not _alike(_of(subject, among_others), _of(subject, candidate)):
             raise ContractViolation(
-                f"of set {beside.set} it says {_of(subject, beside)} beside another candidate, and "
+                f"of set {candidate.set} it says {_of(subject, among_others)} beside another candidate, and "
                 f"{_of(subject, candidate)} without; let what it says of a set depend on that set and the "
                 "images"
             )

@@ -92,6 +92,6 @@ def _tasks_of(run: StoredRun, catalogue: Catalogue, manifest: Manifest, solved: 
             "restore them, or export without --learnable",
         )
     if solved.expert is not None and solved.expert.temperature is not None:
-        # they fitted the temperature beside the expert, and are in no sums
+        # they fitted the head's temperature, and are in no sums
         stream, _ = hold_back(stream, config.routing.held_back, config.run.seed)
     return stream.tasks[: len(manifest.tasks)]

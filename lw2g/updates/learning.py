@@ -170,7 +170,7 @@ def take_step(
     more = grown(saved, counts)
     if tested is not None:
         _require_known(tested, more.manifest)
-    # only now: what is wrong with a folder is told before a backbone is opened
+    # only now: what is wrong with a folder is reported before a backbone is opened
     model = build(more)
     solved = solved_of(model.parts)
     rows = _features(model, solved, images)
@@ -248,7 +248,7 @@ def _require_known(tested: Mapping[str, ClassImages], manifest: Manifest) -> Non
 
 
 def _features(model: TrainedModel, solved: Solved, images: Mapping[str, ClassImages]) -> dict[str, Tensor]:
-    """Return what the head is fed for the images of each class; with an expert, its queries beside that."""
+    """Return the head's features of the images of each class, and with an expert also its queries."""
     with_queries = solved.expert is not None
     tell = Telling("reading", sum(len(own.paths) for own in images.values()))
     rows = {}

@@ -1,4 +1,4 @@
-"""What of a model learns from features alone: its head in closed form, and a frozen expert beside it."""
+"""What of a model learns from features alone: its head in closed form, and its frozen expert, if any."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Solved:
 
 
 def solved_of(parts: ModelParts) -> Solved:
-    """Return what learns: the head, and the frozen expert beside it.
+    """Return what learns: the head, and the frozen expert if there is one.
 
     Raises:
         ConfigError: The model has none whose sums can grow.

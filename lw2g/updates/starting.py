@@ -59,7 +59,7 @@ def start(
     settings: Mapping[str, Any] | None = None,
 ) -> tuple[TrainedModel, dict[str, Any]]:
     """Make a first model from a folder of images, as :func:`lw2g.start` says."""
-    catalogue.get("head", head)  # an unknown one is told as such, before files and options
+    catalogue.get("head", head)  # first: an unknown head is reported before any mistake in files and options
     overrides = dict(settings or {})
     for key in overrides:
         if not key.startswith("backbone."):
@@ -183,7 +183,7 @@ def _manifest_of(config: ExperimentConfig, empty: ModelParts, catalogue: Catalog
 def _require_small(folder: Path) -> None:
     """Refuse photos where no backbone was named: the embedded one knows small drawings alone.
 
-    One image of each class is looked at; what is wrong with a folder is told where all are read.
+    One image of each class is looked at; what is wrong with a folder is reported where all are read.
 
     Raises:
         ConfigError: An image is larger than what the embedded backbone was trained on.

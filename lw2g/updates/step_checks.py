@@ -153,8 +153,8 @@ def calibration_of(
         return {}, report, gaussians
     own = head.nearest_gaussian
     if solved.expert is not None and own:
-        beside = _beside(solved.expert, queries, labels, held, seen)
-        distances = distances / solved.expert.warmth + beside
+        of_expert = _expert_distances(solved.expert, queries, labels, held, seen)
+        distances = distances / solved.expert.warmth + of_expert
     labels = labels[which]
     found, error = calibrated(scores, distances, labels, own=own)
     report["left_out"] = len(which)
@@ -208,7 +208,9 @@ def _held_by_sums(solved: Solved, saved: Saved, count: int) -> Tensor:
     return held
 
 
-def _beside(expert: FrozenExpert, queries: Tensor, labels: Tensor, held: Tensor, seen: int) -> Tensor:
+def _expert_distances(
+    expert: FrozenExpert, queries: Tensor, labels: Tensor, held: Tensor, seen: int
+) -> Tensor:
     """Return the distances that an expert adds to those of the head, for the same images."""
     gaussians = moments_of(expert.lda, seen)
     assert gaussians is not None

@@ -47,7 +47,7 @@ class Bottleneck:
 
 @attrs.frozen(eq=False)
 class AdapterInjection:
-    """Branches beside the MLP: h = h1 + MLP(norm2(h1)) + branch(h1), with h1 the stream after attention.
+    """Branches parallel to the MLP: h = h1 + MLP(norm2(h1)) + branch(h1), with h1 the stream after attention.
 
     Attributes:
         branches: Block index to branch, [B, N, d] -> [B, N, d]; its input is not normalised.

@@ -28,8 +28,8 @@ _HALF = (0.5, 0.5, 0.5)
 
 
 @attrs.frozen
-class _Told:
-    """What a tag tells of its weights; where there is none, what most ViTs were trained with."""
+class _TagFacts:
+    """The facts of the weights under a tag; where there is none, those that most ViTs were trained with."""
 
     mean: Sequence[float] = _HALF
     std: Sequence[float] = _HALF
@@ -37,7 +37,7 @@ class _Told:
     finetuned_on_1k: bool | None = None
 
     @classmethod
-    def by(cls, config: Any | None) -> _Told:
+    def of(cls, config: Any | None) -> _TagFacts:
         if config is None:
             return cls()
         return cls(config.mean, config.std, config.interpolation, seen_1k(config))
@@ -104,18 +104,18 @@ def load_backbone(
         model = plain_model(timm_name, shape, seed=random_seed)
     if weights is not None:
         load_weights(model, weights)
-    told = _Told.by(config)
+    facts = _TagFacts.of(config)
     if finetuned_on_1k is None:
-        finetuned_on_1k = told.finetuned_on_1k
+        finetuned_on_1k = facts.finetuned_on_1k
     backbone = Backbone.wrap(
         model,
         name=described(timm_name, weights, random_seed),
         timm_name=timm_name,
         source=source,
         sha256=None if weights is None else weights_sha256(weights),
-        mean=told.mean if mean is None else mean,
-        std=told.std if std is None else std,
-        interpolation=folder.interpolation or told.interpolation,
+        mean=facts.mean if mean is None else mean,
+        std=facts.std if std is None else std,
+        interpolation=folder.interpolation or facts.interpolation,
         finetuned_on_1k=finetuned_on_1k,
         image_size=image_size,
         pool=pool,
@@ -146,7 +146,7 @@ def _source(timm_name: str, weights: Path | None, pretrained: bool, random_seed:
     """Return where the weights come from.
 
     Raises:
-        ConfigError: Random weights are asked for beside others, or no weights at all.
+        ConfigError: Random weights are asked for in addition to others, or no weights at all.
     """
     is_trained = weights is not None or pretrained
     is_random = random_seed is not None

@@ -195,7 +195,7 @@ def convert_state_dict(
 def _own_tensors(
     tensors: Mapping[str, Tensor], source: str, own: Container[str], classifier: tuple[str, ...]
 ) -> dict[str, Tensor]:
-    """Return the tensors of the model itself, without what stands beside it or on it."""
+    """Return the tensors of the model itself, without other parts of the file, such as a classifier."""
     flat = dict(tensors)
     if any(key.startswith(_MOCO) for key in flat):
         flat = {key.removeprefix(_MOCO): x for key, x in flat.items() if not key.startswith(_MOCO_DROPS)}

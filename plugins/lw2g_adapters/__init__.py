@@ -1,1 +1,1 @@
-"""Baselines whose sets are adapters beside the MLP: ease, tuna, mos, sema."""
+"""Baselines whose sets are adapters parallel to the MLP: ease, tuna, mos, sema."""

@@ -7,14 +7,12 @@ choice costs less among sets that lie near one another, and a predicted class na
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
-from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lw2g.blocks.adapters import DROPOUT, AdapterBaseline
+from lw2g.blocks.adapters import DROPOUT, AdapterBaseline, bottlenecks_of
 from lw2g.blocks.contrastive import self_identification_loss
 from lw2g.blocks.heads import linear_head
 from lw2g.blocks.replay import replay_phase
@@ -23,7 +21,6 @@ from lw2g.interfaces.baseline import mask_logits
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo, derive_seed
 from lw2g.interfaces.phase import ComputePhase, Phase, StepOutput
-from lw2g.interfaces.pool import Routing
 from lw2g_adapters.options import MosConfig
 
 __all__ = ["Mos", "Pull"]
@@ -56,30 +53,33 @@ class Pull:
             if any(value is parameter for parameter in trained):
                 values = [item.get_parameter(name).detach() for item in others]
                 self.means[name] = torch.stack(values).mean(dim=0)
-        self.away: dict[str, Tensor] = {}
+        self._distances: dict[str, Tensor] = {}
 
-    def on_the_way(self) -> Routing:
-        """Return the set as the blocks of a released forward see it: each of them draws the whole set once.
+    def during_forward(self) -> dict[str, Tensor]:
+        """Return the set's tensors as the blocks of a released forward see them: each block draws them once.
 
         Gradients are taken at the values that the last block leaves; from there the optimizer steps.
+
+        Returns:
+            The tensors by name, as functions of the set's parameters.
         """
-        # what looks like a set, but holds functions of its parameters, through which gradients come back
-        shown = SimpleNamespace(**dict(self.own.named_parameters()))
+        tensors: dict[str, Tensor] = dict(self.own.named_parameters())
         for name, mean in self.means.items():
-            value = self.own.get_parameter(name)
-            self.away[name] = value.detach() - mean
+            value = tensors[name]
+            distance = value.detach() - mean
             # block b sees the set after b + 1 draws: mean + (1 - share)^(b + 1) (value - mean)
-            times = torch.arange(1, len(value) + 1).view(-1, *[1] * (value.ndim - 1)).to(value)
-            setattr(shown, name, value + ((1 - self.share) ** times - 1) * self.away[name])
-        return Routing(sets=(cast(nn.Module, shown),), chosen=0)
+            draws = torch.arange(1, len(value) + 1).view(-1, *[1] * (value.ndim - 1)).to(value)
+            tensors[name] = value + ((1 - self.share) ** draws - 1) * distance
+            self._distances[name] = distance
+        return tensors
 
     def __call__(self) -> None:
         """Apply what the blocks of the forward have drawn, then draw the set once more after the step."""
         for name, mean in self.means.items():
             value = self.own.get_parameter(name)
-            if name in self.away:
+            if name in self._distances:
                 # with 12 blocks 0.9^12 of the distance is left, and 0.9^13 after the draw below
-                value.add_(self.away.pop(name), alpha=(1 - self.share) ** len(value) - 1)
+                value.add_(self._distances.pop(name), alpha=(1 - self.share) ** len(value) - 1)
             value.lerp_(mean, self.share)
 
 
@@ -170,10 +170,12 @@ class Mos(AdapterBaseline):
         if pull is None or config.merging == "once":
             features = self.training_features(batch, context)
         else:
-            features = self._adapted(batch, pull.on_the_way(), DROPOUT)
+            depth = self.context.backbone.depth
+            branches = bottlenecks_of(pull.during_forward(), depth, dropout=DROPOUT)
+            features = self._through(batch, branches)
         loss = self.probe_loss(features, batch, task)
         if config.contrastive:
-            # features as they are, un-normalised, like the means that they are held against
+            # features as they are, un-normalised, like the means that they are compared with
             means = self.statistics.centroids(range(task.seen - len(task.classes)))
             term = self_identification_loss(features, means)
             loss = loss + config.contrastive * term

@@ -22,7 +22,7 @@ from lw2g_backbones.presets import MicroConfig
 __all__ = ["FILE", "build_micro", "untrained_micro"]
 
 FILE = "micro.safetensors"
-"""Name of the weights file beside this module."""
+"""Name of the weights file in this package."""
 # a damaged file must not make a model that fills the memory
 _LARGEST = {"img_size": 1024, "patch_size": 64, "embed_dim": 4096, "depth": 128, "num_heads": 64}
 _WIDEST = 1e3

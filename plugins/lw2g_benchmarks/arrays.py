@@ -50,7 +50,7 @@ class Cifar100Benchmark:
         """
         config = self.config
         data = config.data
-        # before anything is read: an increment that does not fit is told at once
+        # before anything is read: an increment that does not fit is refused at once
         sizes = sizes_of(config, data.num_classes)
         root = find_root(data, config.root)
         names: list[str] = list(_container("CIFAR100", root, "train", data.name).classes)

@@ -46,7 +46,7 @@ def _differences(data: DataSet, split: Split, listing: Listing) -> Iterator[str]
             actual = file_list_sha256(item.id for item in items)
             if actual != sha256:
                 yield f"the list of {name} files has sha256 {actual[:12]}, not {sha256[:12]}"
-    # of a wrong total every group could be wrong, and the total has been told already
+    # of a wrong total every group could be wrong, and the total has been reported already
     if split.test_sizes and len(listing.splits["test"]) == split.test:
         sizes = group_sizes([item.label for item in listing.splits["test"]], data, split)
         for number, (found, published) in enumerate(zip(sizes, split.test_sizes, strict=True), start=1):

@@ -35,7 +35,7 @@ _ROUTES: Mapping[str, type[Any]] = {
 
 @attrs.frozen(kw_only=True)
 class Published:
-    """A data set with what its benchmark says beside it.
+    """A data set, and the further facts of its benchmark.
 
     Attributes:
         data: The data set.
@@ -52,7 +52,7 @@ class Published:
 def _published(name: str, table: dict[str, Any]) -> Published:
     where = f"lw2g_benchmarks/{_FILE}: {name}"
     # taken out of the table: what is left in it are fields of the data set, and unknown ones are refused
-    beside = {"citation": table.pop("citation", None), "defaults": table.pop("defaults", None)}
+    of_benchmark = {"citation": table.pop("citation", None), "defaults": table.pop("defaults", None)}
     splits = {}
     for key, split in table["splits"].items():
         splits[key] = _split(split, f"{where}.splits.{key}")
@@ -66,7 +66,7 @@ def _published(name: str, table: dict[str, Any]) -> Published:
         routes=tuple(routes),
         beside=_files(table, "beside", where),
     )
-    return make_record(Published, beside, where, data=data)
+    return make_record(Published, of_benchmark, where, data=data)
 
 
 def _split(table: dict[str, Any], where: str) -> Split:
@@ -102,6 +102,6 @@ def _read() -> dict[str, Published]:
 
 
 PUBLISHED: Mapping[str, Published] = _read()
-"""All data sets and what their benchmarks say beside them, by the name of the benchmark."""
+"""All data sets and the further facts of their benchmarks, by the name of the benchmark."""
 
 DATA_SETS: Mapping[str, DataSet] = {name: published.data for name, published in PUBLISHED.items()}

@@ -184,8 +184,8 @@ def _origin(file: FeatureFile) -> str:
     """Return where the rows come from, in words."""
     model = file.said("timm_name")
     made = f"made by {model}" if model else "whose file names no backbone"
-    told = f"stored features in place of images: {file.dim} numbers in {file.dtype}, {made}"
+    origin = f"stored features in place of images: {file.dim} numbers in {file.dtype}, {made}"
     sha256 = file.said("sha256")
     if sha256:
-        told += f", weights {sha256[:12]}"
-    return told
+        origin += f", weights {sha256[:12]}"
+    return origin

@@ -113,19 +113,19 @@ def from_seed(data: DataSet, folder: Path, seed: int) -> Listing:
 def _pooled(data: DataSet, folder: Path) -> tuple[dict[str, Path], str]:
     """Return ``<class>/<image>`` -> path of all images, flat or below ``train/`` and ``test/``.
 
-    Beside them it says what was passed over.
+    It also says what was passed over.
 
     Raises:
-        DataError: If class folders lie beside ``train/`` or ``test/``, or an image lies in both.
+        DataError: If class folders lie next to ``train/`` or ``test/``, or an image lies in both.
     """
     bases = [folder / name for name in _SPLITS if (folder / name).is_dir()]
-    beside = []
+    other_folders = []
     for entry in folder.iterdir():
         if entry.is_dir() and entry not in bases and not is_hidden(entry.name):
-            beside.append(entry.name)
-    if bases and beside:
+            other_folders.append(entry.name)
+    if bases and other_folders:
         raise DataError(
-            f"{data.title}: {str(folder)!r} holds class folders, first {min(beside)!r}, beside "
+            f"{data.title}: {str(folder)!r} holds class folders, first {min(other_folders)!r}, beside "
             f"{bases[0].name + '/'!r}",
             "keep one of the two layouts",
         )

@@ -58,7 +58,7 @@ class PublishedBenchmark:
         """
         config = self.config
         data = config.data
-        # before anything is read: an increment that does not fit is told at once
+        # before anything is read: an increment that does not fit is refused at once
         sizes = sizes_of(config, data.num_classes)
         split = data.split(config.split)
         listing = _READERS[split.reader](data, split, find_root(data, config.root), config.split)

@@ -45,7 +45,7 @@ def same_contents(train: HashedSource, test: HashedSource) -> tuple[Contents, Co
         source, index = (train, place) if place < len(train) else (test, place - len(train))
         try:
             return content_of(source.image(index).numpy())
-        except DataError:  # told where the image is used
+        except DataError:  # reported where the image is used
             return None
 
     first: dict[bytes, int] = {}

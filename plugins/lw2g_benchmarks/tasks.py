@@ -326,15 +326,17 @@ def _positions_in(data: LabelledImages, portion: Portion, labels: Set[int], star
 
 def _deviations(options: OrderOptions) -> list[str]:
     """Return in words what a stream does otherwise than the usual one of disjoint classes with all images."""
-    told = []
+    differences = []
     if options.stream != "classes":
-        told.append(f"tasks are {options.stream}, not disjoint classes")
+        differences.append(f"tasks are {options.stream}, not disjoint classes")
     if options.shots is not None:
         first = options.shots_from + 1
-        told.append(f"{options.shots} drawn training images of each class from task {first} on")
+        differences.append(f"{options.shots} drawn training images of each class from task {first} on")
     if options.imbalance > 1:
-        told.append(f"long-tailed training images, {options.imbalance:g} times fewer of the last class")
-    return told
+        differences.append(
+            f"long-tailed training images, {options.imbalance:g} times fewer of the last class"
+        )
+    return differences
 
 
 def _task_data(

@@ -7,22 +7,22 @@ of many cosines grows with their number, so that a large set wins by size: the n
 random directions.
 
 ``confusion``: the share of the new task's images that would be taken for a task of the set at test time.
-Class means of the new task, fitted on half of D_sub, compete for the other half (in-sample they win too
-often); where an old class wins, the run's own retrieval says which old task it is. Sharing a set with the
-tasks that one is mistaken for makes the mistake harmless: it gains ``(N_tj + N_jt) / N`` of the retrieval
+Class means of the new task, fitted on half of the evidence sample, compete for the other half (in-sample they
+win too often); where an old class wins, the run's own retrieval says which old task it is. Sharing a set with
+the tasks that one is mistaken for makes the mistake harmless: it gains ``(N_tj + N_jt) / N`` of the retrieval
 accuracy (PRA).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from lw2g.geometry.comparisons import half_samples, spread_over_halves
+from lw2g.geometry.comparisons import Spread, half_samples, spread_over_halves
 from lw2g.interfaces.evidence import Measure, Sample
 from lw2g.interfaces.growth import Measurement
 
@@ -62,48 +62,74 @@ class Centroid(_ClassMeans):
         halves = half_samples(sample.groups, sample.generator("half-samples"))
         similarities = {}
         for candidate in sample.candidates:
-            if candidate.set not in sample.stored:
-                continue
-            old = functional.normalize(sample.stored[candidate.set]["means"] - common, dim=1)
-
-            def nearest(at: Tensor, old: Tensor = old) -> Tensor:
-                new = functional.normalize(_means(sample, at) - common, dim=1)
-                return (new @ old.T).amax(dim=1).double()
-
-            each = nearest(torch.arange(len(sample)))
-            spread = spread_over_halves(
-                lambda at, nearest=nearest: float(nearest(at).mean()),  # type: ignore[misc]
-                halves,
-                sample.left_out,
-            )
-            # two sources of error: which images stand for a class, and which classes stand for the task
-            of_classes = 0.0
-            if len(each) > 1:
-                of_classes = float(each.var()) / len(each)
-            of_images = (spread.error or 0.0) ** 2
-            error = None
-            if spread.error is not None:
-                error = math.sqrt(of_images + of_classes)
-            replicates: tuple[float, ...] = ()
-            if of_images > 0:
-                # halves resample images and not classes, so the deviations are scaled to the whole error
-                wider = math.sqrt((of_images + of_classes) / of_images)
-                replicates = tuple(replicate * wider for replicate in spread.replicates)
-            own = None
-            if len(old) > 1:
-                among = old @ old.T - 2 * torch.eye(len(old))  # below every cosine where a class meets itself
-                own = float(among.amax(dim=1).mean())
-            similarities[candidate.set] = Measurement(
-                value=float(each.mean()),
-                error=error,
-                replicates=replicates,
-                null=expected_largest_cosine(len(old), old.shape[1]),
-                own=own,
-                n=len(sample),
-                unit="cosine",
-                parts={"classes": float(len(old))},
-            )
+            if candidate.set in sample.stored:
+                old = functional.normalize(sample.stored[candidate.set]["means"] - common, dim=1)
+                similarities[candidate.set] = _similarity(sample, old, common, halves)
         return similarities
+
+
+def _similarity(
+    sample: Sample, old: Tensor, common: Tensor, halves: Sequence[tuple[Tensor, Tensor]]
+) -> Measurement:
+    """Return how near the task's classes are to the old classes of one set.
+
+    Args:
+        sample: The task's sample.
+        old: Centred directions of the set's class means, ``[m, dim]``.
+        common: The centre, which is taken off the task's class means too, ``[dim]``.
+        halves: Disjoint half-samples, as positions of images.
+    """
+
+    def largest_cosines(positions: Tensor) -> Tensor:
+        """Return each new class's largest cosine with an old one, from the images at some positions."""
+        new = functional.normalize(_means(sample, positions) - common, dim=1)
+        return (new @ old.T).amax(dim=1).double()
+
+    cosines = largest_cosines(torch.arange(len(sample)))
+    of_images = spread_over_halves(
+        lambda positions: float(largest_cosines(positions).mean()), halves, sample.left_out
+    )
+    spread = _with_class_variance(of_images, cosines)
+    return Measurement(
+        value=float(cosines.mean()),
+        error=spread.error,
+        replicates=spread.replicates,
+        null=expected_largest_cosine(len(old), old.shape[1]),
+        own=_own_similarity(old),
+        n=len(sample),
+        unit="cosine",
+        parts={"classes": float(len(old))},
+    )
+
+
+def _with_class_variance(spread: Spread, cosines: Tensor) -> Spread:
+    """Return the spread of a mean over classes that also counts which classes stand for the task.
+
+    Args:
+        spread: The spread over which images stand for a class.
+        cosines: The value of each class, ``[classes]``.
+    """
+    if spread.error is None:
+        return spread
+    image_variance = spread.error**2
+    class_variance = 0.0
+    if len(cosines) > 1:
+        class_variance = float(cosines.var()) / len(cosines)
+    error = math.sqrt(image_variance + class_variance)
+    if image_variance == 0:
+        return Spread(error=error)
+    # halves resample images and not classes, so the deviations are scaled to the whole error
+    factor = math.sqrt((image_variance + class_variance) / image_variance)
+    return Spread(error=error, replicates=tuple(replicate * factor for replicate in spread.replicates))
+
+
+def _own_similarity(directions: Tensor) -> float | None:
+    """Return the mean over a set's classes of the largest cosine with another of them; None for one class."""
+    if len(directions) < 2:
+        return None
+    # the diagonal is lowered below every cosine: a class is not compared with itself
+    cosines = directions @ directions.T - 2 * torch.eye(len(directions))
+    return float(cosines.amax(dim=1).mean())
 
 
 class Confusion(_ClassMeans):

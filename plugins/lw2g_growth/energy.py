@@ -1,11 +1,11 @@
 """Energy outside the old tasks' activations: how much of a new task is new to a set.
 
 ``rho = 1 - tr(B' C B) / tr C`` per tap, averaged over taps: C is the second moment of the new task's
-un-prompted activations, and B a basis of (95 % of) the old tasks', un-prompted too: under different sets
-they would differ for that alone. A space leaves more of *new* images of its own task outside than of those
-that it was built from (in 64 dimensions 23 % for the 5 % that 16 images promise), so rho is read beside
-``own``, what the set's own tasks leave outside of spaces that the other three quarters of their images
-gave. That makes it free of the rank.
+un-prompted activations, and B a basis of (95 % of) the old tasks', un-prompted too: under different sets they
+would differ for that alone. A space leaves more of *new* images of its own task outside than of those that it
+was built from (in 64 dimensions 23 % for the 5 % that 16 images promise), so rho is compared with ``own``,
+what the set's own tasks leave outside of spaces that the other three quarters of their images gave. That
+makes it free of the rank.
 
 SEMA (Wang et al., CVPR 2025) grows by ``z = |residual - mu| / sd`` of an auto-encoder per adapter. The best
 linear one is such a basis about the old mean: :class:`Novelty` is that z with its sign, mu and sd of images
@@ -110,7 +110,7 @@ class _Residuals(Measure):
 
 
 class Energy(_Residuals):
-    """The share of the new task's energy outside the old spaces, beside that of the set's own tasks."""
+    """The share of the new task's energy outside the old spaces, and that of the set's own tasks."""
 
     def __init__(self, config: EnergyConfig) -> None:
         self._centre = config.centre

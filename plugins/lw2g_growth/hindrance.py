@@ -1,9 +1,9 @@
 """Hindrance Z (LW2G, section 4): does an old space hinder the task more than pre-trained knowledge does?
 
 ``Z = HFC(g, S_old) - HFC(g, S_pre)`` in degrees, for the gradient g of the new task's loss at a set.
-Gradients and pre-trained spaces come from disjoint halves of D_sub, because a space fitted on the very
-images of the gradient biases Z towards reuse; Z is averaged over partitions into halves and over draws of
-the new classes' head. The literal form takes one draw and the same images. A large Z means that the
+Gradients and pre-trained spaces come from disjoint halves of the evidence sample, because a space fitted on
+the very images of the gradient biases Z towards reuse; Z is averaged over partitions into halves and over
+draws of the new classes' head. The literal form takes one draw and the same images. A large Z means that the
 gradient lies in the old space: the task is like the old ones, which LW2G reads as a reason not to share.
 """
 

@@ -21,7 +21,7 @@ __all__ = ["Reading", "Rule", "Scale", "Standing", "beyond", "probability_of_sha
 
 Reading = Literal["affinity", "hindrance"]
 Scale = Literal["value", "chance", "position", "errors"]
-"""What is held against the threshold: the value; less its null; its position between null (0) and what the
+"""What is compared with the threshold: the value; less its null; its position between null (0) and what the
 set's own tasks give (1), undefined where these lie within two errors; the value less its null in errors."""
 
 _ALIKE = 2.0

@@ -7,7 +7,7 @@ sample. The released default keeps ``d/2 log alpha`` though only k < d singular 
 ``loo-ncm``: the accuracy of the nearest class mean with each image left out of its own. The distance to the
 own mean without an image is exactly ``n/(n-1)`` of that with it.
 
-Both are gains over the same images' un-prompted features, beside the gain under permuted labels.
+Both are gains over the same images' un-prompted features, to be compared with the gain under permuted labels.
 """
 
 from __future__ import annotations

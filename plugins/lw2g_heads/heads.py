@@ -117,20 +117,20 @@ def text(config: TextConfig, context: HeadContext) -> TextHead:
             "head.text.weight: text alone has nothing to weigh", "set head.text.mix=lda, or leave it out"
         )
     # both heads read the same rows: features that have been mapped to the space of text
-    beside = _beside_text(config.mix, attrs.evolve(context, dim=config.width))
+    with_text = _head_with_text(config.mix, attrs.evolve(context, dim=config.width))
     return TextHead(
         context.dim,
         context.num_classes,
         config.width,
         config.file,
         "head.text.file",
-        beside,
+        with_text,
         config.weight,
     )
 
 
-def _beside_text(name: str, context: HeadContext) -> ClosedForm | None:
-    """Return the head beside text, for features of the width of text."""
+def _head_with_text(name: str, context: HeadContext) -> ClosedForm | None:
+    """Return the head that text is combined with, for features of the width of text."""
     match name:
         case "cosine":
             return Cosine(context.dim, context.num_classes)

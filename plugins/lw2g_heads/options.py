@@ -40,7 +40,7 @@ class LdaConfig:
 
 @attrs.frozen(kw_only=True)
 class KldaConfig:
-    """Options of ``klda``, beside ``baseline.head_features``."""
+    """Options of ``klda``, in addition to ``baseline.head_features``."""
 
     shrinkage: float = option(
         0.01,
@@ -69,7 +69,7 @@ class MahalanobisConfig:
 
 @attrs.frozen(kw_only=True)
 class RidgeConfig:
-    """Options of ``ridge``, beside ``baseline.head_features``."""
+    """Options of ``ridge``, in addition to ``baseline.head_features``."""
 
     penalty: Literal["running", "task", "gcv", "fixed"] = option(
         "running",
@@ -103,7 +103,7 @@ class RidgeConfig:
 
 @attrs.frozen(kw_only=True)
 class AnaCPConfig:
-    """Options of ``anacp``, beside ``baseline.head_features``."""
+    """Options of ``anacp``, in addition to ``baseline.head_features``."""
 
     members: int = option(3, "random maps, each with sums of its own", validator=ge(1), published=3)
     penalty: float = option(100.0, "penalty of both regressions", validator=gt(0), published=100.0)

@@ -1,7 +1,7 @@
-"""A head of class names in text, alone or beside a head in closed form.
+"""A head of class names in text, alone or combined with a head in closed form.
 
 Alone it is CLIP's zero-shot classifier (Radford et al., ICML 2021), in a stream Continual-CLIP (Thengane et
-al., 2022): a task adds rows and changes none. With a head in closed form beside it, scores are added with a
+al., 2022): a task adds rows and changes none. Combined with a head in closed form, scores are added with a
 weight, as Wang et al. (ICLR 2024) add Gaussian discriminant analysis; theirs is chosen on validation images,
 ours on training images that are held back.
 """
@@ -23,11 +23,11 @@ from lw2g.interfaces.context import TaskInfo
 __all__ = ["WEIGHTS", "TextHead"]
 
 WEIGHTS = (0.0, *(10.0 ** (quarter / 4) for quarter in range(-12, 13)))
-"""Candidates for the weight of the head in closed form beside the text."""
+"""Candidates for the weight of the head in closed form, where that of the text is 1."""
 
 
 class TextHead(ClosedForm):
-    """Cosines of image and class name in the space of a CLIP model, alone or beside a head in closed form.
+    """Cosines of image and class name in the space of a CLIP model, alone or with a head in closed form.
 
     The score of class c is ``s cos(u, t_c) + w r_c``: u is the image's feature after the model's projection,
     t_c the unit vector of the class (:meth:`~lw2g.inputs.text_vectors.TextVectors.of_class`), s the model's
@@ -46,7 +46,7 @@ class TextHead(ClosedForm):
         file: File of text vectors. It is read when classes are learned, and never again: the state holds what
             was read.
         option: The option that names the file, for messages.
-        head: The head beside the text, for features of the width of text; None for none.
+        head: The head that the text is combined with, for features of the width of text; None for none.
         weight: Its weight; None to fit it.
 
     Attributes:
@@ -155,11 +155,13 @@ class TextHead(ClosedForm):
         targets = self._targets[:shown]
         # classes of one target have one score: each target is to count once
         firsts = [targets.index(target) for target in range(len(set(targets)))]
-        beside = self.head.scores(rows, shown)[:, firsts]
+        other_scores = self.head.scores(rows, shown)[:, firsts]
         cosines = self.scale * rows @ self._pooled_text(shown).T
         wanted = torch.tensor([targets[label] for label in labels.tolist()], device=labels.device)
         for place, weight in enumerate(WEIGHTS):
-            self.losses[place] += functional.cross_entropy(cosines + weight * beside, wanted, reduction="sum")
+            self.losses[place] += functional.cross_entropy(
+                cosines + weight * other_scores, wanted, reduction="sum"
+            )
 
     def _pooled_text(self, seen: int) -> Tensor:
         return functional.normalize(self.pooled(self.text[:seen]), dim=-1)
@@ -178,11 +180,11 @@ class TextHead(ClosedForm):
     def score(self, features: Tensor, *solution: Tensor) -> Tensor:
         """Return scaled cosines of targets, plus the weighted scores of the other head."""
         text = solution[0]
-        beside = solution[1:]
+        other_solution = solution[1:]
         rows = self.lifted(features)
         scores = rows @ text.T
         if self.head is not None:
-            scores = scores + self.fitted_weight * self.head.score(rows, *beside)
+            scores = scores + self.fitted_weight * self.head.score(rows, *other_solution)
         return scores
 
     def _read_classes(self, labels: Tensor) -> None:

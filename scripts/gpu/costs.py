@@ -104,7 +104,7 @@ def _costs(lab: Lab, model: str, baseline: str) -> dict[str, Any]:
     asked = sorted({1, min(5, last), last})  # the first task pays for what is made once
     found: dict[str, Any] = {
         "images_per_task": images,
-        "d_sub": sample,
+        "evidence_sample": sample,
         "seconds": {part: {str(task): clock.seconds[part][task] for task in asked} for part in PARTS},
         "peak_mib": clock.peak,
     }

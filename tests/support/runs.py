@@ -14,7 +14,7 @@ from lw2g.config.resolve import Resolved, resolve
 from lw2g.files.checkpoint import CheckpointStore
 from lw2g.registry.catalogue import Catalogue
 from lw2g.tasks.evidence.collecting import store_statistics
-from lw2g.tasks.evidence.d_sub import DSub
+from lw2g.tasks.evidence.evidence_sample import EvidenceSample
 from lw2g.tasks.evidence.spaces import absorb_task
 from lw2g.tasks.session import Session
 
@@ -87,16 +87,18 @@ def different(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> list[st
     ]
 
 
-def learned_one(session: Session) -> DSub:
-    """Give the session one absorbed task with a random set, and return the next task's D_sub."""
+def learned_one(session: Session) -> EvidenceSample:
+    """Give the session one absorbed task with a random set, and return the next task's evidence sample."""
     session.parts.begin_task(0)
     torch.manual_seed(5)
     session.parts.pool.grow(session.parts.new_set(None))
     images = session.data.image_set([session.data.stream.tasks[0].train], train=False)
     context = session.task_context(0, images)
-    d_sub = session.parts.d_sub(0, images)
-    store_statistics(session.parts, context, d_sub, "begin")
-    absorb_task(session.parts, context, d_sub)
-    store_statistics(session.parts, context, d_sub, "end")
+    evidence_sample = session.parts.evidence_sample(0, images)
+    store_statistics(session.parts, context, evidence_sample, "begin")
+    absorb_task(session.parts, context, evidence_sample)
+    store_statistics(session.parts, context, evidence_sample, "end")
     session.parts.begin_task(1)
-    return session.parts.d_sub(1, session.data.image_set([session.data.stream.tasks[1].train], train=False))
+    return session.parts.evidence_sample(
+        1, session.data.image_set([session.data.stream.tasks[1].train], train=False)
+    )

@@ -1,4 +1,4 @@
-"""Evidence for the growth decision: the value of every measure for every candidate, from one pass over D_sub.
+"""Evidence for the growth decision: the value of every measure for every candidate, from one sample.
 
 Measures are components. This module reads the task once for all of them, and shows each measure what it
 declares to need and what it has stored of old tasks.
@@ -23,7 +23,7 @@ from lw2g.interfaces.context import TaskContext, task_of_class
 from lw2g.interfaces.evidence import Candidate, Need, Sample, unread, untried
 from lw2g.interfaces.growth import CandidateEvidence, Evidence, Measurement
 from lw2g.interfaces.site import Site
-from lw2g.tasks.evidence.d_sub import DSub, merged, undisturbed
+from lw2g.tasks.evidence.evidence_sample import EvidenceSample, merged, undisturbed
 from lw2g.tasks.evidence.fitted import FittedHead
 from lw2g.tasks.evidence.gradients import GroupGradients, group_gradients, set_features
 from lw2g.tasks.parts import RunParts
@@ -85,7 +85,7 @@ def unmeasured(parts: RunParts, task: int) -> Evidence:
 
 def collect_evidence(
     parts: RunParts,
-    d_sub: DSub,
+    evidence_sample: EvidenceSample,
     progress: Callable[[int, int], None] = lambda done, total: None,
     trials: Callable[[], Trial] = lambda: untried,
 ) -> Evidence:
@@ -95,7 +95,7 @@ def collect_evidence(
 
     Args:
         parts: The run.
-        d_sub: The task's D_sub.
+        evidence_sample: The task's.
         progress: Called with the number of finished passes and measures, and their total.
         trials: Returns what trains copies for some steps; called if a measure needs it.
     """
@@ -120,14 +120,14 @@ def collect_evidence(
         with undisturbed(parts.modules):
             captured: Mapping[int, Mapping[str, float | None]] = {}
             if {"spaces", "moments"} <= needs or parts.config.growth.screen:
-                captured = _captured(d_sub, opened)
+                captured = _captured(evidence_sample, opened)
             shares = {set_id: _mean(captured.get(set_id, {})) for set_id in opened}
             kept = screened(shares, parts.config.growth.screen, parts.growth.screen)
             for set_id in opened.keys() - kept:
                 excluded[set_id] = f"screened out: captures {shares[set_id] or 0.0:.1%}"
             chosen = {set_id: at for set_id, at in opened.items() if set_id in kept}
-            step = Steps(_passes(parts, d_sub, chosen, needs) + len(measures), progress)
-            sample = _sample(parts, d_sub, chosen, needs, captured, trials, step)
+            step = Steps(_passes(parts, evidence_sample, chosen, needs) + len(measures), progress)
+            sample = _sample(parts, evidence_sample, chosen, needs, captured, trials, step)
             for name, measure in measures.items():
                 shown = _shown(sample, measure.needs)
                 with torch.no_grad():
@@ -149,13 +149,13 @@ def collect_evidence(
                 excluded=excluded.get(set_id),
             )
         )
-    return Evidence(task=d_sub.task.index, candidates=tuple(candidates))
+    return Evidence(task=evidence_sample.task.index, candidates=tuple(candidates))
 
 
 def store_statistics(
     parts: RunParts,
     context: TaskContext,
-    d_sub: DSub,
+    evidence_sample: EvidenceSample,
     moment: Literal["begin", "end"],
     trials: Callable[[], Trial] = lambda: untried,
 ) -> None:
@@ -164,7 +164,7 @@ def store_statistics(
     Args:
         parts: The run.
         context: The task.
-        d_sub: Its D_sub.
+        evidence_sample: The task's.
         moment: Whether the task begins, or is learned.
         trials: As for :func:`collect_evidence`.
     """
@@ -177,8 +177,8 @@ def store_statistics(
         places = {own: _Places.of(parts, own)}
         captured: Mapping[int, Mapping[str, float | None]] = {}
         if {"spaces", "moments"} <= needs:
-            captured = _captured(d_sub, places)
-        sample = _sample(parts, d_sub, places, needs, captured, trials)
+            captured = _captured(evidence_sample, places)
+        sample = _sample(parts, evidence_sample, places, needs, captured, trials)
         for name, measure in measures.items():
             # what it has stored of this set; of others it has nothing to add to
             stored = parts.growth.stored.of(name)
@@ -213,27 +213,29 @@ def screened(captured: Mapping[int, float | None], count: int, screen: Screen) -
     return set([*unknown, *ordered][:count])
 
 
-def _passes(parts: RunParts, d_sub: DSub, chosen: Mapping[int, _Places], needs: Set[Need]) -> int:
+def _passes(
+    parts: RunParts, evidence_sample: EvidenceSample, chosen: Mapping[int, _Places], needs: Set[Need]
+) -> int:
     """Return how many batches go through the backbone."""
     # a head is fitted to features first, and its gradients take a forward of their own
     forwards = bool(needs & {"gradients", "features", "fitted"}) + ("fitted" in needs)
-    return forwards * d_sub.num_batches * len(parts.baseline.scope.passes(list(chosen)))
+    return forwards * evidence_sample.num_batches * len(parts.baseline.scope.passes(list(chosen)))
 
 
 def _sample(
     parts: RunParts,
-    d_sub: DSub,
+    evidence_sample: EvidenceSample,
     places: Mapping[int, _Places],
     needs: Set[Need],
     captured: Mapping[int, Mapping[str, float | None]],
     trials: Callable[[], Trial],
     step: Callable[[], None] = lambda: None,
 ) -> Sample:
-    """Return D_sub with what the measures need, of each set in question."""
-    gradients, features = _through_sets(parts, d_sub, places, needs, step)
+    """Return the evidence sample with what the measures need, of each set in question."""
+    gradients, features = _through_sets(parts, evidence_sample, places, needs, step)
     fitted: Mapping[int, GroupGradients] = {}
     if "fitted" in needs:
-        fitted = _fitted(parts, d_sub, places, features, step)
+        fitted = _fitted(parts, evidence_sample, places, features, step)
     candidates = []
     for set_id, at in places.items():
         of_fitted = {}
@@ -252,30 +254,30 @@ def _sample(
                 features=features.get(set_id),
             )
         )
-    options = d_sub.options
+    options = evidence_sample.options
     return Sample(
-        task=d_sub.task,
-        labels=d_sub.labels,
-        groups=d_sub.group_numbers,
-        left_out=d_sub.left_out,
-        seed=d_sub.seed,
-        space_options=d_sub.pretrained_options,
+        task=evidence_sample.task,
+        labels=evidence_sample.labels,
+        groups=evidence_sample.group_numbers,
+        left_out=evidence_sample.left_out,
+        seed=evidence_sample.seed,
+        space_options=evidence_sample.pretrained_options,
         reduce=options.reduce,
         literal=options.evidence == "literal",
         centre=options.centre,
         candidates=tuple(candidates),
         task_to_set=tuple(parts.pool.task_to_set),
-        moments=d_sub.moments,
-        queries=d_sub.queries if needs & {"queries", "retrieved"} else None,
+        moments=evidence_sample.moments,
+        queries=evidence_sample.queries if needs & {"queries", "retrieved"} else None,
         trial=trials() if "trial" in needs else untried,
-        retrieved=_retrieved(parts, d_sub) if "retrieved" in needs else None,
-        generator=d_sub.generator,
+        retrieved=_retrieved(parts, evidence_sample) if "retrieved" in needs else None,
+        generator=evidence_sample.generator,
     )
 
 
 def _through_sets(
     parts: RunParts,
-    d_sub: DSub,
+    evidence_sample: EvidenceSample,
     places: Mapping[int, _Places],
     needs: Set[Need],
     step: Callable[[], None],
@@ -289,7 +291,7 @@ def _through_sets(
             if at.spaces:  # an angle to a space takes one
                 sites[set_id] = [at.sites[name] for name in at.spaces]
         gradients = group_gradients(
-            d_sub,
+            evidence_sample,
             parts.baseline,
             parts.pool,
             sites,
@@ -298,7 +300,7 @@ def _through_sets(
         )
     if needs & {"features", "fitted"}:
         unseen = [set_id for set_id in places if set_id not in seen]
-        seen |= set_features(d_sub, parts.baseline, parts.pool, unseen, step)
+        seen |= set_features(evidence_sample, parts.baseline, parts.pool, unseen, step)
     features: dict[int, Tensor] = {}
     for set_id, rows in seen.items():
         features[set_id] = torch.cat(rows).float().cpu()
@@ -307,7 +309,7 @@ def _through_sets(
 
 def _fitted(
     parts: RunParts,
-    d_sub: DSub,
+    evidence_sample: EvidenceSample,
     places: Mapping[int, _Places],
     features: Mapping[int, Tensor],
     step: Callable[[], None],
@@ -318,21 +320,21 @@ def _fitted(
     for set_id, at in places.items():
         if at.sites:
             sites[set_id] = list(at.sites.values())
-            heads[set_id] = FittedHead(d_sub, features[set_id])
-    return group_gradients(d_sub, parts.baseline, parts.pool, sites, step, fitted=heads.__getitem__)
+            heads[set_id] = FittedHead(evidence_sample, features[set_id])
+    return group_gradients(evidence_sample, parts.baseline, parts.pool, sites, step, fitted=heads.__getitem__)
 
 
-def _retrieved(parts: RunParts, d_sub: DSub) -> Tensor | None:
-    """Return the old task that retrieval gives each image of D_sub; None if it chooses none."""
+def _retrieved(parts: RunParts, evidence_sample: EvidenceSample) -> Tensor | None:
+    """Return the old task that retrieval gives each image of the evidence sample; None if it chooses none."""
     strategy = parts.retrieval
-    task = d_sub.task.index
+    task = evidence_sample.task.index
     if strategy is None or strategy.control or not task:  # an oracle retrieves nothing
         return None
     tasks = task_of_class(parts.infos[:task], parts.engine.device)
 
     retrieved = []
     with torch.no_grad():
-        for batch, _ in d_sub.batches():
+        for batch, _ in evidence_sample.batches():
             scores = strategy.scores(strategy.query(batch).float(), range(task), tasks)
             retrieved.append(scores.argmax(dim=1).cpu())
     return torch.cat(retrieved)
@@ -353,7 +355,9 @@ def _shown(sample: Sample, needs: Set[Need]) -> Sample:
     return attrs.evolve(sample, candidates=candidates, **unread_parts)
 
 
-def _captured(d_sub: DSub, places: Mapping[int, _Places]) -> Mapping[int, Mapping[str, float | None]]:
+def _captured(
+    evidence_sample: EvidenceSample, places: Mapping[int, _Places]
+) -> Mapping[int, Mapping[str, float | None]]:
     """Return the shares of the task's energy in the old spaces, of the sites whose energy is cut there."""
     listed: list[tuple[int, str]] = []
     taps: list[Tap] = []
@@ -363,7 +367,7 @@ def _captured(d_sub: DSub, places: Mapping[int, _Places]) -> Mapping[int, Mappin
             if not activation.is_image:
                 listed.append((set_id, name))
                 taps.append(activation.tap)
-    moments = _totals(d_sub, taps)  # of all sets at once: the images are read in one pass
+    moments = _totals(evidence_sample, taps)  # of all sets at once: the images are read in one pass
     pairs = []
     for (set_id, name), tap in zip(listed, taps, strict=True):
         at = places[set_id]
@@ -374,12 +378,12 @@ def _captured(d_sub: DSub, places: Mapping[int, _Places]) -> Mapping[int, Mappin
     return shares
 
 
-def _totals(d_sub: DSub, taps: Sequence[Tap]) -> dict[Tap, SecondMoment]:
-    """Return the moments of the whole of D_sub at some taps, read in one pass over the images."""
+def _totals(evidence_sample: EvidenceSample, taps: Sequence[Tap]) -> dict[Tap, SecondMoment]:
+    """Return the moments of the whole evidence sample at some taps, read in one pass over the images."""
     totals: dict[Tap, SecondMoment] = {}
-    for tap, groups in d_sub.moments(list(dict.fromkeys(taps))).items():
+    for tap, groups in evidence_sample.moments(list(dict.fromkeys(taps))).items():
         moment = merged(groups)
-        totals[tap] = moment.centred() if d_sub.options.centre else moment
+        totals[tap] = moment.centred() if evidence_sample.options.centre else moment
     return totals
 
 

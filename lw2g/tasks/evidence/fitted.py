@@ -1,8 +1,8 @@
 """A closed-form head fitted to features, for gradients that do not depend on a random head.
 
 The mean of the gradient over random heads is zero, so that its direction says nothing. Here the logits are
-cosines with class means, fitted on one half of D_sub and evaluated on the other, at the temperature that
-fits best.
+cosines with class means, fitted on one half of the evidence sample and evaluated on the other, at the
+temperature that fits best.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from lw2g.interfaces.batch import Batch
-from lw2g.tasks.evidence.d_sub import DSub
+from lw2g.tasks.evidence.evidence_sample import EvidenceSample
 
 __all__ = ["FittedHead"]
 
@@ -21,21 +21,21 @@ _SCALES = torch.logspace(0, 1.2, 16)
 
 
 class FittedHead:
-    """The loss of each image of D_sub under class means of the other half of its groups.
+    """The loss of each image of the evidence sample under class means of the other half of its groups.
 
     Args:
-        d_sub: The task's D_sub.
+        evidence_sample: The task's.
         features: Of all its images under one set, in its order, ``[n, F]``.
     """
 
-    def __init__(self, d_sub: DSub, features: Tensor) -> None:
-        sample = d_sub.sample
-        self._classes = torch.tensor(d_sub.task.classes)
-        side = d_sub.group_numbers % 2  # neighbouring groups go to different halves
+    def __init__(self, evidence_sample: EvidenceSample, features: Tensor) -> None:
+        sample = evidence_sample.positions
+        self._classes = torch.tensor(evidence_sample.task.classes)
+        side = evidence_sample.group_numbers % 2  # neighbouring groups go to different halves
         places = torch.zeros(max(sample) + 1, dtype=torch.long)
         places[torch.tensor(sample)] = side
         self._side = places
-        labels = d_sub.labels
+        labels = evidence_sample.labels
         # each half is asked by the head of the other
         self._heads = [self._fit(features[side != half], labels[side != half]) for half in (0, 1)]
         losses = [0.0] * len(_SCALES)
@@ -64,7 +64,7 @@ class FittedHead:
         return (labels.cpu()[:, None] == self._classes).int().argmax(dim=1)
 
     def __call__(self, features: Tensor, batch: Batch) -> Tensor:
-        """Return the mean loss of some images of D_sub."""
+        """Return the mean loss of some images of the evidence sample."""
         sides = self._side[batch.samples.cpu()].to(features.device)[:, None]
         features = features.float()
         cosines = torch.where(sides == 0, self._cosines(features, 0), self._cosines(features, 1))

@@ -1,4 +1,4 @@
-"""Gradients of the probe loss at candidate sets, by draw of the head and group of images of D_sub.
+"""Gradients of the probe loss at candidate sets, by draw of the head and group of the evidence sample.
 
 Several groups share a forward: each has its own copy of the set and its own row of the shared parameters, so
 that their gradients stay apart.
@@ -19,8 +19,8 @@ from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.pool import Pool, Routing
 from lw2g.interfaces.site import Site
-from lw2g.tasks.evidence.d_sub import DSub
 from lw2g.tasks.evidence.draws import head_draws
+from lw2g.tasks.evidence.evidence_sample import EvidenceSample
 
 __all__ = ["GroupGradients", "GroupedForward", "each_its_own", "group_gradients", "set_features"]
 
@@ -115,7 +115,7 @@ def each_its_own(
 
 
 def group_gradients(
-    d_sub: DSub,
+    evidence_sample: EvidenceSample,
     baseline: Baseline,
     pool: Pool,
     sites: Mapping[int, Sequence[Site]],
@@ -129,12 +129,12 @@ def group_gradients(
     it does not depend on them. A candidate's gradients never depend on the other candidates.
 
     Args:
-        d_sub: The task's D_sub.
+        evidence_sample: The task's.
         baseline: Provides the loss.
         pool: The live sets.
         sites: The measured sites of each candidate, shared ones included.
         step: Called once a batch and pass.
-        seen: Told each candidate's features of some images ``[B, F]``, in the order of D_sub.
+        seen: Told each candidate's features of some images ``[B, F]``, in the order of the evidence sample.
         fitted: Gives the loss of a candidate in place of the probe loss under draws of the head: then there
             is one draw.
     """
@@ -158,13 +158,13 @@ def group_gradients(
                 forward = GroupedForward(
                     baseline=baseline, routing=scope.force(pool, together[0]), sites=[wanted]
                 )
-            features, gradients = _gradients(d_sub, forward, part, losses)
+            features, gradients = _gradients(evidence_sample, forward, part, losses)
             parts.append(features)
             groups += gradients
         return parts, groups
 
-    with _losses(d_sub, baseline, fitted) as losses_of:
-        for batch, sizes in d_sub.batches():
+    with _losses(evidence_sample, baseline, fitted) as losses_of:
+        for batch, sizes in evidence_sample.batches():
             for together in passes:
                 # candidates share a pass where the forward does not depend on them: any one stands for all
                 parts, groups = read(batch, sizes, together, losses_of(together[0]))
@@ -188,21 +188,21 @@ def group_gradients(
 
 @torch.no_grad()
 def set_features(
-    d_sub: DSub,
+    evidence_sample: EvidenceSample,
     baseline: Baseline,
     pool: Pool,
     candidates: Sequence[int],
     step: Callable[[], None] = lambda: None,
 ) -> dict[int, list[Tensor]]:
-    """Return each candidate's features of D_sub, by batch; computed once where they are the same for all."""
+    """Return each candidate's features of the sample, by batch; computed once if they are equal for all."""
     collected: dict[int, list[Tensor]] = {}
     passes = baseline.scope.passes(candidates)
 
     def read(batch: Batch, together: Sequence[int]) -> Tensor:
-        with d_sub.engine.autocast():
+        with evidence_sample.engine.autocast():
             return baseline.features(batch, baseline.scope.force(pool, together[0]))
 
-    for batch, _ in d_sub.batches() if passes else ():
+    for batch, _ in evidence_sample.batches() if passes else ():
         for together in passes:
             features = read(batch, together)
             for candidate in together:
@@ -213,18 +213,18 @@ def set_features(
 
 @contextmanager
 def _losses(
-    d_sub: DSub, baseline: Baseline, fitted: Callable[[int], Loss] | None
+    evidence_sample: EvidenceSample, baseline: Baseline, fitted: Callable[[int], Loss] | None
 ) -> Iterator[Callable[[int], Sequence[Loss]]]:
     """Yield functions that return a candidate's losses: a fitted one, or the probe loss under each draw."""
     if fitted is not None:
         yield lambda candidate: [fitted(candidate)]
         return
-    with head_draws(baseline, d_sub.task, d_sub.options, d_sub.seed) as heads:
+    with head_draws(baseline, evidence_sample.task, evidence_sample.options, evidence_sample.seed) as heads:
 
         def under(put: Callable[[], None]) -> Loss:
             def loss(features: Tensor, batch: Batch) -> Tensor:
                 put()  # the head's values of this draw
-                return baseline.probe_loss(features, batch, d_sub.task)
+                return baseline.probe_loss(features, batch, evidence_sample.task)
 
             return loss
 
@@ -233,7 +233,7 @@ def _losses(
 
 
 def _gradients(
-    d_sub: DSub, forward: GroupedForward, batch: Batch, losses: Sequence[Loss]
+    evidence_sample: EvidenceSample, forward: GroupedForward, batch: Batch, losses: Sequence[Loss]
 ) -> tuple[Tensor, list[list[Tensor]]]:
     """Return features, and the sums over each group of the gradients at its sites, ``[draws, rows, dim]``."""
     every = list(chain.from_iterable(forward.sites))
@@ -241,12 +241,12 @@ def _gradients(
     parameters = list({id(site.parameter): site.parameter for site in every}.values())
     for parameter in parameters:
         parameter.requires_grad_(True)
-    with torch.enable_grad(), d_sub.engine.autocast():
+    with torch.enable_grad(), evidence_sample.engine.autocast():
         features = forward.features(batch)
     rows_of: list[list[Tensor]] = [[] for _ in every]  # of each site, draw by draw
     for number, loss_of in enumerate(losses):
         # the forward's graph stays until the last draw has gone back through it
-        with torch.enable_grad(), d_sub.engine.autocast():
+        with torch.enable_grad(), evidence_sample.engine.autocast():
             loss = loss_of(features, batch)
         is_last = number + 1 == len(losses)
         raw = torch.autograd.grad(loss, parameters, allow_unused=True, retain_graph=not is_last)

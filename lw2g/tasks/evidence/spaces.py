@@ -13,7 +13,7 @@ from lw2g.geometry.moments import SecondMoment
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.site import Site
-from lw2g.tasks.evidence.d_sub import DSub, merged, moments_of, undisturbed
+from lw2g.tasks.evidence.evidence_sample import EvidenceSample, merged, moments_of, undisturbed
 from lw2g.tasks.parts import RunParts
 from lw2g.vit.taps import Tap
 
@@ -23,7 +23,7 @@ __all__ = ["absorb_task"]
 def absorb_task(
     parts: RunParts,
     context: TaskContext,
-    d_sub: DSub,
+    evidence_sample: EvidenceSample,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> None:
     """Extend spaces by the activations of the finished task's images under the task's set.
@@ -34,7 +34,7 @@ def absorb_task(
     Args:
         parts: The run.
         context: The finished task.
-        d_sub: Its sample of images.
+        evidence_sample: Its sample of images.
         progress: Called with the number of finished batches and spaces, and their total.
     """
     baseline = parts.baseline
@@ -52,11 +52,13 @@ def absorb_task(
     if not any(under.values()):
         return
     absorbing = [constraint for constraint in parts.constraints.values() if constraint.absorbs]
-    step = Steps(len(under) * d_sub.num_batches + len(kept) + len(absorbing) * len(trained), progress)
+    step = Steps(
+        len(under) * evidence_sample.num_batches + len(kept) + len(absorbing) * len(trained), progress
+    )
     moments: dict[int, dict[Tap, SecondMoment]] = {}
     for set_id, sites in under.items():
         taps = [site.activation.tap for site in sites]
-        moments[set_id] = _moments(parts, d_sub, set_id, taps, step)
+        moments[set_id] = _moments(parts, evidence_sample, set_id, taps, step)
     own = moments[context.set_id]
     # tapped activations first: the space of a mapped one is the image of theirs
     for owner, site in sorted(kept, key=lambda pair: pair[1].activation.is_image):
@@ -71,7 +73,11 @@ def absorb_task(
 
 
 def _moments(
-    parts: RunParts, d_sub: DSub, set_id: int, taps: Sequence[Tap], step: Callable[[], None]
+    parts: RunParts,
+    evidence_sample: EvidenceSample,
+    set_id: int,
+    taps: Sequence[Tap],
+    step: Callable[[], None],
 ) -> dict[Tap, SecondMoment]:
     """Return the second moments of a task's sample at some taps under a set."""
     routing = parts.pool.force(set_id)
@@ -80,10 +86,10 @@ def _moments(
     def forward(batch: Batch) -> object:
         return parts.baseline.features(batch, routing)
 
-    whole = ((batch, [len(batch)]) for batch, _ in d_sub.batches())  # each batch as one part
+    whole = ((batch, [len(batch)]) for batch, _ in evidence_sample.batches())  # each batch as one part
     read: dict[Tap, list[SecondMoment]] = {tap: [] for tap in wanted}
     with undisturbed(parts.modules):
-        for part in moments_of(wanted, whole, forward, parts.backbone, parts.engine, d_sub.options):
+        for part in moments_of(wanted, whole, forward, parts.backbone, parts.engine, evidence_sample.options):
             for tap in wanted:
                 read[tap] += part[tap]
             step()

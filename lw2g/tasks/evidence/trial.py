@@ -17,7 +17,7 @@ from lw2g.base.progress import Reporter
 from lw2g.images.decoding import chunks
 from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.stream import TaskData
-from lw2g.tasks.evidence.d_sub import DSub, balanced
+from lw2g.tasks.evidence.evidence_sample import EvidenceSample, balanced
 from lw2g.tasks.session import Session
 from lw2g.tasks.task_training import Observer, TaskTraining
 
@@ -32,23 +32,23 @@ class Trials:
 
     Args:
         session: The run, before the task has its set.
-        d_sub: The task's D_sub. Held-out images lie outside it where there are enough.
+        evidence_sample: The task's. Held-out images lie outside it where there are enough.
     """
 
-    def __init__(self, session: Session, d_sub: DSub) -> None:
+    def __init__(self, session: Session, evidence_sample: EvidenceSample) -> None:
         self._session = session
-        self._d_sub = d_sub
-        self._index = d_sub.task.index
+        self._evidence_sample = evidence_sample
+        self._index = evidence_sample.task.index
         data = session.data.stream.tasks[self._index].train
         labels = torch.tensor(np.asarray(data.labels))
         free = torch.ones(len(data), dtype=torch.bool)
-        free[d_sub.sample] = False
-        # not of D_sub: the other measures have seen these
+        free[evidence_sample.positions] = False
+        # not of the evidence sample: the other measures have seen these
         count = min(_HELD, len(data) // _SHARE)
         if int(free.sum()) < count:
             free[:] = True
         places = free.nonzero()[:, 0]
-        chosen = places[balanced(labels[places], count, d_sub.generator("trial"))]
+        chosen = places[balanced(labels[places], count, evidence_sample.generator("trial"))]
         kept = torch.ones(len(data), dtype=torch.bool)
         kept[chosen] = False
         self._held = _part(data, chosen)
@@ -77,8 +77,8 @@ class Trials:
             parts.pool.reuse(set_id)
         torch.manual_seed(parts.seed_of(index, f"trial {draw}"))
         with torch.no_grad():
-            parts.baseline.draw_head(self._d_sub.task)
-        context = session.task_context(index, self._still, self._d_sub)
+            parts.baseline.draw_head(self._evidence_sample.task)
+        context = session.task_context(index, self._still, self._evidence_sample)
         if steps:
             observer = Observer(Reporter([], [info.num_images for info in parts.infos]))
             training = TaskTraining(parts, context, self._moving, observer, steps)

@@ -54,9 +54,9 @@ def test_a_released_step_keeps_a_quarter_of_what_it_was_away(bench):
     }
     own, pull = pool[2], baseline.pull(context)
     start = {name: value.detach().clone() for name, value in own.named_parameters()}
-    (shown,) = pull.on_the_way().sets
+    during_forward = pull.during_forward()
     for name, value in own.named_parameters():
-        for block, drawn in enumerate(getattr(shown, name)):
+        for block, drawn in enumerate(during_forward[name]):
             left = 0.9 ** (block + 1)
             torch.testing.assert_close(drawn, (1 - left) * mean[name][block] + left * value[block])
     with torch.no_grad():

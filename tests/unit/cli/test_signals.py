@@ -22,8 +22,8 @@ with unwinding(), TemporaryDirectory(dir=sys.argv[1]) as made:
 _LEAVING = """
 import os, sys
 from pathlib import Path
-from lw2g.cli.execute import _uninterrupted
-_uninterrupted(lambda listeners: os._exit(int(sys.argv[1])), Path("runs/one"))
+from lw2g.cli.execute import _under_progress
+_under_progress(lambda listeners: os._exit(int(sys.argv[1])), Path("runs/one"))
 """
 _FORKING = """
 import os

@@ -93,14 +93,16 @@ def test_evidence_behind_the_map_equals_its_definition(session_of):
     for parameter in session.parts.pool[0].parameters():
         parameter.data = 0.1 * torch.randn_like(parameter)
     images = session.data.image_set([session.data.stream.tasks[0].train], train=False)
-    context, d_sub = session.task_context(0, images), session.parts.d_sub(0, images)
-    absorb_task(session.parts, context, d_sub)
+    context, evidence_sample = session.task_context(0, images), session.parts.evidence_sample(0, images)
+    absorb_task(session.parts, context, evidence_sample)
     session.parts.begin_task(1)
-    d_sub = session.parts.d_sub(1, session.data.image_set([session.data.stream.tasks[1].train], train=False))
-    found = collect_evidence(session.parts, d_sub).candidates[0].measures["hindrance"]
+    evidence_sample = session.parts.evidence_sample(
+        1, session.data.image_set([session.data.stream.tasks[1].train], train=False)
+    )
+    found = collect_evidence(session.parts, evidence_sample).candidates[0].measures["hindrance"]
     sites = list(session.parts.baseline.sites(session.parts.pool[0]))
-    gradients = group_gradients(d_sub, session.parts.baseline, session.parts.pool, {0: sites})[0]
-    plan = disjoint_halves(len(d_sub.groups), d_sub.generator("half-samples"))
+    gradients = group_gradients(evidence_sample, session.parts.baseline, session.parts.pool, {0: sites})[0]
+    plan = disjoint_halves(len(evidence_sample.groups), evidence_sample.generator("half-samples"))
     angles = []
     for number, (gradient, weight) in enumerate(zip(plan.gradient[0], plan.whole[0], strict=True)):
         if not weight:
@@ -110,7 +112,7 @@ def test_evidence_behind_the_map_equals_its_definition(session_of):
             tap = site.activation.tap
             down = session.parts.pool[0].down[tap.block, 0].double()
             chosen = plan.subsets[number].nonzero()[:, 0].tolist()
-            whole = sum(d_sub.moments([tap])[tap][group].matrix[0] for group in chosen)
+            whole = sum(evidence_sample.moments([tap])[tap][group].matrix[0] for group in chosen)
             rows = torch.linalg.cholesky(whole + 1e-12 * torch.eye(len(whole))).T @ down.T
             spaces.append(build(moment_of(rows), 0.5))
         own = plan.subsets[gradient].bool()

@@ -22,7 +22,7 @@ from lw2g.interfaces.evidence import Sample
 from lw2g.interfaces.growth import Evidence, Grow
 from lw2g.interfaces.pool import Routing
 from lw2g.tasks.evidence.collecting import collect_evidence, unmeasured
-from lw2g.tasks.evidence.d_sub import DSub, balanced
+from lw2g.tasks.evidence.evidence_sample import EvidenceSample, balanced
 from lw2g.tasks.evidence.fitted import FittedHead
 from lw2g.tasks.evidence.gradients import group_gradients, set_features
 from lw2g.tasks.evidence.spaces import absorb_task
@@ -41,14 +41,16 @@ def test_evidence_equals_its_definition(session_of, options):
     # groups of one and of two images
     chosen = {"growth.images": 22, "growth.draws": 2, **options}
     session = session_of(chosen, baseline="s-prompt-plus-plus")
-    d_sub = learned_one(session)
-    found = collect_evidence(session.parts, d_sub).candidates[0].measures["hindrance"]
+    evidence_sample = learned_one(session)
+    found = collect_evidence(session.parts, evidence_sample).candidates[0].measures["hindrance"]
     baseline, data = session.parts.baseline, session.data.stream.tasks[1].train
     sites = list(baseline.sites(session.parts.pool[0]))
     old = [session.parts.memory.space(0, site) for site in sites]
     literal, centred = "growth.evidence" in options, "growth.centre" in options
-    plan = (in_sample if literal else disjoint_halves)(16, d_sub.generator("half-samples"))
-    subsets = [[p for g in subset.nonzero()[:, 0] for p in d_sub.groups[int(g)]] for subset in plan.subsets]
+    plan = (in_sample if literal else disjoint_halves)(16, evidence_sample.generator("half-samples"))
+    subsets = [
+        [p for g in subset.nonzero()[:, 0] for p in evidence_sample.groups[int(g)]] for subset in plan.subsets
+    ]
     images = torch.stack([session.data.transforms.test(data.source.image(int(i))) for i in data.indices])
     labels = torch.tensor(data.labels.tolist()) - 2
     head = baseline.head  # type: ignore[attr-defined]
@@ -80,7 +82,7 @@ def test_evidence_equals_its_definition(session_of, options):
         if not literal:
             head.weight.data.copy_(before)
             torch.manual_seed(derive_seed(42, "task", 1, "head", number))
-            baseline.draw_head(d_sub.task)
+            baseline.draw_head(evidence_sample.task)
         gradients = [gradient(subset) for subset in subsets]
         tables_old.append([[hfc(gradients[i], old).degrees for i in row] for row in plan.gradient.tolist()])
         tables.append(
@@ -102,22 +104,22 @@ def test_evidence_equals_its_definition(session_of, options):
     assert found.error == pytest.approx(variance**0.5, rel=1e-2)
 
 
-def test_d_sub_is_a_balanced_draw(session_of):
+def test_the_evidence_sample_is_a_balanced_draw(session_of):
     """The sample takes every class alike, spreads it over the groups, and another seed takes others."""
     samples = []
     for seed in (1, 2, 3):
         session = session_of({"growth.images": 20, "run.seed": seed, "benchmark.train": 30})
         session.parts.begin_task(0)
-        d_sub = session.parts.d_sub(
+        evidence_sample = session.parts.evidence_sample(
             0, session.data.image_set([session.data.stream.tasks[0].train], train=False)
         )
         labels = np.asarray(session.data.stream.tasks[0].train.labels)
-        assert np.bincount(labels[d_sub.sample]).tolist() == [10, 10]
-        assert len(set(d_sub.sample)) == 20
-        of_class = np.array([np.bincount(labels[group], minlength=2) for group in d_sub.groups])
+        assert np.bincount(labels[evidence_sample.positions]).tolist() == [10, 10]
+        assert len(set(evidence_sample.positions)) == 20
+        of_class = np.array([np.bincount(labels[group], minlength=2) for group in evidence_sample.groups])
         assert (of_class.max(axis=0) - of_class.min(axis=0) <= 1).all()
-        assert {len(group) for group in d_sub.groups} == {1, 2}
-        samples.append(set(d_sub.sample))
+        assert {len(group) for group in evidence_sample.groups} == {1, 2}
+        samples.append(set(evidence_sample.positions))
     assert samples[0] != samples[1] != samples[2] != samples[0]
     assert max(max(sample) for sample in samples) > 40
 
@@ -133,12 +135,12 @@ def test_a_class_with_few_images_gives_all_it_has():
 def test_all_candidates_are_asked_under_the_same_heads(session_of):
     """A copy of a set, with the same spaces, has the same evidence to the last bit."""
     session = session_of({"growth.draws": 3}, baseline="s-prompt-plus-plus")
-    d_sub = learned_one(session)
+    evidence_sample = learned_one(session)
     session.parts.pool.grow(session.parts.new_set(session.parts.pool[0]))
     for site in session.parts.baseline.sites(session.parts.pool[1]):
         key = session.parts.memory.key(1, site)
         session.parts.memory._spaces[key] = session.parts.memory.space(0, site)  # type: ignore[assignment]
-    one, other = collect_evidence(session.parts, d_sub).candidates
+    one, other = collect_evidence(session.parts, evidence_sample).candidates
     assert one.measures["hindrance"].value is not None
     assert one.measures == other.measures
 
@@ -176,10 +178,10 @@ def test_the_claimed_error_is_the_spread_of_z_or_somewhat_more(session_of):
     images = session.data.image_set([session.data.stream.tasks[2].train], train=False)
     values, errors = [], []
     for seed in range(32):
-        d_sub = DSub(
+        evidence_sample = EvidenceSample(
             task, images, session.parts.backbone, session.parts.engine, session.parts.config.growth, seed
         )
-        found = collect_evidence(session.parts, d_sub).candidates[0].measures["hindrance"]
+        found = collect_evidence(session.parts, evidence_sample).candidates[0].measures["hindrance"]
         values.append(found.value)
         errors.append(found.error)
     claimed = float(np.sqrt(np.mean(np.square(errors))))  # type: ignore[arg-type]
@@ -190,7 +192,7 @@ def test_the_claimed_error_is_the_spread_of_z_or_somewhat_more(session_of):
 def test_groups_that_share_a_forward_have_the_gradients_they_have_alone(session_of, monkeypatch, baseline):
     """Copies of a set keep a batch's groups apart; a baseline that takes none is asked group by group."""
     session = session_of({"growth.images": 22, "growth.draws": 2}, baseline=baseline)
-    d_sub, method = learned_one(session), session.parts.baseline
+    evidence_sample, method = learned_one(session), session.parts.baseline
     sites = {
         0: [one for one in (*method.sites(session.parts.pool[0]), *method.shared_sites()) if one.measured]
     }
@@ -205,15 +207,15 @@ def test_groups_that_share_a_forward_have_the_gradients_they_have_alone(session_
         return features(batch, routing)
 
     monkeypatch.setattr(method, "features", counted)
-    together = group_gradients(d_sub, method, session.parts.pool, sites)[0]
+    together = group_gradients(evidence_sample, method, session.parts.pool, sites)[0]
     assert sizes == [22]
-    assert d_sub.num_batches == 1
+    assert evidence_sample.num_batches == 1
     with monkeypatch.context() as large:  # a backbone so large that a batch of several groups would not fit
-        large.setattr("lw2g.tasks.evidence.d_sub._BYTES", 1)
-        assert d_sub.num_batches == 16
+        large.setattr("lw2g.tasks.evidence.evidence_sample._BYTES", 1)
+        assert evidence_sample.num_batches == 16
     monkeypatch.setattr(type(method), "takes_copies", False)
-    alone = group_gradients(d_sub, method, session.parts.pool, sites)[0]
-    assert sizes[1:] == [len(group) for group in d_sub.groups]
+    alone = group_gradients(evidence_sample, method, session.parts.pool, sites)[0]
+    assert sizes[1:] == [len(group) for group in evidence_sample.groups]
     assert len(together) == len(alone) == len(sites[0])
     for one, other in zip(together, alone, strict=True):
         assert one.shape[:2] == (2, 16)
@@ -228,7 +230,7 @@ def test_images_are_read_once_and_no_deeper_than_wanted(session_of, monkeypatch,
     session.parts.begin_task(0)
     session.parts.pool.grow(session.parts.new_set(None))
     images = session.data.image_set([session.data.stream.tasks[0].train], train=False)
-    context, d_sub = session.task_context(0, images), session.parts.d_sub(0, images)
+    context, evidence_sample = session.task_context(0, images), session.parts.evidence_sample(0, images)
     passed = dict.fromkeys((0, 1, 2), 0)
 
     def count(block: int) -> Callable[..., None]:
@@ -238,11 +240,11 @@ def test_images_are_read_once_and_no_deeper_than_wanted(session_of, monkeypatch,
         return seen
 
     hooks = [session.parts.backbone.model.blocks[one].register_forward_pre_hook(count(one)) for one in passed]
-    absorb_task(session.parts, context, d_sub)
+    absorb_task(session.parts, context, evidence_sample)
     whole = {"hide-prompt": 0, "coda-prompt": 32}[baseline]  # two batches of 16, the second filled up
     assert passed == {0: 20 + whole, 1: 20 + whole, 2: whole}
     for site in session.parts.baseline.sites(session.parts.pool[0]):
-        d_sub.pretrained_space(site)
+        evidence_sample.pretrained_space(site)
     assert passed == {0: 40 + whole, 1: 40 + whole, 2: whole}
     for hook in hooks:
         hook.remove()
@@ -254,7 +256,7 @@ def test_a_screen_leaves_out_sets_by_what_they_capture_and_changes_no_other(sess
     found = {}
     for count in (0, 2):
         session = session_of({"growth.screen": count, "growth.draws": 2}, baseline="s-prompt-plus-plus")
-        d_sub = learned_one(session)
+        evidence_sample = learned_one(session)
         for new, keep in enumerate((1, 3, 2), start=1):
             session.parts.pool.grow(session.parts.new_set(None))
             for site in session.parts.baseline.sites(session.parts.pool[new]):
@@ -262,7 +264,9 @@ def test_a_screen_leaves_out_sets_by_what_they_capture_and_changes_no_other(sess
                 cut = Subspace(basis=space.basis[:, :, :keep].clone(), ranks=(keep,) * 4)  # type: ignore[union-attr]
                 session.parts.memory._spaces[session.parts.memory.key(new, site)] = cut
         growth = attrs.evolve(session.parts.growth, screen=screen)
-        found[count] = collect_evidence(attrs.evolve(session.parts, growth=growth), d_sub).candidates
+        found[count] = collect_evidence(
+            attrs.evolve(session.parts, growth=growth), evidence_sample
+        ).candidates
     shares = [one.captured for one in found[0]]
     assert all(0 < share < 1 for share in shares)  # type: ignore[operator]
     assert shares[1] < shares[2] > shares[3] > shares[1]  # type: ignore[operator]
@@ -280,12 +284,12 @@ def test_a_screen_leaves_out_sets_by_what_they_capture_and_changes_no_other(sess
 def test_a_set_whose_space_is_full_is_no_candidate(session_of):
     """A closed set is listed with its reason and is not eligible."""
     session = session_of({"growth.energy": 1.0}, baseline="s-prompt-plus-plus")
-    d_sub = learned_one(session)
+    evidence_sample = learned_one(session)
     for site in session.parts.baseline.sites(session.parts.pool[0]):
         moment = SecondMoment(32, 4)
         moment.update(torch.randn(200, 32, generator=torch.Generator().manual_seed(0)))
         session.parts.memory.absorb(0, site, moment)
-    found = collect_evidence(session.parts, d_sub)
+    found = collect_evidence(session.parts, evidence_sample)
     assert found.candidates[0].excluded == "space is full"
     assert found.eligible == ()
 
@@ -293,10 +297,10 @@ def test_a_set_whose_space_is_full_is_no_candidate(session_of):
 def test_a_zero_gradient_is_undefined_evidence(session_of):
     """A candidate without any gradient is undefined and says why; it is not taken for unhindered."""
     session = session_of()
-    d_sub = learned_one(session)
+    evidence_sample = learned_one(session)
     with torch.no_grad():
         session.parts.baseline.head.weight.zero_()  # type: ignore[union-attr]
-    found = collect_evidence(session.parts, d_sub).candidates[0]
+    found = collect_evidence(session.parts, evidence_sample).candidates[0]
     measured = found.measures["hindrance"]
     assert (measured.value, measured.why) == (None, "gradient is zero at every site")
     assert (
@@ -316,17 +320,20 @@ def test_unmeasured_evidence_names_the_live_sets(session_of):
 
 
 def test_pretrained_spaces_are_those_of_the_plain_backbone(session_of):
-    """S_pre is built from un-prompted queries of the whole D_sub, uncentred."""
+    """S_pre is built from un-prompted queries of the whole evidence sample, uncentred."""
     session = session_of({"growth.heads": "joint", "growth.energy_pre": 0.8})
-    d_sub = learned_one(session)
+    evidence_sample = learned_one(session)
     site = session.parts.baseline.sites(session.parts.pool[0])[0]
     data = session.data.stream.tasks[1].train
     images = torch.stack(
-        [session.data.transforms.test(data.source.image(int(data.indices[p]))) for p in d_sub.sample]
+        [
+            session.data.transforms.test(data.source.image(int(data.indices[p])))
+            for p in evidence_sample.positions
+        ]
     )
     moment = SecondMoment(32, 1)
     moment.update(session.parts.backbone.activations(images, [site.activation.tap])[site.activation.tap])
-    wanted, found = build(moment, 0.8), d_sub.pretrained_space(site)
+    wanted, found = build(moment, 0.8), evidence_sample.pretrained_space(site)
     assert found.ranks == wanted.ranks
     rows = torch.randn(5, 32, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     torch.testing.assert_close(found.on(rows), wanted.on(rows), atol=1e-5, rtol=1e-4)
@@ -336,15 +343,15 @@ def test_pretrained_spaces_are_those_of_the_plain_backbone(session_of):
 def test_gradients_of_a_fitted_head_are_those_of_its_loss(session_of, baseline):
     """Groups add up to the whole, the head of one half is asked on the other, and parameters stay."""
     session = session_of({"growth.measures": ["gradient-agreement"]}, baseline=baseline)
-    d_sub = learned_one(session)
+    evidence_sample = learned_one(session)
     sites = [one for one in session.parts.baseline.sites(session.parts.pool[0]) if one.measured]
-    features = torch.cat(set_features(d_sub, session.parts.baseline, session.parts.pool, [0])[0])
-    head = FittedHead(d_sub, features)
+    features = torch.cat(set_features(evidence_sample, session.parts.baseline, session.parts.pool, [0])[0])
+    head = FittedHead(evidence_sample, features)
     found = group_gradients(
-        d_sub, session.parts.baseline, session.parts.pool, {0: sites}, fitted=lambda one: head
+        evidence_sample, session.parts.baseline, session.parts.pool, {0: sites}, fitted=lambda one: head
     )[0]
     assert {len(rows) for rows in found} == {1}
-    batch = next(iter(d_sub.batches()))[0]
+    batch = next(iter(evidence_sample.batches()))[0]
     assert len(batch) == 16
     for site in sites:
         site.parameter.requires_grad_(True)
@@ -358,7 +365,7 @@ def test_gradients_of_a_fitted_head_are_those_of_its_loss(session_of, baseline):
     for rows, site, raw in zip(found, sites, wanted, strict=True):
         torch.testing.assert_close(rows[0].sum(dim=0), 16 * site.rows(raw), rtol=1e-3, atol=1e-5)
     # whoever asks for its own half's head gets another loss
-    swapped = FittedHead(d_sub, features)
+    swapped = FittedHead(evidence_sample, features)
     swapped._side = 1 - swapped._side
     assert float(swapped(features, batch)) < float(head(features, batch))
 
@@ -372,8 +379,8 @@ def test_what_stands_beside_a_measure_does_not_change_it(session_of):
         session = session_of(
             chosen | {"growth.measures": measures}, policy="always", baseline="s-prompt-plus-plus"
         )
-        d_sub = learned_one(session)
-        (found,) = collect_evidence(session.parts, d_sub).candidates
+        evidence_sample = learned_one(session)
+        (found,) = collect_evidence(session.parts, evidence_sample).candidates
         assert list(found.measures) == measures
         for name, said in found.measures.items():
             assert said.value is not None, name
@@ -389,7 +396,7 @@ def test_the_runs_own_retrieval_is_asked_unless_it_is_a_control(session_of, retr
         baseline="s-prompt-plus-plus",
         retrieval=retrieval,
     )
-    d_sub = learned_one(session)
+    evidence_sample = learned_one(session)
     shown = []
     confusion = session.parts.growth.measures["confusion"]
     measure = confusion.measure
@@ -399,6 +406,7 @@ def test_the_runs_own_retrieval_is_asked_unless_it_is_a_control(session_of, retr
         return measure(sample)
 
     confusion.measure = watched  # type: ignore[method-assign]
-    assert collect_evidence(session.parts, d_sub).candidates[0].measures["confusion"].value is not None
+    (found,) = collect_evidence(session.parts, evidence_sample).candidates
+    assert found.measures["confusion"].value is not None
     (retrieved,) = shown
     assert (retrieved is not None and retrieved.tolist() == [0] * 16) == asked

@@ -10,7 +10,7 @@ import torch
 
 from lw2g.geometry.moments import SecondMoment
 from lw2g.interfaces.scope import EACH, POOL, SET, SET_SHARED, Scope
-from lw2g.tasks.evidence.d_sub import tap_heads
+from lw2g.tasks.evidence.evidence_sample import tap_heads
 from lw2g.tasks.evidence.spaces import absorb_task
 from lw2g.tasks.session import Session
 
@@ -43,15 +43,15 @@ def test_a_task_extends_the_spaces_of_sets_that_it_meets(
             for parameter in pool[set_id].parameters():
                 parameter.add_(0.3 * torch.randn_like(parameter))
         images = session.data.image_set([session.data.stream.tasks[index].train], train=False)
-        d_sub = session.parts.d_sub(index, images)
+        evidence_sample = session.parts.evidence_sample(index, images)
         kept.clear()
-        absorb_task(session.parts, session.task_context(index, images, d_sub), d_sub)
+        absorb_task(session.parts, session.task_context(index, images, evidence_sample), evidence_sample)
         owners = [set_id] if protect == "assigned" else list(pool.ids)
         expected = [(owner, site) for owner in owners for site in own.sites(pool[owner])]
         expected += [(None, site) for site in own.shared_sites()]
         assert sorted(str(one[:2]) for one in kept) == sorted(str((o, s.name)) for o, s in expected)
         found = {one[:2]: one[2] for one in kept}
-        (batch,) = [batch for batch, _ in d_sub.batches()]
+        (batch,) = [batch for batch, _ in evidence_sample.batches()]
 
         def seen_under(reader: int, site: Any, batch: Any = batch) -> torch.Tensor:
             tap = site.activation.tap

@@ -31,19 +31,19 @@ def test_a_trial_is_paired_and_touches_nothing(session_of: Callable[..., Session
         "evidence.trial.steps": 6,
     }
     session = session_of(chosen | {"baseline.init_from": "previous"}, baseline="s-prompt-plus-plus")
-    d_sub = learned_one(session)
+    evidence_sample = learned_one(session)
     before = {name: value.clone() for name, value in session.parts.pool.state_dict().items()}
-    tried = Trials(session, d_sub)
+    tried = Trials(session, evidence_sample)
     assert set(tried._held.indices).isdisjoint(tried._training.indices)
-    seen = set(np.asarray(session.data.stream.tasks[1].train.indices)[d_sub.sample])
+    seen = set(np.asarray(session.data.stream.tasks[1].train.indices)[evidence_sample.positions])
     assert set(tried._held.indices).isdisjoint(seen) == (images == 30)
     untrained = [tried(one, 0, 0) for one in (None, 0)]
     assert torch.equal(*untrained)  # a new set starts from the old one
     assert not torch.equal(untrained[0], tried(None, 0, 1))
     assert torch.equal(tried(0, 6, 0), tried(0, 6, 0))
     assert float(tried(0, 6, 0).mean()) < float(untrained[1].mean())
-    trials = partial(Trials, session, d_sub)
-    (found,) = collect_evidence(session.parts, d_sub, trials=trials).candidates
+    trials = partial(Trials, session, evidence_sample)
+    (found,) = collect_evidence(session.parts, evidence_sample, trials=trials).candidates
     said = found.measures["trial"]
     assert said.n == len(tried._held) == len(session.data.stream.tasks[1].train) // 4
     assert said.value == pytest.approx(said.parts["grow"] - said.parts["reuse"])
@@ -94,5 +94,5 @@ def test_a_trial_goes_through_the_phases_before_the_last_host(
     session.parts.begin_task(1)
     images = session.data.image_set([session.data.stream.tasks[1].train], train=False)
     gone.clear()
-    Trials(session, session.parts.d_sub(1, images))(0, 2, 0)
+    Trials(session, session.parts.evidence_sample(1, images))(0, 2, 0)
     assert gone == [("retrieval", 2), ("prompts", 2)]

@@ -1,4 +1,4 @@
-"""The sample D_sub of a new task, and the pre-trained spaces at its sites.
+"""The evidence sample of a new task (D_sub in the paper), and the pre-trained spaces at its sites.
 
 Reading it changes nothing of the training state: no parameter, buffer, gradient, optimizer or generator.
 """
@@ -25,12 +25,12 @@ from lw2g.interfaces.site import Site
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.taps import Tap
 
-__all__ = ["GROUPS", "DSub", "balanced", "merged", "moments_of", "undisturbed"]
+__all__ = ["GROUPS", "EvidenceSample", "balanced", "merged", "moments_of", "undisturbed"]
 
 R = TypeVar("R")
 
 GROUPS = 16
-"""Groups of the images of D_sub; standard errors come from one gradient per group."""
+"""Groups of the images of the sample; standard errors come from one gradient per group."""
 
 _BATCH = 64
 _BYTES = 2**31
@@ -108,8 +108,8 @@ def merged(moments: Sequence[SecondMoment]) -> SecondMoment:
     return total
 
 
-class DSub:
-    """A task's D_sub: a seeded sample of training images under the test transform, cut into groups.
+class EvidenceSample:
+    """A task's evidence sample: some training images under the test transform, drawn by the seed, in groups.
 
     Sample and groups are balanced over the task's classes.
 
@@ -150,30 +150,30 @@ class DSub:
         return torch.Generator().manual_seed(derive_seed(self.seed, "task", self.task.index, purpose))
 
     @property
-    def sample(self) -> list[int]:
-        """Positions of all images of D_sub, group by group."""
+    def positions(self) -> list[int]:
+        """Positions of all images of the sample, group by group."""
         return list(itertools.chain.from_iterable(self.groups))
 
     @property
     def group_numbers(self) -> Tensor:
-        """The group of each image of D_sub, ``[n]`` int64."""
+        """The group of each image of the sample, ``[n]`` int64."""
         sizes = torch.tensor([len(group) for group in self.groups])
         return torch.arange(len(self.groups)).repeat_interleave(sizes)
 
     @property
     def labels(self) -> Tensor:
-        """Classes of all images of D_sub, group by group, ``[n]`` int64."""
-        return self._images.labels[self.sample]
+        """Classes of all images of the sample, group by group, ``[n]`` int64."""
+        return self._images.labels[self.positions]
 
     @property
     def queries(self) -> Tensor:
-        """Un-prompted features of all images of D_sub, group by group, ``[n, dim]`` float32 on the CPU."""
+        """Un-prompted features of all images, group by group, ``[n, dim]`` float32 on the CPU."""
         return torch.cat([batch.query for batch, _ in self.batches()]).float().cpu()
 
     @property
     def left_out(self) -> float:
-        """Share of the task's training images that D_sub leaves out."""
-        return 1 - len(self.sample) / len(self._images)
+        """Share of the task's training images that the sample leaves out."""
+        return 1 - len(self.positions) / len(self._images)
 
     @property
     def pretrained_options(self) -> SpaceOptions:
@@ -198,7 +198,7 @@ class DSub:
         return len(self._chunks)
 
     def batches(self) -> Iterator[tuple[Batch, list[int]]]:
-        """Yield D_sub in batches of whole groups, each with the sizes of its groups."""
+        """Yield the sample in batches of whole groups, each with the sizes of its groups."""
         together = self._chunks
         joined = [list(itertools.chain.from_iterable(groups)) for groups in together]
         for batch, groups in zip(self._images.batches(joined), together, strict=True):
@@ -227,7 +227,7 @@ class DSub:
         return {tap: self._moments[tap] for tap in taps}
 
     def pretrained_space(self, site: Site) -> Subspace:
-        """Return the pre-trained space at a site from the whole of D_sub (for CPK); never centred."""
+        """Return the pre-trained space at a site from the whole evidence sample (for CPK); never centred."""
         tap = site.activation.tap
         return site.activation.space(merged(self.moments([tap])[tap]), self.pretrained_options.build)
 
