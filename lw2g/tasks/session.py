@@ -298,7 +298,8 @@ def _origins_in_use(
     used: list[tuple[Kind, str]] = [(kind, choice.name) for kind, choice in config.chosen()]
     used += [("benchmark", choice.name) for choice in later]
     used += [("metric", name) for name in catalogue.names("metric")]
-    return tuple(origins_of(catalogue, used))
+    # objects of a Python program are of no distribution: whoever goes on with the run gives them anew
+    return tuple(one for one in origins_of(catalogue, used) if one.distribution is not None)
 
 
 def _of_vectors(
