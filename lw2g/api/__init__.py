@@ -159,7 +159,7 @@ def resume(
     from lw2g.api.experiment import Begun
     from lw2g.api.local import catalogue_of
 
-    begun = Begun(Path(run), catalogue_of(local, run, devices))
+    begun = Begun(Path(run), catalogue_of(local, run, goes_on=True, devices=devices))
     receivers = [*_callbacks(trackers), *_listeners(progress)]
     return begun.resume(receivers, settings=settings, devices=devices)
 
@@ -205,7 +205,7 @@ def continue_run(
     from lw2g.api.experiment import Begun
     from lw2g.api.local import catalogue_of
 
-    begun = Begun(Path(run), catalogue_of(local, run, devices))
+    begun = Begun(Path(run), catalogue_of(local, run, goes_on=True, devices=devices))
     receivers = [*_callbacks(trackers), *_listeners(progress)]
     return begun.go_on(receivers, tasks=tasks, benchmark=benchmark, settings=settings, devices=devices)
 
@@ -261,7 +261,7 @@ def fork(
         policy=known.name("policy", policy),
         constraints=as_names("constraint", constraints, known),
         overrides=overrides,
-        catalogue=known.catalogue(),
+        catalogue=known.catalogue(Path(run)),
     )
     known.require_reach(experiment.config)
     with experiment.new_directory(out) as directory:

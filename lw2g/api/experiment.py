@@ -277,18 +277,20 @@ def fork_of(
         policy: The policy's name.
         constraints: Names of constraints.
         overrides: Single options by their dotted keys.
-        catalogue: Where components are looked up; None for all that are installed.
+        catalogue: Where components are looked up; None for those of the run, and for a name that these lack
+            all that are installed.
 
     Raises:
         DataError: There is no such run.
         ConfigError: An option cannot be used.
     """
+    from lw2g.files.origins import made_with
     from lw2g.lifecycle.forking import resolve_fork
     from lw2g.registry.catalogue import load_catalogue
 
-    if catalogue is None:
-        catalogue = load_catalogue()
     parent = Path(run)
+    if catalogue is None:
+        catalogue = load_catalogue(made_with=made_with(parent))
     resolved = resolve_fork(parent, catalogue, policy=policy, constraints=constraints, overrides=overrides)
     return Fork(resolved, catalogue, parent, at_task)
 

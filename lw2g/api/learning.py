@@ -126,10 +126,9 @@ def learn(
     from lw2g.api.local import Locals
 
     with collector_waits():
-        from lw2g.models.exported import plugins_of
         from lw2g.updates.learning import learn as add
 
-        catalogue = Locals.of(local).catalogue(plugins_of(Path(model)))
+        catalogue = Locals.of(local).catalogue(Path(model))
     learned, report = add(
         Path(model),
         Path(folder),
@@ -175,10 +174,9 @@ def unlearn(
     from lw2g.api.local import Locals
 
     with collector_waits():
-        from lw2g.models.exported import plugins_of
         from lw2g.updates.learning import unlearn as remove
 
-        catalogue = Locals.of(local).catalogue(plugins_of(Path(model)))
+        catalogue = Locals.of(local).catalogue(Path(model))
     reduced, report = remove(
         Path(model), name, catalogue, out=_path(out), weights=_path(weights), device=device
     )

@@ -10,7 +10,7 @@ import copy
 import inspect
 import pickle
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -77,22 +77,27 @@ class Locals:
         self._records.setdefault(COMPONENTS[kind].hook, []).append(record)
         return record.name
 
-    def catalogue(self, only: Collection[str] | None = None) -> Catalogue:
+    def catalogue(self, directory: Path | None = None) -> Catalogue:
         """Load all components, these included.
 
         Args:
-            only: As for :func:`lw2g.registry.catalogue.load_catalogue`.
+            directory: A run or a model that is opened with them: it names its plugins, and the others are
+                loaded when it lacks one. None for all at once.
         """
         from lw2g.registry.catalogue import load_catalogue
+
+        known = None
+        if directory is not None:
+            from lw2g.files.origins import made_with
+
+            known = made_with(directory)
 
         # a plugin is a module with hooks: one is made of the records, and found as all others are
         module: Any = ModuleType("local")
         for hook, records in self._records.items():
             setattr(module, hook, hookimpl(lambda records=records: records))
         plugins = [module] if self._records else []
-        if self._images is not None:
-            only = None  # the benchmark of such images is among the others
-        catalogue = load_catalogue(plugins=plugins, only=only)
+        catalogue = load_catalogue(plugins=plugins, made_with=known)
         if self._images is not None:
             # its options are plain values, as those of every component; the images are passed in addition
             given = catalogue.get("benchmark", GIVEN_BENCHMARK)
@@ -127,27 +132,28 @@ class Locals:
 @expands_paths
 def catalogue_of(
     objects: Mapping[str, Any] | None,
-    run: str | Path = "",
+    directory: str | Path,
+    *,
+    goes_on: bool = False,
     devices: int | None = None,
-    only: Collection[str] | None = None,
 ) -> Catalogue:
-    """Return all components and the objects of the argument ``local``.
+    """Return the components of a run or a model, and the objects of the argument ``local``.
 
     Args:
         objects: The objects, by kind.
-        run: The run that goes on with them; none for a model in use.
+        directory: The run or the model.
+        goes_on: Whether it is a run that goes on with them.
         devices: Number of its processes from now on; None for the configured number.
-        only: As for :func:`lw2g.registry.catalogue.load_catalogue`.
 
     Raises:
         ConfigError: The run has processes that would lack the objects.
     """
     local = Locals.of(objects)
-    catalogue = local.catalogue(only)
-    if objects and run:
+    catalogue = local.catalogue(Path(directory))
+    if objects and goes_on:
         from lw2g.files.stored_run import resolved_of
 
-        local.require_reach(resolved_of(Path(run), catalogue).config, devices)
+        local.require_reach(resolved_of(Path(directory), catalogue).config, devices)
     return catalogue
 
 

@@ -55,11 +55,10 @@ def load(
     file = None if weights is None else Path(weights)
     # imports make many objects and no garbage, and a collection would look at all of them
     with collector_waits():
-        from lw2g.models.exported import plugins_of
         from lw2g.models.saved import open_model
 
-        # an export says which plugins it needs; others are not imported
-        catalogue = catalogue_of(local, only=plugins_of(Path(run)))
+        # a run and an export say which plugins they need; others are not imported
+        catalogue = catalogue_of(local, run)
     model = open_model(Path(run), catalogue, task, device=device, batch_size=batch_size, weights=file)
     model.learner = partial(learn, run, device=device, weights=weights, local=local)
     return model
@@ -150,7 +149,7 @@ def export(
     from lw2g.updates.exporting import export_learnable
 
     file = None if weights is None else Path(weights)
-    catalogue = catalogue_of(local)
+    catalogue = catalogue_of(local, run)
     write = export_learnable if learnable else export_run
     return write(Path(run), catalogue, Path(out), task, with_backbone=with_backbone, weights=file)
 

@@ -61,11 +61,20 @@ class Description:
     notes: Sequence[str] = ()
 
 
-def components() -> Catalogue:
-    """List all components with their origin, and the problems with plugins; other plugins keep working."""
+def components(run: Path | None = None) -> Catalogue:
+    """List all components with their origin, and the problems with plugins; other plugins keep working.
+
+    Args:
+        run: A run or a model: the plugins that it was made with are loaded, and the others when a name is
+            asked for that these lack. None for all.
+    """
     from lw2g.registry.catalogue import load_catalogue
 
-    return load_catalogue()
+    if run is None:
+        return load_catalogue()
+    from lw2g.files.origins import made_with
+
+    return load_catalogue(made_with=made_with(run))
 
 
 def describe(name: str) -> list[Description]:

@@ -37,9 +37,10 @@ class Recorded:
     @cached_property
     def grows(self) -> bool:
         """Whether the method has sets that a policy decides on."""
+        from lw2g.files.origins import made_with
         from lw2g.registry.catalogue import load_catalogue
 
-        return load_catalogue().grows(self.content["config"]["baseline"]["name"])
+        return load_catalogue(made_with=made_with(self.run)).grows(self.content["config"]["baseline"]["name"])
 
     @cached_property
     def definitions(self) -> dict[str, str]:

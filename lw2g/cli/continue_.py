@@ -29,7 +29,7 @@ __all__ = ["continue_run"]
 @options_of(api.continue_run, "devices")
 def continue_run(run: Path, tasks: int | None, devices: int | None, **options: Any) -> None:
     """Print the progress, and what the run has reached."""
-    catalogue = load_components()
+    catalogue = load_components(run)
     begun = Begun(run, catalogue)
     run_to_end(
         run,

@@ -33,12 +33,12 @@ def announce(experiment: Experiment) -> None:
     _tell_problems(experiment.catalogue.problems)
 
 
-def load_components() -> Catalogue:
-    """Load all components, and print a note if some plugins cannot be used.
+def load_components(run: Path) -> Catalogue:
+    """Load the components of a run, and print a note if some of their plugins cannot be used.
 
     A broken plugin may be why a component of a run is missing, so that the note comes before the run.
     """
-    catalogue = components()
+    catalogue = components(run)
     _tell_problems(catalogue.problems)
     return catalogue
 

@@ -23,6 +23,6 @@ __all__ = ["resume"]
 @options_of(api.resume, "devices")
 def resume(run: Path, devices: int | None, settings: dict[str, Any]) -> None:
     """Print the progress, and what the run has reached."""
-    catalogue = load_components()
+    catalogue = load_components(run)
     begun = Begun(run, catalogue)
     run_to_end(run, catalogue, lambda listeners: begun.resume(listeners, settings=settings, devices=devices))

@@ -23,6 +23,7 @@ __all__ = [
     "LOCK",
     "MANIFEST",
     "MOVED",
+    "PLUGINS",
     "PROGRESS",
     "RECORD",
     "RUNS",
@@ -41,6 +42,8 @@ CONFIG = "config.toml"
 """A run's configuration."""
 MOVED = "moved.toml"
 """The benchmark of a run whose data have moved, with the place where they lie now."""
+PLUGINS = "plugins.json"
+"""Who offered the components that a run began with."""
 RECORD = "record.json"
 """Its results so far."""
 GOAL = "goal.json"
@@ -169,7 +172,7 @@ def _is_beginning(path: Path) -> bool:
         return True
     if path.name == CHECKPOINTS and path.is_dir():
         return all(inner.name == BEGINNING or inner.name.endswith(UNFINISHED) for inner in path.iterdir())
-    return path.name in (LOCK, GOAL, SAMPLES)
+    return path.name in (LOCK, GOAL, SAMPLES, PLUGINS)
 
 
 def missing_run(directory: Path) -> DataError:

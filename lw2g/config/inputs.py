@@ -76,12 +76,12 @@ def _settings(baseline: BaselineComponent) -> str:
 
 
 def _baselines(catalogue: Catalogue) -> Iterator[BaselineComponent]:
-    for entry in catalogue.components():
+    for entry in catalogue.whole.components():
         if isinstance(entry.component, BaselineComponent):
             yield entry.component
 
 
 def _benchmarks(catalogue: Catalogue) -> Iterator[BenchmarkComponent]:
-    for entry in catalogue.components():
+    for entry in catalogue.whole.components():
         if isinstance(entry.component, BenchmarkComponent):
             yield entry.component

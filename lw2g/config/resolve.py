@@ -294,7 +294,7 @@ class _Resolver:
         for name, option in named.items():
             path = f"baseline.{option.name}"
             hint = ""
-            if name not in self.catalogue.names(kind):
+            if self.catalogue.find(kind, name) is None:
                 hint = nearest(name, option.metadata["own"])
             if hint:  # a value of the option's own was meant
                 self.problems.append(f"{path}: no {kind} is called {name!r}{hint}")

@@ -64,7 +64,7 @@ class Written:
         # in each layer alone: a model named in the file may be overridden by a component, and the reverse
         for layer in (self.file, self.explicit):
             name = layer.get("backbone", {}).get("name")
-            if not isinstance(name, str) or name in self._catalogue.names("backbone"):
+            if not isinstance(name, str) or self._catalogue.find("backbone", name) is not None:
                 continue
             folder = folder_of(name)
             if folder is not None:
@@ -112,7 +112,7 @@ class Written:
         """Return the problem of an option without its section; None if no option has that name."""
         if "." in name or name in SECTIONS:
             return None
-        places = places_of(name, self._catalogue)
+        places = places_of(name, self._catalogue.whole)
         if not places:
             return None
         return f"{name}: expected a key with its section (did you mean {' or '.join(map(repr, places))}?)"

@@ -19,7 +19,17 @@ import attrs
 import numpy as np
 from safetensors.numpy import load_file, save
 
-from lw2g.config.directory import BEGINNING, CHECKPOINTS, CONFIG, GOAL, MOVED, PROGRESS, RECORD, SAMPLES
+from lw2g.config.directory import (
+    BEGINNING,
+    CHECKPOINTS,
+    CONFIG,
+    GOAL,
+    MOVED,
+    PLUGINS,
+    PROGRESS,
+    RECORD,
+    SAMPLES,
+)
 from lw2g.config.model import Chosen
 from lw2g.config.sources import dump_source
 from lw2g.config.toml import read_json
@@ -32,6 +42,7 @@ from lw2g.files.contents import (
     read_record,
     read_sealed,
 )
+from lw2g.files.origins import ComponentOrigin
 from lw2g.files.predictions import Predictions
 from lw2g.files.sealed import LEFTOVER, seal_json, sha256_of, write_atomically
 from lw2g.interfaces.tracker import Event, Stepped, Tracker
@@ -98,7 +109,7 @@ class RunDirectory:
         first = self.checkpoints / BEGINNING
         if not first.exists():
             return
-        for path in (first, self.path / SAMPLES, self.path / GOAL):
+        for path in (first, self.path / SAMPLES, self.path / GOAL, self.path / PLUGINS):
             path.unlink(missing_ok=True)
         with suppress(OSError):  # not empty
             self.checkpoints.rmdir()
@@ -130,6 +141,10 @@ class RunDirectory:
         """Write ``config.toml`` and return its checksum."""
         self.path.mkdir(parents=True, exist_ok=True)
         return self.write(CONFIG, text.encode())
+
+    def write_origins(self, origins: Sequence[ComponentOrigin]) -> None:
+        """Write who offers the components of the run."""
+        self.write(PLUGINS, seal_json({"components": [attrs.asdict(origin) for origin in origins]}))
 
     def write_samples(self, ids: Sequence[str], source: int = 0) -> dict[str, str]:
         """Write the ids of the test samples of a source and return the file's checksum by its name.

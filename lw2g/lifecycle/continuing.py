@@ -107,6 +107,7 @@ def extend(
                 **files.write_samples(session.data.sample_lists[number], number),
             }
             files.write_goal(tasks)
+            files.write_origins(session.components.origins)
             # from this checkpoint on the run knows the new source, and a resume goes to its end
             position = Position(task=session.data.sources[number].first)
             run.store.save(snapshot(session, position, ledger.as_mapping()))

@@ -139,6 +139,7 @@ def fork(
         _copy_checkpoints(run.store.up_to(task), CheckpointStore(files.checkpoints), session.parts, ledger)
         files.write_record(build_record(resolved, session, ledger))
         files.write_goal(tasks)
+        files.write_origins(session.components.origins)
         files.write_config(content)  # the last file: with it the directory is a run that has the tasks
     # the session that has just predicted continues; nothing is computed twice
     with opened_for_resume(directory, catalogue, session) as continued:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from lw2g.base.boundary import guarded
 from lw2g.base.progress import StopRequest, stop_on_interrupt
@@ -102,9 +103,9 @@ def build_trackers(
 
 
 def _shielded(chosen: Chosen, catalogue: Catalogue, directory: Path, required: bool) -> Shield:
-    component = catalogue.get("tracker", chosen.name)
-    origin = catalogue.entries["tracker", chosen.name].origin
-    who = f"{origin}: tracker {chosen.name!r}"
+    entry = catalogue.registered("tracker", chosen.name)
+    component: Any = entry.component
+    who = f"{entry.origin}: tracker {chosen.name!r}"
     return Shield(who, lambda: component.build(chosen.config, directory), required=required)
 
 

@@ -349,6 +349,7 @@ class Run(Observer):
         }
         checkpoint = beginning(self._session, Position(), self._ledger.as_mapping())
         self._store.save(checkpoint)
+        files.write_origins(self._session.components.origins)
         files.write_config(text)
         return checkpoint
 

@@ -19,6 +19,7 @@ from lw2g.config.resolve import Resolved
 from lw2g.config.sources import lost_places, moved_source
 from lw2g.errors import DataError, Lw2gError
 from lw2g.files.checkpoint import CheckpointStore
+from lw2g.files.origins import made_with
 from lw2g.files.record import RunDirectory
 from lw2g.files.stored_run import open_newest
 from lw2g.interfaces.tracker import Tracker
@@ -193,7 +194,7 @@ def follow(
     Raises:
         DataError: Data or weights are missing.
     """
-    known = catalogue or load_catalogue()
+    known = catalogue or load_catalogue(made_with=made_with(directory))
     stored = open_newest(directory)
     checkpoint = stored.require_checkpoint()
     resolved = stored.resolved(known)

@@ -29,7 +29,7 @@ from lw2g.models.manifest import Manifest
 from lw2g.models.places import write_folder
 from lw2g.models.sizes import require_borne_out
 
-__all__ = ["Saved", "is_export", "plugins_of", "read_export", "read_learned", "write_export"]
+__all__ = ["Saved", "is_export", "read_export", "read_learned", "write_export"]
 
 FORMAT = 2
 _MAP = "task_to_set"
@@ -62,18 +62,6 @@ class Saved:
 def is_export(directory: Path) -> bool:
     """Whether a folder holds an exported model."""
     return any((directory / name).is_file() for name in (MANIFEST, WEIGHTS))
-
-
-def plugins_of(directory: Path) -> set[str] | None:
-    """Return the names of the plugins that an export was made with.
-
-    None for a run, which does not say, and for a damaged export: reading it reports the damage.
-    """
-    try:
-        content = json.loads((directory / MANIFEST).read_bytes())
-        return {str(component["plugin"]) for component in content["components"]} or None
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
 
 
 def write_export(saved: Saved, out: Path, *, look: Callable[[Path], None] = lambda made: None) -> int:

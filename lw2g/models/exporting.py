@@ -12,12 +12,13 @@ from torch import Tensor
 
 from lw2g.errors import ConfigError
 from lw2g.files.checkpoint import part, under
+from lw2g.files.origins import origins_of
 from lw2g.files.stored_run import StoredRun
 from lw2g.interfaces.component import Kind
 from lw2g.models.backbones import require_rebuilt
 from lw2g.models.exported import Saved, write_export
 from lw2g.models.live import live_model
-from lw2g.models.manifest import ComponentOrigin, Learning, Manifest
+from lw2g.models.manifest import Learning, Manifest
 from lw2g.models.model import TrainedModel
 from lw2g.models.parts import (
     ModelParts,
@@ -144,13 +145,9 @@ def as_exported(manifest: Manifest, catalogue: Catalogue) -> Manifest:
         used.append(("benchmark", benchmark.name))
     used += [("head", name) for name in manifest.head]
     used += [("carry", name) for name in manifest.carry]
-    components = []
-    for kind, name in used:
-        origin = attrs.asdict(catalogue.entries[kind, name].origin)
-        components.append(ComponentOrigin(kind=kind, name=name, **origin))
     return attrs.evolve(
         manifest,
         benchmark=benchmark,
         run={name: manifest.run[name] for name in _RUN_OPTIONS},
-        components=components,
+        components=origins_of(catalogue, used),
     )

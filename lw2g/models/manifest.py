@@ -24,6 +24,7 @@ from lw2g.config.model import (
 from lw2g.config.named import named_by
 from lw2g.config.structure import NONE, structure
 from lw2g.errors import ConfigError, DataError, PluginError, UnknownComponentError, counted, shown
+from lw2g.files.origins import ComponentOrigin
 from lw2g.inputs.preprocessing import Preprocessing
 from lw2g.inputs.resampling import Interpolation
 from lw2g.interfaces.classes import ClassMap
@@ -34,7 +35,7 @@ from lw2g.registry.catalogue import Catalogue
 from lw2g.spelling import composed_list
 from lw2g.vit.backbone import BackboneFingerprint
 
-__all__ = ["ComponentOrigin", "Learning", "Manifest", "Step", "TaskNote", "described", "sections"]
+__all__ = ["Learning", "Manifest", "Step", "TaskNote", "described", "sections"]
 
 
 @attrs.frozen(kw_only=True)
@@ -51,17 +52,6 @@ class BackboneSection(Section):
 
     image_size: int | None = None
     weights: str | None = None
-
-
-@attrs.frozen(kw_only=True)
-class ComponentOrigin:
-    """Who offers a component."""
-
-    kind: str
-    name: str
-    plugin: str
-    distribution: str | None
-    version: str | None
 
 
 @attrs.frozen(kw_only=True)
@@ -331,7 +321,9 @@ class Manifest:
         origin = self.made_with(kind, section)
         try:
             component = catalogue.get(kind, section.name)
-        except (UnknownComponentError, PluginError) as error:
+        except PluginError as error:  # says whose it is, and what to do
+            raise DataError(error.what, error.remedy) from error
+        except UnknownComponentError as error:
             raise DataError(f"{origin} cannot be used here", f"install it ({error})") from error
         return Chosen(name=component.name, config=_record(component.config, section.options, origin))
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import attrs
+
 from lw2g.config.toml import read_toml
 from lw2g.errors import ConfigError, DataError, Lw2gError, no_folder
 from lw2g.files.contents import require_fit
+from lw2g.files.origins import noted_origins
 from lw2g.files.stored_run import StoredRun, open_after
 from lw2g.models.exported import Saved, is_export, read_export
 from lw2g.models.live import live_model
@@ -116,6 +119,7 @@ def saved_of(run: StoredRun) -> Saved:
     written = read_toml(config)
     content = {
         **sections(written),
+        "components": [attrs.asdict(origin) for origin in noted_origins(run.files.path)],
         **checkpoint.progress["model"],
         "tasks": checkpoint.ledger["tasks"],
         "task_to_set": checkpoint.ledger["task_to_set"],

@@ -66,21 +66,32 @@ class Catalogue:
         refused: Components that exist but cannot be used, with the reason.
         problems: All problems with plugins; the other plugins keep working.
         disabled: Plugins that the user disabled.
-        rest: Loads the catalogue of all plugins, where only some are loaded; :meth:`find` and :meth:`get`
-            ask it for the names that are missing here. None where all are loaded.
+        made_with: Who offered the components of the run or the model that is opened. Their names stand for
+            the components of these distributions alone.
+        rest: Loads the catalogue of all plugins, where those of ``made_with`` alone are loaded; :meth:`find`
+            and :meth:`get` ask it for the names that are missing here. None where all are loaded.
     """
 
     entries: Mapping[Key, Registered] = attrs.field(hash=False)
     refused: Mapping[Key, Problem] = attrs.field(factory=dict, hash=False)
     problems: tuple[Problem, ...] = ()
     disabled: tuple[str, ...] = ()
+    made_with: Mapping[Key, Origin] = attrs.field(factory=dict, hash=False)
     rest: Callable[[], Catalogue] | None = attrs.field(default=None, eq=False, repr=False)
+
+    @property
+    def whole(self) -> Catalogue:
+        """The catalogue of all plugins, for what asks for other components than those in use."""
+        return self if self.rest is None else self.rest()
 
     def find(self, kind: Kind, name: str) -> Registered | None:
         """Return the usable component of this kind and name with its origin; None without one."""
-        entry = self.entries.get((kind, name))
+        key = (kind, name)
+        entry = self.entries.get(key)
         if entry is None and self.rest is not None:
-            return self.rest().find(kind, name)
+            entry = self.rest().find(kind, name)
+            if entry is not None and not _is_of(entry.origin, self.made_with.get(key)):
+                return None  # a namesake of another distribution would answer otherwise
         return entry
 
     @overload
@@ -110,14 +121,27 @@ class Catalogue:
 
         Raises:
             UnknownComponentError: No plugin registers it; the message suggests the nearest name.
-            PluginError: A plugin registers it, but it cannot be used.
+            PluginError: A plugin registers it, but it cannot be used; or that of the run or the model that
+                is opened is gone.
+        """
+        return self.registered(kind, name).component
+
+    def registered(self, kind: Kind, name: str) -> Registered:
+        """Return the component of this kind and name with its origin.
+
+        Raises:
+            UnknownComponentError: As :meth:`get`.
+            PluginError: Likewise.
         """
         entry = self.find(kind, name)
         if entry is not None:
-            return entry.component
+            return entry
         if self.rest is not None:
+            origin = self.made_with.get((kind, name))
+            if origin is not None and origin.distribution is not None:
+                raise self.rest()._gone(kind, name, origin)
             # knows why there is no such component, and all names that the message may suggest
-            return self.rest().get(kind, name)
+            return self.rest().registered(kind, name)
         if (kind, name) in self.refused:
             problem = self.refused[kind, name]
             raise PluginError(f"{kind} {name!r} cannot be used: {problem.text}", problem.remedy)
@@ -125,7 +149,7 @@ class Catalogue:
 
     def with_component(self, component: Component) -> Catalogue:
         """Return a catalogue in which a component replaces the one with its kind and name."""
-        entry = self.entries[component.kind, component.name]
+        entry = self.registered(component.kind, component.name)
         changed = {entry.key: attrs.evolve(entry, component=component)}
         return attrs.evolve(self, entries={**self.entries, **changed})
 
@@ -134,7 +158,7 @@ class Catalogue:
 
         True for a baseline that is not installed.
         """
-        entry = self.entries.get(("baseline", baseline))
+        entry = self.find("baseline", baseline)
         if entry is None or not isinstance(entry.component, BaselineComponent):
             return True
         return entry.component.growth != "fixed"
@@ -188,6 +212,20 @@ class Catalogue:
                     return entry, alias
         return None
 
+    def _gone(self, kind: Kind, name: str, origin: Origin) -> PluginError:
+        """Return why a component of a known plugin is not here, and what to install."""
+        for problem in (*filter(None, [self.refused.get((kind, name))]), *self.problems):
+            if (problem.plugin, problem.distribution) == origin.key:
+                return PluginError(f"{kind} {name!r} cannot be used: {problem.text}", problem.remedy)
+        if origin.plugin in self.disabled:
+            return PluginError(
+                f"{kind} {name!r} is of {origin}, which {DISABLE_VARIABLE} leaves out",
+                f"take {origin.plugin!r} out of it",
+            )
+        return PluginError(
+            f"{kind} {name!r} of {origin} is not installed", f"install {origin.distribution} {origin.version}"
+        )
+
     def _unknown(self, kind: Kind | Literal["component"], name: str) -> UnknownComponentError:
         remedy = "run `lw2g plugins` for all names"
         if name.startswith(LOCAL):
@@ -225,7 +263,7 @@ def load_catalogue(
     plugins: Sequence[object] = (),
     entry_points: bool = True,
     disabled: Collection[str] | None = None,
-    only: Collection[str] | None = None,
+    made_with: Mapping[Key, Origin] | None = None,
 ) -> Catalogue:
     """Load plugins and collect their components.
 
@@ -237,19 +275,24 @@ def load_catalogue(
         entry_points: Whether to load installed plugins.
         disabled: Names of installed plugins to skip; None reads the environment variable
             ``LW2G_DISABLE_PLUGINS`` (names separated by commas).
-        only: Names of the installed plugins to load at once; the others are loaded when a name is asked for
-            that these lack. A name that several plugins register is then the loaded one's. None for all.
+        made_with: Who offered the components of the run or the model that is opened, by kind and name. These
+            plugins are loaded at once, the others when a name is asked for that these lack; a name that
+            several plugins register stays that of its own. None or empty: all are loaded at once.
     """
     if disabled is None:
         names = ""
         if entry_points:
             names = os.environ.get(DISABLE_VARIABLE, "")
         disabled = set(filter(None, map(str.strip, names.split(","))))
+    made_with = made_with or {}
+    only = {origin.key for origin in made_with.values()} if made_with else None
     loaded = load_plugins(plugins=plugins, from_entry_points=entry_points, disabled=disabled, only=only)
     problems = list(loaded.problems)
     refused: dict[Key, Problem] = {}
     usable: list[Registered] = []
     for entry in _collect(loaded, problems):
+        if made_with and not _stays(entry, made_with):
+            continue
         problem = _refusal(entry)
         if problem is None:
             usable.append(entry)
@@ -271,7 +314,7 @@ def load_catalogue(
             entries[key] = rivals[0]
     # what was left out is loaded when a name is missing, and then once
     rest: Callable[[], Catalogue] | None = None
-    if only is not None:
+    if made_with:
         rest = functools.cache(
             functools.partial(load_catalogue, plugins=plugins, entry_points=entry_points, disabled=disabled)
         )
@@ -280,8 +323,29 @@ def load_catalogue(
         refused=refused,
         problems=tuple(problems),
         disabled=loaded.disabled,
+        made_with=made_with,
         rest=rest,
     )
+
+
+def _stays(entry: Registered, made_with: Mapping[Key, Origin]) -> bool:
+    """Whether a name stands for this component, if a run or a model is opened that has its own from there.
+
+    A name that it has not is looked up among all plugins: a stranger's may be one that lw2g has, or clash.
+    """
+    origin = entry.origin
+    known = made_with.get(entry.key)
+    if known is None:
+        return origin.first_party or origin.distribution is None
+    return _is_of(origin, known)
+
+
+def _is_of(origin: Origin, known: Origin | None) -> bool:
+    """Whether a component comes from where a run or a model has it from, as far as that is known.
+
+    Its plugin may have another name by now.
+    """
+    return known is None or known.distribution in (None, origin.distribution)
 
 
 def _collect(loaded: PluginSet, problems: list[Problem]) -> Iterable[Registered]:

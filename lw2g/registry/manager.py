@@ -44,6 +44,11 @@ class Origin:
     version: str | None = None
 
     @property
+    def key(self) -> tuple[str, str | None]:
+        """Entry point and distribution."""
+        return self.plugin, self.distribution
+
+    @property
     def first_party(self) -> bool:
         """Whether the plugin comes with lw2g itself."""
         return self.distribution == PROJECT
@@ -116,7 +121,7 @@ def load_plugins(
     plugins: Sequence[object] = (),
     from_entry_points: bool = True,
     disabled: Collection[str] = (),
-    only: Collection[str] | None = None,
+    only: Collection[tuple[str, str | None]] | None = None,
 ) -> PluginSet:
     """Build a manager with all plugins that can be loaded.
 
@@ -124,7 +129,7 @@ def load_plugins(
         plugins: Plugin objects (modules or instances) to register in addition to the installed ones.
         from_entry_points: Whether to load installed plugins.
         disabled: Names of entry points to skip.
-        only: Names of the entry points to load; None for all.
+        only: Entry points to load, each with its distribution; None for all.
     """
     manager = pluggy.PluginManager(PROJECT)
     manager.add_hookspecs(SPECIFICATIONS)
@@ -133,9 +138,10 @@ def load_plugins(
         # lw2g's own first: of several plugins with one name, the first is kept if it is lw2g's
         installed = sorted(entry_points(group=PROJECT), key=_origin_order)
         wanted = [entry_point for entry_point in installed if entry_point.name not in disabled]
+        if only is not None:
+            wanted = [entry_point for entry_point in wanted if _origin(entry_point).key in only]
         for entry_point in _without_clashes(wanted, loaded.problems):
-            if only is None or entry_point.name in only:
-                _load(loaded, entry_point)
+            _load(loaded, entry_point)
     for plugin in plugins:
         _register(loaded, plugin, Origin(plugin=getattr(plugin, "__name__", type(plugin).__name__)))
     if from_entry_points:

@@ -193,7 +193,7 @@ def _plugin_metric(
 ) -> Verdict:
     """Compute a metric of a plugin again, where the plugin is installed."""
     what = f"{RECORD}: metrics.{name}"
-    if name not in catalogue.names("metric"):
+    if catalogue.find("metric", name) is None:
         return Verdict(what=what, holds=None, text=f"not recomputed: {plugin} is not installed")
     try:
         return _value(f"metrics.{name}", written, catalogue.get("metric", name).of(inputs))

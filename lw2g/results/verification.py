@@ -16,8 +16,9 @@ from lw2g.files.contents import (
     Record,
     prediction_name,
 )
+from lw2g.files.origins import made_with
 from lw2g.files.record import RunDirectory, unsaved_tasks
-from lw2g.registry.catalogue import Catalogue
+from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.results.recomputed import Columns, read_columns
 from lw2g.results.verdicts import (
     Verdict,
@@ -43,7 +44,7 @@ def verify(
 
     Args:
         directory: The run.
-        catalogue: Has the metrics of plugins; by default everything installed.
+        catalogue: Has the metrics of plugins; by default what the run was made with.
         needs_checkpoints: Whether checkpoints must be there; those that are there are examined anyway.
 
     Raises:
@@ -93,6 +94,8 @@ def _run(files: RunDirectory, catalogue: Catalogue | None, needs_checkpoints: bo
         return
     if is_whole:
         by_task = [evaluations.get(task) for task in range(len(record["accuracy_matrix"]))]
+        if catalogue is None and record.get("metric_definitions"):  # of plugins
+            catalogue = load_catalogue(made_with=made_with(files.path))
         yield from recomputed(record, by_task, catalogue)
         if evaluations and all(verdict.holds for verdict in text_verdicts):
             yield _samples(files.read_samples(texts), list(evaluations.values()))

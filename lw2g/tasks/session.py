@@ -16,6 +16,7 @@ from lw2g.config.model import Chosen, ExperimentConfig
 from lw2g.devices.precision import PrecisionChoice
 from lw2g.errors import ConfigError
 from lw2g.evaluation.evaluator import Evaluator
+from lw2g.files.origins import ComponentOrigin, origins_of
 from lw2g.files.predictions import Predictions
 from lw2g.images.decoding import chunks, require_open_files, workers_of
 from lw2g.images.image_set import ImageSet
@@ -25,7 +26,7 @@ from lw2g.images.streams import as_one_task, hold_back, joined
 from lw2g.images.vectors import facts_of_all
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.classes import ClassMap
-from lw2g.interfaces.component import BackboneComponent, BaselineComponent, Component, PolicyComponent
+from lw2g.interfaces.component import BackboneComponent, BaselineComponent, Component, Kind, PolicyComponent
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.memory import SpaceOptions, SubspaceMemory
 from lw2g.interfaces.pool import Pool
@@ -54,13 +55,15 @@ class Components:
         baseline: That of the baseline.
         policy: That of the growth policy.
         every: All of them.
-        metrics: All installed metrics.
+        metrics: All installed metrics; of a run that goes on, those that it began with.
+        origins: Who offers what is used, every metric and the benchmarks of new classes among it.
     """
 
     baseline: BaselineComponent
     policy: PolicyComponent
     every: tuple[Component, ...]
     metrics: tuple[Registered, ...]
+    origins: tuple[ComponentOrigin, ...]
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -279,8 +282,26 @@ def open_session(
         policy=policy,
         every=tuple(catalogue.get(kind, choice.name) for kind, choice in config.chosen()),
         metrics=catalogue.metrics,
+        origins=_origins_in_use(config, later, catalogue),
     )
     return Session(parts=parts, data=data, components=components, precision=precision)
+
+
+def _origins_in_use(
+    config: ExperimentConfig, later: Sequence[Chosen], catalogue: Catalogue
+) -> tuple[ComponentOrigin, ...]:
+    """Return who offers what a run uses.
+
+    Args:
+        config: Names it.
+        later: Benchmarks whose classes follow.
+        catalogue: Has all of it, and the metrics, which every run computes.
+    """
+    used: list[tuple[Kind, str]] = [(kind, choice.name) for kind, choice in config.chosen()]
+    used += [("benchmark", choice.name) for choice in later]
+    used += [("metric", name) for name in catalogue.names("metric")]
+    # objects of a Python program are of no distribution: whoever goes on with the run gives them anew
+    return tuple(one for one in origins_of(catalogue, used) if one.distribution is not None)
 
 
 def _of_vectors(

@@ -20,9 +20,12 @@ from lw2g.interfaces.component import (
     RetrievalComponent,
 )
 from lw2g.registry.catalogue import alias_text, load_catalogue
+from lw2g.registry.manager import Origin
 from lw2g.registry.markers import hookimpl
 
 _numbers = itertools.count()
+OF_D = {("policy", "mine"): Origin(plugin="first", distribution="d", version="1")}
+"""A run that was made with one plugin."""
 
 
 @attrs.frozen(kw_only=True)
@@ -428,7 +431,7 @@ def test_of_named_plugins_the_others_are_imported_for_a_missing_name_alone(tmp_p
     """What the named plugins lack is found among all, and a name that none has is told as ever."""
     plugins = {"first": source(name="mine"), "second": source(name="other"), "broken": "raise ValueError"}
     installed(tmp_path, monkeypatch, {("d", "1"): plugins})
-    catalogue = load_catalogue(only=["first"])
+    catalogue = load_catalogue(made_with=OF_D)
     assert catalogue.get("policy", "mine").name == "mine"
     assert (catalogue.names("policy"), catalogue.problems) == (("mine",), ())  # nothing else was imported
     found = catalogue.find("policy", "other")
@@ -449,8 +452,51 @@ def test_a_named_plugin_that_is_disabled_stays_out(tmp_path, monkeypatch):
     """A model's plugins are no way around the environment variable."""
     installed(tmp_path, monkeypatch, {("d", "1"): {"first": source(name="mine")}})
     monkeypatch.setenv("LW2G_DISABLE_PLUGINS", "first")
-    with pytest.raises(UnknownComponentError, match="leaves out: first"):
-        load_catalogue(only=["first"]).get("policy", "mine")
+    with pytest.raises(PluginError, match=r"'mine' is of plugin 'first' \(d 1\), which LW2G_DISABLE_PLUGINS"):
+        load_catalogue(made_with=OF_D).get("policy", "mine")
+
+
+def test_a_name_that_two_plugins_register_stays_that_of_the_run(tmp_path, monkeypatch):
+    """Also where the run uses both plugins; the other's names, and its entry point, are no problem then."""
+    rival = {"second": source(name="mine"), "first": source(name="else")}
+    installed(tmp_path, monkeypatch, {("d", "1"): {"first": source(name="mine")}, ("e", "1"): rival})
+    assert load_catalogue().registered("policy", "mine").origin.distribution == "e"
+    known = {**OF_D, ("policy", "other"): Origin(plugin="second", distribution="e", version="1")}
+    for made_with in (OF_D, known):
+        catalogue = load_catalogue(made_with=made_with)
+        assert catalogue.registered("policy", "mine").origin.distribution == "d"
+        assert catalogue.problems == ()
+
+
+def test_a_name_that_the_run_has_not_means_what_it_means_elsewhere(tmp_path, monkeypatch):
+    """A stranger's namesake of a component of lw2g is not it, because its plugin is the run's."""
+    own = {"own": source(name="min")}
+    theirs = {"first": source(name="mine"), "third": source(name="min")}
+    installed(tmp_path, monkeypatch, {("lw2g", "9.9"): own, ("d", "1"): theirs})
+    known = {**OF_D, ("policy", "d:min"): Origin(plugin="third", distribution="d", version="1")}
+    catalogue = load_catalogue(made_with=known)
+    assert catalogue.registered("policy", "min").origin.distribution == "lw2g"
+    assert catalogue.registered("policy", "d:min").origin.distribution == "d"
+
+
+def test_a_plugin_that_is_gone_is_told_with_what_to_install(tmp_path, monkeypatch):
+    """In one line, also where another distribution has that name; a plugin that was renamed is found."""
+    installed(tmp_path, monkeypatch, {("e", "1"): {"second": source(name="mine")}})
+    gone = {("policy", "mine"): Origin(plugin="first", distribution="d", version="1.2")}
+    with pytest.raises(PluginError) as caught:
+        load_catalogue(made_with=gone).get("policy", "mine")
+    assert str(caught.value) == "policy 'mine' of plugin 'first' (d 1.2) is not installed; install d 1.2"
+    renamed = {("policy", "mine"): Origin(plugin="first", distribution="e", version="0")}
+    assert load_catalogue(made_with=renamed).registered("policy", "mine").origin.plugin == "second"
+
+
+def test_a_plugin_of_the_run_that_is_broken_is_told(tmp_path, monkeypatch):
+    """With its error: the component is not merely unknown."""
+    installed(tmp_path, monkeypatch, {("d", "1"): {"first": "raise ValueError('no')"}})
+    with pytest.raises(
+        PluginError, match=r"policy 'mine' cannot be used: plugin 'first' \(d 1\) cannot be imp"
+    ):
+        load_catalogue(made_with=OF_D).get("policy", "mine")
 
 
 def test_a_name_that_users_look_for_leads_to_its_component():
