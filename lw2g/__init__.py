@@ -6,7 +6,7 @@ Importing this package imports neither torch nor any plugin.
 
 from __future__ import annotations
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 from lw2g.api import (
     continue_run,
