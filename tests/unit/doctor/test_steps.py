@@ -15,6 +15,7 @@ from lw2g.doctor import steps
 from lw2g.errors import ConfigError, DataError
 from lw2g.interfaces.component import BackboneComponent, BenchmarkComponent, lazy
 from lw2g.interfaces.dataset import ByHand, DataSet
+from lw2g.kit.tiny import TinyBenchmark, TinyBenchmarkConfig
 from lw2g.registry.catalogue import Catalogue, Registered, load_catalogue
 from lw2g.registry.manager import Origin, Problem
 
@@ -151,7 +152,8 @@ def test_supplies_are_here_or_not_or_broken(monkeypatch, tmp_path):
     )
     gone = raising(DataError("a file is gone", "mend it"))
     catalogue = catalogue_of(
-        benchmark("cached", lambda: None),
+        benchmark("cached", TinyBenchmark(TinyBenchmarkConfig()).stream),
+        benchmark("nothing", lambda: None),
         benchmark("gone", gone, embedded=True),
         benchmark("away", gone),
         benchmark("any", raising(ConfigError("none is named", "name one"))),
@@ -160,8 +162,12 @@ def test_supplies_are_here_or_not_or_broken(monkeypatch, tmp_path):
         backbone("weights", gone),
     )
     odd = "plugin 'p' (a-dist 1) has the benchmark 'odd', which fails: TypeError: boo"
+    nothing = odd.replace("odd", "nothing").partition("fails: ")[0] + (
+        "fails: ContractError: benchmark 'nothing', stream: returned None; return a TaskStream"
+    )
     broken = [
         ("problem", "gone: a file is gone", "mend it"),
+        ("problem", nothing, "fix or uninstall 'a-dist', or set LW2G_DISABLE_PLUGINS=p"),
         ("problem", odd, "fix or uninstall 'a-dist', or set LW2G_DISABLE_PLUGINS=p"),
     ]
     remedy = "set LW2G_DATA to the folder of data sets, or fetch one: `lw2g data get NAME`"
@@ -172,7 +178,7 @@ def test_supplies_are_here_or_not_or_broken(monkeypatch, tmp_path):
         ("note", "not here: away, published", remedy),
     ]
     (tmp_path / "a").mkdir()
-    assert seen(steps.supplies("benchmark", catalogue))[2:] == [
+    assert seen(steps.supplies("benchmark", catalogue))[len(broken) :] == [
         ("ok", "here: cached, published", ""),
         ("note", "not here: away", remedy),
     ]

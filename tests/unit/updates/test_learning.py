@@ -22,7 +22,7 @@ from PIL import Image
 import lw2g
 from lw2g.cli.main import main
 from lw2g.errors import ConfigError, DataError
-from lw2g.models import exported
+from lw2g.models import exported, places
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.updates import learning
 
@@ -207,7 +207,7 @@ def test_nothing_is_written_by_a_learner_that_dies(
     with pytest.raises(KeyboardInterrupt):
         lw2g.learn(models["first"], glyphs / "cat", out=tmp_path / "model", device="cpu")
     monkeypatch.undo()
-    monkeypatch.setattr(exported, "write_atomically", killed)
+    monkeypatch.setattr(places, "write_atomically", killed)
     with pytest.raises(KeyboardInterrupt):
         lw2g.learn(models["first"], glyphs / "cat", out=tmp_path / "model", device="cpu")
     assert list(tmp_path.iterdir()) == []
@@ -227,12 +227,12 @@ def test_a_killed_learner_blocks_nothing(models: dict[str, Path], glyphs: Path, 
     before = {path.name: path.read_bytes() for path in models["first"].iterdir()}
     code = (
         "import os, signal, sys, lw2g\n"
-        "from lw2g.models import exported\n"
-        "write = exported.write_atomically\n"
+        "from lw2g.models import places\n"
+        "write = places.write_atomically\n"
         "def die(path, text):\n"
         "    write(path, text)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
-        "exported.write_atomically = die\n"
+        "places.write_atomically = die\n"
         "lw2g.learn(sys.argv[1], sys.argv[2], device='cpu')\n"
     )
     words = [sys.executable, "-c", code, str(tmp_path / "model"), str(glyphs / "cat")]
