@@ -202,7 +202,7 @@ def _tar_members(members: Iterator[TarMember]) -> Iterator[_Member]:
             size=member.size,
             is_plain=member.is_plain,
             is_folder=member.is_folder,
-            open=partial(nullcontext, member.content),
+            open=cast(Callable[[], AbstractContextManager[IO[bytes]]], partial(nullcontext, member.content)),
         )
 
 

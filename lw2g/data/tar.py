@@ -21,7 +21,7 @@ import attrs
 
 from lw2g.errors import DataError
 
-__all__ = ["TarMember", "opened_tar", "too_large"]
+__all__ = ["Content", "TarMember", "opened_tar", "too_large"]
 
 _BLOCK = tarfile.BLOCKSIZE
 _END = bytes(_BLOCK)
@@ -62,7 +62,7 @@ class TarMember:
     size: int
     is_plain: bool
     is_folder: bool
-    content: IO[bytes]
+    content: Content
 
 
 @contextmanager
@@ -131,7 +131,7 @@ class _Stream:
             size -= len(self.exactly(min(size, _CHUNK)))
 
 
-class _Content(RawIOBase):
+class Content(RawIOBase):
     """The bytes of one member."""
 
     def __init__(self, stream: _Stream, size: int) -> None:
@@ -241,5 +241,5 @@ def _member(stream: _Stream, header: tarfile.TarInfo, records: Mapping[str, byte
     # a folder of the oldest archives is a file with a slash at its end
     is_folder = is_folder or (header.type == tarfile.AREGTYPE and name.endswith("/") and not size)
     return TarMember(
-        name=name, size=size, is_plain=is_plain, is_folder=is_folder, content=_Content(stream, size)
+        name=name, size=size, is_plain=is_plain, is_folder=is_folder, content=Content(stream, size)
     )

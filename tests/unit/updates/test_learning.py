@@ -254,12 +254,12 @@ def test_a_killed_learner_blocks_nothing(models: dict[str, Path], glyphs: Path, 
     before = {path.name: path.read_bytes() for path in models["first"].iterdir()}
     code = (
         "import os, signal, sys, lw2g\n"
-        "from lw2g.models import exported\n"
-        "write = exported.write_atomically\n"
+        "from lw2g.models import places\n"
+        "write = places.write_atomically\n"
         "def die(path, text):\n"
         "    write(path, text)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
-        "exported.write_atomically = die\n"
+        "places.write_atomically = die\n"
         "lw2g.learn(sys.argv[1], sys.argv[2], device='cpu')\n"
     )
     words = [sys.executable, "-c", code, str(tmp_path / "model"), str(glyphs / "cat")]
