@@ -106,7 +106,7 @@ class Temperature(nn.Module):
         self.loss.zero_()
 
 
-def least_loss(scores: Tensor, place: Tensor) -> float:
+def least_loss(scores: Tensor, place: Tensor, *, doubt: float = 0.0) -> float:
     """Return the temperature that a :class:`Temperature` of start 1 has after these samples alone.
 
     The loss is convex in the inverse temperature. So two neighbours tell on which side of them the least one
@@ -115,14 +115,21 @@ def least_loss(scores: Tensor, place: Tensor) -> float:
     Args:
         scores: ``[n, tasks]``.
         place: The column of the true task of each, ``[n]``.
+        doubt: Weight from 0 to 1 of the best other column as if it were the true one. Without doubt, samples
+            that are all right make every small temperature as good as the start.
     """
     grid: list[float] = Temperature(1.0).grid.tolist()
     rows = torch.arange(len(scores), device=scores.device)
+    others = scores.double().scatter(1, place[:, None], float("-inf"))
+    rival = others.argmax(1)
 
     @cache
     def loss(position: int) -> float:
         log_posterior = (scores.double() / grid[position]).log_softmax(dim=1)
-        return -float(log_posterior[rows, place].sum())
+        likely = log_posterior[rows, place].sum()
+        if doubt:
+            likely = (1 - doubt) * likely + doubt * log_posterior[rows, rival].sum()
+        return -float(likely)
 
     def falls(position: int, side: int) -> bool:
         """Whether the next temperature on a side has a smaller loss."""

@@ -202,7 +202,9 @@ def calibrated(
     found = {"known": scores.sort().values}
     if not own or not len(labels):
         return found, None
-    temperature = least_loss(-distances / 2, labels)
+    # the rule of succession: that n images are right leaves a doubt of 1 in n + 2, and not none
+    several = distances.shape[1] > 1
+    temperature = least_loss(-distances / 2, labels, doubt=1 / (len(labels) + 2) if several else 0.0)
     found["temperature"] = torch.tensor(temperature, dtype=torch.float64)
     if len(labels) < _LEAST_ECE:
         return found, None

@@ -226,6 +226,8 @@ def _numbers(content: Mapping[str, Any], key: str, file: Path) -> list[float] | 
     values = content.get(key)
     if values is None:
         return None
+    if type(values) in (int, float):  # transformers takes one number for all channels
+        values = [values] * 3
     if not isinstance(values, list) or not all(type(value) in (int, float) for value in values):
         raise DataError(f"{str(file)!r}: {key} is {shown(values)} and no list of numbers", "restore the file")
     return [float(value) for value in values]

@@ -126,28 +126,43 @@ def state_dict_of(checkpoint: Mapping[str, Any], source: str) -> dict[str, Tenso
     Raises:
         DataError: It holds no state dict.
     """
-    holders = [key for key in _CONTAINERS if isinstance(checkpoint.get(key), Mapping)]
-    inner = checkpoint[holders[0]] if holders else checkpoint
-    tensors = {str(key): value for key, value in inner.items() if isinstance(value, Tensor)}
-    if not tensors:
-        raise DataError(
-            f"{source!r} holds no state dict but {first_few(inner)}",
-            f"expected tensors by name, at the top or under {', '.join(_CONTAINERS)}",
-        )
-    if holders:
-        others = [key for key in checkpoint if key != holders[0] and _is_like(checkpoint[key], tensors)]
-        if others:
-            several = f"note: {source!r} holds several sets of weights: "
-            say_once(f"{several}{holders[0]!r} is read, and not {first_few(others)}")
+    held = {key: tensors for key in _CONTAINERS if (tensors := _tensors_in(checkpoint.get(key)))}
+    if not held:
+        tensors = _tensors_at_top(checkpoint)
+        if not tensors:
+            raise DataError(
+                f"{source!r} holds no state dict but {first_few(checkpoint) or 'nothing'}",
+                f"expected tensors by name, at the top or under {', '.join(_CONTAINERS)}",
+            )
+        return tensors
+    taken, tensors = next(iter(held.items()))
+    # weights of a model like another: half of its tensors at least
+    others = [
+        key
+        for key, value in checkpoint.items()
+        if key != taken and 2 * len(_tensors_in(value)) >= len(tensors)
+    ]
+    if others:
+        several = f"note: {source!r} holds several sets of weights: "
+        say_once(f"{several}{taken!r} is read, and not {first_few(others)}")
     return tensors
 
 
-def _is_like(value: Any, tensors: Mapping[str, Tensor]) -> bool:
-    """Return whether a part of a checkpoint may be the weights of a model like another."""
+def _tensors_at_top(table: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Return the tensors that stand in a table itself."""
+    return {str(key): value for key, value in table.items() if isinstance(value, Tensor)}
+
+
+def _tensors_in(value: Any) -> dict[str, Tensor]:
+    """Return the tensors in a part of a checkpoint: its own, or those of a container in it."""
     if not isinstance(value, Mapping):
-        return False
-    held = [inner for inner in value.values() if isinstance(inner, Tensor)]
-    return 2 * len(held) >= len(tensors)
+        return {}
+    own = _tensors_at_top(value)
+    if own:
+        return own
+    # trainers keep beside averaged weights how they are averaged: {"ema": {"state_dict": ..., "decay": ...}}
+    inner = (_tensors_at_top(value[key]) for key in _CONTAINERS if isinstance(value.get(key), Mapping))
+    return next(filter(None, inner), {})
 
 
 def unwrapped(tensors: Mapping[str, Tensor], source: str, own: Container[str] = ()) -> dict[str, Tensor]:

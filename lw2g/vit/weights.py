@@ -311,6 +311,6 @@ def per_channel(values: Sequence[float], what: str) -> tuple[float, float, float
         scaled = [round(value / 255, 4) for value in channels]
         raise ConfigError(
             f"{what} {list(values)!r} is not of values from 0 to 1, as lw2g normalises them",
-            f"if it is of pixels from 0 to 255, divide it by 255: {scaled}",
+            f"if it is of pixels from 0 to 255, divide mean and std by 255: {what} {scaled}",
         )
     return channels

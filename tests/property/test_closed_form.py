@@ -171,6 +171,21 @@ def test_a_fit_at_once_is_the_fit_of_all_observations(seed: int, spread: float, 
     assert least_loss(scores, labels) == fitted.value
 
 
+@given(seed=st.integers(0, 999), doubt=st.sampled_from([0.01, 0.1, 0.5]), right=st.booleans())
+def test_a_doubt_is_the_runner_up_observed_as_often(seed: int, doubt: float, right: bool) -> None:
+    """A weighted fit is that of samples whose truth is so often the best other column."""
+    generator = torch.Generator().manual_seed(seed)
+    scores = 30 * torch.randn(30, 4, generator=generator, dtype=torch.float64)
+    labels = scores.argmax(1) if right else torch.randint(0, 4, (30,), generator=generator)
+    others = scores.clone()
+    others[torch.arange(30), labels] = -torch.inf
+    fitted, doubted = Temperature(1.0), Temperature(1.0)
+    fitted.observe(scores, labels)
+    doubted.observe(scores, others.argmax(1))
+    fitted.loss = (1 - doubt) * fitted.loss + doubt * doubted.loss
+    assert least_loss(scores, labels, doubt=doubt) == fitted.value
+
+
 def test_lda_is_sklearns() -> None:
     """Log probabilities equal those of scikit-learn's discriminant at equal priors."""
     features, labels = drawn(1, 20)

@@ -11,7 +11,7 @@ from lw2g.blocks.closed_form import Cosine
 from lw2g.blocks.discriminants import Discriminant, KernelDiscriminant, Mahalanobis
 from lw2g.blocks.ridge import Ridge
 from lw2g.errors import ConfigError
-from lw2g.models.rejection import Gaussians, left_out, moments_of, scores_of, threshold_of
+from lw2g.models.rejection import Gaussians, calibrated, left_out, moments_of, scores_of, threshold_of
 
 CENTRES = torch.tensor([[0.0, 0, 0, 0], [3, 0, 0, 0], [0, 4, 0, 0]]).double()
 """Of three classes whose covariance is the identity: 3, 4 and 5 apart."""
@@ -115,3 +115,23 @@ def test_left_out_images_are_scored_by_the_head_without_them(kind: str) -> None:
     torch.testing.assert_close(distances[:50], rest.distances(lifted[350:])[0])
     torch.testing.assert_close(distances[50:], left_out(rest, lifted[:350], labels[:350])[1])
     assert moments_of(Cosine(6, 4), 4) is None
+
+
+@pytest.mark.parametrize("images", [10, 100])
+@pytest.mark.parametrize("distance", [50.0, 5e4])
+def test_that_all_kept_images_are_right_is_no_certainty(images: int, distance: float) -> None:
+    """However far classes lie apart: that n of n are right leaves a doubt of 1 in n + 2, within the grid."""
+    labels = torch.arange(images) % 3
+    distances = torch.full((images, 3), 3 * distance, dtype=torch.float64)
+    distances[torch.arange(images), (labels + 1) % 3] = distance
+    distances[torch.arange(images), labels] = 0
+    found, _ = calibrated(torch.zeros(images), distances, labels, own=True)
+    sure = (-distances / 2 / found["temperature"]).softmax(1).max(1).values
+    # neighbours on the grid are a fifth apart
+    assert 1 - float(sure.mean()) == pytest.approx(1 / (images + 2), rel=0.6)
+
+
+def test_one_class_leaves_no_doubt() -> None:
+    """Where there is no other class, an image cannot be taken for it."""
+    found, _ = calibrated(torch.zeros(5), torch.ones(5, 1).double(), torch.zeros(5).long(), own=True)
+    assert float(found["temperature"]) == 1

@@ -114,6 +114,7 @@ def test_a_pointer_in_place_of_the_configuration_is_named(tmp_path):
             {"image_mean": [127.5] * 3, "image_std": [51] * 3, "do_rescale": False},
             Statistics(mean=[0.5] * 3, std=[0.2] * 3),
         ),
+        ({"image_mean": 0.5, "image_std": 0.2}, Statistics(mean=[0.5] * 3, std=[0.2] * 3)),
         ({"size": 224, "resample": [2]}, Statistics()),
     ],
 )

@@ -71,6 +71,24 @@ def test_what_timm_does_not_take_for_averaged_weights_is_not_taken_but_told(tmp_
     assert "'model' is read, and not 'ema'" in caplog.text
 
 
+@pytest.mark.parametrize("inner", ["state_dict", "module"])
+def test_averaged_weights_may_stand_beside_how_they_are_averaged(tmp_path, caplog, inner):
+    """Averaged weights in a table of their own are read as those that stand alone, and told as unread."""
+    averaged = {inner: AVERAGED, "decay": 0.99}
+    with caplog.at_level(logging.INFO, "lw2g.progress"):
+        taken = _read(tmp_path, {"model": TRAINED, "model_ema": averaged})
+        left = _read(tmp_path, {"model": TRAINED, "ema": averaged})
+    assert _is(taken, AVERAGED)
+    assert _is(left, TRAINED)
+    assert "'model_ema' is read, and not 'model'" in caplog.text
+    assert "'model' is read, and not 'ema'" in caplog.text
+
+
+def test_an_empty_container_holds_no_weights(tmp_path):
+    """Where no average was kept, the trained weights are read."""
+    assert _is(_read(tmp_path, {"state_dict": TRAINED, "state_dict_ema": {}, "ema": None}), TRAINED)
+
+
 @pytest.mark.parametrize(
     "prefix",
     ["_orig_mod.", "module.", "model.", "module._orig_mod.", "_orig_mod.module.", "model.module.backbone."],

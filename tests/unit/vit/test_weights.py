@@ -244,9 +244,9 @@ def test_file_hash(tmp_path):
         (
             [123.675, 116.28, 103.53],
             "mean",
-            r"not of values from 0 to 1.*divide it by 255: \[0.485, 0.456, 0.406\]",
+            r"not of values from 0 to 1.*divide mean and std by 255: mean \[0.485, 0.456, 0.406\]",
         ),
-        ([58.395, 57.12, 57.375], "std", r"not of values from 0 to 1.*255: \[0.229, 0.224, 0.225\]"),
+        ([58.395, 57.12, 57.375], "std", r"not of values from 0 to 1.*255: std \[0.229, 0.224, 0.225\]"),
         ([0.5, 0.5, 1.5], "mean", "not of values from 0 to 1"),
         ([-0.5, 0.5, 0.5], "mean", "give three numbers from 0 to 1"),
         ([0.5, 0.5, 0.0], "std", "give three positive numbers"),
