@@ -22,6 +22,7 @@ __all__ = [
     "DEFAULT_FIXED_POLICY",
     "DEFAULT_POLICY",
     "FORMER_RUN_OPTIONS",
+    "MODEL_KINDS",
     "OWN_SECTIONS",
     "RECOMMENDED",
     "RUN_OPTIONS",
@@ -370,6 +371,12 @@ class ModelConfig:
             for component in components or ():
                 if component is not None:
                     yield record.kind, component
+
+
+MODEL_KINDS: tuple[Kind, ...] = tuple(
+    record.kind for section, record in SECTIONS.items() if section in attrs.fields_dict(ModelConfig)
+)
+"""The kinds of components that a model is made of."""
 
 
 @attrs.frozen(kw_only=True)
