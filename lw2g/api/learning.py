@@ -123,12 +123,12 @@ def learn(
         DataError: The model, the folder or an image cannot be used.
         ConfigError: The head cannot learn, ``out`` is in use, or the old classes lose too much.
     """
-    from lw2g.api.local import Locals
+    from lw2g.api.local import catalogue_of
 
     with collector_waits():
         from lw2g.updates.learning import learn as add
 
-        catalogue = Locals.of(local).catalogue(Path(model))
+        catalogue = catalogue_of(local, model)
     learned, report = add(
         Path(model),
         Path(folder),
@@ -171,12 +171,12 @@ def unlearn(
         DataError: There is no such class or step.
         ConfigError: The head's sums do not tell the class from others.
     """
-    from lw2g.api.local import Locals
+    from lw2g.api.local import catalogue_of
 
     with collector_waits():
         from lw2g.updates.learning import unlearn as remove
 
-        catalogue = Locals.of(local).catalogue(Path(model))
+        catalogue = catalogue_of(local, model)
     reduced, report = remove(
         Path(model), name, catalogue, out=_path(out), weights=_path(weights), device=device
     )

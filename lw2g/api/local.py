@@ -10,17 +10,17 @@ import copy
 import inspect
 import pickle
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
 import attrs
 
-from lw2g.config.model import ExperimentConfig
+from lw2g.config.model import MODEL_KINDS, ExperimentConfig
 from lw2g.docstrings import docstring
 from lw2g.errors import ConfigError, error_text
-from lw2g.interfaces.component import Component, Kind, Lazy
+from lw2g.interfaces.component import KINDS, Component, Kind, Lazy
 from lw2g.interfaces.defaults import GIVEN_BENCHMARK, OWN_FAMILY
 from lw2g.interfaces.tracker import Event, Tracker
 from lw2g.registry.catalogue import LOCAL, Catalogue
@@ -77,12 +77,13 @@ class Locals:
         self._records.setdefault(COMPONENTS[kind].hook, []).append(record)
         return record.name
 
-    def catalogue(self, directory: Path | None = None) -> Catalogue:
+    def catalogue(self, directory: Path | None = None, kinds: Collection[Kind] = KINDS) -> Catalogue:
         """Load all components, these included.
 
         Args:
             directory: A run or a model that is opened with them: it names its plugins, and the others are
                 loaded when it lacks one. None for all at once.
+            kinds: As for :func:`lw2g.registry.catalogue.load_catalogue`.
         """
         from lw2g.registry.catalogue import load_catalogue
 
@@ -97,7 +98,7 @@ class Locals:
         for hook, records in self._records.items():
             setattr(module, hook, hookimpl(lambda records=records: records))
         plugins = [module] if self._records else []
-        catalogue = load_catalogue(plugins=plugins, made_with=known)
+        catalogue = load_catalogue(plugins=plugins, made_with=known, kinds=kinds)
         if self._images is not None:
             # its options are plain values, as those of every component; the images are passed in addition
             given = catalogue.get("benchmark", GIVEN_BENCHMARK)
@@ -142,14 +143,14 @@ def catalogue_of(
     Args:
         objects: The objects, by kind.
         directory: The run or the model.
-        goes_on: Whether it is a run that goes on with them.
+        goes_on: Whether it is a run that goes on with them; else it is used as a model.
         devices: Number of its processes from now on; None for the configured number.
 
     Raises:
         ConfigError: The run has processes that would lack the objects.
     """
     local = Locals.of(objects)
-    catalogue = local.catalogue(Path(directory))
+    catalogue = local.catalogue(Path(directory), KINDS if goes_on else MODEL_KINDS)
     if objects and goes_on:
         from lw2g.files.stored_run import resolved_of
 

@@ -40,7 +40,8 @@ class Recorded:
         from lw2g.files.origins import made_with
         from lw2g.registry.catalogue import load_catalogue
 
-        return load_catalogue(made_with=made_with(self.run)).grows(self.content["config"]["baseline"]["name"])
+        catalogue = load_catalogue(made_with=made_with(self.run), kinds=["baseline"])
+        return catalogue.grows(self.content["config"]["baseline"]["name"])
 
     @cached_property
     def definitions(self) -> dict[str, str]:

@@ -17,6 +17,7 @@ from lw2g.registry.kinds import SECTIONS
 
 __all__ = [
     "FORMER_RUN_OPTIONS",
+    "MODEL_KINDS",
     "OWN_SECTIONS",
     "RUN_OPTIONS",
     "BackboneChoice",
@@ -349,6 +350,12 @@ class ModelConfig:
             for component in components or ():
                 if component is not None:
                     yield record.kind, component
+
+
+MODEL_KINDS: tuple[Kind, ...] = tuple(
+    record.kind for section, record in SECTIONS.items() if section in attrs.fields_dict(ModelConfig)
+)
+"""The kinds of components that a model is made of."""
 
 
 @attrs.frozen(kw_only=True)

@@ -68,8 +68,8 @@ class Catalogue:
         disabled: Plugins that the user disabled.
         made_with: Who offered the components of the run or the model that is opened. Their names stand for
             the components of these distributions alone.
-        rest: Loads the catalogue of all plugins, where those of ``made_with`` alone are loaded; :meth:`find`
-            and :meth:`get` ask it for the names that are missing here. None where all are loaded.
+        rest: Loads the catalogue of more plugins, in the end of all; :meth:`find` and :meth:`get` ask it for
+            the names that are missing here. None where all are loaded.
     """
 
     entries: Mapping[Key, Registered] = attrs.field(hash=False)
@@ -82,7 +82,7 @@ class Catalogue:
     @property
     def whole(self) -> Catalogue:
         """The catalogue of all plugins, for what asks for other components than those in use."""
-        return self if self.rest is None else self.rest()
+        return self if self.rest is None else self.rest().whole
 
     def find(self, kind: Kind, name: str) -> Registered | None:
         """Return the usable component of this kind and name with its origin; None without one."""
@@ -139,9 +139,9 @@ class Catalogue:
         if self.rest is not None:
             origin = self.made_with.get((kind, name))
             if origin is not None and origin.distribution is not None:
-                raise self.rest()._gone(kind, name, origin)
+                raise self.whole._gone(kind, name, origin)
             # knows why there is no such component, and all names that the message may suggest
-            return self.rest().registered(kind, name)
+            return self.whole.registered(kind, name)
         if (kind, name) in self.refused:
             problem = self.refused[kind, name]
             raise PluginError(f"{kind} {name!r} cannot be used: {problem.text}", problem.remedy)
@@ -264,6 +264,7 @@ def load_catalogue(
     entry_points: bool = True,
     disabled: Collection[str] | None = None,
     made_with: Mapping[Key, Origin] | None = None,
+    kinds: Collection[Kind] = KINDS,
 ) -> Catalogue:
     """Load plugins and collect their components.
 
@@ -278,6 +279,7 @@ def load_catalogue(
         made_with: Who offered the components of the run or the model that is opened, by kind and name. These
             plugins are loaded at once, the others when a name is asked for that these lack; a name that
             several plugins register stays that of its own. None or empty: all are loaded at once.
+        kinds: Of ``made_with``, the kinds whose plugins are loaded at once; the others come before all.
     """
     if disabled is None:
         names = ""
@@ -285,7 +287,9 @@ def load_catalogue(
             names = os.environ.get(DISABLE_VARIABLE, "")
         disabled = set(filter(None, map(str.strip, names.split(","))))
     made_with = made_with or {}
-    only = {origin.key for origin in made_with.values()} if made_with else None
+    only = None
+    if made_with:
+        only = {origin.key for (kind, _), origin in made_with.items() if kind in kinds}
     loaded = load_plugins(plugins=plugins, from_entry_points=entry_points, disabled=disabled, only=only)
     problems = list(loaded.problems)
     refused: dict[Key, Problem] = {}
@@ -315,8 +319,11 @@ def load_catalogue(
     # what was left out is loaded when a name is missing, and then once
     rest: Callable[[], Catalogue] | None = None
     if made_with:
+        more = None if set(kinds) == set(KINDS) else made_with
         rest = functools.cache(
-            functools.partial(load_catalogue, plugins=plugins, entry_points=entry_points, disabled=disabled)
+            functools.partial(
+                load_catalogue, plugins=plugins, entry_points=entry_points, disabled=disabled, made_with=more
+            )
         )
     return Catalogue(
         entries=entries,

@@ -95,7 +95,7 @@ def _run(files: RunDirectory, catalogue: Catalogue | None, needs_checkpoints: bo
     if is_whole:
         by_task = [evaluations.get(task) for task in range(len(record["accuracy_matrix"]))]
         if catalogue is None and record.get("metric_definitions"):  # of plugins
-            catalogue = load_catalogue(made_with=made_with(files.path))
+            catalogue = load_catalogue(made_with=made_with(files.path), kinds=["metric"])
         yield from recomputed(record, by_task, catalogue)
         if evaluations and all(verdict.holds for verdict in text_verdicts):
             yield _samples(files.read_samples(texts), list(evaluations.values()))

@@ -166,3 +166,7 @@ def test_a_run_goes_on_beside_broken_plugins(site: Path, tmp_path: Path) -> None
     assert record["config"]["policy"]["name"] == "cautious"
     assert record["task_to_set"] == [0, 1, 2, 3, 4]
     assert "run `lw2g plugins` to see them" in done.stderr
+    # from now on the run's own plugins are imported alone
+    done = lw2g(site, "resume", "run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "plugins" not in done.stderr

@@ -479,6 +479,24 @@ def test_a_name_that_the_run_has_not_means_what_it_means_elsewhere(tmp_path, mon
     assert catalogue.registered("policy", "d:min").origin.distribution == "d"
 
 
+def test_a_kind_that_is_not_asked_for_comes_from_the_run_before_it_comes_from_all(tmp_path, monkeypatch):
+    """A model is opened without the plugin of its run's policy, which stays the run's own."""
+    installed(
+        tmp_path,
+        monkeypatch,
+        {
+            ("d", "1"): {"first": source(name="mine")},
+            ("e", "1"): {"second": source(name="mine"), "broken": "raise ValueError"},
+        },
+    )
+    catalogue = load_catalogue(made_with=OF_D, kinds=["baseline"])
+    assert catalogue.entries == {}
+    assert catalogue.registered("policy", "mine").origin.distribution == "d"
+    assert "broken" in [problem.plugin for problem in catalogue.whole.problems]
+    with pytest.raises(UnknownComponentError, match="plugins with problems: broken"):
+        catalogue.get("policy", "nobody's")
+
+
 def test_a_plugin_that_is_gone_is_told_with_what_to_install(tmp_path, monkeypatch):
     """In one line, also where another distribution has that name; a plugin that was renamed is found."""
     installed(tmp_path, monkeypatch, {("e", "1"): {"second": source(name="mine")}})
