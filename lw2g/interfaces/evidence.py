@@ -98,9 +98,9 @@ def untried(set_id: int | None, steps: int, draw: int) -> Tensor:
 class Sample:
     """The evidence sample: some of a task's training images in groups, and what sets do with them.
 
-    Images stand group by group, and every group deals the classes alike. What a measure has not declared to
-    need is empty. Labels, features, queries and what was stored lie on the CPU; gradients, spaces and moments
-    on the run's device.
+    Images are under the test transform and stand group by group; every group deals the classes alike. What a
+    measure has not declared to need is empty. Labels, features, queries and what was stored lie on the CPU;
+    gradients, spaces and moments on the run's device.
 
     Attributes:
         task: The task.
