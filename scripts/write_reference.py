@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from docstrings import inline, markdown
@@ -183,9 +185,19 @@ def public_names(tree: ast.Module) -> list[str]:
     return []
 
 
+@cache
+def component_defaults() -> dict[str, str]:
+    """Return the components that lw2g takes where nobody chooses, by the constants that name them."""
+    tree = ast.parse((ROOT / "lw2g" / "interfaces" / "defaults.py").read_text(encoding="utf-8"))
+    assigned = [node for node in tree.body if isinstance(node, ast.Assign)]
+    return {ast.unparse(node.targets[0]): ast.unparse(node.value) for node in assigned}
+
+
 def signature(node: ast.FunctionDef) -> str:
     """Return ``name(arguments) -> result`` without ``self``."""
-    arguments = ast.unparse(node.args)
+    defaults = component_defaults()
+    # a reader wants the name of the component, not that of the constant
+    arguments = re.sub(r"=(DEFAULT_\w+)", lambda found: f"={defaults[found[1]]}", ast.unparse(node.args))
     for first in ("self, ", "cls, "):
         arguments = arguments.removeprefix(first)
     arguments = "" if arguments in ("self", "cls") else arguments

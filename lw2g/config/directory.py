@@ -31,6 +31,7 @@ __all__ = [
     "SETTLED",
     "UNFINISHED",
     "WEIGHTS",
+    "folders_of",
     "missing_run",
     "new_directory",
     "require_run",
@@ -88,7 +89,7 @@ def new_directory(
     """
     if out is not None:
         _require_free(out)
-        require_outside(out, *_folders_of(config.benchmark.config), *inputs)
+        require_outside(out, *folders_of(config.benchmark.config), *inputs)
     place = out or RUNS
     # the innermost first, in which order they can be removed
     new = [folder for folder in (place, *place.parents) if not folder.exists()]
@@ -125,8 +126,8 @@ def require_outside(out: Path, *inputs: Path | None) -> None:
             )
 
 
-def _folders_of(options: Any) -> Iterator[Path]:
-    """Yield the paths among the options of a component."""
+def folders_of(options: Any) -> Iterator[Path]:
+    """Yield the paths among the options of a component: what it reads."""
     for value in attrs.asdict(options, recurse=False).values():
         for one in value if isinstance(value, list | tuple) else (value,):
             if isinstance(one, Path):

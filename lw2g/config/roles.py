@@ -37,9 +37,10 @@ def role_of_key(key: str, config: Mapping[str, Any], catalogue: Catalogue) -> Ro
     record = SECTIONS.get(section)
     if record is None:
         return "learned"
-    chosen = listed if record.several else (config.get(section) or {}).get("name")
-    if chosen in catalogue.names(record.kind):
-        roles = _roles_in(catalogue.get(record.kind, chosen).config)
+    chosen = listed if record.several else str((config.get(section) or {}).get("name"))
+    entry = catalogue.entries.get((record.kind, chosen))
+    if entry is not None:
+        roles = _roles_in(entry.component.config)
         if name in roles:
             return roles[name]
     return _roles_by_name(record.kind, catalogue).get(name, "learned")

@@ -18,6 +18,7 @@ from lw2g import __version__
 from lw2g.base.boundary import build, guarded
 from lw2g.base.checks import stream_of, transforms_of
 from lw2g.base.telling import tell_note
+from lw2g.config.directory import folders_of, require_outside
 from lw2g.config.model import ExperimentConfig
 from lw2g.data.feature_parts import Dtype, Part
 from lw2g.devices.engine import Engine
@@ -115,10 +116,12 @@ def write_features(
         progress: Told about split, rows done, and their total.
 
     Raises:
-        ConfigError: The benchmark holds features already, or the file has another ending.
+        ConfigError: The benchmark holds features already, or the file has another ending, or lies among
+            the images.
         DataError: The file is there already, a half file is of something else, or a feature is not finite.
     """
     _require_free(out)
+    require_outside(out, *folders_of(config.benchmark.config))
     with _one_writer(out), guarded(catalogue, config):
         _require_free(out)  # under the lock: another process may have written it meanwhile
         benchmark = build(catalogue, "benchmark", _undivided(config))

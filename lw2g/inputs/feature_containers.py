@@ -125,7 +125,7 @@ def strings_of(path: Path, name: str, stored: Any) -> list[str]:
     Args:
         path: The file, for messages.
         name: The entry.
-        stored: What it holds: an array, or a list of the JSON object.
+        stored: What it holds: an array, or a value of the JSON object, which should be a list.
 
     Raises:
         DataError: It holds something else, or a name that cannot be printed.
@@ -135,6 +135,8 @@ def strings_of(path: Path, name: str, stored: Any) -> list[str]:
         if not all(isinstance(text, str) for text in stored):
             raise _no_strings(path, name, "values of other types")
         texts = list(stored)
+    elif not isinstance(stored, StoredArray | np.ndarray):
+        raise _no_strings(path, name, shown(stored))
     else:
         kind = getattr(stored.dtype, "kind", "")
         numbers = name.endswith("_id") and kind in "iu"

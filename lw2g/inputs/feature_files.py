@@ -416,6 +416,8 @@ def _class_names(path: Path, splits: Mapping[Split, Rows], names: Sequence[str] 
     if names is None:
         names = tuple(map(str, range(count)))
     names = composed_names(names)
+    if "" in names:
+        raise DataError(f"{str(path)!r}: class_names has an empty name", "give each class a name")
     if len(set(names)) < count:
         raise DataError(f"{str(path)!r}: class_names repeats a name", "give each class a name of its own")
     if "test" in splits:
@@ -447,6 +449,8 @@ def _domain_names(path: Path, splits: Mapping[Split, Rows], names: Sequence[str]
     if names is None:
         return tuple(map(str, range(count)))
     names = composed_names(names)
+    if "" in names:
+        raise DataError(f"{str(path)!r}: domain_names has an empty name", "give each domain a name")
     if len(names) < count or len(set(names)) < len(names):
         raise DataError(
             f"{str(path)!r}: expected {count} distinct domain_names but got {len(names)}",

@@ -175,6 +175,10 @@ def read_text_vectors(path: Path, option: str) -> TextVectors:
             f"width {dim}",
             f"it maps rows of features to rows of text: [d, {dim}]{turned}",
         )
+    if projection is not None and not bool(projection.isfinite().all()):
+        raise DataError(
+            f"{option}: {str(path)!r} has a projection that is not finite, or too large for float32", _HOW
+        )
     scale = read.logit_scale
     if scale is not None and not (math.isfinite(scale) and scale > 0):
         raise DataError(

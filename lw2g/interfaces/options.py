@@ -57,19 +57,15 @@ def option(
         names: The kind of component that the option names, such as ``"head"``; its type is then ``str``.
         own: With ``names``, further values, which name no component.
         wrapped: With ``names``, that it counts only where another option names a component that wraps one.
-        role: What it is, which reports, protocols, continued runs and rehearsals ask:
-
-            - ``"learned"``: part of what is learned, or of what it is learned from;
-            - ``"batch"``: the same, and the images per step of training;
-            - ``"protocol"``, of a benchmark: part of the training transform, which the hash of the run's
-              protocol covers;
-            - ``"draw"``: which of many equal draws, such as a seed or a class order: rows of a report are
-              means over them;
-            - ``"machine"``: where something lies, or where and how it is computed: no result depends on it;
-            - ``"shown"``: asks for a further result, and no other one depends on it;
-            - ``"title"``, of a benchmark whose data are the user's own: what reports call these; else they
-              are called by where they lie;
-            - ``"fingerprint"``: what the fingerprints of data and backbone cover, so that those are compared.
+        role: What it is, which reports, protocols, continued runs and rehearsals ask. ``"learned"``: part of
+            what is learned, or of what it is learned from. ``"batch"``: that, and the images per step of
+            training. ``"protocol"``, of a benchmark: part of the training transform, which the hash of the
+            run's protocol covers. ``"draw"``: which of many equal draws, such as a seed or a class order;
+            rows of a report are means over them. ``"machine"``: where something lies, or where and how it is
+            computed; no result depends on it. ``"shown"``: asks for a further result, and no other one
+            depends on it. ``"title"``, of a benchmark whose data are the user's own: what reports call
+            these; else they are called by where they lie. ``"fingerprint"``: what the fingerprints of data
+            and backbone cover, so that those are compared.
     """
     metadata: dict[str, Any] = {"help": help}
     if published is not UNPUBLISHED:

@@ -58,7 +58,9 @@ __all__ = [
 
 SUBMISSION = "submission.json"
 FILES = (RECORD, CONFIG, PREDICTED, SUBMISSION)
-_HOST = r"(?!-)[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})+"
+_PRIVATE = r"(?!(local|localhost|internal|test|invalid)([/@?#]|$))"
+_HOST = rf"(?!-)([A-Za-z0-9-]{{1,63}}\.)+{_PRIVATE}[a-z][a-z0-9-]{{1,62}}"
+"""A name that anybody can look up: no number of a machine, and no name of a private network."""
 _PART = r"(?!(\.|%2[eE]){1,2}([/@?#]|$))"
 """Begins a part of a path: `.` and `..` lead elsewhere than the address says."""
 PLUGIN = rf"https://{_HOST}(/{_PART}[A-Za-z0-9._~-]+)+@[0-9a-f]{{40}}"

@@ -184,7 +184,10 @@ def test_addresses_are_those_of_public_places(honest: tuple[Path, Path, Path], t
     words = ["submit", honest[0], "--who", "me", "--licence", "CC0-1.0", "--tuned-on", "nothing", "--runs", 1]
     words += ["--out", tmp_path / "out"]
     refused = {
-        "--plugin": ("https://x/../../y", "https://a.org/../y", "https://a.org/b/.", "https://-a.org/y"),
+        "--plugin": (
+            *("https://x/../../y", "https://a.org/../y", "https://a.org/b/.", "https://-a.org/y"),
+            *(f"https://{host}/y" for host in ("10.0.0.1", "0x7f.1", "a.local", "a.b.internal")),
+        ),
         "--paper": (
             "javascript:alert(1)",
             "https://x/y",

@@ -221,6 +221,13 @@ def test_files_that_do_not_fit_are_refused_in_one_line(world, tmp_path):
     save_file({"vectors": 0 * vectors[:2]}, file, metadata=note)
     with pytest.raises(DataError, match="zero or not finite"):
         read_text_vectors(file, OPTION)
+    wide = torch.full((DIM, DIM), 1e300, dtype=torch.float64)
+    save_file({"vectors": vectors[:2], "projection": wide}, file, metadata=note)
+    with pytest.raises(DataError, match="a projection that is not finite, or too large for float32"):
+        read_text_vectors(file, OPTION)
+    save_file({"vectors": vectors[:2]}, file, metadata={"sentences": json.dumps({"apple": 0})})
+    with pytest.raises(DataError, match="expected a list of strings in sentences but got"):
+        read_text_vectors(file, OPTION)
     save_file({"vectors": vectors[:2]}, file, metadata={**note, "classes": json.dumps(["apple"])})
     with pytest.raises(DataError, match="names 1 class for 2 rows"):
         read_text_vectors(file, OPTION)

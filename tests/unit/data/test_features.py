@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from lw2g.config.model import ExperimentConfig
+from lw2g.config.resolve import resolve
 from lw2g.data import features as writing
 from lw2g.data.features import write_features
-from lw2g.errors import DataError
+from lw2g.errors import ConfigError, DataError
 from lw2g.files.lock import holder_of
 from lw2g.inputs.feature_files import open_features
 from lw2g.interfaces.stream import TaskStream
@@ -30,6 +31,20 @@ from runs import shortest
 def config(catalogue: Catalogue) -> ExperimentConfig:
     """The tiny benchmark and backbone."""
     return shortest(catalogue, "simple-cil").config
+
+
+def test_a_file_among_the_images_that_are_read_is_refused(catalogue: Catalogue, tmp_path: Path) -> None:
+    """Whoever read the folder next would take it for one of their kind; nothing is written there."""
+    images = tmp_path / "images"
+    (images / "train").mkdir(parents=True)
+    options = {"benchmark.root": str(images)}
+    config = resolve(
+        catalogue, baseline="simple-cil", benchmark="folder", backbone="tiny", overrides=options
+    ).config
+    for out in (images / "train" / "features", images / "features.npz"):
+        with pytest.raises(ConfigError, match="which is read; choose a folder outside of it"):
+            write_features(config, catalogue, out)
+    assert list(images.rglob("*")) == [images / "train"]
 
 
 class StopError(Exception):

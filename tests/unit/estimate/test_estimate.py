@@ -7,6 +7,7 @@ import socket
 import time
 from types import SimpleNamespace
 
+import attrs
 import numpy as np
 import pytest
 
@@ -131,6 +132,27 @@ def test_what_is_missing_is_listed_and_nobody_is_asked(catalogue, monkeypatch, t
     with pytest.raises(DataError):
         estimate(config, catalogue)
     assert asked == []
+
+
+def test_a_strangers_benchmark_says_what_it_lacks(catalogue):
+    """Whatever the option is called that has to name its data; any other mistake is none of missing data."""
+
+    def refuse(config):
+        raise ConfigError("benchmark.shelf: names no folder", "ask the librarian")
+
+    glyphs = catalogue.get("benchmark", "glyphs")
+    config = resolve(catalogue, baseline="simple-cil", benchmark="glyphs").config
+    wanting = attrs.evolve(glyphs, build=refuse, lacks=lambda config: ("shelf", "ask the librarian"))
+    (line,) = missing_parts(config, catalogue.with_component(wanting))
+    assert line.startswith("benchmark.shelf: names no folder")
+    with pytest.raises(ConfigError, match=r"benchmark\.shelf"):
+        missing_parts(config, catalogue.with_component(attrs.evolve(glyphs, build=refuse)))
+
+
+def test_a_rehearsal_learns_by_batches_of_the_declared_size(catalogue, quick, tmp_path):
+    """Where a method declares none, by the usual ones: a task has three batches."""
+    session = open_session(quick({"baseline.batch_size": 8}, policy="always").config, catalogue)
+    assert len(Rehearsal(session, tmp_path, (0, 1))._small.data.stream.tasks[0].train) <= 3 * 8
 
 
 def test_work_grows_with_images_where_it_reads_them(catalogue, quick, monkeypatch, tmp_path):

@@ -171,6 +171,18 @@ WRONG = {
         "class_names": None,
         "metadata": np.array(json.dumps({"class_names": ["a", 1, []]})),
     },
+    "expected a list of strings in class_names but got 'abc'": {
+        "class_names": None,
+        "metadata": np.array('{"class_names": "abc"}'),
+    },
+    "expected a list of strings in test_id but got {'a': 1}": {
+        "metadata": np.array('{"test_id": {"a": 1}}'),
+    },
+    "domain_names has an empty name": {
+        **{f"{split}_domain": np.arange(rows) % 2 for split, rows in (("train", 9), ("test", 6))},
+        "domain_names": np.array(["", "photo"]),
+    },
+    "class_names has an empty name": {"class_names": np.array(["cat", "", "fox"])},
     "metadata is no JSON ": {"metadata": np.array("{")},
     "metadata is no JSON object": {"metadata": np.array("[]")},
     "has the format 'lw2g-features/9'": {"metadata": np.array('{"format": "lw2g-features/9"}')},
