@@ -215,9 +215,11 @@ def test_a_long_stream_fits_on_a_screen(tmp_path):
     matrix = [[None] * task + [float(task)] * (tasks - task) for task in range(tasks)]
     decisions = [{**RECORD["decisions"][1], "candidates": candidates}]
     changed = {"accuracy_matrix": matrix, "retrieval_matrix": None, "decisions": decisions}
-    changed |= {"task_to_set": [0] * tasks, "feature_drift": []}
+    changed |= {"task_to_set": [0] * tasks, "feature_drift": [], "planted_groups": [0] * tasks}
     (tmp_path / "record.json").write_bytes(seal_json({**RECORD, **changed}))
-    lines = CliRunner().invoke(main, ["show", str(tmp_path), "--all"]).stdout.splitlines()
+    shown = invoke("show", tmp_path, "--all")
+    assert shown.exit_code == 0, shown.stderr
+    lines = shown.stdout.splitlines()
     assert any(line.startswith("accuracy by task (percent), one task in 3") for line in lines)
     rows = [line.split() for line in lines]
     assert ["60", "59.00"] in rows

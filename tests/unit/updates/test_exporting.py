@@ -12,9 +12,10 @@ import torch
 from lw2g.updates.exporting import _kept_features
 
 
+@pytest.mark.parametrize("trained", [False, True])
 @pytest.mark.parametrize("expert", [None, object()])
-def test_the_first_twenty_training_images_of_each_class_are_kept(expert: Any) -> None:
-    """Of a class with more of them the first ones in the order of its task, of others all."""
+def test_the_first_twenty_images_of_each_class_are_kept(expert: Any, trained: bool) -> None:
+    """In the order of the task: training images, or test images where features were trained."""
     asked = []
 
     def features(images: list[int], *, queries: bool) -> torch.Tensor:
@@ -25,11 +26,15 @@ def test_the_first_twenty_training_images_of_each_class_are_kept(expert: Any) ->
     labels = np.array([0, 1] * 15 + [0] * 15)
     indices = np.random.default_rng(0).permutation(90)[: len(labels)]
     source = SimpleNamespace(image=lambda row: row)
-    train = SimpleNamespace(indices=indices, labels=labels, source=source)
+    first = SimpleNamespace(indices=indices, labels=labels, source=source)
     later = SimpleNamespace(indices=np.array([7, 3]), labels=np.array([2, 2]), source=source)
-    tasks: Any = [SimpleNamespace(classes=(0, 1), train=train), SimpleNamespace(classes=(2,), train=later)]
+    split, other = ("test", "train") if trained else ("train", "test")
+    tasks: Any = [
+        SimpleNamespace(classes=(0, 1), **{split: first, other: later}),
+        SimpleNamespace(classes=(2,), **{split: later, other: first}),
+    ]
     model: Any = SimpleNamespace(features=features)
-    solved: Any = SimpleNamespace(expert=expert)
+    solved: Any = SimpleNamespace(expert=expert, trained=trained)
     kept = _kept_features(model, solved, tasks)
     assert list(kept) == ["kept/0", "kept/1", "kept/2"]
     assert kept["kept/0"][:, 0].tolist() == indices[labels == 0][:20].tolist()
