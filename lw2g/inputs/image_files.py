@@ -57,7 +57,8 @@ _BRANDS = {
 }
 """By what a file says of itself, the formats of pictures that are not read."""
 _PNG = b"\x89PNG\r\n\x1a\n"
-_PNG_TEXTS = (b"iTXt", b"tEXt", b"zTXt")
+_PNG_ASIDE = (b"iCCP", b"iTXt", b"tEXt", b"zTXt")
+"""What stands beside the pixels and is not used: the colour profile and texts."""
 _PNG_NOTES = (b"Raw profile type exif", b"XML:com.adobe.xmp")
 """Keywords of texts in which Pillow looks for the orientation."""
 _LONGEST_KEYWORD = 80
@@ -265,7 +266,7 @@ def _bytes_of(path: Path) -> bytes:
 def _opened(content: bytes) -> Image.Image:
     """Open an image, or refuse it by its header before any pixel is decoded."""
     try:
-        image = Image.open(BytesIO(_without_texts(content)), formats=FORMATS)
+        image = Image.open(BytesIO(_without_asides(content)), formats=FORMATS)
     except UnidentifiedImageError as error:
         # phones write these, and programs that rename them to .jpg are many
         name = _BRANDS.get(content[8:12]) if content[4:8] == b"ftyp" else None
@@ -280,8 +281,8 @@ def _opened(content: bytes) -> Image.Image:
     return image
 
 
-def _without_texts(content: bytes) -> bytes:
-    """Return a PNG without its texts, of which Pillow refuses long ones; any other content as it is.
+def _without_asides(content: bytes) -> bytes:
+    """Return a PNG without profile and texts, of which Pillow refuses long ones; other content as it is.
 
     What may say how the picture lies is kept.
     """
@@ -294,7 +295,7 @@ def _without_texts(content: bytes) -> bytes:
         end = start + 12 + int.from_bytes(content[start : start + 4], "big")
         kind = content[start + 4 : start + 8]
         keyword = content[start + 8 : start + 8 + _LONGEST_KEYWORD].partition(b"\0")[0]
-        if kind not in _PNG_TEXTS or keyword in _PNG_NOTES:
+        if kind not in _PNG_ASIDE or keyword in _PNG_NOTES:
             kept.append(content[start:end])
         start = end
     return b"".join([_PNG, *kept, content[start:]])

@@ -28,6 +28,8 @@ _HELD_OUT = 5
 _LEAST = 5
 _MOST = 10
 """Images of a class that are set apart at most."""
+_SHOWN = 3
+"""Names that a note shows."""
 
 
 @attrs.frozen(kw_only=True)
@@ -108,6 +110,15 @@ def notes_of(images: Mapping[str, ClassImages]) -> Iterator[str]:
             f"{domains}: lw2g start {domains.classes} MODEL for one domain, or for all of them lw2g run "
             f"--benchmark folder --set benchmark.root={domains.first.parent} {domains.options}"
         )
+    if len(classes) == 1:
+        (only,) = classes.values()
+        below = sorted(only.subfolders)
+        if len(below) > 1 and "" not in below:
+            folder = str(only.folders[0])
+            named = ", ".join(map(repr, below[:_SHOWN])) + (", ..." if len(below) > _SHOWN else "")
+            yield (
+                f"{folder!r} is the only class; if the folders in it ({named}) are the classes, give {folder}"
+            )
 
 
 def _require_no_splits(folder: Path, names: Sequence[str]) -> None:

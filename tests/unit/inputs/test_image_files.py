@@ -150,6 +150,14 @@ def test_a_long_text_loses_no_picture(tmp_path, kind, zipped):
         examine_image(path)
 
 
+def test_a_large_colour_profile_loses_no_picture(tmp_path):
+    """Profiles of printers have megabytes; pixels are read as they are, with a profile or without."""
+    path = tmp_path / "x.png"
+    Image.fromarray(NOISE).save(path, icc_profile=b"profile" * 500_000)
+    assert examine_image(path).size == (NOISE.shape[1], NOISE.shape[0])
+    assert np.array_equal(read_image(path).permute(1, 2, 0).numpy(), NOISE)
+
+
 def test_an_orientation_in_a_text_is_read(tmp_path):
     """ImageMagick writes EXIF as a text of hexadecimal digits."""
     exif = Image.Exif()
