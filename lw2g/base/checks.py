@@ -35,13 +35,25 @@ def stream_of(benchmark: Benchmark, name: str) -> TaskStream:
     """Return the stream of a benchmark.
 
     Raises:
-        ContractError: It gives something else.
+        ContractError: It gives something else, or one whose texts are none.
     """
     stream: object = benchmark.stream()
-    if isinstance(stream, TaskStream):
-        return stream
     whose = f"benchmark {name!r}"
-    raise ContractError(f"{whose}, stream: returned {shown(stream)}", "return a TaskStream", whose)
+    if not isinstance(stream, TaskStream):
+        raise ContractError(f"{whose}, stream: returned {shown(stream)}", "return a TaskStream", whose)
+    # what a record and a terminal show, and nobody looks at before a run has learned everything
+    texts: dict[str, object] = {
+        "fingerprint": [stream.fingerprint],
+        "class_names": stream.class_names,
+        "domain": [task.domain for task in stream.tasks],
+        "deviations": stream.deviations,
+        "notes": stream.notes,
+    }
+    for field, values in texts.items():
+        sound = isinstance(values, list | tuple) and all(isinstance(value, str) for value in values)
+        if not sound or (field == "class_names" and "" in stream.class_names):
+            raise ContractError(f"{whose}, stream: {field} holds {shown(values)}", "give texts", whose)
+    return stream
 
 
 def transforms_of(benchmark: Benchmark, name: str, known: BackboneFingerprint) -> Transforms:

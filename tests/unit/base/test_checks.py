@@ -5,11 +5,13 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import attrs
 import pytest
 
 import lw2g
 from lw2g.base.checks import stream_of, transforms_of
 from lw2g.errors import ContractError
+from lw2g.kit.tiny import TinyBenchmark, TinyBenchmarkConfig
 
 WRONG = (None, [], 5, "tasks", {})
 
@@ -43,3 +45,23 @@ def test_streams_and_transforms_of_another_type_are_refused(returned: Any) -> No
         ContractError, match=r"^benchmark 'mine', transforms: returned .*; return Transforms$"
     ):
         transforms_of(mine, "mine", known)
+
+
+@pytest.mark.parametrize("wrong", [{"fingerprint": None}, {"notes": 5}, {"deviations": (1,)}, {"domain": 3}])
+def test_texts_of_a_stream_are_texts(wrong: dict[str, Any]) -> None:
+    """What only a record or a terminal shows is looked at before anything is learned."""
+    stream = TinyBenchmark(TinyBenchmarkConfig()).stream()
+    if "domain" in wrong:
+        wrong = {"tasks": tuple(attrs.evolve(task, **wrong) for task in stream.tasks)}
+    benchmark: Any = SimpleNamespace(stream=lambda: attrs.evolve(stream, **wrong))
+    with pytest.raises(ContractError, match=r"^benchmark 'mine', stream: \w+ holds .*; give texts$"):
+        stream_of(benchmark, "mine")
+
+
+def test_no_class_is_called_by_an_empty_text() -> None:
+    """Nobody could name it in an option or find it in a table."""
+    stream = TinyBenchmark(TinyBenchmarkConfig()).stream()
+    names = ("", *stream.class_names[1:])
+    benchmark: Any = SimpleNamespace(stream=lambda: attrs.evolve(stream, class_names=names))
+    with pytest.raises(ContractError, match=r"stream: class_names holds .*; give texts"):
+        stream_of(benchmark, "mine")
