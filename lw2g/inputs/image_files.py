@@ -257,6 +257,8 @@ def _as_bytes(image: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
 
 
 def _bytes_of(path: Path) -> bytes:
+    if path.is_fifo():  # to read it is to wait for whoever writes into it
+        raise DataError("it is a pipe and no file", "replace it by an image, or leave it out")
     try:
         return path.read_bytes()
     except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import zlib
 
@@ -83,6 +84,14 @@ def test_a_missing_file_and_a_directory(tmp_path):
     for path in (tmp_path / "none.png", tmp_path):
         with pytest.raises(DataError, match=f"'{path}': it cannot be read"):
             read_image(path)
+
+
+@pytest.mark.parametrize("use", [read_image, examine_image])
+def test_a_pipe_is_not_waited_for(tmp_path, use):
+    """A file that has become a pipe is refused, where reading it would never end."""
+    os.mkfifo(tmp_path / "a.png")
+    with pytest.raises(DataError, match=r"a\.png.*it is a pipe and no file"):
+        use(tmp_path / "a.png")
 
 
 def test_transparency_of_a_palette_is_left_out(tmp_path):
