@@ -25,6 +25,7 @@ import attrs
 from lw2g.data.download import Report, need_room
 from lw2g.data.tar import TarMember, opened_tar, too_large
 from lw2g.errors import DataError, counted, shown
+from lw2g.inputs.found_images import is_hidden
 
 __all__ = ["extract", "put_in_place"]
 
@@ -155,7 +156,7 @@ def put_in_place(target: Path, least: int = 0) -> Iterator[Path]:
 
 def _innermost(folder: Path, name: str) -> Path:
     """Return the folder called ``name``, else the first one that contains more than a single folder."""
-    entries = [path for path in folder.iterdir() if not path.name.startswith(".") and path.name != "__MACOSX"]
+    entries = [path for path in folder.iterdir() if not is_hidden(path.name)]
     for path in entries:
         if path.name == name and path.is_dir():
             return _innermost(path, name)

@@ -15,6 +15,7 @@ import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
@@ -24,6 +25,7 @@ import torch
 from safetensors import safe_open
 
 from lw2g.errors import DataError, Lw2gError, first_line, shown
+from lw2g.inputs.found_images import is_hidden
 from lw2g.inputs.stored_arrays import StoredArray, array_of, dtype_text, texts_of
 from lw2g.texts import text_of
 
@@ -32,6 +34,7 @@ __all__ = [
     "LAYOUT",
     "Readers",
     "array_of_file",
+    "files_of",
     "is_name",
     "open_archive",
     "open_container",
@@ -94,6 +97,18 @@ def open_container(path: Path) -> Readers:
         f"{str(path)!r} is no file of stored features",
         remedies.get(path.suffix, f"give {_SUFFIXES}; {LAYOUT}"),
     )
+
+
+def files_of(path: Path) -> list[Path]:
+    """Return the files of a container of stored features: the path itself, or those in a folder."""
+    if not path.is_dir():
+        return [path]
+    # macOS writes ._NAME.npy next to NAME.npy
+    files = sorted(file for file in path.glob("*.npy") if not is_hidden(file.name))
+    described = path / JSON_FILE
+    if described.exists():
+        files.append(described)
+    return files
 
 
 def read_entry(path: Path, name: str, readers: Readers) -> Any:
@@ -172,18 +187,13 @@ def _no_strings(path: Path, name: str, got: str) -> DataError:
 
 
 def _folder(path: Path) -> Readers:
-    def reader(file: Path) -> Callable[[], Any]:
-        return lambda: _in_file(file)
-
     readers: Readers = {}
-    # macOS writes ._NAME.npy next to NAME.npy
-    for file in sorted(file for file in path.glob("*.npy") if not file.name.startswith(".")):
+    for file in files_of(path):
         _require_plain(file)
-        readers[file.stem] = reader(file)
-    described = path / JSON_FILE
-    if described.exists():
-        _require_plain(described)
-        readers["metadata"] = lambda: text_of(described)
+        if file.name == JSON_FILE:
+            readers["metadata"] = partial(text_of, file)
+        else:
+            readers[file.stem] = partial(_in_file, file)
     return readers
 
 
@@ -208,7 +218,9 @@ def open_archive(path: Path) -> Readers:
     with _told(path):
         with zipfile.ZipFile(path) as archive:
             # a Mac adds __MACOSX/._NAME.npy
-            members = [info for info in archive.infolist() if not _is_hidden(info.filename)]
+            members = [
+                info for info in archive.infolist() if not any(map(is_hidden, info.filename.split("/")))
+            ]
         size = path.stat().st_size
     total = sum(info.file_size for info in members)
     if total > _SMALL + _EXPANSION * size:
@@ -226,10 +238,6 @@ def open_archive(path: Path) -> Readers:
             raise DataError(f"{str(path)!r}: {shown(name)} is encrypted", "save it with numpy.savez")
         readers[name] = reader(info)
     return readers
-
-
-def _is_hidden(name: str) -> bool:
-    return name.startswith("__MACOSX/") or name.rpartition("/")[2].startswith(".")
 
 
 def _in_archive(path: Path, info: zipfile.ZipInfo) -> StoredArray | npt.NDArray[Any]:

@@ -31,6 +31,7 @@ from lw2g.inputs.feature_containers import (
     JSON_FILE,
     LAYOUT,
     Readers,
+    files_of,
     is_name,
     open_container,
     read_entry,
@@ -217,8 +218,7 @@ def open_features(path: Path, splits: Sequence[Split] = ("train", "test")) -> Fe
     Raises:
         DataError: It is missing, damaged, or does not keep the layout: one line says where.
     """
-    files = sorted(path.iterdir()) if path.is_dir() else [path]
-    stamps = {file: stamp_of(file) for file in files if not file.name.startswith(".")}
+    stamps = {file: stamp_of(file) for file in files_of(path)}
     readers = open_container(path)
     unknown = [name for name in readers if name not in ENTRIES]
     if unknown:

@@ -15,13 +15,12 @@ from torch import Tensor, nn
 
 from lw2g.errors import ConfigError, DataError, first_line
 from lw2g.published.folder import weight_files
-from lw2g.published.opening import first_few, format_of, read_weights, state_dict_of, unwrapped
+from lw2g.published.opening import first_few, format_of, read_weights, unwrapped
 from lw2g.vit.anatomy import has_blocks, timm_config
 from lw2g.vit.layouts import filtered
 from lw2g.vit.transformers_layouts import from_transformers
 
 __all__ = [
-    "convert_state_dict",
     "file_sha256",
     "load_weights",
     "per_channel",

@@ -34,7 +34,7 @@ def entries(**changes: Any) -> dict[str, Any]:
 
 
 def as_npz(folder: Path, arrays: dict[str, Any]) -> Path:
-    """Write an uncompressed archive, whose vectors can be mapped."""
+    """Write an uncompressed archive, whose vectors stay on the disk."""
     np.savez(folder / "f.npz", **arrays)
     return folder / "f.npz"
 
@@ -308,6 +308,24 @@ def test_a_file_that_is_cut_while_it_is_read_is_told(tmp_path, write):
     os.truncate(cut, 64)
     with pytest.raises(DataError, match="is shorter than it was when it was opened; put it back"):
         list(rows.chunks())
+
+
+def test_a_change_of_what_is_read_is_seen_and_no_other(tmp_path):
+    """A note that somebody puts into the folder ends no run."""
+    file = open_features(as_folder(tmp_path, entries()))
+    (tmp_path / "notes.txt").touch()
+    (tmp_path / "train_x.npy.bak").mkdir()
+    assert file.changed() is None
+    os.utime(tmp_path / "test_y.npy", ns=(0, 0))
+    assert file.changed() == tmp_path / "test_y.npy"
+
+
+def test_a_change_of_a_hidden_file_is_seen(tmp_path):
+    """Hidden files in a folder are passed over, and not one that was named."""
+    path = as_npz(tmp_path, entries()).rename(tmp_path / ".f.npz")
+    file = open_features(path)
+    os.utime(path, ns=(0, 0))
+    assert file.changed() == path
 
 
 @pytest.mark.parametrize("write", [as_npz, as_packed, as_folder, as_safetensors])
