@@ -34,6 +34,7 @@ __all__ = [
     "folders_of",
     "missing_run",
     "new_directory",
+    "require_outside",
     "require_run",
 ]
 

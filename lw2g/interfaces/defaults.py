@@ -72,7 +72,7 @@ FROZEN_BASELINE = "simple-cil"
 """The baseline that trains nothing: a head on frozen features."""
 
 HOST = "s-prompt-plus-plus"
-"""The baseline with which the kit checks other components; its only phase is :data:`HOST_PHASE`."""
+"""The baseline with which the kit checks other components."""
 SHARING_HOST = "dual-prompt"
 """The baseline with which the kit checks constraints: it has sites of sets and shared ones."""
 CARRIED_HOST = RECOMMENDED["baseline"]

@@ -14,6 +14,7 @@ import attrs
 
 from lw2g.errors import ConfigError, DataError, no_folder, shown
 from lw2g.published.pointers import require_content
+from lw2g.spelling import expanded
 from lw2g.texts import text_of
 
 __all__ = ["LOCAL", "Statistics", "architecture_of", "folder_of", "statistics_of", "weight_files"]
@@ -70,7 +71,7 @@ def folder_of(name: str) -> Path | None:
     """
     if not name.startswith(LOCAL):
         return None
-    return Path(name.removeprefix(LOCAL)).expanduser()
+    return expanded(name.removeprefix(LOCAL))
 
 
 def weight_files(path: Path) -> tuple[Path, ...]:

@@ -17,7 +17,7 @@ from lw2g.published.folder import weight_files
 from lw2g.published.pickled import load_pickled
 from lw2g.published.pointers import require_content
 
-__all__ = ["first_few", "format_of", "read_weights", "say_once", "state_dict_of", "unwrapped"]
+__all__ = ["first_few", "format_of", "read_weights", "say_once", "unwrapped"]
 
 # timm's order: averaged weights (EMA) before those that were trained. Those that timm does not know come
 # after what it knows; `encoder` is I-JEPA's, beside its predictor
@@ -91,7 +91,7 @@ def read_weights(path: Path, own: Container[str] = ()) -> dict[str, Tensor]:
     """
     state: dict[str, Tensor] = {}
     for file in weight_files(path):
-        state |= unwrapped(state_dict_of(_read(file), str(file)), str(file), own)
+        state |= unwrapped(_state_dict_of(_read(file), str(file)), str(file), own)
     return state
 
 
@@ -113,7 +113,7 @@ def _read(path: Path) -> Mapping[str, Any]:
     return checkpoint
 
 
-def state_dict_of(checkpoint: Mapping[str, Any], source: str) -> dict[str, Tensor]:
+def _state_dict_of(checkpoint: Mapping[str, Any], source: str) -> dict[str, Tensor]:
     """Return the tensors of a checkpoint: those at the top, or of the first container that it has.
 
     Of averaged and trained weights the averaged ones are taken, as timm does; which ones were taken is logged

@@ -76,11 +76,14 @@ def load_weights(model: nn.Module, path: Path) -> None:
     """Load a checkpoint into a timm model without a classifier, strictly.
 
     It is opened by what it holds and not by its name: as safetensors, as a file of ``torch.save``, of which
-    tensors alone are read, or as Google's ``.npz``, which timm reads. A file of transformers is renamed
+    tensors alone are read, or as Google's ``.npz``, which timm reads. What wraps a model is cut off the names
+    (:func:`lw2g.published.opening.read_weights`). A file of transformers is renamed
     (:mod:`lw2g.vit.transformers_layouts`); one whose names are then not timm's goes through timm's own filter
     (:mod:`lw2g.vit.layouts`).
 
-    Position embeddings of another image size are resampled.
+    Left out are heads, the pre-logits layer and the mask token, if they are not the model's, and MoCo-v3's
+    momentum encoder and predictor; every other tensor must be one of the model. Position embeddings of
+    another image size are resampled.
 
     Args:
         model: The model to fill, built with ``num_classes=0``.
@@ -91,7 +94,7 @@ def load_weights(model: nn.Module, path: Path) -> None:
         DataError: The file is missing, cannot be read or does not fit the model.
     """
     if format_of(path) == "npz":
-        _load_npz(model, *weight_files(path))
+        _load_npz(model, weight_files(path)[0])
         return
     own = model.state_dict()
     drops = _classifier(model)
@@ -163,38 +166,20 @@ def _classifier(model: nn.Module) -> tuple[str, ...]:
     return tuple(beginnings)
 
 
-def convert_state_dict(
-    checkpoint: Mapping[str, Any],
-    *,
-    source: str = "checkpoint",
-    own: Container[str] = (),
-    classifier: tuple[str, ...] = (),
-) -> dict[str, Tensor]:
-    """Return the ViT's own tensors of a checkpoint under timm's names.
-
-    Accepts a flat dict or one under a container (:func:`lw2g.published.opening.state_dict_of`), prefixes of
-    what wraps a model (:func:`lw2g.published.opening.unwrapped`), and ``base_encoder.`` (MoCo-v3, whose
-    momentum encoder and predictor are left out).
-    It drops heads, the pre-logits layer and the mask token, if they are not the model's, and keeps every
-    other key, so that loading can refuse it.
-
-    Args:
-        checkpoint: Content of the file.
-        source: Name of the checkpoint in messages.
-        own: Names of the model's tensors, which are never dropped (the norm in the head of a ConvNeXt).
-        classifier: Beginnings of the names of the model's classifiers.
-
-    Raises:
-        DataError: It holds no state dict, or two keys get the same name.
-    """
-    tensors = unwrapped(state_dict_of(checkpoint, source), source, own)
-    return _own_tensors(tensors, source, own, classifier)
-
-
 def _own_tensors(
     tensors: Mapping[str, Tensor], source: str, own: Container[str], classifier: tuple[str, ...]
 ) -> dict[str, Tensor]:
-    """Return the tensors of the model itself, without other parts of the file, such as a classifier."""
+    """Return the tensors of the model itself, without other parts of the file, such as a classifier.
+
+    Args:
+        tensors: Those of the file.
+        source: Name of the checkpoint in messages.
+        own: Names of the model's tensors, which are never left out (the norm in the head of a ConvNeXt).
+        classifier: Beginnings of the names of the model's classifiers.
+
+    Raises:
+        DataError: Two of them get the same name.
+    """
     flat = dict(tensors)
     if any(key.startswith(_MOCO) for key in flat):
         flat = {key.removeprefix(_MOCO): x for key, x in flat.items() if not key.startswith(_MOCO_DROPS)}

@@ -35,7 +35,7 @@ def build_micro(config: MicroConfig, weights: Path | None, image_size: int | Non
         DataError: The file is missing or is not of that kind.
     """
     if weights is not None:
-        # of weights in several files the first one has no description either, and is told so
+        # of weights in several files the first describes no model either, and is refused for that
         return _load(weight_files(weights)[0], "file", image_size)
     with _embedded() as path:
         return _load(path, "package", image_size)

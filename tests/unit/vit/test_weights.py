@@ -14,7 +14,7 @@ from timm.models.vision_transformer import checkpoint_filter_fn
 from lw2g.errors import ConfigError, DataError
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.loading import load_backbone
-from lw2g.vit.weights import convert_state_dict, file_sha256, load_weights, state_sha256
+from lw2g.vit.weights import file_sha256, load_weights, state_sha256
 
 
 def _prefixed(state, prefix):
@@ -56,15 +56,11 @@ STYLES = {
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_converters_agree(make_vit, tmp_path, style):
-    """Every known container and prefix gives the model's own tensors, through a file as well."""
+def test_files_of_every_style_fill_a_model(make_vit, tmp_path, style):
+    """Every known container and prefix gives the model's own tensors."""
     state = make_vit().state_dict()
-    checkpoint = STYLES[style](state)
-    converted = convert_state_dict(checkpoint)
-    assert converted.keys() == state.keys()
-    assert all(torch.equal(converted[key], state[key]) for key in state)
     path = tmp_path / "checkpoint.pth"
-    torch.save(checkpoint, path)
+    torch.save(STYLES[style](state), path)
     fresh = make_vit()
     for parameter in fresh.parameters():
         torch.nn.init.zeros_(parameter)
@@ -93,16 +89,22 @@ def test_misfits_are_refused(make_vit, tmp_path, change, message):
     assert state_sha256(model.state_dict()) == before
 
 
-def test_no_state_dict():
-    """A file without tensors says what it holds."""
-    with pytest.raises(DataError, match=r"holds no state dict but 'epoch', 'loss'"):
-        convert_state_dict({"epoch": 1, "loss": 0.5})
-
-
-def test_one_tensor_under_two_prefixes():
-    """Two models in one flat dict are ambiguous."""
-    with pytest.raises(DataError, match=r"'norm.bias' under two prefixes"):
-        convert_state_dict({"norm.bias": torch.zeros(1), "backbone.norm.bias": torch.ones(1)})
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"epoch": 1, "loss": 0.5}, r"holds no state dict but 'epoch', 'loss'"),
+        (
+            {"norm.bias": torch.zeros(1), "backbone.norm.bias": torch.ones(1)},
+            r"'norm.bias' under two prefixes",
+        ),
+    ],
+)
+def test_no_model_and_two_models(make_vit, tmp_path, content, message):
+    """A file without tensors says what it holds, and two models in one flat dict are ambiguous."""
+    path = tmp_path / "checkpoint.pth"
+    torch.save(content, path)
+    with pytest.raises(DataError, match=message):
+        load_weights(make_vit(), path)
 
 
 def test_position_embeddings_are_resampled_as_by_timm(make_vit, tmp_path):
