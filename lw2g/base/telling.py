@@ -1,4 +1,4 @@
-"""What takes long says how far it has come, and what does something else than one may think says so.
+"""What takes long says how far it has come, where no progress display is open.
 
 It says so to the logger ``lw2g.progress``. Commands show that; whoever imports lw2g decides.
 """
@@ -8,9 +8,7 @@ from __future__ import annotations
 import logging
 import time
 
-from lw2g.errors import printable
-
-__all__ = ["Telling", "tell_note"]
+__all__ = ["Telling"]
 
 _LOGGER = logging.getLogger("lw2g.progress")
 _SECONDS = 5.0
@@ -39,8 +37,3 @@ class Telling:
         if now - self._last >= _SECONDS and self._done < self._total:
             self._last = now
             _LOGGER.info("%s: %d of %d images", self._what, self._done, self._total)
-
-
-def tell_note(text: str) -> None:
-    """Log what a user should know, as a warning: Python shows these where a program has set up no logging."""
-    _LOGGER.warning("note: %s", printable(text))

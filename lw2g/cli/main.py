@@ -133,7 +133,7 @@ class _OnStderr(logging.Handler):
 
 
 def _show_progress() -> None:
-    """Print what long work logs of its progress (:mod:`lw2g.base.telling`)."""
+    """Print notes (:mod:`lw2g.notes`), and what long work logs of its progress (:mod:`lw2g.base.telling`)."""
     logger = logging.getLogger("lw2g.progress")
     if not logger.handlers:  # in tests one process runs many commands
         logger.addHandler(_OnStderr())

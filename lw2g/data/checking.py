@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from lw2g.base.checks import stream_of
-from lw2g.base.telling import tell_note
 from lw2g.config.structure import structure
 from lw2g.errors import ConfigError, DataError
 from lw2g.images.shared import notes_on
 from lw2g.interfaces.stream import TaskData, TaskStream
+from lw2g.notes import tell_note
 from lw2g.registry.catalogue import Catalogue
 
 __all__ = ["SPLITS", "examine_data"]

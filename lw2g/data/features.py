@@ -17,7 +17,6 @@ import torch
 from lw2g import __version__
 from lw2g.base.boundary import build, guarded
 from lw2g.base.checks import stream_of, transforms_of
-from lw2g.base.telling import tell_note
 from lw2g.config.directory import folders_of, require_outside
 from lw2g.config.model import ExperimentConfig
 from lw2g.data.feature_parts import Dtype, Part
@@ -31,6 +30,7 @@ from lw2g.images.shared import all_contents, notes_on
 from lw2g.inputs.feature_files import FORMAT, Integers, Split
 from lw2g.interfaces.stream import TaskData, TaskStream, Transforms
 from lw2g.models.parts import engine_of, open_backbone
+from lw2g.notes import tell_note
 from lw2g.registry.catalogue import Catalogue
 from lw2g.tasks.data import require_names
 from lw2g.vit.backbone import Backbone

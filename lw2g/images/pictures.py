@@ -11,9 +11,9 @@ import numpy.typing as npt
 from PIL import Image
 from torch import Tensor
 
-from lw2g.base.telling import tell_note
 from lw2g.errors import DataError
 from lw2g.inputs.found_images import EXTENSIONS, find_images, passed_over
+from lw2g.notes import tell_note
 from lw2g.spelling import expanded
 
 __all__ = ["ImageLike", "as_list"]

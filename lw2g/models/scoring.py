@@ -6,11 +6,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from lw2g.base.telling import tell_note
 from lw2g.errors import DataError, nearest
 from lw2g.models.class_folders import notes_of, read_class_folders
 from lw2g.models.class_vectors import read_class_vectors
 from lw2g.models.model import TrainedModel
+from lw2g.notes import tell_note
 
 __all__ = ["score"]
 

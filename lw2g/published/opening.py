@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import zipfile
 from collections.abc import Container, Iterable, Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,11 +11,12 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from lw2g.errors import ConfigError, DataError, first_line
+from lw2g.notes import tell_note_once
 from lw2g.published.folder import weight_files
 from lw2g.published.pickled import load_pickled
 from lw2g.published.pointers import require_content
 
-__all__ = ["first_few", "format_of", "read_weights", "say_once", "unwrapped"]
+__all__ = ["first_few", "format_of", "read_weights", "unwrapped"]
 
 # timm's order: averaged weights (EMA) before those that were trained. Those that timm does not know come
 # after what it knows; `encoder` is I-JEPA's, beside its predictor
@@ -39,15 +38,7 @@ _WRAPPERS = ("_orig_mod.", "module.", "model.", "backbone.")
 _SUFFIXES = (".pth", ".pt", ".tar", ".bin", ".safetensors", ".npz")
 _FIRST = 3
 
-_LOGGER = logging.getLogger("lw2g.progress")
-
 Format = Literal["npz", "safetensors", "torch"]
-
-
-@cache
-def say_once(line: str) -> None:
-    """Log a line; a command may open one file several times."""
-    _LOGGER.info("%s", line)
 
 
 def format_of(path: Path) -> Format:
@@ -143,8 +134,8 @@ def _state_dict_of(checkpoint: Mapping[str, Any], source: str) -> dict[str, Tens
         if key != taken and 2 * len(_tensors_in(value)) >= len(tensors)
     ]
     if others:
-        several = f"note: {source!r} holds several sets of weights: "
-        say_once(f"{several}{taken!r} is read, and not {first_few(others)}")
+        several = f"{source!r} holds several sets of weights"
+        tell_note_once(f"{several}: {taken!r} is read, and not {first_few(others)}")
     return tensors
 
 

@@ -12,8 +12,9 @@ import torch
 from torch import nn
 
 from lw2g.errors import ConfigError
+from lw2g.notes import tell_note_once
 from lw2g.published.folder import Statistics, statistics_of
-from lw2g.published.opening import format_of, say_once
+from lw2g.published.opening import format_of
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.fingerprint import WeightSource
 from lw2g.vit.names import plain_name
@@ -137,8 +138,8 @@ def _chosen(
         return None if folders is None else per_channel(folders, what)
     chosen = per_channel(given, what)
     if folders is not None and list(folders) != list(chosen):
-        text = f"note: {what} is {list(chosen)} as given; the folder {str(weights)!r} says {list(folders)}"
-        say_once(text)
+        text = f"{what} is {list(chosen)} as given; the folder {str(weights)!r} says {list(folders)}"
+        tell_note_once(text)
     return chosen
 
 

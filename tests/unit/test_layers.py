@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LAYERS = (
     "errors",
     "docstrings",
+    "notes",
     "texts",
     "spelling",
     "processor",

@@ -1,0 +1,26 @@
+"""Notes: where lw2g does something else than one may think, it says so in a line.
+
+They go to the logger ``lw2g.progress``. Commands show that; whoever imports lw2g decides.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import cache
+
+from lw2g.errors import printable
+
+__all__ = ["tell_note", "tell_note_once"]
+
+_LOGGER = logging.getLogger("lw2g.progress")
+
+
+def tell_note(text: str) -> None:
+    """Log what a user should know, as a warning: Python shows these where a program has set up no logging."""
+    _LOGGER.warning("note: %s", printable(text))
+
+
+@cache
+def tell_note_once(text: str) -> None:
+    """Log a note that a command comes by several times, as where it opens one file again."""
+    tell_note(text)

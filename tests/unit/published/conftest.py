@@ -1,0 +1,14 @@
+"""Notes as a program hears them that imports lw2g."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+
+@pytest.fixture
+def notes(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
+    """Return what is logged, also where an earlier test ran a command, which keeps notes to itself."""
+    monkeypatch.setattr(logging.getLogger("lw2g.progress"), "propagate", True)
+    return caplog
