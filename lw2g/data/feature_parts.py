@@ -41,10 +41,10 @@ _DONE = "done.json"
 class _RowsFile:
     """The vectors of a split in the making, ``[n, d]``, in a ``.npy`` file.
 
-    Written and read, and never mapped: a full disk is an error here, and ends the process under a map.
+    Never written through a map: a full disk is an error here, and ends the process there.
 
     Args:
-        path: The file; made where it is not there or of another size.
+        path: The file; what a half one holds in place of rows stays.
         size: Its rows.
         dim: Their width.
         dtype: In which they are stored.
@@ -58,10 +58,10 @@ class _RowsFile:
         described = {"descr": self.dtype.str, "fortran_order": False, "shape": (size, dim)}
         np.lib.format.write_array_header_1_0(header, described)
         self._start = len(header.getvalue())
-        length = self._start + size * self._width
-        if not path.is_file() or path.stat().st_size != length:
-            path.write_bytes(header.getvalue())
-            os.truncate(path, length)
+        path.touch()
+        with path.open("r+b") as file:
+            file.write(header.getvalue())
+            file.truncate(self._start + size * self._width)
 
     def read(self, first: int, last: int) -> npt.NDArray[Any]:
         """Return some rows, ``[last - first, d]``."""

@@ -180,10 +180,14 @@ class Domains:
         return self.first / next((name for name in self.names if name.startswith("train")), self.names[0])
 
     @property
+    def drawing(self) -> str:
+        """The option, after a blank, with which a run draws test images; empty where they lie apart."""
+        return "" if self.are_split else " --set benchmark.test_share=0.2"
+
+    @property
     def options(self) -> str:
         """The options with which a run learns domain after domain, apart from the root."""
-        drawn = "" if self.are_split else " --set benchmark.test_share=0.2"
-        return f"--set benchmark.stream=domains{drawn}"
+        return f"--set benchmark.stream=domains{self.drawing}"
 
     def __str__(self) -> str:
         named = ", ".join(map(repr, self.names[:_SHOWN])) + (", ..." if len(self.names) > _SHOWN else "")

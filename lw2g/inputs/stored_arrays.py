@@ -34,7 +34,7 @@ class _OpenFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._number = os.open(path, os.O_RDONLY)
 
     def __del__(self) -> None:
         """Close the file."""

@@ -92,10 +92,11 @@ def options_of_role(config_class: type[Any], *roles: Role) -> list[str]:
 
 def batch_size_of(config: Any) -> int | None:
     """Return the images per step of training, by the option of role ``"batch"``; None without one."""
-    for name in options_of_role(type(config), "batch"):
-        size: int | None = getattr(config, name)
-        return size
-    return None
+    names = options_of_role(type(config), "batch")
+    if not names:
+        return None
+    size: int | None = getattr(config, names[0])
+    return size
 
 
 def published_differences(config: Any, path: str) -> list[dict[str, Any]]:

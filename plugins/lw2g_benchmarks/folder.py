@@ -329,9 +329,8 @@ def _note(
     found = domains_below(classes) if domains else None
     if found is None:
         return
-    drawn = "" if found.are_split else " --set benchmark.test_share=0.2"
     notes.append(
-        f"{found}: --set benchmark.root={found.first}{drawn} for one domain, or for all of them "
+        f"{found}: --set benchmark.root={found.first}{found.drawing} for one domain, or for all of them "
         f"--set benchmark.root={found.first.parent} {found.options}"
     )
 

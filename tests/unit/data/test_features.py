@@ -79,6 +79,9 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
         json.dumps({"train": ["0" * 64] * 99, "test": [None, {}]})
     ),
     "rows of zeros": zeros,
+    "a header of zeros": lambda part: (part / "train_x.npy").write_bytes(
+        bytes(128) + (part / "train_x.npy").read_bytes()[128:]
+    ),
     "rows cut off": lambda part: (part / "train_x.npy").write_bytes(b"\x93NUMPY"),
     "no rows": lambda part: (part / "test_x.npy").unlink(),
 }
