@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from docstrings import inline, markdown
 
@@ -186,18 +187,29 @@ def public_names(tree: ast.Module) -> list[str]:
 
 
 @cache
-def component_defaults() -> dict[str, str]:
+def component_defaults() -> dict[str, Any]:
     """Return the components that lw2g takes where nobody chooses, by the constants that name them."""
     tree = ast.parse((ROOT / "lw2g" / "interfaces" / "defaults.py").read_text(encoding="utf-8"))
-    assigned = [node for node in tree.body if isinstance(node, ast.Assign)]
-    return {ast.unparse(node.targets[0]): ast.unparse(node.value) for node in assigned}
+    found = {}
+    for node in tree.body:
+        if isinstance(node, ast.Assign):
+            name = ast.unparse(node.targets[0])
+            if name.startswith("DEFAULT_"):
+                found[name] = ast.literal_eval(node.value)
+    return found
+
+
+def _named_default(found: re.Match[str]) -> str:
+    """Return the default that a constant names, or one entry of it."""
+    name, place = found.groups()
+    value = component_defaults()[name]
+    return f"={value!r}" if place is None else f"={value[int(place)]!r}"
 
 
 def signature(node: ast.FunctionDef) -> str:
     """Return ``name(arguments) -> result`` without ``self``."""
-    defaults = component_defaults()
     # a reader wants the name of the component, not that of the constant
-    arguments = re.sub(r"=(DEFAULT_\w+)", lambda found: f"={defaults[found[1]]}", ast.unparse(node.args))
+    arguments = re.sub(r"=(DEFAULT_\w+)(?:\[(\d+)\])?", _named_default, ast.unparse(node.args))
     for first in ("self, ", "cls, "):
         arguments = arguments.removeprefix(first)
     arguments = "" if arguments in ("self", "cls") else arguments

@@ -101,6 +101,7 @@ def _require_told(told: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: Something is missing or not in its form.
     """
+    from lw2g.store.claims import is_line
     from lw2g.store.packs import PAPER, PLUGIN, SEAL
 
     missing = [_flag(name) for name in _NEEDED if not str(told[name] or "").strip()]
@@ -111,7 +112,7 @@ def _require_told(told: Mapping[str, Any]) -> None:
             "were made for this one",
         )
     for name, value in told.items():
-        if isinstance(value, str) and (len(value) > 1_000 or not value.isprintable()):
+        if isinstance(value, str) and not is_line(value):
             raise ConfigError(f"{_flag(name)}: more than one line or 1,000 letters", "shorten it")
     if told["paper"] and not re.fullmatch(PAPER, told["paper"]):
         raise ConfigError(

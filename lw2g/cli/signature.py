@@ -163,7 +163,7 @@ def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]
 @cache
 def _entries(function: Callable[..., Any]) -> Mapping[str, str]:
     """Return what a docstring says of each parameter, by name."""
-    arguments = (docstring(function)).partition("\nArgs:\n")[2]
+    arguments = docstring(function).partition("\nArgs:\n")[2]
     return dict(_ENTRY.findall(arguments))
 
 

@@ -15,7 +15,15 @@ from lw2g.errors import ConfigError
 from lw2g.interfaces.options import options_of_role
 from lw2g.registry.catalogue import Catalogue
 
-__all__ = ["dump_source", "load_source", "lost_places", "moved_source", "named_options", "resolve_source"]
+__all__ = [
+    "dump_source",
+    "load_source",
+    "lost_places",
+    "moved_source",
+    "named_options",
+    "places_of",
+    "resolve_source",
+]
 
 _SECTION = "benchmark."
 
@@ -69,14 +77,20 @@ def moved_source(chosen: Chosen, settings: Mapping[str, Any]) -> Chosen:
     return _structured(chosen.name, kind, unstructure(chosen.config) | named)
 
 
+def places_of(chosen: Chosen) -> dict[str, list[Path]]:
+    """Return where the data of a benchmark lie, by dotted keys of the options that say so."""
+    places = {}
+    for name in options_of_role(type(chosen.config), "machine"):
+        value = getattr(chosen.config, name)
+        listed = value if isinstance(value, list | tuple) else [value]
+        if found := [place for place in listed if isinstance(place, Path)]:
+            places[_SECTION + name] = found
+    return places
+
+
 def lost_places(chosen: Chosen) -> list[str]:
     """Return, by dotted keys, the options of a benchmark that name a place where nothing lies."""
-    lost = []
-    for name in options_of_role(type(chosen.config), "machine"):
-        place = getattr(chosen.config, name)
-        if isinstance(place, Path) and not place.exists():
-            lost.append(_SECTION + name)
-    return lost
+    return [key for key, found in places_of(chosen).items() if not all(place.exists() for place in found)]
 
 
 def _structured(name: str, kind: type[Any], options: Mapping[str, Any]) -> Chosen:

@@ -34,10 +34,7 @@ __all__ = ["Memory", "as_exported", "export_run", "lasting_tensors"]
 Memory: TypeAlias = tuple[Learning, Mapping[str, Tensor], Mapping[str, Tensor]]
 """The history of a model, what rejects unknown images, and what only learning reads."""
 _RUN_OPTIONS = ("seed", "precision", "deterministic", "compile", "evaluation_batch")
-"""Options of the section ``run`` that code of a model reads: which those are, no role says.
-
-Results depend on seed and precision, and not on the size of a batch.
-"""
+"""Options of the section ``run`` that a model reads; no role tells which these are."""
 
 
 def export_run(

@@ -27,7 +27,6 @@ from lw2g.interfaces.retrieval import RetrievalStrategy
 
 __all__ = ["Mixer", "log_prior", "owned_classes"]
 
-_MEASURES = ("mass", "entropy", "logsumexp")
 _IMPOSSIBLE = -1e4
 """Log probability of the classes that are not a set's own."""
 

@@ -29,6 +29,7 @@ __all__ = [
     "PREDICTED",
     "class_name",
     "components_of",
+    "is_line",
     "require_agreement",
     "require_costs",
     "require_findings",
@@ -137,7 +138,7 @@ def require_plain_texts(content: Any, name: str, *, markup: bool = False) -> Non
         markup: Whether letters of markup may stand in a value, as in what people write.
 
     Raises:
-        DataError: There is such a text; the first is shown.
+        DataError: There is such a text; one is shown.
     """
     waiting = [("", content)]
     while waiting:
@@ -148,18 +149,19 @@ def require_plain_texts(content: Any, name: str, *, markup: bool = False) -> Non
             waiting += [(place or f"{key}: ", inner) for key, inner in value.items()]
         elif isinstance(value, list):
             waiting += [(place, inner) for inner in value]
-        elif isinstance(value, str) and not (_is_line(value) if markup else _is_plain(value)):
+        elif isinstance(value, str) and not (is_line(value) if markup else _is_plain(value)):
             texts.append(value)
         if texts:
             raise DataError(f"{name!r}: {place}{shown(texts[0])} holds {_STRANGE}")
 
 
-def _is_line(text: str) -> bool:
+def is_line(text: str) -> bool:
+    """Return whether a text is one line that a page and a terminal have room for."""
     return len(text) <= _LETTERS and text.isprintable()
 
 
 def _is_plain(word: str) -> bool:
-    return _is_line(word) and not _MARKUP & set(word)
+    return is_line(word) and not _MARKUP & set(word)
 
 
 def class_name(number: int) -> str:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 import attrs
 
 from lw2g.config.model import BackboneChoice, Chosen
 from lw2g.config.resolve import resolve
+from lw2g.config.sources import lost_places, places_of
 from lw2g.interfaces.dataset import ROOT_VARIABLE, default_root
-from lw2g.interfaces.options import options_of_role
 from lw2g.registry.catalogue import Catalogue
+from lw2g.spelling import expanded
 from lw2g.sweeps.grid import Cell
 
 __all__ = ["Need", "missing_needs", "needs_of", "without_missing_files"]
@@ -63,9 +65,9 @@ def needs_of(cell: Cell, catalogue: Catalogue) -> tuple[Need, ...]:
 
 
 def without_missing_files(cell: Cell) -> Cell:
-    """Return a cell without its weights file if that is not here, so that all else of it can be resolved."""
+    """Return a cell without its weights if these are not here, so that all else of it can be resolved."""
     weights = cell.settings.get(_WEIGHTS)
-    if weights is None or Path(str(weights)).is_file():
+    if weights is None or expanded(str(weights)).exists():
         return cell
     settings = dict(cell.settings)
     del settings[_WEIGHTS]
@@ -85,12 +87,8 @@ def _data(benchmark: Chosen, catalogue: Catalogue) -> Need:
     if component.embedded:
         return Need(what=f"{benchmark.name} (embedded)", here=True)
     published = component.data
-    places = {}
-    for name in options_of_role(component.config, "machine"):
-        place = getattr(benchmark.config, name)
-        if isinstance(place, Path):
-            places[name] = place
-    what = " ".join([benchmark.name, *map(str, places.values())])
+    places = list(chain.from_iterable(places_of(benchmark).values()))
+    what = " ".join([benchmark.name, *map(str, places)])
     if published is not None and published.size:
         what += f" ({published.size})"
     if published is not None and not places:
@@ -100,7 +98,7 @@ def _data(benchmark: Chosen, catalogue: Catalogue) -> Need:
     if lacking is not None:
         option, how = lacking
         return _need(what, False, f"{how}, then --set benchmark.{option}=FOLDER")
-    lost = [f"--set benchmark.{name}=PLACE" for name, place in places.items() if not place.exists()]
+    lost = [f"--set {key}=PLACE" for key in lost_places(benchmark)]
     return _need(what, not lost, " ".join(lost))
 
 
@@ -115,7 +113,7 @@ def _weights(choice: BackboneChoice, catalogue: Catalogue) -> Need:
     hub = component.repository(choice.config)
     # a backbone of many models is called by the one that its options name
     name = hub.rpartition("/")[2] if callable(component.hub) and hub else choice.name
-    if choice.weights is not None:  # resolved, so it is a file
+    if choice.weights is not None:  # resolved, so it is there
         return Need(what=f"{name} {choice.weights}", here=True)
     if not hub:
         return Need(what=name, here=False, remedy=component.page or "--set weights=FILE")

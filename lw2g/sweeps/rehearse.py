@@ -21,6 +21,7 @@ from lw2g.interfaces.component import BaselineComponent
 from lw2g.interfaces.dataset import default_root
 from lw2g.interfaces.defaults import DEFAULT_BACKBONE, DEFAULT_BASELINE, DEFAULT_BENCHMARK, FOLDER_BENCHMARK
 from lw2g.registry.catalogue import Catalogue
+from lw2g.spelling import expanded
 from lw2g.sweeps.grid import Cell, Settings, read_grid
 
 __all__ = ["rehearsed_cells"]
@@ -55,7 +56,7 @@ def _benchmark(place: str, catalogue: Catalogue) -> Settings:
     """Return the settings of the benchmark to rehearse on."""
     if place in catalogue.names("benchmark"):
         return _shortened(place, catalogue)
-    for folder in (Path(place), default_root() / place):
+    for folder in (expanded(place), default_root() / place):
         if (folder / "train").is_dir():
             settings = _shortened(FOLDER_BENCHMARK, catalogue)
             settings["benchmark.root"] = str(folder)

@@ -177,10 +177,10 @@ class RunParts(ModelParts):
         return goal
 
     def require_prepared(self, tasks: int) -> None:
-        """Refuse where a head in closed form lacks something for one of the first tasks, or a loss classes.
+        """Refuse tasks for which a head in closed form lacks something, or a loss has one class alone.
 
         Raises:
-            Lw2gError: It does.
+            Lw2gError: There is such a task.
         """
         if self.baseline.several_classes:
             self.require_several_classes(0)
@@ -189,10 +189,10 @@ class RunParts(ModelParts):
                 head.require(info)
 
     def require_several_classes(self, index: int) -> None:
-        """Refuse a task over whose one class a loss is 0: this one, or a later one that is trained, too.
+        """Refuse to train from a task on where it or a later one has one class: the loss over it is 0.
 
         Raises:
-            ConfigError: There is one.
+            ConfigError: There is such a task.
         """
         trained = self.infos[index:]
         if self.baseline.first_task_alone:

@@ -207,17 +207,8 @@ def take_step(
         warnings += [f"test: {text}" for text in notes_of(tested)]
     report["warnings"] = warnings
     _require_small_loss(report, max_loss)
-    step = Step(
-        time=datetime.now(UTC).isoformat(timespec="seconds"),
-        lw2g=__version__,
-        parent=saved.manifest.files.get(WEIGHTS, ""),
-        classes=list(counts),
-        images=list(counts.values()),
-        digest=digest_of(images),
-        checks=checks,
-    )
     history = more.manifest.history
-    history = attrs.evolve(history, steps=[*history.steps, step])
+    history = attrs.evolve(history, steps=[*history.steps, _step_of(saved, images, checks)])
     after = attrs.evolve(
         after,
         manifest=attrs.evolve(more.manifest, learning=history),
@@ -225,6 +216,25 @@ def take_step(
     )
     _write(after, model, calibration, out, look)
     return model, report | {"seconds": round(time.monotonic() - began, 3)}
+
+
+def _step_of(saved: Saved, images: dict[str, ClassImages], checks: dict[str, Any]) -> Step:
+    """Return what a model notes of a step.
+
+    Args:
+        saved: The model before it.
+        images: What it learned from.
+        checks: What was found of the result.
+    """
+    return Step(
+        time=datetime.now(UTC).isoformat(timespec="seconds"),
+        lw2g=__version__,
+        parent=saved.manifest.files.get(WEIGHTS, ""),
+        classes=list(images),
+        images=[len(own.paths) for own in images.values()],
+        digest=digest_of(images),
+        checks=checks,
+    )
 
 
 def _read_classes(

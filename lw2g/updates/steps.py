@@ -32,7 +32,7 @@ __all__ = ["features_of", "grown", "kept_of", "without_class", "without_step"]
 def features_of(learned: Mapping[str, Tensor], number: int) -> list[Tensor]:
     """Return the features that a step has added, class by class."""
     rows: list[Tensor] = []
-    # asked for by name: a look at all that is there would take a model of many steps their square
+    # asked for by name: looking through all entries for each of n steps would take n squared
     while (own := learned.get(f"features/{number}/{len(rows)}")) is not None:
         rows.append(own)
     return rows

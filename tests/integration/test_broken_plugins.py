@@ -14,32 +14,7 @@ from pathlib import Path
 
 import pytest
 
-GOOD = """
-import attrs
-from lw2g.interfaces.component import PolicyComponent
-from lw2g.interfaces.growth import Grow
-from lw2g.registry.markers import hookimpl
-
-@attrs.frozen(kw_only=True)
-class Config:
-    pass
-
-class Policy:
-    margin = 0.0
-    burden = None
-    def __init__(self, config): pass
-    def decide(self, evidence, rng): return Grow()
-
-def record(name, **changes):
-    given = dict(config=Config, summary="always a new set", build=Policy, measures=())
-    return PolicyComponent(name=name, default_constraints=(), **(given | changes))
-"""
-
-
-def offering(records: str) -> str:
-    """Return the source of a plugin whose hook returns these records."""
-    return f"{GOOD}\n@hookimpl\ndef lw2g_policies():\n    return {records}\n"
-
+from strangers import install, offering
 
 CLASH = "registers policy 'same-name', which is registered by plugin 'one' (one-dist 1.0) and plugin 'two' "
 
@@ -56,7 +31,7 @@ BROKEN = {
     ),
     "misspelt": (
         "misspelt-dist",
-        GOOD + "\n@hookimpl\ndef lw2g_policy(): return [record('lost')]\n",
+        offering("[record('lost')]", hook="lw2g_policy"),
         "has 'lw2g_policy', which is no hook (did you mean 'lw2g_policies'?); use one of ",
     ),
     "wrong": ("wrong-dist", offering("['min']"), "returns 'str' from lw2g_policies, which takes"),
@@ -86,17 +61,6 @@ BROKEN = {
 }  # fmt: skip
 RIVAL = ("right-dist", offering("[record('right')]"), "is not loaded: its entry-point name 'shared' is")
 HEALTHY = {"healthy": ("healthy-dist", offering("[record('cautious')]"))}
-
-
-def install(site: Path, distribution: str, entry_point: str, source: str) -> None:
-    """Write a distribution of one module with one entry point, as pip leaves it."""
-    module = distribution.replace("-", "_")
-    (site / f"{module}.py").write_text(source)
-    info = site / f"{module}-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(f"[lw2g]\n{entry_point} = {module}\n")
-    (info / "RECORD").write_text("")
 
 
 def environment(site: Path) -> dict[str, str]:

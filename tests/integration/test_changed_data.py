@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,12 +70,17 @@ def require_told(resolved: Resolved, out: Path, change: Callable[[], None], undo
     return told
 
 
+def repaint(files: Sequence[Path]) -> None:
+    """Put another image in the place of each file."""
+    for file in files:
+        Image.new("RGB", (16, 16), (7, 7, 7)).save(file)
+
+
 WAYS: dict[str, dict[str, Any]] = {
     "kept in memory": {},
     "decoded each time": {"run.image_memory": 0},
     "on disk": {"run.image_memory": 0, "run.image_disk": 10},
     "by a worker": {"run.image_memory": 0, "run.workers": 1},
-    "evaluated at the end": {"run.evaluate": 2},
 }
 
 
@@ -88,35 +93,23 @@ def test_replaced_test_images_end_a_run(tmp_path: Path, way: str) -> None:
     files = sorted((root / "test").rglob("*.png"))
     before = [(file.read_bytes(), file.stat()) for file in files]
 
-    def replace() -> None:
-        for file in files:
-            Image.new("RGB", (16, 16), (7, 7, 7)).save(file)
-
     def put_back() -> None:
         for file, (content, status) in zip(files, before, strict=True):
             file.write_bytes(content)
             os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
 
-    resolved = of_folder(root, **{**WAYS[way], "run.evaluate": WAYS[way].get("run.evaluate", "every task")})
-    if way == "evaluated at the end":
-        with pytest.raises(
-            DataError, match=r"'.*/test/class 0/0\.png' has changed since .* task 2 is not kept"
-        ):
-            _changed_after_task_one(resolved, tmp_path / "run", replace)
-        return
-    told = require_told(resolved, tmp_path, replace, put_back)
+    told = require_told(of_folder(root, **WAYS[way]), tmp_path, lambda: repaint(files), put_back)
     assert f"{str(files[0])!r} has changed since the run read it first, so task 2 is not kept" in told
 
 
-def _changed_after_task_one(resolved: Resolved, out: Path, change: Callable[[], None]) -> None:
-    begins = {"seen": False}
-
-    def at_task_two(event: Event) -> bool:
-        first = getattr(event, "task", None) == 1 and not begins["seen"]
-        begins["seen"] |= first
-        return first
-
-    start(resolved, load_catalogue(), out, [At(at_task_two, change)])
+@pytest.mark.slow
+def test_test_images_that_are_replaced_before_the_only_evaluation_end_a_run(tmp_path: Path) -> None:
+    """It tests all tasks up to it, so that the images of the first one count, too."""
+    root = photographs(tmp_path / "photos")
+    files = sorted((root / "test").rglob("*.png"))
+    change = At(lambda event: getattr(event, "task", None) == 1, lambda: repaint(files))
+    with pytest.raises(DataError, match=r"'.*/test/class 0/0\.png' has changed since .* task 2 is not kept"):
+        start(of_folder(root, **{"run.evaluate": 2}), load_catalogue(), tmp_path / "run", [change])
 
 
 def test_images_of_tasks_that_are_not_read_yet_may_come_later(tmp_path: Path) -> None:

@@ -67,7 +67,8 @@ def test_a_folder_of_images_can_stand_in(tmp_path, monkeypatch):
     grid = EXPERIMENTS / "paper" / "table7.toml"
     (tmp_path / "caltech" / "train").mkdir(parents=True)
     monkeypatch.setenv("LW2G_DATA", str(tmp_path))
-    for place in ("caltech", str(tmp_path / "caltech")):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for place in ("caltech", str(tmp_path / "caltech"), "~/caltech"):
         (cell,) = rehearsed_cells(grid, load_catalogue(), {}, place)
         assert cell.settings["benchmark.name"] == "folder"
         assert cell.settings["benchmark.root"] == str(tmp_path / "caltech")

@@ -13,28 +13,9 @@ from lw2g.files.origins import made_with, noted_origins
 from lw2g.files.sealed import seal_json
 from lw2g.registry import manager
 from lw2g.results.verification import verify
+from strangers import install, offering
 
-STRANGER = """
-import attrs
-from lw2g.interfaces.component import PolicyComponent
-from lw2g.interfaces.growth import Grow
-from lw2g.registry.markers import hookimpl
-
-@attrs.frozen(kw_only=True)
-class Config:
-    pass
-
-class Policy:
-    margin = 0.0
-    burden = None
-    def __init__(self, config): pass
-    def decide(self, evidence, rng): return Grow()
-
-@hookimpl
-def lw2g_policies():
-    made = dict(config=Config, summary="always a new set", build=Policy, measures=())
-    return [PolicyComponent(name="cautious", default_constraints=(), **made)]
-"""
+STRANGER = offering("[record('cautious')]")
 QUICK = {
     "baseline": "dual-prompt",
     "benchmark": "digits",
@@ -46,16 +27,6 @@ QUICK = {
     "device": "cpu",
     "precision": "32-true",
 }
-
-
-def install(site, distribution, entry_point, source):
-    """Write a distribution of one module with one entry point, as pip leaves it."""
-    module = distribution.replace("-", "_")
-    (site / f"{module}.py").write_text(source)
-    info = site / f"{module}-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(f"[lw2g]\n{entry_point} = {module}\n")
 
 
 @pytest.fixture(scope="module")

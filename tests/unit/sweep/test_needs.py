@@ -21,6 +21,7 @@ class Shelf:
     shelf: Path | None = option(
         None, "where the images lie", converter=attrs.converters.optional(Path), role="machine"
     )
+    more: tuple[Path, ...] = option((), "further shelves", role="machine")
     increment: int = option(2, "new classes per task")
 
 
@@ -52,6 +53,9 @@ def test_a_strangers_data_are_looked_for_where_its_options_say(catalogue: Catalo
     assert data(catalogue, shelf=str(lost)) == Need(
         what=f"folder {lost}", here=False, remedy="--set benchmark.shelf=PLACE"
     )
+    assert data(catalogue, shelf=str(tmp_path), more=[str(tmp_path), str(lost)]) == Need(
+        what=f"folder {tmp_path} {tmp_path} {lost}", here=False, remedy="--set benchmark.more=PLACE"
+    )
     assert data(catalogue) == Need(
         what="folder", here=False, remedy="ask the librarian, then --set benchmark.shelf=FOLDER"
     )
@@ -65,3 +69,13 @@ def test_the_weights_of_a_timm_model_are_those_of_its_name() -> None:
     assert timm.repository(timm.config(model="vit_tiny_patch16_224")) == ""
     preset = load_catalogue().get("backbone", "sup21k-augreg")
     assert preset.repository(preset.config()) == preset.hub != ""
+
+
+def test_weights_in_a_folder_or_in_the_home_are_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run would take them; what is not there is a need."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "hub").mkdir()
+    settings = {"baseline.name": "simple-cil", "benchmark.name": "glyphs", "backbone.name": "sup21k"}
+    for weights, here in ((str(tmp_path / "hub"), True), ("~/hub", True), ("~/lost", False)):
+        cell = Cell(settings=settings | {"backbone.weights": weights}, label="")
+        assert needs_of(cell, load_catalogue())[1].here == here, weights

@@ -1,0 +1,45 @@
+"""Plugins of strangers, in distributions of their own as pip leaves them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__all__ = ["install", "offering"]
+
+_POLICY = """
+import attrs
+from lw2g.interfaces.component import PolicyComponent
+from lw2g.interfaces.growth import Grow
+from lw2g.registry.markers import hookimpl
+
+@attrs.frozen(kw_only=True)
+class Config:
+    pass
+
+class Policy:
+    margin = 0.0
+    burden = None
+    def __init__(self, config): pass
+    def decide(self, evidence, rng): return Grow()
+
+def record(name, **changes):
+    given = dict(config=Config, summary="always a new set", build=Policy, measures=())
+    return PolicyComponent(name=name, default_constraints=(), **(given | changes))
+"""
+
+
+def offering(records: str, hook: str = "lw2g_policies") -> str:
+    """Return the source of a plugin whose hook returns these records of policies."""
+    return f"{_POLICY}\n@hookimpl\ndef {hook}():\n    return {records}\n"
+
+
+def install(site: Path, distribution: str, entry_point: str, source: str) -> None:
+    """Write a distribution of one module with one entry point, as pip leaves it."""
+    module = distribution.replace("-", "_")
+    (site / f"{module}.py").write_text(source, encoding="utf-8")
+    info = site / f"{module}-1.0.dist-info"
+    info.mkdir(parents=True)
+    about = f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n"
+    (info / "METADATA").write_text(about, encoding="utf-8")
+    (info / "entry_points.txt").write_text(f"[lw2g]\n{entry_point} = {module}\n", encoding="utf-8")
+    (info / "RECORD").write_text("", encoding="utf-8")
