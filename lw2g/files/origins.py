@@ -19,7 +19,7 @@ from lw2g.interfaces.component import Kind
 from lw2g.registry.catalogue import Catalogue, Registered
 from lw2g.registry.manager import Origin
 
-__all__ = ["ComponentOrigin", "made_with", "noted_origins", "origins_of"]
+__all__ = ["ComponentOrigin", "Origins", "made_with", "noted_origins", "origins_of"]
 
 
 @attrs.frozen(kw_only=True)
@@ -40,7 +40,7 @@ class ComponentOrigin:
 
 
 @attrs.frozen(kw_only=True)
-class _Noted:
+class Origins:
     """What lw2g reads here of either file."""
 
     components: list[ComponentOrigin] = attrs.field(factory=list)
@@ -65,7 +65,7 @@ def noted_origins(directory: Path) -> list[ComponentOrigin]:
     """Return who offered the components of a run or an export; nothing where no intact file tells."""
     for path in (directory / PLUGINS, directory / MANIFEST):
         try:
-            return require_fit(read_sealed(path, _Noted), path, _Noted).components
+            return require_fit(read_sealed(path, Origins), path, Origins).components
         except DataError:
             continue
     return []

@@ -7,16 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lw2g.config.directory import GOAL, RECORD, require_run
+from lw2g.config.directory import GOAL, PLUGINS, RECORD, require_run
 from lw2g.config.model import is_evaluated
 from lw2g.errors import DataError
 from lw2g.files.checkpoint_files import CheckpointFiles
-from lw2g.files.contents import (
-    Goal,
-    Record,
-    prediction_name,
-)
-from lw2g.files.origins import made_with
+from lw2g.files.contents import Goal, Record, prediction_name
+from lw2g.files.origins import Origins, made_with
 from lw2g.files.record import RunDirectory, unsaved_tasks
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.results.recomputed import Columns, read_columns
@@ -64,8 +60,10 @@ def _run(files: RunDirectory, catalogue: Catalogue | None, needs_checkpoints: bo
     # checkpoints come last in the list, but are read first: a stopped run has checksums in them alone
     checkpoint_verdicts, saved = _checkpoints(files, recorded)
     yield _record(files, record, is_begun=_num_predictions(saved) > 0)
-    if (files.path / GOAL).exists():
-        yield _sealed(GOAL, unsealed(files.path / GOAL, Goal))
+    # no record names these, so that they can be without one: each has a checksum of its own
+    for name, kind in ((GOAL, Goal), (PLUGINS, Origins)):
+        if (files.path / name).exists():
+            yield _sealed(name, unsealed(files.path / name, kind))
 
     # where both name a file they agree, or the checkpoint has its complaint
     checksums = {**saved, **recorded}

@@ -85,7 +85,9 @@ def test_a_whole_run_holds(run: Path) -> None:
     assert all(findings.values())
 
 
-@pytest.mark.parametrize("name", ["config.toml", "samples.json", "record.json", PREDICTIONS, CHECKPOINT])
+@pytest.mark.parametrize(
+    "name", ["config.toml", "samples.json", "plugins.json", "record.json", PREDICTIONS, CHECKPOINT]
+)
 def test_a_flipped_bit_is_named(run: Path, name: str) -> None:
     """The file is named in the table and in the JSON, with exit code 1."""
     flip(run / name, (run / name).stat().st_size // 2)
@@ -186,6 +188,7 @@ def test_an_unfinished_run_holds_as_far_as_it_came(
         "record.json": None,
         "config.toml": True,
         "samples.json": True,
+        "plugins.json": True,
         "checkpoints/task-000.step-000000.safetensors": True,
     }
     flip(tmp_path / "run" / "config.toml")

@@ -44,7 +44,7 @@ def test_a_dry_run_is_told_in_one_line(lw2g):
     told = lw2g(*DRY, "--tasks", "1")
     assert told.exit_code == 0, told.output
     what = "1 task, 723 training and 178 test images, on .+"
-    cost = r"time \d+:\d\d:\d\d, memory .+ MiB, disk .+iB"
+    cost = r"time \d+:\d\d:\d\d, memory .+iB, disk .+iB"
     trust = r"\(measured by a few steps of the first two tasks; accurate to about 50 %\)"
     assert re.fullmatch(f"{what}: {cost} {trust}\n", told.stdout), told.stdout
 
