@@ -170,6 +170,10 @@ class RunDirectory:
         name = f"source-{source + 1}.toml"
         return {name: self.write(name, dump_source(chosen).encode())}
 
+    def write_moved(self, chosen: Chosen) -> None:
+        """Write the run's benchmark with the place where its data lie now."""
+        self.write(MOVED, dump_source(chosen).encode())
+
     @contextmanager
     def moving(self, chosen: Chosen | None) -> Iterator[None]:
         """Note where a run's data lie now; after an error within the block, as it was before.
@@ -182,7 +186,7 @@ class RunDirectory:
             return
         path = self.path / MOVED
         before = path.read_bytes() if path.exists() else None
-        self.write(MOVED, dump_source(chosen).encode())
+        self.write_moved(chosen)
         try:
             yield
         except BaseException:

@@ -108,12 +108,13 @@ def fork(
     old = run.files
     before = run.resolved(catalogue)
     later = run.later_benchmarks(catalogue)
+    moved = run.moved(catalogue)
     changed = _changes(before, resolved)
     # what needs no session is refused before anything is opened or written
     _require_free_to_change(changed)
     on_its_device(resolved.config, resolved.config.run.devices)  # otherwise the written fork would be refused
     with new_run(directory) as (files, _), guarded(catalogue, resolved.config):
-        session = open_session(resolved.config, catalogue, later)
+        session = open_session(resolved.config, catalogue, later, moved=moved)
         resolved = attrs.evolve(resolved, config=session.parts.config)
         with _shapes_kept(changed):
             restore(session, taken_over)
@@ -140,7 +141,9 @@ def fork(
         files.write_record(build_record(resolved, session, ledger))
         files.write_goal(tasks)
         files.write_origins(session.components.origins)
-        files.write_config(content)  # the last file: with it the directory is a run that has the tasks
+        files.write_config(content)  # with it the directory is a run that has the tasks
+        if moved is not None:  # not before: it would tell of another run that is begun here
+            files.write_moved(moved)
     # the session that has just predicted continues; nothing is computed twice
     with opened_for_resume(directory, catalogue, session) as continued:
         continued.aim(tasks)

@@ -231,7 +231,7 @@ class TrainedModel(nn.Module):
                     answers.append(self._answer(predictor, batch, tasks=tasks))
             tell(len(part))
         if not answers and bad:
-            raise refusal({Path(str(listed[number])): error for number, error in bad.items()})
+            raise refusal({_place_of(listed[number], number): error for number, error in bad.items()})
         return attrs.evolve(joined(answers), temperature=self.temperature)
 
     def _require_own_retrieval(self) -> None:
@@ -436,6 +436,11 @@ class TrainedModel(nn.Module):
             images=lambda: images,
             query=query,
         )
+
+
+def _place_of(image: ImageLike, number: int) -> Path:
+    """Return how an error names an image: by its file, else by its number (from 0)."""
+    return Path(image) if isinstance(image, str | Path) else Path(f"image {number + 1}")
 
 
 def _without_answer(name: str | None, error: DataError) -> dict[str, Any]:

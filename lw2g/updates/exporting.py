@@ -78,7 +78,7 @@ def _tasks_of(run: StoredRun, catalogue: Catalogue, manifest: Manifest, solved: 
         DataError: Its data are others now.
     """
     config = run.resolved(catalogue).config
-    chosen = [config.benchmark, *run.later_benchmarks(catalogue)]
+    chosen = [run.moved(catalogue) or config.benchmark, *run.later_benchmarks(catalogue)]
     streams = []
     for one in chosen:
         benchmark = catalogue.get("benchmark", one.name).build(one.config)

@@ -62,6 +62,15 @@ def test_it_goes_on_with_the_same_images_at_another_place(how: str, photos: Path
     assert untimed(now) == untimed(unseal_json(tmp_path / "quiet" / "record.json"))
     (run / "checkpoints" / "task-001.safetensors").unlink()
     assert lw2g("resume", run).exit_code == 0  # it knows the place
+    fork, model = tmp_path / "fork", tmp_path / "model"
+    # so does whatever else reads the images again
+    for words in (
+        ("fork", run, "--at-task", 1, "--out", fork),
+        ("resume", fork),
+        ("export", run, model, "--learnable"),
+    ):
+        done = lw2g(*words)
+        assert done.exit_code == 0, done.stderr
 
 
 def test_other_images_and_other_options_are_refused(photos: Path, tmp_path: Path) -> None:

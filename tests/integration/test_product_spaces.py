@@ -62,6 +62,7 @@ LDA = {"baseline": "simple-cil", "baseline.head": "lda"}
 TRAINED = {"baseline": "dual-prompt", "policy": "one"}
 SETS = {"baseline": "dual-prompt", "policy": "min"}
 DOMAINS = {"benchmark.stream": "domains"}
+VERSATILE = {"benchmark.stream": "versatile", "benchmark.increment": 3}
 AGAIN = {"benchmark.stream": "repetition", "benchmark.tasks": 3, "benchmark.increment": 3}
 EXPERT = {"baseline.head_carry": "gated", "routing.expert": "frozen"}
 TEXT = {"baseline.head": "text", "head.text.file": "{world}/text.npz", "head.text.width": 8}
@@ -71,6 +72,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "stored features": VECTORS | LDA,
     "domains": FOLDER | LDA | DOMAINS | {"benchmark.root": "{world}/images"},
     "domains, trained": FOLDER | SETS | DOMAINS | {"benchmark.root": "{world}/images"},
+    "versatile": FOLDER | LDA | {"benchmark.root": "{world}/images"} | VERSATILE,
     "repetition": VECTORS | LDA | AGAIN,
     "repetition, trained": FOLDER | SETS | AGAIN,
     "every second task evaluated": FOLDER | LDA | {"run.evaluate": 2},
@@ -379,7 +381,6 @@ def verified(cell: Cell) -> None:
 
 def reported(cell: Cell) -> None:
     """Every form of report has the accuracy, and the page what was taken for what."""
-    pytest.importorskip("vl_convert", reason="the extra report is not installed")
     faa = cell.record["metrics"]["faa"]
     for form, written in (
         ("md", f" {faa:.2f} "),
@@ -388,7 +389,12 @@ def reported(cell: Cell) -> None:
         ("json", f" {faa},"),
     ):
         assert written in command(cell, "report", cell.whole, "--format", form)
-    assert f"{faa:.2f}" in command(cell, "show", cell.whole)
+    assert f"{faa:.2f}" in command(cell, "report", cell.whole, "--columns", "all")
+    for more in ([], ["--all"], ["--all", "--explain"]):
+        assert f"{faa:.2f}" in command(cell, "show", cell.whole, *more), more
+    assert json.loads(command(cell, "show", cell.whole, "--json"))["metrics"]["faa"] == faa
+    assert f"{faa:.2f}" in command(cell, "runs", cell.whole)
+    assert "everything holds" in command(cell, "verify", cell.whole)
     command(cell, "report", cell.whole, "--html", cell.place / "page.html")
     page = (cell.place / "page.html").read_text()
     packed = re.findall(r'id="s0-[a-z0-9]+">(H4sI[^<]+)<', page)
@@ -411,6 +417,7 @@ def command(cell: Cell, *words: object) -> str:
     """Return what a command prints where the tiny components are installed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lw2g.registry.catalogue.load_catalogue", lambda **_: cell.catalogue)
+        patch.setattr("lw2g.reports.page.page._script", lambda: "")  # it takes seconds to put together
         done = CliRunner().invoke(main, [str(word) for word in words])
     assert done.exit_code == 0, done.output
     return done.stdout

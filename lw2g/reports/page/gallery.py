@@ -14,8 +14,9 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from lw2g.config.directory import MOVED
 from lw2g.config.sources import named_options, resolve_source
-from lw2g.config.toml import read_json
+from lw2g.config.toml import read_json, read_toml
 from lw2g.errors import DataError, Lw2gError
 from lw2g.registry.catalogue import Catalogue
 from lw2g.reports.page.inside import Inside, owned
@@ -205,6 +206,13 @@ def _images_of(run: ReportedRun, catalogue: Catalogue, samples: Iterable[int]) -
     return files if all(map(files.has, samples)) else _TestImages(run, catalogue)
 
 
+def _benchmark_now(run: ReportedRun) -> Mapping[str, Any]:
+    """Return the options of a run's benchmark, with the place where its data lie now."""
+    moved = run.path / MOVED
+    options: Mapping[str, Any] = read_toml(moved)["benchmark"] if moved.exists() else run.config["benchmark"]
+    return options
+
+
 def _tested_ids(run: ReportedRun) -> list[str]:
     """Return the ids of a run's test images by position."""
     tested: list[str] = []
@@ -229,7 +237,7 @@ class _TestFiles:
     """
 
     def __init__(self, run: ReportedRun) -> None:
-        options = run.config["benchmark"]
+        options = _benchmark_now(run)
         roots = [Path(root) for root in (options.get("root"), *options.get("more_roots", ())) if root]
         self._roots = {root.resolve().name: root for root in roots}
         self.ids = _tested_ids(run) if roots else []
@@ -273,11 +281,11 @@ class _TestImages:
         from lw2g.base.checks import stream_of
         from lw2g.images.streams import joined
 
-        only_source = [{"benchmark": run.config["benchmark"]}]
+        later = [recorded["benchmark"] for recorded in run.record.get("sources", ())[1:]]
         sources = []
         streams = []
-        for recorded in run.record.get("sources") or only_source:
-            source = resolve_source(catalogue, *named_options(recorded["benchmark"]))
+        for options in (_benchmark_now(run), *later):
+            source = resolve_source(catalogue, *named_options(options))
             sources.append(source)
             benchmark = catalogue.get("benchmark", source.name).build(source.config)
             streams.append(stream_of(benchmark, source.name))

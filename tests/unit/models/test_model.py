@@ -50,6 +50,15 @@ def test_features_are_those_that_the_answers_rest_on(policy, catalogue, quick, p
     torch.testing.assert_close(features, model.answer(pixels).features)
 
 
+def test_unusable_images_without_a_file_are_named_by_their_number(model):
+    """Where nothing of what was given can be used, one line says which are meant, and shows no pixels."""
+    bad = [torch.zeros(3, 5, 5), torch.zeros(1, 5, 5)]
+    with pytest.raises(
+        DataError, match=r"^2 images cannot be used, first expected .*; also 'image 2'; replace"
+    ):
+        model.predict(bad, partial=True)
+
+
 @pytest.mark.parametrize(
     "chosen",
     [

@@ -364,15 +364,23 @@ def test_what_is_confused_most_stands_first_with_its_images(opened, installed, m
     assert confused_most(theirs, installed) == ()
 
 
-def test_images_in_folders_are_read_as_files(opened, installed, tmp_path, monkeypatch):
-    """Ids that are paths below the root lead to the files: no stream is opened, which examines all images."""
+@pytest.mark.parametrize("moved", [False, True])
+def test_images_in_folders_are_read_as_files(moved, opened, installed, tmp_path, monkeypatch):
+    """Ids that are paths below the root lead to the files: no stream is opened, which examines all images.
+
+    The root is that of the run, or where its images lie by now.
+    """
     count = len(read_json(opened.run.path / "samples.json"))
     (tmp_path / "photos" / "ant").mkdir(parents=True)
     ids = [f"photos/ant/{number}.png" for number in range(count)]
     for number, name in enumerate(ids):
         Image.new("RGB", (120, 60), (number, 50, 100)).save(tmp_path / name)
     (opened.run.path / "samples.json").write_text(json.dumps(ids))
-    opened.run.config["benchmark"]["root"] = str(tmp_path / "photos")
+    root = str(tmp_path / "photos")
+    if moved:
+        (opened.run.path / "moved.toml").write_text(f"[benchmark]\nname = 'folder'\nroot = {root!r}\n")
+    else:
+        opened.run.config["benchmark"]["root"] = root
     monkeypatch.setattr(gallery, "_TestImages", None)
     pair, *_ = confused_most(opened, installed)
     shown = gallery_of(opened, installed).pictures
