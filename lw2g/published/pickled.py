@@ -104,9 +104,10 @@ def _pickles(file: BinaryIO) -> Iterator[Any]:
 def _reason(error: Exception) -> str:
     """Return why a file cannot be read, without torch's advice to read it all the same."""
     text = str(error)
-    refused = re.search(r"GLOBAL ([\w.]+)|<class '([\w.]+)'>", text)
+    # the last is what torch before 2.6 says of a table that is no plain dict
+    refused = re.search(r"GLOBAL ([\w.]+)|<class '([\w.]+)'>|'(\w+)' object does not support", text)
     if refused:
-        return f"it holds {(refused[1] or refused[2])!r}, which is not read from a file"
+        return f"it holds {refused[refused.lastindex or 0]!r}, which is not read from a file"
     if isinstance(error, pickle.UnpicklingError) or "weights_only" in text:
         return "it is damaged, or nothing that torch reads without running code of it"
     return first_line(error)

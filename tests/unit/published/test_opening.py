@@ -9,6 +9,7 @@ import decimal
 import json
 import os
 import pathlib
+import re
 import types
 
 import numpy as np
@@ -156,12 +157,14 @@ def test_torchs_advice_is_not_passed_on(tmp_path):
     for path, reason in (
         (script, "it is a TorchScript archive"),
         (new, "it is damaged, or nothing that torch reads without running code of it"),
-        (listed, "it holds 'collections.defaultdict', which is not read from a file"),
+        # torch before 2.6 does not say where the class comes from
+        (listed, r"it holds '(collections\.)?defaultdict', which is not read from a file"),
     ):
         with pytest.raises(DataError) as error:
             read_weights(path)
         remedy = "download it again, or export its state dict as safetensors"
-        assert str(error.value) == f"weights file {str(path)!r} cannot be read ({reason}); {remedy}"
+        said = rf"weights file {re.escape(repr(str(path)))} cannot be read \({reason}\); {remedy}"
+        assert re.fullmatch(said, str(error.value)), error.value
 
 
 @pytest.mark.parametrize("name", ["a.pth", "a.bin", "a.ckpt", "a.safetensors", "noend"])
