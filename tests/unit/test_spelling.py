@@ -175,9 +175,9 @@ def test_paths_of_the_home_from_python_and_by_commands(home: Path) -> None:
     assert len(lw2g.runs("~")) == 1
     done = CliRunner().invoke(main, ["start", "~/photos/train", "~/model", "--test=~/photos/test"])
     assert done.exit_code == 0, done.output
-    for words in (["test", "~/model", "~/photos/test"], ["report", "~/run", "--html=~/page.html"]):
+    for words in (["test", "~/model", "~/photos/test"], ["export", "~/run", "~/second"]):
         assert CliRunner().invoke(main, words).exit_code == 0, words
-    assert {path.name for path in home.iterdir()} >= {"run", "export", "model", "page.html"}
+    assert {path.name for path in home.iterdir()} >= {"run", "export", "model", "second"}
     assert list(Path.cwd().iterdir()) == []
     with pytest.raises(ConfigError, match=f"weights.*{home}"):
         lw2g.run(
