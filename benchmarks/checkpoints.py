@@ -18,11 +18,11 @@ import timm
 import torch
 
 from lw2g.config.resolve import resolve
-from lw2g.files.checkpoint import Checkpoint, CheckpointStore
-from lw2g.files.record import RunDirectory
-from lw2g.kit.tiny import tiny_catalogue
+from lw2g.disk.checkpoint import Checkpoint, CheckpointStore
+from lw2g.disk.record import RunDirectory
+from lw2g.learning.session import open_session
 from lw2g.lifecycle.run import Run
-from lw2g.tasks.session import open_session
+from lw2g_testing.tiny import tiny_catalogue
 
 METHODS = ("hide-prompt", "coda-prompt")
 

@@ -15,12 +15,12 @@ time.perf_counter = time.process_time  # before any clock is read
 
 import torch  # noqa: E402
 
-from lw2g.cli.experiment import run as command  # noqa: E402
-from lw2g.cli.options import ExperimentOptions  # noqa: E402
-from lw2g.devices.peak import PeakMemory  # noqa: E402
-from lw2g.estimate.estimate import estimate  # noqa: E402
+from lw2g.cli.run_command import run as command  # noqa: E402
+from lw2g.cli.shared_options import ExperimentOptions  # noqa: E402
+from lw2g.lifecycle.estimate import estimate  # noqa: E402
 from lw2g.lifecycle.runner import start  # noqa: E402
 from lw2g.registry.catalogue import load_catalogue  # noqa: E402
+from lw2g.runtime.peak import PeakMemory  # noqa: E402
 
 _MIB = 2**20
 

@@ -6,10 +6,10 @@ import time
 
 import torch
 
-from lw2g.base.progress import Reporter
 from lw2g.config.resolve import resolve
-from lw2g.kit.tiny import tiny_catalogue
-from lw2g.tasks.session import open_session
+from lw2g.learning.session import open_session
+from lw2g.runtime.progress import Reporter
+from lw2g_testing.tiny import tiny_catalogue
 
 
 def seconds(tasks: int, full: bool) -> float:

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 
 from lw2g.config.resolve import resolve
+from lw2g.learning.evidence.collecting import collect_evidence
+from lw2g.learning.evidence.spaces import absorb_task
+from lw2g.learning.session import Session, open_session
 from lw2g.registry.catalogue import load_catalogue
-from lw2g.tasks.evidence.collecting import collect_evidence
-from lw2g.tasks.evidence.spaces import absorb_task
-from lw2g.tasks.session import Session, open_session
 
 BASELINES = ("s-prompt-plus-plus", "dual-prompt", "hide-prompt", "hide-lora", "inflora")
 

@@ -23,17 +23,17 @@ from torch import Tensor
 from torch.nn import functional
 
 from lw2g.config.resolve import resolve
-from lw2g.files.checkpoint import CheckpointStore
-from lw2g.images.image_set import ImageSet
+from lw2g.disk.checkpoint import CheckpointStore
 from lw2g.interfaces.context import TaskInfo
 from lw2g.interfaces.growth import error_of_difference
 from lw2g.interfaces.tracker import Event, TaskDecided
+from lw2g.learning.evidence.collecting import collect_evidence
+from lw2g.learning.evidence.evidence_sample import EvidenceSample
+from lw2g.learning.session import Session, open_session
+from lw2g.learning.state import restore
 from lw2g.lifecycle.runner import start
+from lw2g.pixels.image_set import ImageSet
 from lw2g.registry.catalogue import load_catalogue
-from lw2g.tasks.evidence.collecting import collect_evidence
-from lw2g.tasks.evidence.evidence_sample import EvidenceSample
-from lw2g.tasks.session import Session, open_session
-from lw2g.tasks.state import restore
 
 _HELD_OUT = 128
 _GLYPHS = {

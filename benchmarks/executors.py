@@ -16,11 +16,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from lw2g.files.sealed import seal_json
-from lw2g.sweeps.engine import run_sweep
+from lw2g.disk.sealed import seal_json
 from lw2g.sweeps.executors import load_executor
 from lw2g.sweeps.grid import Cell
-from lw2g.sweeps.store import SweepDirectory
+from lw2g.sweeps.sweep_directory import SweepDirectory
+from lw2g.sweeps.sweep_engine import run_sweep
 
 # Python runs it before all else: a process that was to run a cell sleeps instead, and leaves a finished run
 DRY = """

@@ -23,8 +23,8 @@ import torch
 
 from lw2g.config.resolve import resolve
 from lw2g.interfaces.tracker import Event, PhaseStarted, TaskEvaluated
-from lw2g.kit.tiny import tiny_catalogue
 from lw2g.lifecycle.runner import start
+from lw2g_testing.tiny import tiny_catalogue
 
 METHODS = ("s-prompt-plus-plus", "simple-cil", "dual-prompt", "inflora", "coda-prompt")
 AROUND, EARLY = 5, 20

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 
 from lw2g.config.resolve import resolve
-from lw2g.images.decoding import chunks
-from lw2g.images.image_set import ImageSet
+from lw2g.learning.session import open_session
+from lw2g.pixels.decoding import chunks
+from lw2g.pixels.image_set import ImageSet
 from lw2g.registry.catalogue import load_catalogue
-from lw2g.tasks.session import open_session
 
 BATCH = 64
 

@@ -26,14 +26,14 @@ import torch
 from flatness import AROUND, EARLY, Meter
 
 from lw2g.config.resolve import Resolved, resolve
-from lw2g.files.sealed import unseal_json
+from lw2g.disk.sealed import unseal_json
 from lw2g.interfaces.calibration import best_of, best_of_task
 from lw2g.interfaces.context import BuildContext
 from lw2g.interfaces.tracker import Event, TaskEvaluated
+from lw2g.learning.session import Session, open_session
 from lw2g.lifecycle.runner import start
-from lw2g.models.model import TrainedModel
+from lw2g.model.trained import TrainedModel
 from lw2g.registry.catalogue import load_catalogue
-from lw2g.tasks.session import Session, open_session
 
 TASKS, CLASSES = 200, 5
 FEW = 20

@@ -31,12 +31,12 @@ from PIL import Image
 from safetensors.torch import save_file
 
 import lw2g
-from lw2g.models.exported import read_export, write_export
-from lw2g.models.exporting import lasting_tensors
-from lw2g.models.live import live_model
+from lw2g.model.exported import read_export, write_export
+from lw2g.model.exporting import lasting_tensors
+from lw2g.model.live import live_model
+from lw2g.model.solved import solved_of
 from lw2g.registry.catalogue import load_catalogue
-from lw2g.updates.solved import solved_of
-from lw2g.updates.steps import grown
+from lw2g_photos.steps import grown
 
 _MODELS = (
     ("ViT-Tiny at 96 px", "vit_tiny_patch16_224.augreg_in21k_ft_in1k", 96),
@@ -181,7 +181,7 @@ def rejecting(cifar: Path, caltech: Path, weights: Path, size: int) -> dict[str,
 
 
 def ece(probability: list[float], right: list[bool]) -> float:
-    from lw2g.models.rejection import expected_error
+    from lw2g.model.rejection import expected_error
 
     return 100 * expected_error(torch.tensor(probability), torch.tensor(right))
 

@@ -6,8 +6,8 @@ import time
 
 import torch
 
-from lw2g.geometry.moments import SecondMoment
-from lw2g.geometry.subspace import build
+from lw2g.maths.moments import SecondMoment
+from lw2g.maths.subspace import build
 
 IMAGES, TOKENS, BATCH = 256, 197, 32
 

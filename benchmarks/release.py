@@ -138,13 +138,13 @@ def run_ours(given: Namespace, folder: Path) -> dict[str, float]:
     """Run lw2g on the same work in a folder and return its seconds by part."""
     import numpy as np
 
-    from lw2g.base.progress import Reporter
     from lw2g.config.resolve import resolve
     from lw2g.interfaces.component import PolicyComponent
     from lw2g.interfaces.growth import Decision, Evidence, Grow, Reuse
     from lw2g.lifecycle.runner import start
     from lw2g.registry.catalogue import load_catalogue
     from lw2g.registry.markers import hookimpl
+    from lw2g.runtime.progress import Reporter
     from lw2g_growth.options import PlainConfig
 
     class Scheduled:

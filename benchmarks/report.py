@@ -11,13 +11,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from lw2g.files.contents import read_record
-from lw2g.files.sealed import seal_json
+from lw2g.disk.contents import read_record
+from lw2g.disk.sealed import seal_json
 from lw2g.registry.catalogue import load_catalogue
-from lw2g.reports.columns import COLUMNS, DEFAULT_COLUMNS
-from lw2g.reports.page.page import page_of
-from lw2g.reports.runs import find_runs
-from lw2g.reports.table import tables_of
+from lw2g.results.columns import COLUMNS, DEFAULT_COLUMNS
+from lw2g.results.found_runs import find_runs
+from lw2g.results.table import tables_of
+from lw2g_page.page import page_of
 
 SEEDS = 5
 

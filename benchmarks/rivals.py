@@ -35,8 +35,8 @@ import torch
 from torch import Tensor, nn
 from training import Known, Resident, Work, ours
 
-from lw2g.devices.engine import BF16, FP32
-from lw2g.kit.tiny import tiny_catalogue
+from lw2g.runtime.engine import BF16, FP32
+from lw2g_testing.tiny import tiny_catalogue
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
 

@@ -31,7 +31,7 @@ import importlib.abc, importlib.util, os, sys
 class Hook(importlib.abc.MetaPathFinder):
     # the run ends after its first optimizer step
     def find_spec(self, name, path, target=None):
-        if name != "lw2g.tasks.phases":
+        if name != "lw2g.learning.phases":
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)

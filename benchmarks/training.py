@@ -29,9 +29,9 @@ from gpu.components import LabPlugin, random_backbone
 from gpu.lab import Lab
 from gpu.stage import Resident, staged
 
-from lw2g.devices.engine import BF16, FP32, open_engine
 from lw2g.interfaces.defaults import RECOMMENDED
-from lw2g.kit.tiny import tiny_catalogue
+from lw2g.runtime.engine import BF16, FP32, open_engine
+from lw2g_testing.tiny import tiny_catalogue
 
 Work = Callable[[], list[float]]
 FORWARD, QUERIES = "its forward", " and queries"

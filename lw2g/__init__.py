@@ -20,7 +20,7 @@ from lw2g.api import (
     sweep,
     verify,
 )
-from lw2g.api.learning import learn, start, unlearn
+from lw2g_photos.photographs import learn, start, unlearn
 
 __all__ = [
     "__version__",

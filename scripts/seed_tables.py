@@ -5,9 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
-from lw2g.reports.statistics import paired_difference
-from lw2g.store.packs import Pack
-from lw2g.store.stored import Stored
+from lw2g.results.summaries import paired_difference
+from lw2g_store.packs import Pack
+from lw2g_store.stored import Stored
 
 
 def seeds_of(stored: Stored, protocol: str, rows: Sequence[Mapping[str, str]], against: str) -> Iterator[str]:

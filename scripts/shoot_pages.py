@@ -71,8 +71,8 @@ def shoot_teach(photos: Path, weights: Path | None) -> None:
     """Take the page after one class was taught and three crops were tried."""
     import lw2g
     from lw2g.registry.catalogue import load_catalogue
-    from lw2g.teach.classroom import Classroom
-    from lw2g.teach.server import Server
+    from lw2g_photos.classroom import Classroom
+    from lw2g_photos.server import Server
 
     with TemporaryDirectory() as made:
         place = Path(made)

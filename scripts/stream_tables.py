@@ -17,12 +17,12 @@ from typing import Any
 import attrs
 import numpy as np
 
-from lw2g.files.protocol import sha_of_labels
-from lw2g.reports.runs import ReportedRun
-from lw2g.reports.statistics import Difference, paired_difference
-from lw2g.store.layout import read_protocol
-from lw2g.store.packs import Pack
-from lw2g.store.stored import Stored
+from lw2g.disk.protocol import sha_of_labels
+from lw2g.results.found_runs import ReportedRun
+from lw2g.results.summaries import Difference, paired_difference
+from lw2g_store.layout import read_protocol
+from lw2g_store.packs import Pack
+from lw2g_store.stored import Stored
 
 STREAMS = Path(__file__).resolve().parents[1] / "experiments" / "streams.toml"
 OF_A_STREAM = re.compile(

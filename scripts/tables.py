@@ -25,7 +25,7 @@ from seed_tables import seeds_of
 from stream_tables import Line, StreamRun, lines_of, markdown, matrix, runs_of
 
 from lw2g.registry.catalogue import load_catalogue
-from lw2g.store.stored import Stored, stored_runs
+from lw2g_store.stored import Stored, stored_runs
 
 ROOT = Path(__file__).resolve().parents[1]
 FACTS = Path(__file__).with_name("tables.toml")

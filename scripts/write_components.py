@@ -17,11 +17,10 @@ from typing import Any
 import attrs
 from docstrings import inline
 
-from lw2g.api.datasets import facts_of
 from lw2g.api.plugins import summary_of
 from lw2g.config.describe import describe_options, plain
 from lw2g.config.facts import aliases, differences, traits
-from lw2g.config.model import OWN_SECTIONS
+from lw2g.config.settings import OWN_SECTIONS
 from lw2g.interfaces.component import (
     KINDS,
     BackboneComponent,
@@ -37,6 +36,7 @@ from lw2g.interfaces.component import (
 )
 from lw2g.interfaces.options import published_differences
 from lw2g.registry.catalogue import load_catalogue
+from lw2g_datasets.datasets import facts_of
 
 PLURALS: Mapping[Kind, str] = {
     kind: {"policy": "policies", "carry": "carries"}.get(

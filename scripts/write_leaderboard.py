@@ -17,11 +17,11 @@ from stream_plot import picture
 from stream_tables import OF_A_STREAM, Line, StreamRun, lines_of, markdown, protocol_of, runs_of
 
 from lw2g.registry.catalogue import load_catalogue
-from lw2g.reports.cells import mean_cells
-from lw2g.reports.columns import COLUMNS
-from lw2g.reports.render import literal_markdown
-from lw2g.reports.table import Row, Table, tables_of
-from lw2g.store.stored import Stored, stored_runs
+from lw2g.results.cells import mean_cells
+from lw2g.results.columns import COLUMNS
+from lw2g.results.render import literal_markdown
+from lw2g.results.table import Row, Table, tables_of
+from lw2g_store.stored import Stored, stored_runs
 
 STORE = Path(__file__).resolve().parents[1] / "experiments" / "store"
 HEAD = """\

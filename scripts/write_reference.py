@@ -24,7 +24,7 @@ WHOLE = {
     "From Python": [
         "lw2g/api/__init__.py",
         "lw2g/api/models.py",
-        "lw2g/api/learning.py",
+        "lw2g_photos/photographs.py",
         "lw2g/api/reading.py",
     ],
     "What a plugin offers": [
@@ -57,7 +57,10 @@ WHOLE = {
             "metric",
         ]
     ],
-    "Testing": ["lw2g/testing/kit.py", *(f"lw2g/kit/{name}.py" for name in ["cases", "tiny", "evidence"])],
+    "Testing": [
+        "lw2g_testing/kit.py",
+        *(f"plugins/lw2g_testing/{name}.py" for name in ["cases", "tiny", "evidence"]),
+    ],
 }
 """Parts with whole docstrings."""
 
@@ -87,11 +90,11 @@ BRIEF = {
             "set_measures",
         ]
     ],
-    "Building blocks of measures": ["lw2g/geometry/comparisons.py"],
+    "Building blocks of measures": ["lw2g/maths/comparisons.py"],
     "Building blocks of benchmarks": [
         "lw2g/blocks/presets.py",
         *(
-            f"lw2g/inputs/{name}.py"
+            f"lw2g/pixels/{name}.py"
             for name in [
                 "preprocessing",
                 "resampling",
@@ -121,19 +124,19 @@ BRIEF = {
         ]
     ],
     "Geometry and metrics": [
-        "lw2g/geometry/moments.py",
-        "lw2g/geometry/subspace.py",
-        "lw2g/geometry/hindrance.py",
-        "lw2g/metrics.py",
+        "lw2g/maths/moments.py",
+        "lw2g/maths/subspace.py",
+        "lw2g/maths/hindrance.py",
+        "lw2g/maths/metrics.py",
     ],
-    "Hypothesis strategies": ["lw2g/testing/strategies.py"],
+    "Hypothesis strategies": ["lw2g_testing/strategies.py"],
     "Further functions of the commands": [
         f"lw2g/api/{name}.py"
         for name in ["check", "datasets", "doctor", "experiment", "plugins", "recorded", "teaching"]
     ],
-    "What the functions return": ["lw2g/api/results.py"],
-    "A trained model": ["lw2g/models/model.py", "lw2g/models/answers.py"],
-    "What a run would cost": ["lw2g/estimate/estimate.py"],
+    "What the functions return": ["lw2g/api/tabular.py"],
+    "A trained model": ["lw2g/model/trained.py", "lw2g/model/answers.py"],
+    "What a run would cost": ["lw2g/lifecycle/estimate.py"],
     "The classes of tasks": ["lw2g/interfaces/classes.py"],
     "Events of a run": ["lw2g/interfaces/tracker.py"],
     "Errors": ["lw2g/errors.py"],
@@ -144,9 +147,9 @@ PUBLIC = tuple(path for parts in (WHOLE, BRIEF) for paths in parts.values() for 
 """The modules whose ``__all__`` is the public interface: what the deprecation policy covers."""
 
 INTERNAL = (
-    "lw2g/inputs/feature_containers.py",
-    "lw2g/inputs/stamps.py",
-    "lw2g/inputs/stored_arrays.py",
+    "lw2g/pixels/feature_containers.py",
+    "lw2g/pixels/stamps.py",
+    "lw2g/pixels/stored_arrays.py",
     "lw2g/interfaces/defaults.py",
     *(
         f"lw2g/vit/{name}.py"

@@ -15,10 +15,10 @@ from _pytest.doctest import DoctestModule
 from hypothesis import HealthCheck, settings
 
 from lw2g.config.resolve import Resolved, resolve
-from lw2g.kit.tiny import tiny_catalogue
+from lw2g.learning.session import Session, open_session
 from lw2g.lifecycle.runner import start
 from lw2g.registry.catalogue import Catalogue
-from lw2g.tasks.session import Session, open_session
+from lw2g_testing.tiny import tiny_catalogue
 
 # The first torch call is slow, so deadlines say nothing.
 settings.register_profile(

@@ -18,12 +18,12 @@ from typing import Any
 
 from cell import AT_ONCE, STREAMS, finished
 
-from lw2g.files.contents import read_record
-from lw2g.files.sealed import sha256_of
+from lw2g.disk.contents import read_record
+from lw2g.disk.sealed import sha256_of
 from lw2g.registry.catalogue import load_catalogue
-from lw2g.store.layout import add_protocol, protocol_of
-from lw2g.store.packs import SUBMISSION
-from lw2g.store.submit import submit
+from lw2g_store.layout import add_protocol, protocol_of
+from lw2g_store.packs import SUBMISSION
+from lw2g_store.submit import submit
 
 STORE = Path(__file__).resolve().parents[1] / "store"
 HEADS = ("cosine", "mahalanobis", "klda", "ridge", "ranpac-frozen")

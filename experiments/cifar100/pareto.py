@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from lw2g.registry.catalogue import Catalogue, load_catalogue
-from lw2g.reports.columns import COLUMNS
-from lw2g.reports.runs import ReportedRun, find_runs
-from lw2g.reports.statistics import summary
-from lw2g.reports.table import Row, tables_of
+from lw2g.results.columns import COLUMNS
+from lw2g.results.found_runs import ReportedRun, find_runs
+from lw2g.results.summaries import summary
+from lw2g.results.table import Row, tables_of
 
 PRICES = {"kept": "numbers kept", "work": "TFLOP of training", "passes": "passes of the backbone an answer"}
 CONTROLS = "controls"

@@ -26,7 +26,7 @@ from lw2g.blocks.carrying import CARRIES
 from lw2g.blocks.closed_form import ClosedForm, Cosine
 from lw2g.blocks.discriminants import Discriminant, KernelDiscriminant, Mahalanobis
 from lw2g.blocks.ridge import Ridge
-from lw2g.models.model import TrainedModel
+from lw2g.model.trained import TrainedModel
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "routing"))
 from compare import asked, opened

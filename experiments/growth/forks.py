@@ -29,7 +29,7 @@ import numpy as np
 from streams import STREAMS, behaviour
 
 import lw2g
-from lw2g.files.record import RunDirectory
+from lw2g.disk.record import RunDirectory
 from lw2g.lifecycle.runner import resume
 from lw2g.registry.catalogue import load_catalogue
 

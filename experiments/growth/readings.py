@@ -20,10 +20,10 @@ from typing import Any
 
 import attrs
 
-from lw2g.files.contents import read_record
+from lw2g.disk.contents import read_record
 from lw2g.registry.catalogue import load_catalogue
-from lw2g.store.layout import add_protocol, protocol_of
-from lw2g.store.submit import submit
+from lw2g_store.layout import add_protocol, protocol_of
+from lw2g_store.submit import submit
 
 ROOT = Path(__file__).resolve().parents[2]
 STORE = ROOT / "experiments" / "store"

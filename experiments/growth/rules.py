@@ -26,7 +26,7 @@ from streams import STREAMS, Stream
 from table import over_clusters
 
 from lw2g.config.toml import flat
-from lw2g.reports.runs import read_run
+from lw2g.results.found_runs import read_run
 
 PUBLISHED, SOFT = "published", "soft"
 CONTROLS = ("hand", "oracle")

@@ -21,14 +21,14 @@ import torch
 from torch import Tensor
 
 from lw2g.blocks.prefixes import PrefixSet
-from lw2g.geometry.hindrance import hfc
-from lw2g.geometry.moments import SecondMoment
-from lw2g.geometry.subspace import build
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.pool import Routing
-from lw2g.lifecycle.opening import reopen
+from lw2g.learning.evidence.draws import head_draws
+from lw2g.lifecycle.run_opening import reopen
+from lw2g.maths.hindrance import hfc
+from lw2g.maths.moments import SecondMoment
+from lw2g.maths.subspace import build
 from lw2g.registry import catalogue as registry
-from lw2g.tasks.evidence.draws import head_draws
 from lw2g.vit.taps import Tap
 
 

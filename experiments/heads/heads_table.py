@@ -18,8 +18,8 @@ from typing import Any
 from sets import HEADS, SETS
 
 from lw2g.registry.catalogue import load_catalogue
-from lw2g.store.packs import Pack
-from lw2g.store.stored import Stored, stored_runs
+from lw2g_store.packs import Pack
+from lw2g_store.stored import Stored, stored_runs
 
 STORE = Path(__file__).resolve().parents[1] / "store"
 # the same pattern keeps these packs out of the leaderboard, whose rows are trained runs and their floors

@@ -29,15 +29,15 @@ from torch import Tensor
 from lw2g.blocks.closed_form import ClosedForm
 from lw2g.blocks.discriminants import Discriminant
 from lw2g.blocks.ridge import Ridge
-from lw2g.config.model import RoutingConfig
-from lw2g.images.decoding import chunks
-from lw2g.images.image_set import ImageSet
+from lw2g.config.settings import RoutingConfig
 from lw2g.interfaces.calibration import Temperature, best_of_task
 from lw2g.interfaces.context import task_of_class
-from lw2g.lifecycle.opening import reopen
-from lw2g.models.mixing import Mixer, owned_classes
-from lw2g.models.model import TrainedModel
-from lw2g.models.predictor import Predictor
+from lw2g.lifecycle.run_opening import reopen
+from lw2g.model.mixing import Mixer, owned_classes
+from lw2g.model.predictor import Predictor
+from lw2g.model.trained import TrainedModel
+from lw2g.pixels.decoding import chunks
+from lw2g.pixels.image_set import ImageSet
 from lw2g.registry.catalogue import load_catalogue
 
 

@@ -28,7 +28,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 from stream_tables import StreamRun, runs_of  # noqa: E402
 
 from lw2g.registry.catalogue import load_catalogue  # noqa: E402
-from lw2g.store.stored import Stored, stored_runs  # noqa: E402
+from lw2g_store.stored import Stored, stored_runs  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 STORE = ROOT / "experiments" / "store"

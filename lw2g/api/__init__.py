@@ -13,12 +13,12 @@ from lw2g.api.models import export, load
 from lw2g.api.reading import report, runs, verify
 from lw2g.api.sweeps import sweep
 from lw2g.errors import ConfigError
-from lw2g.spelling import expands_paths
+from lw2g.ground.spelling import expands_paths
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lw2g.api.results import RunRecord
+    from lw2g.api.tabular import RunRecord
     from lw2g.interfaces.tracker import Tracker
 
 __all__ = ["continue_run", "export", "fork", "load", "report", "resume", "run", "runs", "sweep", "verify"]
@@ -91,7 +91,7 @@ def run(
     # here and below: what a call needs is imported by the call, so that `import lw2g` takes no second
     from lw2g.api.arguments import SINGLE, as_options
     from lw2g.api.experiment import experiment_of
-    from lw2g.api.local import Locals, as_names, split_trackers
+    from lw2g.api.given_objects import Locals, as_names, split_trackers
 
     if "seeds" in options:
         raise ConfigError(
@@ -157,7 +157,7 @@ def resume(
         Interrupted: Ctrl-C stopped the run, which can be resumed again.
     """
     from lw2g.api.experiment import Begun
-    from lw2g.api.local import catalogue_of
+    from lw2g.api.given_objects import catalogue_of
 
     begun = Begun(Path(run), catalogue_of(local, run, goes_on=True, devices=devices))
     receivers = [*_callbacks(trackers), *_listeners(progress)]
@@ -203,7 +203,7 @@ def continue_run(
         Interrupted: Ctrl-C stopped the run, which can be resumed.
     """
     from lw2g.api.experiment import Begun
-    from lw2g.api.local import catalogue_of
+    from lw2g.api.given_objects import catalogue_of
 
     begun = Begun(Path(run), catalogue_of(local, run, goes_on=True, devices=devices))
     receivers = [*_callbacks(trackers), *_listeners(progress)]
@@ -252,7 +252,7 @@ def fork(
         Interrupted: Ctrl-C stopped the new run, which can be resumed.
     """
     from lw2g.api.experiment import fork_of
-    from lw2g.api.local import Locals, as_names
+    from lw2g.api.given_objects import Locals, as_names
 
     known = Locals.of(local)
     experiment = fork_of(
@@ -271,7 +271,7 @@ def fork(
 
 def _callbacks(trackers: Any) -> Sequence[Tracker]:
     """Return listeners; trackers with names belong to a run's configuration."""
-    from lw2g.api.local import split_trackers
+    from lw2g.api.given_objects import split_trackers
 
     names, listeners = split_trackers(trackers)
     if names:
@@ -285,7 +285,7 @@ def _callbacks(trackers: Any) -> Sequence[Tracker]:
 def _listeners(progress: bool) -> list[Tracker]:
     if not progress:
         return []
-    from lw2g.console.output import console
-    from lw2g.console.progress import progress_tracker
+    from lw2g.runtime.console import console
+    from lw2g.runtime.progress_display import progress_tracker
 
     return [progress_tracker(console(stderr=True))]

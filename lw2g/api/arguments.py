@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lw2g.config.layers import SHORT
-from lw2g.config.model import RUN_OPTIONS, RunConfig
+from lw2g.config.settings import RUN_OPTIONS, RunConfig
 from lw2g.errors import ConfigError, no_folder, shown
+from lw2g.ground.spelling import expanded
 from lw2g.interfaces.defaults import FOLDER_BENCHMARK, GIVEN_BENCHMARK, RECOMMENDED
 from lw2g.registry.kinds import SINGLE
-from lw2g.spelling import expanded
 
 if TYPE_CHECKING:
     from lw2g.config.describe import OptionDescription

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lw2g.doctor.finding import Finding
+    from lw2g.api.finding import Finding
 
 __all__ = ["examine"]
 
@@ -26,6 +26,6 @@ def examine(*, quick: bool = False) -> Iterator[Finding]:
     Yields:
         Each finding as soon as it is made.
     """
-    from lw2g.doctor.examination import examine as findings
+    from lw2g.api.examination import examine as findings
 
     yield from findings(quick=quick)

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from lw2g.errors import ConfigError, DataError
-from lw2g.spelling import expands_paths
+from lw2g.ground.spelling import expands_paths
 
 if TYPE_CHECKING:
-    from lw2g.api.results import RunRecord
-    from lw2g.config.model import ExperimentConfig, Resolved
-    from lw2g.estimate.estimate import Estimate
+    from lw2g.api.tabular import RunRecord
+    from lw2g.config.settings import ExperimentConfig, Resolved
     from lw2g.interfaces.tracker import Tracker
+    from lw2g.lifecycle.estimate import Estimate
     from lw2g.registry.catalogue import Catalogue
 
 __all__ = ["Begun", "Experiment", "Fork", "experiment_of", "fork_of", "load_engine"]
@@ -83,7 +83,7 @@ class Experiment:
         Raises:
             Lw2gError: It cannot be run, and nothing is missing.
         """
-        from lw2g.estimate.estimate import estimate, missing_parts
+        from lw2g.lifecycle.estimate import estimate, missing_parts
 
         try:
             return estimate(self.config, self.catalogue, tasks=tasks).times(runs), []
@@ -133,7 +133,7 @@ class Experiment:
             ComponentError: A component raised an error.
             Interrupted: Ctrl-C stopped the run, which can be resumed.
         """
-        from lw2g.api.results import RunRecord
+        from lw2g.api.tabular import RunRecord
         from lw2g.lifecycle.runner import start
 
         record = start(self.resolved, self.catalogue, directory, listeners, tasks=tasks, settled=settled)
@@ -175,7 +175,7 @@ class Fork(Experiment):
             ConfigError: The finished tasks depend on a changed option.
             Interrupted: Ctrl-C stopped the run, which can be resumed.
         """
-        from lw2g.api.results import RunRecord
+        from lw2g.api.tabular import RunRecord
         from lw2g.lifecycle.forking import fork
 
         # within lw2g tasks count from 0
@@ -204,7 +204,7 @@ class Begun:
         devices: int | None = None,
     ) -> RunRecord:
         """Resume the run from its newest intact checkpoint (:func:`lw2g.resume`)."""
-        from lw2g.api.results import RunRecord
+        from lw2g.api.tabular import RunRecord
         from lw2g.lifecycle.runner import resume
 
         record = resume(self.directory, self.catalogue, listeners, devices=devices, settings=settings)
@@ -223,7 +223,7 @@ class Begun:
 
         Arguments and errors are those of :func:`lw2g.continue_run`.
         """
-        from lw2g.api.results import RunRecord
+        from lw2g.api.tabular import RunRecord
 
         if benchmark is None:
             from lw2g.lifecycle.continuing import proceed
@@ -284,7 +284,7 @@ def fork_of(
         DataError: There is no such run.
         ConfigError: An option cannot be used.
     """
-    from lw2g.files.origins import made_with
+    from lw2g.disk.origins import made_with
     from lw2g.lifecycle.forking import resolve_fork
     from lw2g.registry.catalogue import load_catalogue
 
@@ -300,7 +300,7 @@ def load_engine() -> None:
     # it takes seconds, in which a run that has been announced would seem to hang
     from importlib import import_module
 
-    from lw2g.base.collector import collector_waits
+    from lw2g.runtime.collector import collector_waits
 
     with collector_waits():
         for name in ("runner", "continuing"):

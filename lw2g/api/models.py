@@ -9,14 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lw2g.base.collector import collector_waits
 from lw2g.errors import DataError
-from lw2g.spelling import expands_paths
+from lw2g.ground.spelling import expands_paths
+from lw2g.runtime.collector import collector_waits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lw2g.models.model import TrainedModel
+    from lw2g.model.trained import TrainedModel
 
 __all__ = ["export", "load", "predict", "score"]
 
@@ -49,13 +49,13 @@ def load(
         DataError: There is no such model, it is damaged, or its backbone is missing or a different one.
         ConfigError: The device does not exist.
     """
-    from lw2g.api.learning import learn
-    from lw2g.api.local import catalogue_of
+    from lw2g.api.given_objects import catalogue_of
+    from lw2g_photos.photographs import learn
 
     file = None if weights is None else Path(weights)
     # imports make many objects and no garbage, and a collection would look at all of them
     with collector_waits():
-        from lw2g.models.saved import open_model
+        from lw2g.model.saved import open_model
 
         # a run and an export say which plugins they need; others are not imported
         catalogue = catalogue_of(local, run)
@@ -96,7 +96,7 @@ def predict(
         local: As for :func:`lw2g.resume`.
 
     Returns:
-        The model, and its answers as :meth:`lw2g.models.model.TrainedModel.predict` gives them in part.
+        The model, and its answers as :meth:`lw2g.model.trained.TrainedModel.predict` gives them in part.
 
     Raises:
         DataError: There is no such file or model, or no image can be read.
@@ -144,9 +144,9 @@ def export(
         DataError: There is no such run or task, or its data are gone.
         ConfigError: The folder is in use, or the run has no model to export.
     """
-    from lw2g.api.local import catalogue_of
-    from lw2g.models.exporting import export_run
-    from lw2g.updates.exporting import export_learnable
+    from lw2g.api.given_objects import catalogue_of
+    from lw2g.model.exporting import export_run
+    from lw2g.model.learnable_export import export_learnable
 
     file = None if weights is None else Path(weights)
     catalogue = catalogue_of(local, run)
@@ -181,6 +181,6 @@ def score(
     Raises:
         DataError: There is no such model, a folder's name is no class of it, or an image cannot be read.
     """
-    from lw2g.models.scoring import score as count
+    from lw2g_photos.scoring import score as count
 
     return count(load(model, device=device, weights=weights, local=local), Path(folder))

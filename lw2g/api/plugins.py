@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from lw2g.config.model import OWN_SECTIONS
-from lw2g.docstrings import docstring
+from lw2g.config.settings import OWN_SECTIONS
+from lw2g.ground.docstrings import docstring
+from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.component import KINDS
-from lw2g.spelling import expands_paths
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,7 +72,7 @@ def components(run: Path | None = None) -> Catalogue:
 
     if run is None:
         return load_catalogue()
-    from lw2g.files.origins import made_with
+    from lw2g.disk.origins import made_with
 
     return load_catalogue(made_with=made_with(run))
 
@@ -161,8 +161,8 @@ def new_plugin(name: str, *, kind: Kind, out: str | Path | None = None) -> tuple
     Raises:
         ConfigError: The name cannot be used, or the folder is in use.
     """
+    from lw2g.api.scaffold.package import Scaffold, check_name, write_package
     from lw2g.registry.catalogue import load_catalogue
-    from lw2g.scaffold.package import Scaffold, check_name, write_package
 
     check_name(name, load_catalogue())
     scaffold = Scaffold(name=name, kind=kind)

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lw2g.errors import DataError
-from lw2g.reports import MIXABLE
-from lw2g.spelling import expands_paths
+from lw2g.ground.spelling import expands_paths
+from lw2g.results import MIXABLE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lw2g.api.results import Report, Runs, Verification
+    from lw2g.api.tabular import Report, Runs, Verification
 
 __all__ = ["MIXABLE", "report", "runs", "verify"]
 
@@ -31,8 +31,8 @@ def runs(directory: str | Path = "runs") -> Runs:
     Raises:
         DataError: There is no such directory.
     """
-    from lw2g.api.results import Runs
-    from lw2g.reports.runs import find_runs
+    from lw2g.api.tabular import Runs
+    from lw2g.results.found_runs import find_runs
 
     return Runs(list(find_runs([Path(directory)], damaged=True)))
 
@@ -50,8 +50,8 @@ def verify(run: str | Path) -> Verification:
     Raises:
         DataError: There is none.
     """
-    from lw2g.api.results import Verification
-    from lw2g.store import packs
+    from lw2g.api.tabular import Verification
+    from lw2g_store import packs
 
     if packs.is_pack(Path(run)):
         from lw2g.registry.catalogue import load_catalogue
@@ -92,11 +92,11 @@ def report(
         DataError: There is no run, or no store.
         ConfigError: A column is unknown, or the runs of one table cannot be compared.
     """
-    from lw2g.api.results import Report
+    from lw2g.api.tabular import Report
     from lw2g.registry.catalogue import load_catalogue
-    from lw2g.reports.columns import chosen_columns, further_columns
-    from lw2g.reports.runs import find_runs
-    from lw2g.reports.table import require_row, tables_of
+    from lw2g.results.columns import chosen_columns, further_columns
+    from lw2g.results.found_runs import find_runs
+    from lw2g.results.table import require_row, tables_of
 
     found = list(find_runs([Path(run) for run in runs]))
     if not found:
@@ -106,7 +106,7 @@ def report(
     catalogue = load_catalogue()
     left_out: Sequence[str] = ()
     if store is not None:
-        from lw2g.store.stored import beside
+        from lw2g_store.stored import beside
 
         others, left_out = beside(Path(store), catalogue, found)
         found += others

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lw2g.errors import DataError
-from lw2g.spelling import expands_paths
+from lw2g.ground.spelling import expands_paths
 
 if TYPE_CHECKING:
-    from lw2g.models.manifest import Manifest
-    from lw2g.reports.statistics import MeanStd
+    from lw2g.model.manifest import Manifest
+    from lw2g.results.summaries import MeanStd
 
 __all__ = ["Recorded", "manifest_of", "next_method", "over_runs", "results_of"]
 
@@ -37,7 +37,7 @@ class Recorded:
     @cached_property
     def grows(self) -> bool:
         """Whether the method has sets that a policy decides on."""
-        from lw2g.files.origins import made_with
+        from lw2g.disk.origins import made_with
         from lw2g.registry.catalogue import load_catalogue
 
         catalogue = load_catalogue(made_with=made_with(self.run), kinds=["baseline"])
@@ -55,7 +55,7 @@ class Recorded:
     def unfinished(self) -> str:
         """How far a run is that has not learned its whole stream, in a line; empty for a finished one."""
         from lw2g.config.directory import CONFIG
-        from lw2g.reports.runs import read_run
+        from lw2g.results.found_runs import read_run
 
         done = len(self.content["accuracy_matrix"])
         total = self.content.get("tasks")
@@ -85,7 +85,7 @@ class Recorded:
         Returns:
             The reference, the difference, and its standard error.
         """
-        from lw2g.reports.page.evidence import apart
+        from lw2g.results.recorded_evidence import apart
 
         return apart(dict(decision))
 
@@ -118,7 +118,7 @@ def manifest_of(model: str | Path) -> Manifest | None:
 
     if not (Path(model) / MANIFEST).is_file():
         return None
-    from lw2g.models.exported import read_export
+    from lw2g.model.exported import read_export
 
     return read_export(Path(model)).manifest
 
@@ -134,7 +134,7 @@ def results_of(run: str | Path) -> Recorded:
         DataError: There is no run, it has finished no task, or its record is damaged.
     """
     from lw2g.config.directory import CONFIG, RECORD, missing_run
-    from lw2g.files import contents
+    from lw2g.disk import contents
 
     run = Path(run)
     if run.is_file():
@@ -148,6 +148,6 @@ def results_of(run: str | Path) -> Recorded:
 
 def over_runs(metrics: Sequence[Mapping[str, float | None]]) -> dict[str, MeanStd]:
     """Return mean and sample standard deviation of each metric over several runs."""
-    from lw2g.reports.statistics import summary
+    from lw2g.results.summaries import summary
 
     return {name: summary([of_run[name] for of_run in metrics]) for name in metrics[0]}

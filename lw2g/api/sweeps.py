@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lw2g.errors import ConfigError, nearest
+from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.defaults import DEFAULT_BENCHMARK
-from lw2g.spelling import expands_paths
 from lw2g.sweeps import EXECUTORS
 
 if TYPE_CHECKING:
     from lw2g.api.experiment import Experiment
-    from lw2g.api.results import SweepResult
+    from lw2g.api.tabular import SweepResult
     from lw2g.registry.catalogue import Catalogue
     from lw2g.sweeps.grid import Cell
     from lw2g.sweeps.needs import Need
-    from lw2g.sweeps.store import Status
+    from lw2g.sweeps.sweep_directory import Status
 
 __all__ = [
     "DEFAULT_BENCHMARK",
@@ -75,13 +75,13 @@ def sweep(
     Raises:
         ConfigError: The grid, a cell or the executor cannot be used.
     """
-    from lw2g.api.results import SweepResult
+    from lw2g.api.tabular import SweepResult
     from lw2g.config.directory import RUNS
     from lw2g.registry.catalogue import load_catalogue
-    from lw2g.sweeps.engine import require_valid, run_sweep
     from lw2g.sweeps.executors import load_executor, merged_settings
     from lw2g.sweeps.grid import read_executor
-    from lw2g.sweeps.store import SweepDirectory
+    from lw2g.sweeps.sweep_directory import SweepDirectory
+    from lw2g.sweeps.sweep_engine import require_valid, run_sweep
 
     file = Path(grid)
     catalogue = load_catalogue()
@@ -117,12 +117,12 @@ def run_seeds(
     """
     import tomllib
 
-    from lw2g.api.results import SweepResult
+    from lw2g.api.tabular import SweepResult
     from lw2g.config.toml import dump_resolved
-    from lw2g.sweeps.engine import run_sweep
     from lw2g.sweeps.executors import load_executor
     from lw2g.sweeps.grid import cells_of_seeds
-    from lw2g.sweeps.store import SweepDirectory
+    from lw2g.sweeps.sweep_directory import SweepDirectory
+    from lw2g.sweeps.sweep_engine import run_sweep
 
     store = SweepDirectory(directory)
     cells = cells_of_seeds(tomllib.loads(dump_resolved(experiment.resolved)), seeds)
@@ -137,10 +137,10 @@ def _cells(
     Raises:
         ConfigError: The grid or a cell cannot be used.
     """
-    from lw2g.sweeps.engine import require_valid
     from lw2g.sweeps.grid import read_grid
     from lw2g.sweeps.needs import without_missing_files
     from lw2g.sweeps.rehearse import rehearsed_cells
+    from lw2g.sweeps.sweep_engine import require_valid
 
     cells = read_grid(grid, settings, catalogue=catalogue)
     if rehearse is None:
@@ -203,8 +203,8 @@ def plan_of(
         ConfigError: The grid or a cell cannot be used.
     """
     from lw2g.registry.catalogue import load_catalogue
-    from lw2g.sweeps.engine import require_valid
     from lw2g.sweeps.needs import without_missing_files
+    from lw2g.sweeps.sweep_engine import require_valid
 
     file = Path(grid)
     catalogue = load_catalogue()
@@ -227,9 +227,9 @@ def sweep_status(directory: str | Path) -> SweepResult:
     Raises:
         DataError: There is no sweep.
     """
-    from lw2g.api.results import SweepResult
+    from lw2g.api.tabular import SweepResult
     from lw2g.registry.catalogue import load_catalogue
-    from lw2g.sweeps.store import SweepDirectory, differences_now
+    from lw2g.sweeps.sweep_directory import SweepDirectory, differences_now
 
     store = SweepDirectory(Path(directory))
     catalogue = load_catalogue()
@@ -271,11 +271,11 @@ def retry_sweep(
         DataError: There is no sweep.
         ConfigError: The executor cannot be used.
     """
-    from lw2g.api.results import SweepResult
+    from lw2g.api.tabular import SweepResult
     from lw2g.registry.catalogue import load_catalogue
-    from lw2g.sweeps.engine import run_sweep
     from lw2g.sweeps.executors import load_executor, merged_settings
-    from lw2g.sweeps.store import SweepDirectory, differences_now
+    from lw2g.sweeps.sweep_directory import SweepDirectory, differences_now
+    from lw2g.sweeps.sweep_engine import run_sweep
 
     store = SweepDirectory(Path(directory))
     catalogue = load_catalogue()
@@ -311,7 +311,7 @@ def cancel_sweep(directory: str | Path, *names: str) -> tuple[int, int]:
         DataError: There is no sweep.
         ConfigError: There is no such cell.
     """
-    from lw2g.sweeps.store import SweepDirectory
+    from lw2g.sweeps.sweep_directory import SweepDirectory
 
     store = SweepDirectory(Path(directory))
     cells = store.cells()

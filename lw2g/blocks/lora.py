@@ -20,7 +20,7 @@ from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.phase import ParameterGroup
 from lw2g.interfaces.pool import Routing
 from lw2g.interfaces.site import Activation, Site
-from lw2g.vit.lora import LowRank, LowRankInjection, Update, UpdateTarget
+from lw2g.vit.low_rank import LowRank, LowRankInjection, Update, UpdateTarget
 from lw2g.vit.taps import Tap
 
 __all__ = [

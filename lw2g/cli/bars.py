@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from lw2g.console.output import console
+from lw2g.runtime.console import console
 
 __all__ = ["Bars"]
 

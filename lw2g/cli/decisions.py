@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lw2g.console.output import number
 from lw2g.errors import counted
+from lw2g.runtime.console import number
 
 if TYPE_CHECKING:
     from lw2g.api.recorded import Recorded

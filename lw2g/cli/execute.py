@@ -12,14 +12,14 @@ from lw2g.api.experiment import load_engine
 from lw2g.api.plugins import components
 from lw2g.api.recorded import next_method, over_runs
 from lw2g.cli.signals import telling_of_exits
-from lw2g.console.output import console, in_words, note
 from lw2g.errors import Interrupted
+from lw2g.runtime.console import console, in_words, note
 
 if TYPE_CHECKING:
     from lw2g.api.experiment import Experiment
-    from lw2g.api.results import RunRecord
+    from lw2g.api.tabular import RunRecord
     from lw2g.registry.catalogue import Catalogue
-    from lw2g.reports.statistics import MeanStd
+    from lw2g.results.summaries import MeanStd
 
 __all__ = ["announce", "load_components", "run_one", "run_to_end", "tell"]
 
@@ -73,7 +73,7 @@ def run_to_end(directory: Path, catalogue: Catalogue, action: Callable[[Listener
 
 
 def _listeners() -> Listeners:
-    from lw2g.console.progress import progress_tracker
+    from lw2g.runtime.progress_display import progress_tracker
 
     return [progress_tracker(console(stderr=True))]
 

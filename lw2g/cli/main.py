@@ -16,30 +16,30 @@ import click
 from click.exceptions import NoArgsIsHelpError
 
 from lw2g import __version__
-from lw2g.cli.check import check
 from lw2g.cli.completion import completion
-from lw2g.cli.continue_ import continue_run
-from lw2g.cli.data import data
-from lw2g.cli.doctor import doctor
-from lw2g.cli.experiment import config, run
-from lw2g.cli.export import export
-from lw2g.cli.fork import fork
-from lw2g.cli.learn import learn, start, unlearn
-from lw2g.cli.new_plugin import new_plugin
-from lw2g.cli.plugins import plugins
-from lw2g.cli.predict import predict
-from lw2g.cli.report import report
-from lw2g.cli.resume import resume
-from lw2g.cli.runs import runs
-from lw2g.cli.score import test
-from lw2g.cli.show import show
+from lw2g.cli.continue_command import continue_run
+from lw2g.cli.doctor_command import doctor
+from lw2g.cli.export_command import export
+from lw2g.cli.fork_command import fork
+from lw2g.cli.new_plugin_command import new_plugin
+from lw2g.cli.plugins_command import plugins
+from lw2g.cli.predict_command import predict
+from lw2g.cli.resume_command import resume
+from lw2g.cli.run_command import config, run
+from lw2g.cli.runs_command import runs
+from lw2g.cli.show_command import show
 from lw2g.cli.signals import unwinding
 from lw2g.cli.signature import documented
-from lw2g.cli.store import store, submit
-from lw2g.cli.sweep import sweep
-from lw2g.cli.teach import teach
-from lw2g.cli.verify import verify
+from lw2g.cli.sweep_command import sweep
 from lw2g.errors import ComponentError, Lw2gError, is_out_of_memory, nearest, printable
+from lw2g_datasets.data_commands import data
+from lw2g_page.report_command import report
+from lw2g_photos.learn_commands import learn, start, unlearn
+from lw2g_photos.score_command import test
+from lw2g_photos.teach_command import teach
+from lw2g_store.store_commands import store, submit
+from lw2g_store.verify_command import verify
+from lw2g_testing.check_command import check
 
 __all__ = ["main"]
 
@@ -133,7 +133,7 @@ class _OnStderr(logging.Handler):
 
 
 def _show_progress() -> None:
-    """Print notes (:mod:`lw2g.notes`), and what long work logs of its progress (:mod:`lw2g.base.telling`)."""
+    """Print notes (:mod:`lw2g.ground.notes`), and what long work logs of its progress (:mod:`lw2g.runtime.telling`)."""
     logger = logging.getLogger("lw2g.progress")
     if not logger.handlers:  # in tests one process runs many commands
         logger.addHandler(_OnStderr())

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from lw2g.errors import ConfigError, shown
-from lw2g.spelling import expanded
+from lw2g.ground.spelling import expanded
 
 __all__ = ["AnyPath"]
 

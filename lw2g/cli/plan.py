@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import attrs
 import click
 
-from lw2g.console.output import console, printable, table
 from lw2g.errors import counted
+from lw2g.runtime.console import console, printable, table
 
 if TYPE_CHECKING:
     from lw2g.api.sweeps import Plan

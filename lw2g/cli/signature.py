@@ -19,7 +19,7 @@ import attrs
 import click
 
 from lw2g.cli.paths import AnyPath
-from lw2g.docstrings import docstring
+from lw2g.ground.docstrings import docstring
 
 __all__ = ["choices_of", "documented", "field_option", "help_of", "meaning_of", "option_of", "options_of"]
 

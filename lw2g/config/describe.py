@@ -8,9 +8,9 @@ from typing import Any
 
 import attrs
 
-from lw2g.config.model import OWN_SECTIONS, BackboneSource, ExperimentConfig
+from lw2g.config.settings import OWN_SECTIONS, BackboneSource, ExperimentConfig
 from lw2g.config.structure import NONE, choices_of, describe_type, unstructure
-from lw2g.docstrings import docstring
+from lw2g.ground.docstrings import docstring
 from lw2g.interfaces.options import UNPUBLISHED
 from lw2g.registry.catalogue import Catalogue
 from lw2g.registry.kinds import place_of

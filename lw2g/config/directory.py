@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-from lw2g.config.model import ExperimentConfig
+from lw2g.config.settings import ExperimentConfig
 from lw2g.errors import ConfigError, DataError
 
 __all__ = [

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterator
 
 from lw2g.config.describe import describe_experiment
-from lw2g.config.model import Resolved
+from lw2g.config.settings import Resolved
 from lw2g.config.toml import dump_resolved
 
 __all__ = ["explain_resolved"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from lw2g.config.model import ExperimentConfig
+from lw2g.config.settings import ExperimentConfig
 from lw2g.interfaces.component import BaselineComponent, BenchmarkComponent
 from lw2g.registry.catalogue import Catalogue
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from lw2g.config.model import OWN_SECTIONS, RUN_OPTIONS
+from lw2g.config.settings import OWN_SECTIONS, RUN_OPTIONS
 from lw2g.config.structure import NONE
 from lw2g.errors import nearest, shown
 from lw2g.interfaces.component import BaselineComponent

@@ -14,7 +14,9 @@ import attrs
 
 from lw2g.config.inputs import input_problems
 from lw2g.config.layers import Preset, choose_preset, nest, preset_tables, table_of
-from lw2g.config.model import (
+from lw2g.config.named import named_by
+from lw2g.config.protocols import AUTO, LIKE_FOR_LIKE, Protocol, choose_protocol, differences
+from lw2g.config.settings import (
     FORMER_RUN_OPTIONS,
     BackboneChoice,
     BackboneSource,
@@ -25,8 +27,6 @@ from lw2g.config.model import (
     RoutingConfig,
     RunConfig,
 )
-from lw2g.config.named import named_by
-from lw2g.config.protocols import AUTO, LIKE_FOR_LIKE, Protocol, choose_protocol, differences
 from lw2g.config.structure import NONE, structure
 from lw2g.config.toml import read_toml, to_mapping
 from lw2g.config.unknown import unknown_name

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from lw2g.config.describe import OWN_OPTIONS
-from lw2g.config.model import FORMER_RUN_OPTIONS
+from lw2g.config.settings import FORMER_RUN_OPTIONS
 from lw2g.interfaces.component import Kind
 from lw2g.interfaces.options import Role, role_of
 from lw2g.registry.catalogue import Catalogue

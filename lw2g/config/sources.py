@@ -8,7 +8,7 @@ from typing import Any
 
 import tomli_w
 
-from lw2g.config.model import Chosen
+from lw2g.config.settings import Chosen
 from lw2g.config.structure import NONE, structure, unstructure
 from lw2g.config.toml import read_toml
 from lw2g.errors import ConfigError

@@ -14,7 +14,7 @@ import attrs
 import cattrs
 
 from lw2g.errors import error_text, nearest, shown
-from lw2g.spelling import expanded
+from lw2g.ground.spelling import expanded
 
 __all__ = [
     "NONE",

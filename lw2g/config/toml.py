@@ -11,12 +11,12 @@ from typing import Any
 
 import tomli_w
 
-from lw2g.config.model import OWN_SECTIONS, BackboneChoice, Chosen, ExperimentConfig, Resolved
+from lw2g.config.settings import OWN_SECTIONS, BackboneChoice, Chosen, ExperimentConfig, Resolved
 from lw2g.config.structure import NONE, unstructure
 from lw2g.errors import ConfigError, DataError
+from lw2g.ground.texts import text_of
 from lw2g.interfaces.tables import leaves
 from lw2g.registry.kinds import COMPONENTS, SECTIONS
-from lw2g.texts import text_of
 
 __all__ = [
     "dump_resolved",

@@ -11,8 +11,8 @@ from lw2g.config.layers import SECTIONS, nest, table_of, written_out
 from lw2g.config.structure import NONE
 from lw2g.errors import nearest
 from lw2g.interfaces.defaults import TIMM_BACKBONE
-from lw2g.published.folder import architecture_of, folder_of, statistics_of
 from lw2g.registry.catalogue import Catalogue
+from lw2g.vit.hub_folder import architecture_of, folder_of, statistics_of
 from lw2g.vit.names import is_timm_name
 
 __all__ = ["Written"]

@@ -17,7 +17,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from lw2g.spelling import composed_names
+from lw2g.ground.spelling import composed_names
 
 __all__ = ["ClassEntry", "ClassMap", "OwnsClasses"]
 
@@ -62,7 +62,7 @@ class ClassMap:
 
     Attributes:
         targets: The target of each position.
-        names: The name of each position; composed, as names are compared (:mod:`lw2g.spelling`).
+        names: The name of each position; composed, as names are compared (:mod:`lw2g.ground.spelling`).
         first: The first position.
         raw_labels: The raw label of each position; None where nobody knows the data set.
         numbers: The number of each target; None where targets are not numbered.

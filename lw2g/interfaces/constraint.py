@@ -7,11 +7,11 @@ from typing import Literal
 
 from torch import Tensor
 
-from lw2g.geometry.moments import SecondMoment
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.phase import StepOutput
 from lw2g.interfaces.site import Restriction, Site
+from lw2g.maths.moments import SecondMoment
 
 __all__ = ["Constraint", "Target"]
 

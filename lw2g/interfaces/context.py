@@ -10,13 +10,13 @@ import attrs
 import torch
 from torch import Tensor, nn
 
-from lw2g.geometry.subspace import Subspace
+from lw2g.ground.spelling import composed_names
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.classes import ClassMap
 from lw2g.interfaces.memory import SubspaceMemory
 from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.site import Site
-from lw2g.spelling import composed_names
+from lw2g.maths.subspace import Subspace
 from lw2g.vit.backbone import Backbone
 
 __all__ = [

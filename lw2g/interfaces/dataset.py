@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 
 import attrs
 
-from lw2g.spelling import expanded
+from lw2g.ground.spelling import expanded
 
 __all__ = [
     "ROOT_VARIABLE",

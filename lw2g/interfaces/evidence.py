@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 
 from lw2g.errors import ContractError
-from lw2g.geometry.hindrance import Reduce
-from lw2g.geometry.moments import SecondMoment
-from lw2g.geometry.subspace import Subspace
 from lw2g.interfaces.context import TaskInfo
 from lw2g.interfaces.growth import Measurement
 from lw2g.interfaces.memory import SpaceOptions
 from lw2g.interfaces.site import Site
+from lw2g.maths.hindrance import Reduce
+from lw2g.maths.moments import SecondMoment
+from lw2g.maths.subspace import Subspace
 from lw2g.vit.taps import Tap
 
 __all__ = [

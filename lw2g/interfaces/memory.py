@@ -9,9 +9,9 @@ import attrs
 import torch
 from torch import Tensor
 
-from lw2g.geometry.moments import SecondMoment
-from lw2g.geometry.subspace import Subspace, build, extend
 from lw2g.interfaces.site import Site
+from lw2g.maths.moments import SecondMoment
+from lw2g.maths.subspace import Subspace, build, extend
 from lw2g.vit.taps import Tap
 
 __all__ = ["SpaceOptions", "SubspaceMemory"]

@@ -12,8 +12,8 @@ from typing import Literal
 import attrs
 from torch import Tensor, nn
 
-from lw2g.geometry.moments import SecondMoment
-from lw2g.geometry.subspace import Subspace, image
+from lw2g.maths.moments import SecondMoment
+from lw2g.maths.subspace import Subspace, image
 from lw2g.vit.taps import Tap
 
 __all__ = ["Activation", "Owner", "Restriction", "Site"]

@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from lw2g.ground.spelling import composed_names
 from lw2g.interfaces.classes import ClassMap
 from lw2g.interfaces.context import TaskInfo
 from lw2g.interfaces.vectors import VectorFacts
-from lw2g.spelling import composed_names
 
 __all__ = [
     "BatchAugmentation",
@@ -274,7 +274,7 @@ class TaskStream:
         name: Name of the benchmark, such as ``"digits"``.
         tasks: The tasks in order.
         class_order: The raw label of each position.
-        class_names: The class name of each position; names are composed (:mod:`lw2g.spelling`), whoever gave
+        class_names: The class name of each position; names are composed (:mod:`lw2g.ground.spelling`), whoever gave
             them, so that two that look the same are the same.
         targets: The target of each position, counted in the order in which the stream meets them; None where
             no class comes twice, and positions are targets.

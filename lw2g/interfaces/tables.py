@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import attrs
 
 from lw2g.errors import PluginError, nearest, shown
-from lw2g.texts import text_of
+from lw2g.ground.texts import text_of
 
 __all__ = ["leaves", "make_record", "read_table"]
 

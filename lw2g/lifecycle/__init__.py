@@ -1,1 +1,1 @@
-"""A run from its start to its record: start, resume, continue, fork."""
+"""A run from its estimate and its start to its record."""

@@ -6,17 +6,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lw2g.base.boundary import guarded
-from lw2g.config.model import Chosen
+from lw2g.config.settings import Chosen
+from lw2g.disk.checkpoint import Checkpoint
 from lw2g.errors import ConfigError
-from lw2g.files.checkpoint import Checkpoint
 from lw2g.interfaces.tracker import Tracker
+from lw2g.learning.session import open_session
+from lw2g.learning.state import Position, restore, snapshot
 from lw2g.lifecycle.ledger import Ledger
-from lw2g.lifecycle.opening import build_trackers, continued_run
+from lw2g.lifecycle.run_opening import build_trackers, continued_run
 from lw2g.lifecycle.runner import opened_for_resume
 from lw2g.registry.catalogue import Catalogue
-from lw2g.tasks.session import open_session
-from lw2g.tasks.state import Position, restore, snapshot
+from lw2g.runtime.boundary import guarded
 
 __all__ = ["extend", "proceed"]
 

@@ -16,29 +16,29 @@ from typing import Any
 import attrs
 import numpy as np
 
-from lw2g.base.boundary import guarded
-from lw2g.base.checks import require_decision
-from lw2g.base.ranks import on_its_device
 from lw2g.config.directory import CONFIG, require_run
 from lw2g.config.resolve import Resolved, resolve
 from lw2g.config.toml import dump_resolved, flat, to_mapping
+from lw2g.disk.checkpoint import Checkpoint, CheckpointStore
+from lw2g.disk.predictions import Predictions
+from lw2g.disk.record import RunDirectory
+from lw2g.disk.sealed import sha256_of
+from lw2g.disk.stored_run import open_after
 from lw2g.errors import ConfigError, DataError
-from lw2g.files.checkpoint import Checkpoint, CheckpointStore
-from lw2g.files.predictions import Predictions
-from lw2g.files.record import RunDirectory
-from lw2g.files.sealed import sha256_of
-from lw2g.files.stored_run import open_after
 from lw2g.interfaces.tracker import Tracker
+from lw2g.learning.evidence.collecting import unmeasured
+from lw2g.learning.session import Session, open_session
+from lw2g.learning.session_parts import RunParts
+from lw2g.learning.state import restore
 from lw2g.lifecycle.ledger import Ledger
-from lw2g.lifecycle.opening import build_trackers, new_run
 from lw2g.lifecycle.recording import build_record
+from lw2g.lifecycle.run_opening import build_trackers, new_run
 from lw2g.lifecycle.runner import opened_for_resume
-from lw2g.models.manifest import described
+from lw2g.model.manifest import described
 from lw2g.registry.catalogue import Catalogue
-from lw2g.tasks.evidence.collecting import unmeasured
-from lw2g.tasks.parts import RunParts
-from lw2g.tasks.session import Session, open_session
-from lw2g.tasks.state import restore
+from lw2g.runtime.boundary import guarded
+from lw2g.runtime.ranks import on_its_device
+from lw2g.runtime.returned import require_decision
 
 __all__ = ["fork", "resolve_fork"]
 

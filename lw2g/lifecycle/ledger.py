@@ -8,15 +8,15 @@ from typing import Any
 
 import attrs
 
+from lw2g.disk.contents import prediction_name
+from lw2g.disk.predictions import Predictions
+from lw2g.disk.sealed import Lines
 from lw2g.errors import DataError
-from lw2g.evaluation.computed import compute_metrics, describe_metrics, inputs_of, right_by_class
-from lw2g.evaluation.matrix import GrowingMatrix
-from lw2g.files.contents import prediction_name
-from lw2g.files.predictions import Predictions
-from lw2g.files.sealed import Lines
 from lw2g.interfaces.context import TaskInfo
 from lw2g.interfaces.growth import CandidateEvidence, Decision, Evidence, GrowthPolicy, Limiting, Merge
-from lw2g.tasks.session import Session
+from lw2g.learning.computed import compute_metrics, describe_metrics, inputs_of, right_by_class
+from lw2g.learning.matrix import GrowingMatrix
+from lw2g.learning.session import Session
 
 __all__ = ["Ledger"]
 

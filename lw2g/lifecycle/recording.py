@@ -13,19 +13,19 @@ from lw2g import __version__
 from lw2g.config.resolve import Resolved
 from lw2g.config.structure import unstructure
 from lw2g.config.toml import to_mapping
-from lw2g.devices.engine import environment
-from lw2g.files.contents import record_hash
-from lw2g.files.protocol import protocol_keys
+from lw2g.disk.contents import record_hash
+from lw2g.disk.protocol import protocol_keys
 from lw2g.interfaces.classes import ClassMap
 from lw2g.interfaces.context import TaskInfo
-from lw2g.lifecycle.deviations import list_deviations
+from lw2g.learning.session import Session
+from lw2g.learning.session_data import RunData
+from lw2g.learning.session_parts import RunParts
+from lw2g.learning.state import fingerprints, kept_numbers
 from lw2g.lifecycle.ledger import Ledger
-from lw2g.metrics import adjusted_rand_index
-from lw2g.models.expert import expert_of
-from lw2g.tasks.data import RunData
-from lw2g.tasks.parts import RunParts
-from lw2g.tasks.session import Session
-from lw2g.tasks.state import fingerprints, kept_numbers
+from lw2g.lifecycle.named_deviations import list_deviations
+from lw2g.maths.metrics import adjusted_rand_index
+from lw2g.model.frozen_expert import expert_of
+from lw2g.runtime.engine import environment
 from lw2g.vit.products import products_of
 
 __all__ = ["build_record"]

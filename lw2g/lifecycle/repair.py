@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 
-from lw2g.files.contents import prediction_name
-from lw2g.files.record import packed
-from lw2g.files.sealed import sha256_of
-from lw2g.files.stored_run import StoredRun
-from lw2g.lifecycle.opening import reopen
+from lw2g.disk.contents import prediction_name
+from lw2g.disk.record import packed
+from lw2g.disk.sealed import sha256_of
+from lw2g.disk.stored_run import StoredRun
+from lw2g.lifecycle.run_opening import reopen
 from lw2g.registry.catalogue import Catalogue
 
 __all__ = ["remake_predictions"]

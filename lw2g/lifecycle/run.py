@@ -1,4 +1,4 @@
-"""The run: learn each task (:mod:`lw2g.tasks.learner`), evaluate, write down what happened.
+"""The run: learn each task (:mod:`lw2g.learning.learner`), evaluate, write down what happened.
 
 The rest of this module continues from a checkpoint.
 """
@@ -13,30 +13,30 @@ from typing import Any
 import attrs
 import torch
 
-from lw2g.base import ranks
-from lw2g.base.boundary import Frozen
-from lw2g.base.progress import Reporter, StopRequest
 from lw2g.config.directory import CONFIG
-from lw2g.config.model import is_evaluated
 from lw2g.config.resolve import Resolved
+from lw2g.config.settings import is_evaluated
 from lw2g.config.toml import dump_resolved, to_mapping
-from lw2g.devices.threads import suited_threads
+from lw2g.disk.checkpoint import Checkpoint, CheckpointStore
+from lw2g.disk.record import RunDirectory, samples_name
+from lw2g.disk.sealed import sha256_of
 from lw2g.errors import DataError, Interrupted
-from lw2g.files.checkpoint import Checkpoint, CheckpointStore
-from lw2g.files.record import RunDirectory, samples_name
-from lw2g.files.sealed import sha256_of
-from lw2g.images.pixels import Disk
 from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.growth import Decision, Evidence
 from lw2g.interfaces.phase import Phase, TrainingPhase
 from lw2g.interfaces.tracker import RunEnded, RunStarted, TaskDecided, TaskEvaluated, Tracker
+from lw2g.learning.flops import count_flops
+from lw2g.learning.learner import Learner
+from lw2g.learning.session import Session
+from lw2g.learning.state import Position, beginning, position_of, require_same, restore, snapshot
+from lw2g.learning.task_training import Observer
 from lw2g.lifecycle.ledger import Ledger
 from lw2g.lifecycle.recording import build_record
-from lw2g.tasks.flops import count_flops
-from lw2g.tasks.learner import Learner
-from lw2g.tasks.session import Session
-from lw2g.tasks.state import Position, beginning, position_of, require_same, restore, snapshot
-from lw2g.tasks.task_training import Observer
+from lw2g.pixels.pixels import Disk
+from lw2g.runtime import ranks
+from lw2g.runtime.boundary import Frozen
+from lw2g.runtime.progress import Reporter, StopRequest
+from lw2g.runtime.threads import suited_threads
 
 __all__ = ["Run"]
 

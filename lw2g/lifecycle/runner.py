@@ -12,22 +12,22 @@ from typing import Any
 
 import torch
 
-from lw2g.base.boundary import guarded
-from lw2g.base.ranks import Ranks, on_its_device
-from lw2g.config.model import Chosen, ExperimentConfig
 from lw2g.config.resolve import Resolved
+from lw2g.config.settings import Chosen, ExperimentConfig
 from lw2g.config.sources import lost_places, moved_source
+from lw2g.disk.checkpoint import CheckpointStore
+from lw2g.disk.origins import made_with
+from lw2g.disk.record import RunDirectory
+from lw2g.disk.stored_run import open_newest
 from lw2g.errors import DataError, Lw2gError
-from lw2g.files.checkpoint import CheckpointStore
-from lw2g.files.origins import made_with
-from lw2g.files.record import RunDirectory
-from lw2g.files.stored_run import open_newest
 from lw2g.interfaces.tracker import Tracker
-from lw2g.lifecycle.opening import build_trackers, continued_run, new_run
+from lw2g.learning.session import Session, open_session
 from lw2g.lifecycle.repair import remake_predictions
 from lw2g.lifecycle.run import Run
+from lw2g.lifecycle.run_opening import build_trackers, continued_run, new_run
 from lw2g.registry.catalogue import Catalogue, load_catalogue
-from lw2g.tasks.session import Session, open_session
+from lw2g.runtime.boundary import guarded
+from lw2g.runtime.ranks import Ranks, on_its_device
 
 __all__ = ["follow", "opened_for_resume", "resume", "start"]
 

@@ -1,6 +1,6 @@
 """The metrics of a run, recomputed in plain numpy from its predictions, as any reader could.
 
-Nothing here is shared with the code that wrote the record (:mod:`lw2g.metrics`), so that the two can be
+Nothing here is shared with the code that wrote the record (:mod:`lw2g.maths.metrics`), so that the two can be
 compared.
 """
 
@@ -38,7 +38,7 @@ class RecordedStream:
     """The classes and the domain of each task of a stream, as a record has them.
 
     Where classes come again, it says by itself which tasks are tested and which own a class; what says so
-    while a run learns (:mod:`lw2g.metrics`) is not used here.
+    while a run learns (:mod:`lw2g.maths.metrics`) is not used here.
 
     Attributes:
         classes: The targets of each task.

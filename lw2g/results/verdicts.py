@@ -14,10 +14,10 @@ import attrs
 import numpy as np
 
 from lw2g.config.directory import RECORD
+from lw2g.disk.contents import prediction_name, read_sealed, record_hash
+from lw2g.disk.sealed import sha256_of
 from lw2g.errors import DataError, error_text
-from lw2g.evaluation.computed import inputs_of, right_by_class
-from lw2g.files.contents import prediction_name, read_sealed, record_hash
-from lw2g.files.sealed import sha256_of
+from lw2g.learning.computed import inputs_of, right_by_class
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.results.recomputed import Columns, RecordedStream, matrices, metrics, rand_index
 

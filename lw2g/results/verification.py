@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from lw2g.config.directory import GOAL, PLUGINS, RECORD, require_run
-from lw2g.config.model import is_evaluated
+from lw2g.config.settings import is_evaluated
+from lw2g.disk.checkpoint_files import CheckpointFiles
+from lw2g.disk.contents import Goal, Record, prediction_name
+from lw2g.disk.origins import Origins, made_with
+from lw2g.disk.record import RunDirectory, unsaved_tasks
 from lw2g.errors import DataError
-from lw2g.files.checkpoint_files import CheckpointFiles
-from lw2g.files.contents import Goal, Record, prediction_name
-from lw2g.files.origins import Origins, made_with
-from lw2g.files.record import RunDirectory, unsaved_tasks
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.results.recomputed import Columns, read_columns
 from lw2g.results.verdicts import (

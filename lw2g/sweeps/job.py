@@ -14,8 +14,8 @@ from pathlib import Path
 import attrs
 
 from lw2g.config.directory import CONFIG, LOCK, SETTLED
+from lw2g.disk.lock import BusyError, locked, writer_of
 from lw2g.errors import Interrupted
-from lw2g.files.lock import BusyError, locked, writer_of
 
 __all__ = ["BUSY", "INTERRUPTED", "Attempt", "Job"]
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import attrs
 
-from lw2g.config.model import BackboneChoice, Chosen
 from lw2g.config.resolve import resolve
+from lw2g.config.settings import BackboneChoice, Chosen
 from lw2g.config.sources import lost_places, places_of
+from lw2g.ground.spelling import expanded
 from lw2g.interfaces.dataset import ROOT_VARIABLE, default_root
 from lw2g.registry.catalogue import Catalogue
-from lw2g.spelling import expanded
 from lw2g.sweeps.grid import Cell
 
 __all__ = ["Need", "missing_needs", "needs_of", "without_missing_files"]

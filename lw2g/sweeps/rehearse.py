@@ -17,11 +17,11 @@ import attrs
 
 from lw2g.config.protocols import LIKE_FOR_LIKE
 from lw2g.errors import ConfigError, Lw2gError
+from lw2g.ground.spelling import expanded
 from lw2g.interfaces.component import BaselineComponent
 from lw2g.interfaces.dataset import default_root
 from lw2g.interfaces.defaults import DEFAULT_BACKBONE, DEFAULT_BASELINE, DEFAULT_BENCHMARK, FOLDER_BENCHMARK
 from lw2g.registry.catalogue import Catalogue
-from lw2g.spelling import expanded
 from lw2g.sweeps.grid import Cell, Settings, read_grid
 
 __all__ = ["rehearsed_cells"]

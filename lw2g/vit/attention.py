@@ -14,7 +14,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from lw2g.processor import CPU_INFO, read_processor
+from lw2g.ground.processor import CPU_INFO, read_processor
 from lw2g.vit.anatomy import attention_of
 
 __all__ = [

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lw2g.processor import CPU_INFO, read_processor
+from lw2g.ground.processor import CPU_INFO, read_processor
 
 __all__ = ["OneDNNLinear", "StandIn", "has_faster_products", "has_packed_products", "products_of"]
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from lw2g.errors import ConfigError, DataError, first_line, nearest
-from lw2g.memory import require_memory
+from lw2g.ground.free_memory import require_memory
 from lw2g.vit.anatomy import has_blocks, model_name
 from lw2g.vit.sizes import bytes_per_image, require_frozen_features, sizes_of
 
@@ -60,7 +60,7 @@ def create_model(timm_name: str, *, from_hub: bool, image_size: int | None, seed
     """
     import timm
 
-    from lw2g.network import hub_fails, without_network
+    from lw2g.ground.network import hub_fails, without_network
 
     try:
         # random initialisation must not move the caller's generator

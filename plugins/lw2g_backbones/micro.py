@@ -12,12 +12,12 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from lw2g.errors import DataError, shown
-from lw2g.published.folder import weight_files
 from lw2g.vit.backbone import Backbone, WeightSource
+from lw2g.vit.hub_folder import weight_files
 from lw2g.vit.loading import plain_model
 from lw2g.vit.plain import PlainShape
 from lw2g.vit.weights import file_sha256, load_weights
-from lw2g_backbones.presets import MicroConfig
+from lw2g_backbones.known_backbones import MicroConfig
 
 __all__ = ["FILE", "build_micro", "untrained_micro"]
 

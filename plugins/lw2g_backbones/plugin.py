@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lw2g.interfaces.component import BackboneComponent, lazy
 from lw2g.registry.markers import hookimpl
-from lw2g_backbones.presets import (
+from lw2g_backbones.known_backbones import (
     PRESETS,
     BackbonePreset,
     MicroConfig,
@@ -33,17 +33,17 @@ def lw2g_backbones() -> list[BackboneComponent]:
             name="timm",
             config=TimmConfig,
             summary="any timm model: --backbone MODEL.TAG, or --backbone ARCHITECTURE --weights FILE",
-            build=lazy("lw2g_backbones.loading:load_timm"),
-            untrained=lazy("lw2g_backbones.loading:untrained_timm"),
+            build=lazy("lw2g_backbones.opened_backbone:load_timm"),
+            untrained=lazy("lw2g_backbones.opened_backbone:untrained_timm"),
             hub=_of_timm,
         ),
         BackboneComponent(
             name="features",
             config=StoredConfig,
             summary="no network: what made the stored features of the benchmark of the same name",
-            build=lazy("lw2g_backbones.stored:build_stored"),
-            untrained=lazy("lw2g_backbones.stored:untrained_stored"),
-            fit_vectors=lazy("lw2g_backbones.stored:fitted"),
+            build=lazy("lw2g_backbones.stored_backbone:build_stored"),
+            untrained=lazy("lw2g_backbones.stored_backbone:untrained_stored"),
+            fit_vectors=lazy("lw2g_backbones.stored_backbone:fitted"),
         ),
         *map(_checkpoint, PRESETS),
     ]
@@ -60,8 +60,8 @@ def _checkpoint(preset: BackbonePreset) -> BackboneComponent:
         name=preset.name,
         config=PresetConfig,
         summary=preset.summary,
-        build=lazy("lw2g_backbones.loading:load_checkpoint", preset=preset),
-        untrained=lazy("lw2g_backbones.loading:untrained_checkpoint", preset=preset),
+        build=lazy("lw2g_backbones.opened_backbone:load_checkpoint", preset=preset),
+        untrained=lazy("lw2g_backbones.opened_backbone:untrained_checkpoint", preset=preset),
         facts=facts_of(preset),
         hashes=tuple(file.sha256 for file in preset.files),
         hub=preset.hub,

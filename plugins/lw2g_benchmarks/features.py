@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from lw2g.errors import ConfigError, nearest
-from lw2g.inputs.feature_files import FeatureFile, Rows, Split, open_features
-from lw2g.inputs.preprocessing import AsStored
 from lw2g.interfaces.stream import Contents, IndexArray, TaskStream
 from lw2g.interfaces.vectors import VectorFacts
-from lw2g_benchmarks.image_files import FileFacts, no_files, tell_progress
+from lw2g.pixels.feature_files import FeatureFile, Rows, Split, open_features
+from lw2g.pixels.preprocessing import AsStored
+from lw2g_benchmarks.listed_images import FileFacts, no_files, tell_progress
 from lw2g_benchmarks.options import FeaturesConfig
 from lw2g_benchmarks.orders import ordered
 from lw2g_benchmarks.recurrence import sizes_of

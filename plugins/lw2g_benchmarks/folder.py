@@ -18,7 +18,9 @@ import attrs
 import numpy as np
 
 from lw2g.errors import ConfigError, DataError, counted, nearest, no_folder
-from lw2g.inputs.found_images import (
+from lw2g.ground.spelling import composed, composed_names
+from lw2g.interfaces.stream import TaskStream
+from lw2g.pixels.found_images import (
     FoundImages,
     domains_below,
     find_classes,
@@ -27,9 +29,7 @@ from lw2g.inputs.found_images import (
     named_folders,
     passed_over,
 )
-from lw2g.interfaces.stream import TaskStream
-from lw2g.spelling import composed, composed_names
-from lw2g_benchmarks.image_files import FileSource
+from lw2g_benchmarks.listed_images import FileSource
 from lw2g_benchmarks.options import FolderConfig
 from lw2g_benchmarks.orders import ordered
 from lw2g_benchmarks.recurrence import sizes_of

@@ -16,7 +16,7 @@ import attrs
 import numpy as np
 
 from lw2g.errors import ConfigError, counted, nearest
-from lw2g.spelling import composed
+from lw2g.ground.spelling import composed
 from lw2g_benchmarks.options import ORDERS, Order, OrderOptions
 
 __all__ = ["SplitName", "class_order", "ordered", "parse_split_name", "task_sizes"]

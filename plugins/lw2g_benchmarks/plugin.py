@@ -10,7 +10,7 @@ import attrs
 from lw2g.interfaces.component import BenchmarkComponent, lazy
 from lw2g.registry.markers import hookimpl
 from lw2g_benchmarks import options
-from lw2g_benchmarks.facts import PUBLISHED, Published
+from lw2g_benchmarks.data_set_facts import PUBLISHED, Published
 
 __all__ = ["lw2g_benchmarks"]
 

@@ -16,7 +16,7 @@ from lw2g.errors import ConfigError, DataError
 from lw2g.interfaces.dataset import ROOT_VARIABLE, DataSet, Split, default_root
 from lw2g.interfaces.stream import IndexArray, TaskStream
 from lw2g_benchmarks.checks import deviations_of
-from lw2g_benchmarks.image_files import FileSource
+from lw2g_benchmarks.listed_images import FileSource
 from lw2g_benchmarks.listings import Item, Listing, from_folders, from_index, from_lists, from_seed
 from lw2g_benchmarks.options import PublishedConfig
 from lw2g_benchmarks.orders import ordered

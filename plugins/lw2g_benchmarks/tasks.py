@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lw2g.ground.spelling import composed, composed_names
 from lw2g.interfaces.stream import (
     Contents,
     ImageSource,
@@ -21,8 +22,7 @@ from lw2g.interfaces.stream import (
     TaskData,
     TaskStream,
 )
-from lw2g.spelling import composed, composed_names
-from lw2g_benchmarks.image_files import FileFacts, HashedSource, content_of, no_files, tell_progress
+from lw2g_benchmarks.listed_images import FileFacts, HashedSource, content_of, no_files, tell_progress
 from lw2g_benchmarks.options import OrderOptions
 from lw2g_benchmarks.recurrence import Portion, drawn, in_tail, portions
 from lw2g_benchmarks.same_pixels import same_contents

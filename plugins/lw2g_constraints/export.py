@@ -29,11 +29,11 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from lw2g.docstrings import docstring
 from lw2g.errors import Lw2gError
-from lw2g.inputs.text_vectors import class_sentence, task_sentence, words, write_vectors
-from lw2g.spelling import expanded
-from lw2g.texts import text_of
+from lw2g.ground.docstrings import docstring
+from lw2g.ground.spelling import expanded
+from lw2g.ground.texts import text_of
+from lw2g.pixels.text_vectors import class_sentence, task_sentence, words, write_vectors
 from lw2g_constraints.text import ClipEncoder
 
 __all__ = ["main"]

@@ -1,4 +1,4 @@
-"""Encoders that turn sentences into text vectors; :mod:`lw2g.inputs.text_vectors` says what they are."""
+"""Encoders that turn sentences into text vectors; :mod:`lw2g.pixels.text_vectors` says what they are."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from lw2g.errors import ConfigError, DataError, nearest
-from lw2g.inputs.text_vectors import class_sentence, read_text_vectors
-from lw2g.spelling import composed
-from lw2g.texts import text_of
+from lw2g.ground.spelling import composed
+from lw2g.ground.texts import text_of
+from lw2g.pixels.text_vectors import class_sentence, read_text_vectors
 
 __all__ = ["ClipEncoder", "HashEncoder", "TextEncoder", "VectorFile", "orthogonal_map", "read_names"]
 

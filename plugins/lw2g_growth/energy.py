@@ -22,12 +22,12 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from lw2g.geometry.comparisons import half_samples, mean_of_known, spread_over_halves
-from lw2g.geometry.moments import SecondMoment, subsets, traces
-from lw2g.geometry.subspace import Subspace
 from lw2g.interfaces.evidence import Candidate, Measure, Sample
 from lw2g.interfaces.growth import Measurement
 from lw2g.interfaces.memory import SpaceOptions
+from lw2g.maths.comparisons import half_samples, mean_of_known, spread_over_halves
+from lw2g.maths.moments import SecondMoment, subsets, traces
+from lw2g.maths.subspace import Subspace
 from lw2g.vit.taps import Tap
 from lw2g_growth.options import EnergyConfig
 

@@ -172,7 +172,7 @@ def lw2g_evidence() -> list[EvidenceComponent]:
             config=PlainConfig,
             summary="Z: degrees by which the old space hinders the gradient more than the pre-trained one",
             citation=_LW2G,
-            build=lazy("lw2g_growth.hindrance:Hindrance"),
+            build=lazy("lw2g_growth.hindrance_measure:Hindrance"),
         ),
         EvidenceComponent(
             name="energy",
@@ -242,6 +242,6 @@ def lw2g_evidence() -> list[EvidenceComponent]:
             name="trial",
             config=TrialConfig,
             summary="held-out loss that reuse saves over growth after some steps on copies: expensive",
-            build=lazy("lw2g_growth.trial:Trial"),
+            build=lazy("lw2g_growth.trial_policy:Trial"),
         ),
     ]

@@ -16,10 +16,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from lw2g.geometry.comparisons import Comparisons, in_sample
-from lw2g.geometry.hindrance import site_angles
 from lw2g.interfaces.evidence import Candidate, Measure, Sample
 from lw2g.interfaces.growth import Measurement
+from lw2g.maths.comparisons import Comparisons, in_sample
+from lw2g.maths.hindrance import site_angles
 
 __all__ = ["Capacity", "Projection"]
 

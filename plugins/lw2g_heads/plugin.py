@@ -13,7 +13,7 @@ COSINE = HeadComponent(
     name="cosine",
     config=options.CosineConfig,
     summary="the nearest class mean by cosine (NCM)",
-    build=lazy("lw2g_heads.heads:cosine"),
+    build=lazy("lw2g_heads.solved_heads:cosine"),
     control=True,
     aliases=(Alias(name="ncm", differs="by cosine to means of features as they are; some take distances"),),
 )
@@ -22,7 +22,7 @@ LDA = HeadComponent(
     name="lda",
     config=options.LdaConfig,
     summary="linear discriminant analysis: class means and one covariance; scores are posteriors",
-    build=lazy("lw2g_heads.heads:lda"),
+    build=lazy("lw2g_heads.solved_heads:lda"),
     aliases=(
         Alias(
             name="slda",
@@ -38,7 +38,7 @@ MAHALANOBIS = HeadComponent(
     config=options.MahalanobisConfig,
     summary="the nearest class mean, each class under its own covariance of normalised features (FeCAM)",
     citation="Goswami et al., FeCAM: Exploiting the Heterogeneity of Class Distributions, NeurIPS 2023",
-    build=lazy("lw2g_heads.heads:mahalanobis"),
+    build=lazy("lw2g_heads.solved_heads:mahalanobis"),
     aliases=(
         Alias(
             name="fecam",
@@ -65,7 +65,7 @@ RIDGE = HeadComponent(
     config=options.RidgeConfig,
     summary="ridge regression of labels on random features, or on the features themselves (RanPAC)",
     citation="McDonnell et al., RanPAC: Random Projections and Pre-trained Models, NeurIPS 2023",
-    build=lazy("lw2g_heads.heads:ridge"),
+    build=lazy("lw2g_heads.solved_heads:ridge"),
     aliases=(
         Alias(
             name="ranpac-phase-2",
@@ -96,7 +96,7 @@ KLDA = HeadComponent(
     config=options.KldaConfig,
     summary="linear discriminant analysis of random Fourier features; the first task fixes their bandwidth",
     citation="Momeni et al., Continual Learning Using Only Large Language Model Embeddings (KLDA), 2024",
-    build=lazy("lw2g_heads.heads:klda"),
+    build=lazy("lw2g_heads.solved_heads:klda"),
 )
 
 
@@ -105,7 +105,7 @@ ANACP = HeadComponent(
     config=options.AnaCPConfig,
     summary="ridge regression towards spread class means, then a classifier fitted to Gaussian features",
     citation="Momeni et al., AnaCP: Analytic Contrastive Projection for Continual Learning, NeurIPS 2025",
-    build=lazy("lw2g_heads.heads:anacp"),
+    build=lazy("lw2g_heads.solved_heads:anacp"),
     deviations=(
         Deviation(
             topic="head.covariance",
@@ -127,7 +127,7 @@ TEXT = HeadComponent(
     config=options.TextConfig,
     summary="cosines to class names in text (CLIP zero-shot), alone or mixed with a head in closed form",
     citation="Radford et al., Learning Transferable Visual Models From Language Supervision, ICML 2021",
-    build=lazy("lw2g_heads.heads:text"),
+    build=lazy("lw2g_heads.solved_heads:text"),
     lacks=options.lacks_text,
     aliases=(
         Alias(

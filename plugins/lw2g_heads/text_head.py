@@ -17,8 +17,8 @@ from torch.nn import functional
 from lw2g.blocks.closed_form import ClosedForm
 from lw2g.blocks.statistics import held_back
 from lw2g.errors import ConfigError
-from lw2g.inputs.text_vectors import TextVectors, read_text_vectors
 from lw2g.interfaces.context import TaskInfo
+from lw2g.pixels.text_vectors import TextVectors, read_text_vectors
 
 __all__ = ["WEIGHTS", "TextHead"]
 
@@ -30,7 +30,7 @@ class TextHead(ClosedForm):
     """Cosines of image and class name in the space of a CLIP model, alone or with a head in closed form.
 
     The score of class c is ``s cos(u, t_c) + w r_c``: u is the image's feature after the model's projection,
-    t_c the unit vector of the class (:meth:`~lw2g.inputs.text_vectors.TextVectors.of_class`), s the model's
+    t_c the unit vector of the class (:meth:`~lw2g.pixels.text_vectors.TextVectors.of_class`), s the model's
     logit scale, and r the score of the other head, which sees u at length 1. Text alone is exact, and so is a
     given weight if the other head is. A fitted weight has the least log loss on every fifth image of each
     class, summed over tasks: each task is scored among the classes until then, so that it depends on the cut

@@ -16,7 +16,7 @@ from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
 from lw2g.interfaces.phase import ComputePhase, Phase, StepOutput
 from lw2g.interfaces.pool import Routing
 from lw2g.interfaces.scope import POOL
-from lw2g.vit.lora import LowRankInjection
+from lw2g.vit.low_rank import LowRankInjection
 from lw2g_lora.options import EwcConfig
 from lw2g_lora.sequential import seen_loss, trained_together, training
 

@@ -24,7 +24,7 @@ from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.phase import ComputePhase, Phase, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Pool, Routing
 from lw2g.interfaces.site import Site
-from lw2g.vit.lora import LowRankInjection
+from lw2g.vit.low_rank import LowRankInjection
 from lw2g_lora.options import HideLoraConfig
 
 __all__ = ["HideLora"]

@@ -18,15 +18,15 @@ from lw2g.blocks.heads import HeadedBaseline
 from lw2g.blocks.lora import LowRankSet, LowRankSets, inject_factors, summed_factors
 from lw2g.blocks.schedules import coda_cosine, stepped
 from lw2g.errors import ConfigError
-from lw2g.geometry.moments import SecondMoment
-from lw2g.geometry.subspace import Subspace, build, complement, extend
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.phase import ComputePhase, Phase, TrainingPhase
 from lw2g.interfaces.pool import Routing
 from lw2g.interfaces.scope import POOL
 from lw2g.interfaces.site import Activation, Site
-from lw2g.vit.lora import LowRankInjection
+from lw2g.maths.moments import SecondMoment
+from lw2g.maths.subspace import Subspace, build, complement, extend
+from lw2g.vit.low_rank import LowRankInjection
 from lw2g.vit.taps import Tap
 from lw2g_lora.options import InfLoraConfig
 

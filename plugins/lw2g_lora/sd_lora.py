@@ -30,7 +30,7 @@ from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, TrainingP
 from lw2g.interfaces.pool import Pool, Routing
 from lw2g.interfaces.scope import POOL
 from lw2g.interfaces.site import Site
-from lw2g.vit.lora import LowRankInjection
+from lw2g.vit.low_rank import LowRankInjection
 from lw2g_lora.options import SdLoraConfig
 
 __all__ = ["RankedSet", "SdLora", "inner_products"]

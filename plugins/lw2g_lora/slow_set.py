@@ -12,7 +12,7 @@ from torch.nn import functional
 from lw2g.blocks.merging import interpolate
 from lw2g.vit.anatomy import linears_of
 from lw2g.vit.backbone import Backbone
-from lw2g.vit.lora import LayerInjection, LinearLayer, LowRank, Update
+from lw2g.vit.low_rank import LayerInjection, LinearLayer, LowRank, Update
 from lw2g.vit.parameters import ParameterInjection
 
 __all__ = ["SlowSet", "leading_rows"]

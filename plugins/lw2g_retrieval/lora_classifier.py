@@ -18,7 +18,7 @@ from lw2g.blocks.replay import replay_phase
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.phase import ComputePhase, ParameterGroup
-from lw2g.vit.lora import UpdateTarget
+from lw2g.vit.low_rank import UpdateTarget
 from lw2g_retrieval.classifier import ClassPredictor
 from lw2g_retrieval.options import LoraClassifierConfig
 

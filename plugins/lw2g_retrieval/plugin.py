@@ -71,7 +71,7 @@ LDA = RetrievalComponent(
     name="lda",
     config=options.LdaConfig,
     summary="linear discriminant analysis of un-prompted features, in closed form; the best class's task",
-    build=lazy("lw2g_retrieval.closed_form:lda"),
+    build=lazy("lw2g_retrieval.closed_form_retrieval:lda"),
 )
 
 LORA_CLASSIFIER = RetrievalComponent(
@@ -87,7 +87,7 @@ MAHALANOBIS = RetrievalComponent(
     config=options.MahalanobisConfig,
     summary="nearest class mean of un-prompted features, each class under its own covariance",
     citation="Goswami et al., FeCAM: Exploiting the Heterogeneity of Class Distributions, NeurIPS 2023",
-    build=lazy("lw2g_retrieval.closed_form:mahalanobis"),
+    build=lazy("lw2g_retrieval.closed_form_retrieval:mahalanobis"),
 )
 
 ORACLE = RetrievalComponent(
@@ -103,7 +103,7 @@ RIDGE = RetrievalComponent(
     config=options.RidgeConfig,
     summary="ridge regression on random features of un-prompted ones; the best class's task",
     citation="McDonnell et al., RanPAC: Random Projections and Pre-trained Models, NeurIPS 2023",
-    build=lazy("lw2g_retrieval.closed_form:ridge"),
+    build=lazy("lw2g_retrieval.closed_form_retrieval:ridge"),
 )
 
 

@@ -14,7 +14,7 @@ import attrs
 
 from lw2g.interfaces.tables import leaves
 from lw2g.interfaces.tracker import EpochEnded, Event, RunEnded, RunStarted, TaskDecided, TaskEvaluated
-from lw2g_trackers.pictures import Picture, heat_map
+from lw2g_trackers.logged_pictures import Picture, heat_map
 
 __all__ = ["Content", "LoggedTable", "content_of"]
 

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from gpu.lab import Lab, Measurement, Skipped
 from gpu.stage import run_through, staged
-from lw2g.files.record import RunDirectory
+from lw2g.disk.record import RunDirectory
 from lw2g.interfaces.tracker import EpochEnded, Event
-from lw2g.tasks.session import open_session
+from lw2g.learning.session import open_session
 
 
 def measurements(lab: Lab) -> Iterator[tuple[str, Measurement]]:

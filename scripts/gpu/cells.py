@@ -12,12 +12,12 @@ from typing import Any
 from gpu.lab import Lab, Measurement, Skipped
 from lw2g.api import report
 from lw2g.config.toml import parse_value
-from lw2g.files.record import RunDirectory
-from lw2g.sweeps.engine import require_valid
+from lw2g.disk.record import RunDirectory
 from lw2g.sweeps.grid import Cell, read_grid
 from lw2g.sweeps.job import INTERRUPTED, Attempt
 from lw2g.sweeps.rehearse import rehearsed_cells
-from lw2g.sweeps.store import SweepDirectory
+from lw2g.sweeps.sweep_directory import SweepDirectory
+from lw2g.sweeps.sweep_engine import require_valid
 
 KEPT = 25.0
 """Seconds for a run to save its state and for results to be written."""

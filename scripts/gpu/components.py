@@ -13,13 +13,13 @@ import torch
 from lw2g.interfaces.component import BackboneComponent, BenchmarkComponent
 from lw2g.interfaces.options import option
 from lw2g.interfaces.stream import TaskStream
-from lw2g.kit.tiny import tiny_backbone
 from lw2g.registry.markers import hookimpl
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.loading import load_backbone
 from lw2g_benchmarks.options import FolderConfig
 from lw2g_benchmarks.tasks import ArraySource, LabelledImages, build_stream
 from lw2g_benchmarks.transforms import TransformPair, make_transforms
+from lw2g_testing.tiny import tiny_backbone
 
 
 @attrs.frozen(kw_only=True)

@@ -19,7 +19,7 @@ from gpu.lab import Lab, Measurement, Skipped, peak_memory
 from gpu.stage import run_through
 from lw2g.interfaces.growth import Decision, Evidence, Grow
 from lw2g.interfaces.tracker import Event, PhaseStarted, TaskDecided, TaskEvaluated
-from lw2g.tasks.session import open_session
+from lw2g.learning.session import open_session
 
 LIMIT = 90.0
 """Seconds after which a run has shown enough."""

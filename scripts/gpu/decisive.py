@@ -16,7 +16,7 @@ from gpu.lab import Lab, Measurement, Skipped
 from gpu.stage import Resident
 from gpu.training import WARM, of_bare_timm, of_baseline, open_stage, steps_of
 from lw2g.blocks.replay import _descend, linear_gradients
-from lw2g.images.decoding import workers_of
+from lw2g.pixels.decoding import workers_of
 
 BATCHES = (24, 128)
 """The published batch, which is bound by launches, and one that fills a GPU."""

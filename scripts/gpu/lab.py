@@ -20,8 +20,8 @@ from gpu.components import LabPlugin
 from gpu.report import write_report
 from lw2g.config.resolve import Resolved, resolve
 from lw2g.interfaces.defaults import DEFAULT_FIXED_POLICY
-from lw2g.kit.tiny import tiny_catalogue
 from lw2g.registry.catalogue import Catalogue
+from lw2g_testing.tiny import tiny_catalogue
 
 Measurement = Callable[[], Mapping[str, Any]]
 FIRST = ("dual-prompt", "hide-prompt", "s-prompt-plus-plus", "inflora")

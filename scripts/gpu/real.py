@@ -18,11 +18,11 @@ import numpy as np
 from PIL import Image
 
 from gpu.lab import Lab, Measurement, Skipped
-from lw2g.base.progress import Interrupted
 from lw2g.config.resolve import Resolved, resolve
-from lw2g.files.record import RunDirectory
+from lw2g.disk.record import RunDirectory
 from lw2g.interfaces.tracker import Event
 from lw2g.lifecycle.runner import resume, start
+from lw2g.runtime.progress import Interrupted
 
 RUNS = (
     ("hide-prompt", "min"),

@@ -13,19 +13,19 @@ import torch
 from torch import Tensor
 
 from gpu.lab import Lab, Marks, Skipped
-from lw2g.base.progress import Reporter
 from lw2g.config.resolve import Resolved
-from lw2g.files.checkpoint import CheckpointStore
-from lw2g.files.record import RunDirectory
-from lw2g.images.image_set import ImageSet
+from lw2g.disk.checkpoint import CheckpointStore
+from lw2g.disk.record import RunDirectory
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.phase import TrainingPhase
 from lw2g.interfaces.tracker import Event, TaskEvaluated, Tracker
+from lw2g.learning.phases import PhaseProgress, only_trainable, train_phase
+from lw2g.learning.protection import Protection
+from lw2g.learning.session import Session, open_session
 from lw2g.lifecycle.run import Run
-from lw2g.tasks.phases import PhaseProgress, only_trainable, train_phase
-from lw2g.tasks.protection import Protection
-from lw2g.tasks.session import Session, open_session
+from lw2g.pixels.image_set import ImageSet
+from lw2g.runtime.progress import Reporter
 
 PRECISIONS = {"bf16": "bf16-mixed", "compile": "bf16-mixed", "fp32": "32-true"}
 """Precision by mode; ``compile`` is bf16 with compiled blocks."""

@@ -17,8 +17,8 @@ from gpu.components import random_backbone
 from gpu.lab import Lab, Measurement, peak_memory, timed
 from gpu.machine import rate_of
 from gpu.stage import PRECISIONS, Resident, Stage, staged
-from lw2g.devices.engine import open_engine
-from lw2g.tasks.flops import count_flops
+from lw2g.learning.flops import count_flops
+from lw2g.runtime.engine import open_engine
 
 BARE = "bare timm"
 WARM = 4

@@ -12,9 +12,9 @@ from timm.models.vision_transformer import VisionTransformer
 
 from broken_components import Broken, NoOptions
 from lw2g.interfaces.component import BackboneComponent
-from lw2g.testing import ContractCase, contract_cases, tiny_backbone, tiny_catalogue
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.loading import load_backbone
+from lw2g_testing import ContractCase, contract_cases, tiny_backbone, tiny_catalogue
 
 
 def component(name: str, build: Callable[..., Any]) -> BackboneComponent:

@@ -19,12 +19,12 @@ from lw2g.interfaces.component import BaselineComponent
 from lw2g.interfaces.phase import ParameterGroup
 from lw2g.interfaces.pool import Pool
 from lw2g.registry.markers import hookimpl
-from lw2g.testing import ContractCase, ContractViolation, contract_cases, tiny_catalogue
 from lw2g_prompts.plugin import DUAL_PROMPT, S_PROMPT_PLUS_PLUS
 from lw2g_prompts.plugin import L2P as L2P_COMPONENT
 from lw2g_prompts.s_prompt import SPromptPlusPlus
 from lw2g_retrieval.key_cosine import KeyCosine
 from lw2g_retrieval.plugin import KEY_COSINE
+from lw2g_testing import ContractCase, ContractViolation, contract_cases, tiny_catalogue
 
 SANE = S_PROMPT_PLUS_PLUS
 """What the broken ones derive from: it keeps every promise."""

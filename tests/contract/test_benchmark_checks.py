@@ -18,7 +18,7 @@ from broken_components import Broken, kept
 from lw2g.errors import DataError
 from lw2g.interfaces.component import BenchmarkComponent
 from lw2g.interfaces.stream import RandomTransform, StagedTransform, TaskData
-from lw2g.testing import ContractCase, ContractViolation, NotApplicable, contract_cases, tiny_catalogue
+from lw2g_testing import ContractCase, ContractViolation, NotApplicable, contract_cases, tiny_catalogue
 
 TINY = tiny_catalogue().get("benchmark", "tiny")
 

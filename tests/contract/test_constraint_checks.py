@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from broken_components import Broken, NoOptions, kept
-from lw2g.geometry.subspace import Subspace
 from lw2g.interfaces.component import ConstraintComponent
 from lw2g.interfaces.constraint import Constraint
 from lw2g.interfaces.site import Restriction
-from lw2g.testing import ContractCase, contract_cases
+from lw2g.maths.subspace import Subspace
+from lw2g_testing import ContractCase, contract_cases
 
 
 def constraint(name: str, cls: type[Constraint]) -> ConstraintComponent:

@@ -8,7 +8,7 @@ from broken_components import Broken, NoOptions, kept
 from lw2g.interfaces.component import EvidenceComponent
 from lw2g.interfaces.evidence import Measure
 from lw2g.interfaces.growth import Measurement
-from lw2g.testing import ContractCase
+from lw2g_testing import ContractCase
 
 
 def evidence(name: str, cls: type) -> EvidenceComponent:

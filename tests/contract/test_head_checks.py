@@ -16,7 +16,7 @@ from lw2g.blocks.discriminants import Mahalanobis
 from lw2g.interfaces.carry import Carry, CarryContext, Motion
 from lw2g.interfaces.component import CarryComponent, Component, HeadComponent
 from lw2g.interfaces.head import ClosedForm, HeadContext
-from lw2g.testing import contract_cases
+from lw2g_testing import contract_cases
 
 
 @attrs.frozen(kw_only=True)

@@ -9,7 +9,7 @@ import pytest
 
 from broken_components import Broken
 from lw2g.interfaces.metric import CORE_METRICS, Metric
-from lw2g.testing import metric_checks
+from lw2g_testing import metric_checks
 
 
 def metric(name: str, compute: Any) -> Metric:

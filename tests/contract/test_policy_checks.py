@@ -12,7 +12,7 @@ from broken_components import Broken, NoOptions, kept
 from lw2g.errors import ConfigError
 from lw2g.interfaces.component import PolicyComponent
 from lw2g.interfaces.growth import Evidence, Grow, Reuse
-from lw2g.testing import ContractCase, NotApplicable, contract_cases
+from lw2g_testing import ContractCase, NotApplicable, contract_cases
 
 
 def policy(name: str, build: Any, **said: Any) -> PolicyComponent:

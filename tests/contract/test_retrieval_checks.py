@@ -12,11 +12,11 @@ from torch import nn
 from broken_components import Broken, evolving, kept
 from lw2g.errors import ConfigError
 from lw2g.interfaces.phase import ComputePhase, ParameterGroup, StepOutput, TrainingPhase
-from lw2g.kit.moved_session import moved_session
-from lw2g.testing import ContractCase, ContractViolation, contract_cases
 from lw2g_retrieval.centroids import Centroids
 from lw2g_retrieval.key_cosine import KeyCosine
 from lw2g_retrieval.plugin import CENTROIDS, KEY_COSINE
+from lw2g_testing import ContractCase, ContractViolation, contract_cases
+from lw2g_testing.moved_session import moved_session
 
 SANE = KEY_COSINE
 """What most broken ones derive from: it keeps every promise."""

@@ -14,7 +14,7 @@ from broken_components import Broken, NoOptions, kept
 from lw2g.errors import ConfigError
 from lw2g.interfaces.component import TrackerComponent
 from lw2g.interfaces.tracker import EpochEnded, Event, RunEnded, RunStarted, TaskEvaluated
-from lw2g.testing import ContractCase, contract_cases
+from lw2g_testing import ContractCase, contract_cases
 
 
 def tracker(name: str, cls: Any) -> TrackerComponent:

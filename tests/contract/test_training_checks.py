@@ -18,7 +18,7 @@ from lw2g.interfaces.phase import ComputePhase, ParameterGroup
 from lw2g.interfaces.scope import SET
 from lw2g.interfaces.tracker import EpochEnded
 from lw2g.lifecycle.runner import start
-from lw2g.models.saved import open_model
+from lw2g.model.saved import open_model
 from lw2g.registry.catalogue import Catalogue
 from lw2g_prompts.dual_prompt import DualPrompt
 from lw2g_prompts.plugin import DUAL_PROMPT, S_PROMPT_PLUS_PLUS

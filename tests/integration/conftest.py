@@ -10,8 +10,8 @@ import pytest
 from lw2g.config.resolve import resolve
 from lw2g.lifecycle.runner import start
 from lw2g.registry.catalogue import Catalogue, load_catalogue
-from lw2g.store.layout import add_protocol, init
-from lw2g.store.submit import submit
+from lw2g_store.layout import add_protocol, init
+from lw2g_store.submit import submit
 from store_packs import SMALL, TOLD
 
 

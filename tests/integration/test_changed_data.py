@@ -15,13 +15,13 @@ from safetensors.numpy import save_file
 from coloured_images import images_of
 from listening import At
 from lw2g.config.resolve import Resolved, resolve
-from lw2g.data.features import write_features
 from lw2g.errors import DataError
-from lw2g.inputs.feature_containers import open_container, read_entry
-from lw2g.inputs.stored_arrays import array_of
 from lw2g.interfaces.tracker import Event, TaskEvaluated
 from lw2g.lifecycle.runner import resume, start
+from lw2g.pixels.feature_containers import open_container, read_entry
+from lw2g.pixels.stored_arrays import array_of
 from lw2g.registry.catalogue import load_catalogue
+from lw2g_datasets.writing_features import write_features
 from runs import different, tensors, untimed
 from vectors import vector_file
 

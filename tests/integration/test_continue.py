@@ -16,19 +16,19 @@ from PIL import Image
 from listening import At, power_cut
 from lw2g.cli import execute
 from lw2g.cli.main import main
-from lw2g.config.model import Chosen
 from lw2g.config.resolve import Resolved
+from lw2g.config.settings import Chosen
+from lw2g.disk.record import RunDirectory
+from lw2g.disk.sealed import unseal_json
 from lw2g.errors import ConfigError, DataError
-from lw2g.files.record import RunDirectory
-from lw2g.files.sealed import unseal_json
 from lw2g.interfaces.tracker import EpochEnded
-from lw2g.kit.tiny import TinyBenchmarkConfig
 from lw2g.lifecycle.continuing import extend, proceed
-from lw2g.lifecycle.opening import reopen
+from lw2g.lifecycle.run_opening import reopen
 from lw2g.lifecycle.runner import resume, start
-from lw2g.models.saved import open_model
+from lw2g.model.saved import open_model
 from lw2g.registry.catalogue import Catalogue
 from lw2g.results.verification import verify
+from lw2g_testing.tiny import TinyBenchmarkConfig
 from runs import different, shortest, tensors, untimed
 
 CROPS = {"benchmark.random_crops": True}

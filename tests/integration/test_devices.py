@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from lw2g.kit.tiny import tiny_catalogue
 from lw2g.lifecycle.runner import start
-from lw2g.testing import contract_cases
+from lw2g_testing import contract_cases
+from lw2g_testing.tiny import tiny_catalogue
 from runs import shortest
 
 pytestmark = [

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from lw2g.sweeps.store import SweepDirectory
+from lw2g.sweeps.sweep_directory import SweepDirectory
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
 
@@ -41,8 +41,8 @@ import json, runpy, signal, sys, time
 from pathlib import Path
 
 def bring_on(name, **_):
-    from lw2g.files.lock import one_writer
-    from lw2g.files.sealed import seal_json, write_atomically
+    from lw2g.disk.lock import one_writer
+    from lw2g.disk.sealed import seal_json, write_atomically
     asked, run = [], Path(sys.argv[-1])
     signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
     run.mkdir(exist_ok=True)

@@ -17,17 +17,17 @@ from click.testing import CliRunner, Result
 import lw2g
 from lw2g.cli.main import main
 from lw2g.config.resolve import Resolved, resolve
-from lw2g.data import features as writing
-from lw2g.data.features import write_features
 from lw2g.errors import ConfigError, DataError
-from lw2g.inputs.text_vectors import write_vectors
 from lw2g.lifecycle.runner import resume, start
-from lw2g.models.exporting import export_run
-from lw2g.models.saved import open_model
+from lw2g.model.exporting import export_run
+from lw2g.model.learnable_export import export_learnable
+from lw2g.model.saved import open_model
+from lw2g.pixels.text_vectors import write_vectors
 from lw2g.registry.catalogue import Catalogue, load_catalogue
-from lw2g.reports.runs import read_run
-from lw2g.reports.table import tables_of
-from lw2g.updates.exporting import export_learnable
+from lw2g.results.found_runs import read_run
+from lw2g.results.table import tables_of
+from lw2g_datasets import writing_features as writing
+from lw2g_datasets.writing_features import write_features
 from runs import different, shortest, tensors, untimed
 from vectors import CLASSES, DIM, vector_file
 
@@ -373,7 +373,7 @@ def _kill(split: str, done: int, total: int) -> None:
 @pytest.mark.parametrize("name", ["f.npz", "f.safetensors", "folder"])
 def test_every_container_is_written(catalogue: Catalogue, tmp_path: Path, name: str) -> None:
     """Rows, labels, names, ids and provenance are read back; no path of the machine is among them."""
-    from lw2g.inputs.feature_files import open_features
+    from lw2g.pixels.feature_files import open_features
 
     images = shortest(catalogue, "simple-cil")
     made = write_features(images.config, catalogue, tmp_path / name, dtype="float16")

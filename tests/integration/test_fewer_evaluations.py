@@ -13,20 +13,20 @@ from click.testing import CliRunner
 from listening import At, power_cut
 from lw2g.cli.main import main
 from lw2g.config.resolve import Resolved
+from lw2g.disk.contents import record_hash
+from lw2g.disk.record import RunDirectory
+from lw2g.disk.sealed import seal_json, unseal_json
 from lw2g.errors import DataError
-from lw2g.files.contents import record_hash
-from lw2g.files.record import RunDirectory
-from lw2g.files.sealed import seal_json, unseal_json
 from lw2g.interfaces.context import TaskInfo
 from lw2g.interfaces.tracker import Event, Stepped, TaskDecided, Warned
 from lw2g.lifecycle.continuing import proceed
 from lw2g.lifecycle.forking import fork, resolve_fork
 from lw2g.lifecycle.runner import resume, start
 from lw2g.registry.catalogue import Catalogue
-from lw2g.reports.page.inside import accuracies, forgetting, look_inside
-from lw2g.reports.runs import read_run
+from lw2g.results.found_runs import read_run
 from lw2g.results.verification import verify
-from lw2g.store.submit import submit
+from lw2g_page.inside import accuracies, forgetting, look_inside
+from lw2g_store.submit import submit
 from runs import shortest, untimed
 
 COURSE = ("caa", "caa_samples", "ffm", "ffm_code", "ffm_absent", "bwt")
@@ -78,7 +78,7 @@ def test_what_is_noted_after_every_task_needs_no_evaluation(
 ) -> None:
     """Stale classes, warnings and the test of the next task are those of a run that evaluates always."""
     monkeypatch.setattr("lw2g.blocks.heads.HeadedBaseline.warnings", warning_after)
-    monkeypatch.setattr("lw2g.tasks.session.Session.evaluate_next", lambda self, index, _: 10.0 + index)
+    monkeypatch.setattr("lw2g.learning.session.Session.evaluate_next", lambda self, index, _: 10.0 + index)
     noted = []
     for evaluate in ("every task", "last", 2):
         options = {"run.evaluate": evaluate, "run.next_domain": True, "baseline.head": "lda"}

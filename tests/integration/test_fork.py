@@ -14,7 +14,7 @@ from lw2g.config.toml import read_toml
 from lw2g.errors import ConfigError, DataError, Lw2gError
 from lw2g.lifecycle.forking import fork, resolve_fork
 from lw2g.lifecycle.runner import start
-from lw2g.models.saved import open_model
+from lw2g.model.saved import open_model
 from lw2g.registry.catalogue import Catalogue
 from lw2g.results.verification import verify
 from runs import different, tensors, untimed

@@ -13,12 +13,12 @@ from listening import At
 from lw2g.blocks import motions
 from lw2g.blocks.discriminants import Discriminant
 from lw2g.errors import ConfigError
-from lw2g.images.image_set import ImageSet
 from lw2g.interfaces.tracker import EpochEnded, Event, Warned
-from lw2g.lifecycle.opening import reopen
+from lw2g.lifecycle.run_opening import reopen
 from lw2g.lifecycle.runner import resume, start
-from lw2g.models.expert import expert_of
-from lw2g.models.saved import open_model
+from lw2g.model.frozen_expert import expert_of
+from lw2g.model.saved import open_model
+from lw2g.pixels.image_set import ImageSet
 from lw2g.registry.catalogue import Catalogue
 from runs import different, shortest, tensors, untimed
 

@@ -13,17 +13,17 @@ from click.testing import CliRunner
 
 from lw2g.cli.main import main
 from lw2g.config.resolve import Resolved
+from lw2g.disk.sealed import seal_json, unseal_json
 from lw2g.errors import DataError
-from lw2g.files.sealed import seal_json, unseal_json
 from lw2g.interfaces.metric import Metric
 from lw2g.lifecycle.ledger import Ledger
 from lw2g.lifecycle.runner import start
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.registry.markers import hookimpl
-from lw2g.reports.columns import COLUMNS, further_columns
+from lw2g.results.columns import COLUMNS, further_columns
 from lw2g.results.verdicts import Verdict
 from lw2g.results.verification import verify
-from lw2g.testing import tiny_catalogue
+from lw2g_testing import tiny_catalogue
 
 WORST = Metric(
     name="worst_task",

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from PIL import Image
 
 from lw2g.cli.main import main
-from lw2g.files.sealed import unseal_json
+from lw2g.disk.sealed import unseal_json
 from runs import untimed
 
 

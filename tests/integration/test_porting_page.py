@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from lw2g.interfaces.head import HeadContext
-from lw2g.testing import contract_cases, tiny_catalogue
+from lw2g_testing import contract_cases, tiny_catalogue
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "porting.md"
 

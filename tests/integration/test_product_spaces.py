@@ -31,22 +31,22 @@ from PIL import Image
 
 from lw2g.cli.main import main
 from lw2g.config.resolve import resolve
+from lw2g.disk.predictions import Predictions
+from lw2g.disk.record import RunDirectory
+from lw2g.disk.sealed import unseal_json
 from lw2g.errors import ConfigError
-from lw2g.files.predictions import Predictions
-from lw2g.files.record import RunDirectory
-from lw2g.files.sealed import unseal_json
 from lw2g.interfaces.tracker import Event, Stepped
 from lw2g.lifecycle.continuing import proceed
 from lw2g.lifecycle.forking import fork, resolve_fork
-from lw2g.lifecycle.opening import reopen
+from lw2g.lifecycle.run_opening import reopen
 from lw2g.lifecycle.runner import resume, start
-from lw2g.models.exporting import export_run
-from lw2g.models.model import TrainedModel
-from lw2g.models.saved import open_model
+from lw2g.model.exporting import export_run
+from lw2g.model.learnable_export import export_learnable
+from lw2g.model.saved import open_model
+from lw2g.model.trained import TrainedModel
 from lw2g.registry.catalogue import Catalogue
 from lw2g.results.verification import verify
-from lw2g.updates.exporting import export_learnable
-from lw2g.updates.learning import learn
+from lw2g_photos.updating import learn
 from runs import short_options, untimed
 
 # -- kinds of runs -------------------------------------------------------------------------------------------
@@ -417,7 +417,7 @@ def command(cell: Cell, *words: object) -> str:
     """Return what a command prints where the tiny components are installed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lw2g.registry.catalogue.load_catalogue", lambda **_: cell.catalogue)
-        patch.setattr("lw2g.reports.page.page._script", lambda: "")  # it takes seconds to put together
+        patch.setattr("lw2g_page.page._script", lambda: "")  # it takes seconds to put together
         done = CliRunner().invoke(main, [str(word) for word in words])
     assert done.exit_code == 0, done.output
     return done.stdout

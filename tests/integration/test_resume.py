@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 
 from listening import At
-from lw2g.base.progress import Interrupted
 from lw2g.config.directory import new_directory
+from lw2g.disk.checkpoint import CheckpointStore
+from lw2g.disk.record import RunDirectory
+from lw2g.disk.sealed import seal_json, sha256_of, unseal_json
 from lw2g.errors import DataError
-from lw2g.files.checkpoint import CheckpointStore
-from lw2g.files.record import RunDirectory
-from lw2g.files.sealed import seal_json, sha256_of, unseal_json
 from lw2g.interfaces.tracker import EpochEnded, Event, Stepped, TaskDecided, TaskEvaluated, Warned
 from lw2g.lifecycle.runner import resume, start
-from lw2g.models.saved import open_model
+from lw2g.model.saved import open_model
+from lw2g.runtime.progress import Interrupted
 from runs import untimed
 
 
@@ -176,7 +176,7 @@ def test_changed_data_are_refused(catalogue, quick, tmp_path, monkeypatch):
         start(quick(), catalogue, directory, [Watch(12, crash)])
     before = contents(directory)
     monkeypatch.setattr(
-        "lw2g.tasks.state.fingerprints",
+        "lw2g.learning.state.fingerprints",
         lambda session: {"benchmark": "0" * 64, "backbone": "0" * 64},
     )
     with pytest.raises(DataError, match="benchmark has changed since the run began"):
@@ -360,7 +360,7 @@ torch.set_num_threads(1)
 from lw2g.config.toml import read_toml
 from lw2g.config.resolve import resolve
 from lw2g.interfaces.tracker import EpochEnded
-from lw2g.kit.tiny import tiny_catalogue
+from lw2g_testing.tiny import tiny_catalogue
 from lw2g.lifecycle.runner import start
 
 class Kill:

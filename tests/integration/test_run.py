@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from lw2g.config.resolve import load_resolved
+from lw2g.disk.checkpoint import CheckpointStore
 from lw2g.errors import ConfigError
-from lw2g.files.checkpoint import CheckpointStore
+from lw2g.learning.session import open_session
+from lw2g.learning.state import restore
 from lw2g.lifecycle.runner import start
-from lw2g.tasks.session import open_session
-from lw2g.tasks.state import restore
 from runs import tensors
 
 KEYS = {

@@ -16,15 +16,15 @@ import pytest
 import torch
 
 from listening import At
-from lw2g.base.progress import Interrupted
-from lw2g.base.ranks import RankLostError
 from lw2g.config.resolve import Resolved
-from lw2g.files.checkpoint import CheckpointStore
-from lw2g.files.sealed import unseal_json
+from lw2g.disk.checkpoint import CheckpointStore
+from lw2g.disk.sealed import unseal_json
 from lw2g.interfaces.tracker import EpochEnded
-from lw2g.kit.tiny import tiny_catalogue
 from lw2g.lifecycle.runner import resume, start
 from lw2g.registry.catalogue import Catalogue
+from lw2g.runtime.progress import Interrupted
+from lw2g.runtime.ranks import RankLostError
+from lw2g_testing.tiny import tiny_catalogue
 from runs import shortest
 
 Together = Callable[[str], tuple[Resolved, Path]]
@@ -51,7 +51,9 @@ def _installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: lw2g-tiny\nVersion: 0\n")
     (info / "entry_points.txt").write_text("[lw2g]\ntiny = lw2g_tiny:plugin\n")
-    (folder / "lw2g_tiny.py").write_text("from lw2g.kit.tiny import TinyPlugin\n\nplugin = TinyPlugin()\n")
+    (folder / "lw2g_tiny.py").write_text(
+        "from lw2g_testing.tiny import TinyPlugin\n\nplugin = TinyPlugin()\n"
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(folder))
         yield

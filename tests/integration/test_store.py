@@ -15,8 +15,8 @@ import numpy as np
 from lw2g.registry.catalogue import Catalogue
 from lw2g.results.recomputed import read_columns
 from lw2g.results.verification import verify as verify_run
-from lw2g.store.packs import joined, split, verify
-from lw2g.store.submit import public
+from lw2g_store.packs import joined, split, verify
+from lw2g_store.submit import public
 from store_packs import failed
 
 

@@ -15,13 +15,13 @@ from click.testing import CliRunner
 from safetensors.numpy import save
 
 from lw2g.cli.main import main
-from lw2g.files.protocol import sha_of_labels
+from lw2g.disk.protocol import sha_of_labels
 from lw2g.interfaces.metric import CORE_METRICS
-from lw2g.models.exporting import export_run
+from lw2g.model.exporting import export_run
 from lw2g.registry.catalogue import Catalogue
-from lw2g.store.badges import predicted_again
-from lw2g.store.checks import check_store
-from lw2g.store.packs import examine, method_of, verify
+from lw2g_store.badges import predicted_again
+from lw2g_store.packs import examine, method_of, verify
+from lw2g_store.store_checks import check_store
 from store_packs import SMALL, Forged, failed, forge, only
 
 
@@ -505,6 +505,6 @@ def test_a_model_that_knows_the_test_images_fails_on_fresh_ones(
         def predict(self, image: Any) -> list[dict[str, Any]]:
             return [{"class_index": answers.get(image.numpy().tobytes(), 0)}]
 
-    monkeypatch.setattr("lw2g.models.saved.open_model", lambda *_, **__: Memory())
+    monkeypatch.setattr("lw2g.model.saved.open_model", lambda *_, **__: Memory())
     badges = predicted_again(pack, Path("model"), data=None, fresh=9, device="cpu")
     assert [badge.holds for badge in badges] == [True, False]

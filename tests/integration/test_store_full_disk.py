@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from lw2g.api import stores
 from lw2g.registry.catalogue import Catalogue
-from lw2g.store.badges import Badge, add_badge
-from lw2g.store.checks import check_store
-from lw2g.store.layout import init
-from lw2g.store.packs import opened
+from lw2g_store import stores
+from lw2g_store.badges import Badge, add_badge
+from lw2g_store.layout import init
+from lw2g_store.packs import opened
+from lw2g_store.store_checks import check_store
 from store_packs import TOLD, only
 
 

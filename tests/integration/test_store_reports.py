@@ -11,14 +11,14 @@ from pathlib import Path
 import attrs
 import pytest
 
+from lw2g.disk.sealed import seal_json, unseal_json
 from lw2g.errors import ConfigError
-from lw2g.files.sealed import seal_json, unseal_json
 from lw2g.registry.catalogue import Catalogue
-from lw2g.reports.runs import read_run
-from lw2g.reports.table import tables_of
-from lw2g.store.badges import Badge, add_badge
-from lw2g.store.packs import opened
-from lw2g.store.submit import public
+from lw2g.results.found_runs import read_run
+from lw2g.results.table import tables_of
+from lw2g_store.badges import Badge, add_badge
+from lw2g_store.packs import opened
+from lw2g_store.submit import public
 from store_packs import Forged, failed, forge, invoke, only
 
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
+from lw2g.disk.sealed import seal_json, unseal_json
 from lw2g.errors import DataError
-from lw2g.files.sealed import seal_json, unseal_json
 from lw2g.registry.catalogue import Catalogue
 from lw2g.results.verification import verify as verify_run
-from lw2g.store.checks import check_store
-from lw2g.store.layout import init
-from lw2g.store.packs import PAPER, PLUGIN, SEAL, verify
-from lw2g.store.submit import submit
+from lw2g_store.layout import init
+from lw2g_store.packs import PAPER, PLUGIN, SEAL, verify
+from lw2g_store.store_checks import check_store
+from lw2g_store.submit import submit
 from store_packs import TOLD, failed, forge, invoke, only
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lw2g.store.layout import init
+from lw2g_store.layout import init
 from store_packs import only
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lw2g.sweeps.store import SweepDirectory
+from lw2g.sweeps.sweep_directory import SweepDirectory
 
 GRID = """
 [base]

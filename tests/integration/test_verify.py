@@ -15,20 +15,20 @@ from click.testing import CliRunner, Result
 from safetensors.numpy import load_file, save_file
 
 from listening import At, power_cut
-from lw2g.base.progress import Interrupted
 from lw2g.cli.main import main
 from lw2g.config.resolve import Resolved
+from lw2g.disk.contents import record_hash
+from lw2g.disk.sealed import seal_json, sha256_of, unseal_json
 from lw2g.errors import DataError
-from lw2g.files.contents import record_hash
-from lw2g.files.sealed import seal_json, sha256_of, unseal_json
 from lw2g.interfaces.tracker import TaskDecided
 from lw2g.lifecycle.runner import start
-from lw2g.metrics import adjusted_rand_index
-from lw2g.models.exporting import export_run
-from lw2g.models.saved import open_model
+from lw2g.maths.metrics import adjusted_rand_index
+from lw2g.model.exporting import export_run
+from lw2g.model.saved import open_model
 from lw2g.registry.catalogue import Catalogue
 from lw2g.results.recomputed import rand_index
 from lw2g.results.verification import verify
+from lw2g.runtime.progress import Interrupted
 
 CHECKPOINT, PREDICTIONS = "checkpoints/task-001.safetensors", "predictions/task-001.safetensors"
 

@@ -33,7 +33,7 @@ def test_the_wheel_alone_runs_the_main_job(tmp_path: Path) -> None:
     assert {path.as_posix().removeprefix("plugins/") for path in data} <= set(names)
     typed = {f"{path.parent.name}/py.typed" for path in (ROOT / "plugins").glob("*/__init__.py")}
     assert {"lw2g/py.typed", *typed} <= set(names)
-    assert "lw2g/scaffold/templates/baseline/src/package/baseline.py.tmpl" in names
+    assert "lw2g/api/scaffold/templates/baseline/src/package/baseline.py.tmpl" in names
     assert not tops & {"tests", "experiments", "benchmarks", "scripts", "plugins"}
 
     environment = os.environ | {"PYTHONPATH": str(unpacked), "OMP_NUM_THREADS": "1"}

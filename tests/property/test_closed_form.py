@@ -20,10 +20,10 @@ from lw2g.blocks.closed_form import ClosedForm, Cosine
 from lw2g.blocks.discriminants import Discriminant, KernelDiscriminant, Mahalanobis
 from lw2g.blocks.expert import FrozenExpert, of_targets
 from lw2g.blocks.ridge import PENALTIES, Ridge, held_out_errors
-from lw2g.inputs.text_vectors import TextVectors
 from lw2g.interfaces.calibration import Temperature, best_of_task, least_loss
 from lw2g.interfaces.context import TaskInfo
 from lw2g.interfaces.head import heads_within
+from lw2g.pixels.text_vectors import TextVectors
 from lw2g_heads.anacp import AnaCP
 from lw2g_heads.text_head import TextHead
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from lw2g.blocks.expert import FrozenExpert, of_targets
 from lw2g.errors import ConfigError
 from lw2g.interfaces.context import TaskInfo
-from lw2g.models.expert import add_expert
+from lw2g.model.frozen_expert import add_expert
 
 DIM, CLASSES = 4, 5
 

@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bits import moment_of
-from lw2g.geometry.hindrance import Reduce, energy_null_hfc, hfc, null_hfc, over_sites, site_angles
-from lw2g.geometry.subspace import Subspace, build, captured_shares, extend, side_by_side, union
 from lw2g.interfaces.evidence import Candidate
 from lw2g.interfaces.growth import Measurement
-from lw2g.kit.evidence import grouped_moments, made_sample, made_site
-from lw2g.testing.strategies import (
+from lw2g.maths.hindrance import Reduce, energy_null_hfc, hfc, null_hfc, over_sites, site_angles
+from lw2g.maths.subspace import Subspace, build, captured_shares, extend, side_by_side, union
+from lw2g_growth.hindrance_measure import Hindrance
+from lw2g_growth.options import PlainConfig
+from lw2g_testing.made_evidence import grouped_moments, made_sample, made_site
+from lw2g_testing.strategies import (
     energies,
     feature_matrices,
     gradients,
@@ -26,8 +28,6 @@ from lw2g.testing.strategies import (
     space_pairs,
     subspaces,
 )
-from lw2g_growth.hindrance import Hindrance
-from lw2g_growth.options import PlainConfig
 
 WIDTH = 6
 ROWS = feature_matrices(dims=st.just(WIDTH))

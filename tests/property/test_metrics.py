@@ -11,11 +11,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lw2g.evaluation.computed import inputs_of, right_by_class
-from lw2g.evaluation.matrix import GrowingMatrix
-from lw2g.files.predictions import Predictions
+from lw2g.disk.predictions import Predictions
 from lw2g.interfaces.metric import CORE_METRICS
-from lw2g.metrics import (
+from lw2g.learning.computed import inputs_of, right_by_class
+from lw2g.learning.matrix import GrowingMatrix
+from lw2g.maths.metrics import (
     accuracy,
     adjusted_rand_index,
     bwt,
@@ -30,7 +30,7 @@ from lw2g.metrics import (
     ssp,
 )
 from lw2g.results import recomputed
-from lw2g.testing.strategies import accuracy_matrices, task_splits, task_to_set_maps
+from lw2g_testing.strategies import accuracy_matrices, task_splits, task_to_set_maps
 
 Matrix = list[list[float | None]]
 SEVERAL = accuracy_matrices(num_tasks=st.integers(2, 7))

@@ -11,8 +11,6 @@ from torch import nn
 
 from lw2g.interfaces.growth import Evidence, Grow, Reuse
 from lw2g.interfaces.pool import Pool
-from lw2g.kit.evidence import measured_set
-from lw2g.testing.strategies import evidences
 from lw2g_growth.options import AffinityConfig, MarginConfig, PlainConfig
 from lw2g_growth.policies import (
     AlwaysPolicy,
@@ -21,6 +19,8 @@ from lw2g_growth.policies import (
     RandomPolicy,
     RulePolicy,
 )
+from lw2g_testing.made_evidence import measured_set
+from lw2g_testing.strategies import evidences
 
 
 def affinity(margin=0.0, threshold=0.0):

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from torch import nn
 
 from lw2g.errors import ContractError, DataError
-from lw2g.geometry.subspace import Subspace, union
 from lw2g.interfaces.constraint import Constraint
 from lw2g.interfaces.site import Activation, Restriction, Site
-from lw2g.tasks.protection import Protection, SiteRule
-from lw2g.testing.strategies import subspaces
+from lw2g.learning.protection import Protection, SiteRule
+from lw2g.maths.subspace import Subspace, union
 from lw2g.vit.taps import Tap
+from lw2g_testing.strategies import subspaces
 
 SEEDS = st.integers(0, 2**31 - 1)
 TAP = Tap(0, "query")

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lw2g.config.model import RoutingConfig
-from lw2g.files.predictions import Predictions
+from lw2g.config.settings import RoutingConfig
+from lw2g.disk.predictions import Predictions
 from lw2g.interfaces.calibration import Temperature
 from lw2g.interfaces.retrieval import RetrievalStrategy
-from lw2g.models.mixing import Mixer, log_prior, owned_classes
-from lw2g.testing.strategies import task_splits, task_to_set_maps
+from lw2g.model.mixing import Mixer, log_prior, owned_classes
+from lw2g_testing.strategies import task_splits, task_to_set_maps
 
 IMAGES = 4
 SCALES = st.sampled_from([1e-3, 1.0, 50.0, 1e4])

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from torch import Tensor, nn
 
+from lw2g.disk.checkpoint import Checkpoint, CheckpointStore
 from lw2g.errors import DataError
-from lw2g.files.checkpoint import Checkpoint, CheckpointStore
 from lw2g.interfaces.pool import Pool
 
 STEPS = 25

@@ -28,21 +28,21 @@ from hypothesis import strategies as st
 from safetensors.numpy import save
 
 from lw2g.config.toml import flat, read_toml
-from lw2g.data.archive import extract
+from lw2g.disk.contents import read_sealed
+from lw2g.disk.protocol import digest_of
+from lw2g.disk.sealed import seal_json, unseal_json
 from lw2g.errors import DataError, Lw2gError
-from lw2g.files.contents import read_sealed
-from lw2g.files.protocol import digest_of
-from lw2g.files.sealed import seal_json, unseal_json
-from lw2g.inputs.feature_files import open_features
-from lw2g.inputs.text_vectors import read_text_vectors
-from lw2g.models.exported import read_learned
-from lw2g.models.manifest import Manifest
+from lw2g.model.exported import read_learned
+from lw2g.model.manifest import Manifest
+from lw2g.pixels.feature_files import open_features
+from lw2g.pixels.text_vectors import read_text_vectors
 from lw2g.registry.catalogue import Catalogue, load_catalogue
-from lw2g.store.badges import read_badges
-from lw2g.store.bounds import read_columns
-from lw2g.store.claims import COLUMNS, require_plain_options
-from lw2g.store.layout import PROTOCOLS, read_protocol
-from lw2g.store.packs import examine, split
+from lw2g_datasets.archive import extract
+from lw2g_store.badges import read_badges
+from lw2g_store.bounds import read_columns
+from lw2g_store.claims import COLUMNS, require_plain_options
+from lw2g_store.layout import PROTOCOLS, read_protocol
+from lw2g_store.packs import examine, split
 
 STORE = Path(__file__).resolve().parents[2] / "experiments" / "store"
 if not STORE.exists():
@@ -511,7 +511,7 @@ READ = """
 import pathlib, resource, sys
 from lw2g.config.toml import read_toml
 from lw2g.errors import Lw2gError
-from lw2g.store.bounds import read_columns, read_json
+from lw2g_store.bounds import read_columns, read_json
 
 resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
 for path in sorted(pathlib.Path(sys.argv[1]).iterdir()):

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bits import moment_of
-from lw2g.geometry.moments import SecondMoment
-from lw2g.geometry.subspace import Subspace, build, extend, image, union
 from lw2g.interfaces.memory import SpaceOptions
-from lw2g.testing.strategies import energies, feature_matrices, gradients, orthonormal_bases, subspaces
+from lw2g.maths.moments import SecondMoment
+from lw2g.maths.subspace import Subspace, build, extend, image, union
+from lw2g_testing.strategies import energies, feature_matrices, gradients, orthonormal_bases, subspaces
 
 WIDTH = 6
 ROWS = feature_matrices(dims=st.just(WIDTH))

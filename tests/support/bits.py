@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, equal, nn
 
-from lw2g.geometry.moments import SecondMoment
+from lw2g.maths.moments import SecondMoment
 
 __all__ = ["moment_of", "same", "state"]
 

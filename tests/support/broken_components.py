@@ -10,10 +10,10 @@ import attrs
 import pytest
 import torch
 
-from lw2g.kit.cases import CHECKS
 from lw2g.registry.catalogue import Catalogue, Registered
 from lw2g.registry.manager import Origin
-from lw2g.testing import ContractCase, ContractViolation, contract_cases, tiny_catalogue
+from lw2g_testing import ContractCase, ContractViolation, contract_cases, tiny_catalogue
+from lw2g_testing.cases import CHECKS
 
 __all__ = ["Broken", "NoOptions", "evolving", "kept", "require_failure"]
 

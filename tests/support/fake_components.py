@@ -9,8 +9,8 @@ import attrs
 import pytest
 from attrs.validators import ge, le
 
-from lw2g.config.model import ExperimentConfig
 from lw2g.config.resolve import resolve
+from lw2g.config.settings import ExperimentConfig
 from lw2g.errors import ConfigError
 from lw2g.interfaces.component import (
     BackboneComponent,

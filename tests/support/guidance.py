@@ -9,10 +9,10 @@ import torch
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from lw2g.inputs.text_vectors import class_sentence, task_sentence
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.phase import StepOutput
 from lw2g.interfaces.pool import Pool
+from lw2g.pixels.text_vectors import class_sentence, task_sentence
 from lw2g_constraints.lgcl import LanguageGuidance
 from lw2g_constraints.options import LgclConfig
 from lw2g_constraints.plugin import lw2g_constraints

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from lw2g.config.resolve import Resolved, resolve
-from lw2g.files.checkpoint import CheckpointStore
+from lw2g.disk.checkpoint import CheckpointStore
+from lw2g.learning.evidence.collecting import store_statistics
+from lw2g.learning.evidence.evidence_sample import EvidenceSample
+from lw2g.learning.evidence.spaces import absorb_task
+from lw2g.learning.session import Session
 from lw2g.registry.catalogue import Catalogue
-from lw2g.tasks.evidence.collecting import store_statistics
-from lw2g.tasks.evidence.evidence_sample import EvidenceSample
-from lw2g.tasks.evidence.spaces import absorb_task
-from lw2g.tasks.session import Session
 
 __all__ = ["TIMES", "different", "learned_one", "short_options", "shortest", "tensors", "untimed"]
 

@@ -16,13 +16,13 @@ from click.testing import CliRunner, Result
 from safetensors.numpy import load_file, save
 
 from lw2g.cli.main import main
-from lw2g.files.contents import record_hash
-from lw2g.files.protocol import digest_of, facts_of
-from lw2g.files.sealed import seal_json, unseal_json
+from lw2g.disk.contents import record_hash
+from lw2g.disk.protocol import digest_of, facts_of
+from lw2g.disk.sealed import seal_json, unseal_json
 from lw2g.registry.catalogue import Catalogue
 from lw2g.results.recomputed import RecordedStream, matrices, metrics
-from lw2g.store.checks import check_store
-from lw2g.store.packs import split
+from lw2g_store.packs import split
+from lw2g_store.store_checks import check_store
 
 __all__ = ["SMALL", "TOLD", "Forged", "failed", "forge", "invoke", "only"]
 

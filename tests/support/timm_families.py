@@ -18,7 +18,7 @@ from lw2g.vit.adapter import AdapterInjection
 from lw2g.vit.anatomy import linears_of
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.injection import Injection
-from lw2g.vit.lora import LayerInjection, LowRank, LowRankInjection
+from lw2g.vit.low_rank import LayerInjection, LowRank, LowRankInjection
 from lw2g.vit.prefix import PrefixInjection
 from lw2g.vit.tokens import TokenInjection
 

@@ -10,14 +10,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from lw2g.geometry.moments import SecondMoment
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
 from lw2g.interfaces.memory import SpaceOptions, SubspaceMemory
 from lw2g.interfaces.phase import ParameterGroup, TrainingPhase
 from lw2g.interfaces.pool import Pool, Routing
-from lw2g.tasks.phases import only_trainable
-from lw2g.tasks.protection import Protection
+from lw2g.learning.phases import only_trainable
+from lw2g.learning.protection import Protection
+from lw2g.maths.moments import SecondMoment
 from lw2g.vit.backbone import Backbone
 from lw2g_constraints.options import OrthogonalConfig
 from lw2g_constraints.orthogonal import Orthogonal

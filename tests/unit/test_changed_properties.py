@@ -30,13 +30,13 @@ def script() -> ModuleType:
 
 CASES = (
     (
-        "lw2g/geometry/subspace.py",
+        "lw2g/maths/subspace.py",
         {"tests/property/test_subspace.py", "tests/property/test_hindrance.py"},
         True,
     ),
     ("plugins/lw2g_growth/policies.py", {"tests/property/test_policies.py"}, True),
     ("tests/property/test_gate.py", {"tests/property/test_gate.py"}, True),
-    ("lw2g/metrics.py", {"tests/property/test_gate.py"}, False),
+    ("lw2g/maths/metrics.py", {"tests/property/test_gate.py"}, False),
     ("docs/start.md", {"tests/property/test_subspace.py"}, False),
 )
 """A file that changed, modules of tests, and whether it chooses them."""

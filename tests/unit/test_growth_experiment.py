@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import save_file
 
 from lw2g.interfaces.pool import Routing
-from lw2g.lifecycle.opening import reopen
+from lw2g.lifecycle.run_opening import reopen
 from lw2g.sweeps.grid import read_grid
 from lw2g.vit.taps import Tap
 from lw2g.vit.weights import load_weights, require_loaded

@@ -149,7 +149,7 @@ def test_the_core_imports_no_plugin_and_check_alone_the_testing_kit() -> None:
     for path in modules(ROOT / "lw2g"):
         kit: tuple[str, ...] = ()
         if not {"kit", "testing"} & set(path.parts) and path.name != "check.py":
-            kit = ("lw2g.kit", "lw2g.testing")
+            kit = ("lw2g_testing", "lw2g_testing")
         assert not any(name.startswith(("lw2g_", *kit)) for name in imported(path)), path
 
 

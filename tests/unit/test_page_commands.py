@@ -15,12 +15,12 @@ import pytest
 
 import lw2g
 from lw2g.cli.main import main
-from lw2g.cli.options import ExperimentOptions
+from lw2g.cli.shared_options import ExperimentOptions
 from lw2g.config.resolve import resolve
 from lw2g.errors import Lw2gError
 from lw2g.registry.catalogue import Catalogue, load_catalogue
-from lw2g.sweeps.engine import require_valid
 from lw2g.sweeps.grid import read_executor, read_grid
+from lw2g.sweeps.sweep_engine import require_valid
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = {

@@ -16,8 +16,8 @@ import pytest
 
 from lw2g.errors import DataError
 from lw2g.registry.catalogue import load_catalogue
-from lw2g.reports.runs import Given
-from lw2g.store.stored import Stored, stored_runs
+from lw2g.results.found_runs import Given
+from lw2g_store.stored import Stored, stored_runs
 
 ROOT = Path(__file__).resolve().parents[2]
 STORE = ROOT / "experiments" / "store"

@@ -8,8 +8,8 @@ import torch
 from bits import same, state
 from lw2g.interfaces.phase import TrainingPhase
 from lw2g.interfaces.pool import Pool
-from lw2g.kit.tiny import tiny_backbone
 from lw2g.registry.catalogue import load_catalogue
+from lw2g_testing.tiny import tiny_backbone
 
 ADAM, CLIPPED, SGD = ("adam", 0.0, None), ("adam", 0.0, 1.0), ("sgd", 0.9, None)
 """Optimizer, momentum, bound of the gradient norm."""

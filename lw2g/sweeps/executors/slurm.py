@@ -14,8 +14,8 @@ import submitit
 from attrs.validators import ge, gt, optional
 from submitit.helpers import DelayedSubmission
 
+from lw2g.disk.lock import holder_of
 from lw2g.errors import ConfigError
-from lw2g.files.lock import holder_of
 from lw2g.interfaces.options import option
 from lw2g.sweeps.executors import Executor, Options
 from lw2g.sweeps.job import Attempt, Job

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lw2g.interfaces.pool import Pool, Routing
-from lw2g.kit.tiny import tiny_backbone
+from lw2g_testing.tiny import tiny_backbone
 
 
 @pytest.fixture(autouse=True)

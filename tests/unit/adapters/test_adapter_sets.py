@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from lw2g.blocks.adapters import AdapterSet, as_buffers
-from lw2g.testing import ContractCase, contract_cases
 from lw2g_adapters.ease import Ease
 from lw2g_adapters.options import EaseConfig, TunaConfig
 from lw2g_adapters.tuna import Tuna
+from lw2g_testing import ContractCase, contract_cases
 
 KINDS = {"ease": (Ease, EaseConfig), "tuna": (Tuna, TunaConfig)}
 every = pytest.mark.parametrize("name", KINDS)

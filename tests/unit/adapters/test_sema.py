@@ -9,9 +9,9 @@ import torch
 from lw2g.errors import ConfigError
 from lw2g.interfaces.phase import TrainingPhase
 from lw2g.interfaces.pool import Pool
-from lw2g.testing import ContractCase, contract_cases
 from lw2g_adapters.options import SemaConfig
 from lw2g_adapters.sema import Descriptor, Module, Sema, is_novel
+from lw2g_testing import ContractCase, contract_cases
 
 CONFIG = SemaConfig(bottleneck=4, latent=6, lr=0.2, descriptor_lr=0.05, batch_size=4)
 ALWAYS, NEVER = (attrs.evolve(CONFIG, threshold=value) for value in (-1e9, 1e9))

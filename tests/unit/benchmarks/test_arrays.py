@@ -11,7 +11,7 @@ from PIL import Image
 from lw2g.errors import ConfigError, DataError
 from lw2g_benchmarks import arrays
 from lw2g_benchmarks.arrays import Cifar100Benchmark, FiveDatasetsBenchmark
-from lw2g_benchmarks.facts import DATA_SETS
+from lw2g_benchmarks.data_set_facts import DATA_SETS
 from lw2g_benchmarks.options import published_config
 
 CifarConfig = published_config(DATA_SETS["cifar100"], 10)

@@ -11,7 +11,7 @@ from PIL import Image
 
 from lw2g.errors import ConfigError, DataError
 from lw2g_benchmarks.folder import FolderBenchmark
-from lw2g_benchmarks.image_files import FileSource
+from lw2g_benchmarks.listed_images import FileSource
 from lw2g_benchmarks.options import FolderConfig
 
 

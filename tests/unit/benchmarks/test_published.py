@@ -13,11 +13,11 @@ from PIL import Image
 from lw2g.config.structure import structure
 from lw2g.errors import DataError
 from lw2g.interfaces.dataset import ROOT_VARIABLE, HubRoute, RemoteFile, Split
-from lw2g.testing import contract_cases
-from lw2g_benchmarks.facts import DATA_SETS
+from lw2g_benchmarks.data_set_facts import DATA_SETS
 from lw2g_benchmarks.listings import file_list_sha256, from_lists
 from lw2g_benchmarks.options import published_config
 from lw2g_benchmarks.published import PublishedBenchmark
+from lw2g_testing import contract_cases
 
 CLASSES = ("n01", "n02", "n03")
 

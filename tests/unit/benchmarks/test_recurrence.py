@@ -15,8 +15,8 @@ from PIL import Image
 
 import lw2g
 from lw2g.cli.main import main
+from lw2g.disk.sealed import seal_json
 from lw2g.errors import ConfigError
-from lw2g.files.sealed import seal_json
 from lw2g_benchmarks.folder import FolderBenchmark
 from lw2g_benchmarks.options import FolderConfig, OrderOptions
 from lw2g_benchmarks.tasks import ArraySource, LabelledImages, build_stream

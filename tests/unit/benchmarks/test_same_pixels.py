@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import ExifTags, Image
 
-from lw2g.images.shared import notes_on, require_unseen_images
+from lw2g.pixels.shared import notes_on, require_unseen_images
 from lw2g_benchmarks import same_pixels
 from lw2g_benchmarks.folder import FolderBenchmark
 from lw2g_benchmarks.options import FolderConfig
@@ -63,7 +63,7 @@ def test_a_png_of_a_photograph_is_the_photograph(tmp_path):
 def test_a_set_of_one_encoding_costs_nothing(tmp_path, monkeypatch, ending):
     """Files that were written alike are compared by their bytes, and none is decoded."""
     root = tree(tmp_path / "data", (ending, {}), (ending, {}))
-    monkeypatch.setattr("lw2g_benchmarks.image_files.read_image", lambda *_, **__: pytest.fail("decoded"))
+    monkeypatch.setattr("lw2g_benchmarks.listed_images.read_image", lambda *_, **__: pytest.fail("decoded"))
     assert require_unseen_images(stream(root)).count == 1
 
 

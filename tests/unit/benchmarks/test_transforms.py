@@ -12,7 +12,7 @@ from PIL import Image
 from torchvision.transforms import v2
 
 from lw2g.blocks.presets import shared_rows
-from lw2g.inputs.augmentation import CROP_DRAWS, canvas_of, crop_boxes, uniforms
+from lw2g.pixels.augmentation import CROP_DRAWS, canvas_of, crop_boxes, uniforms
 from lw2g_benchmarks.options import NORMALISATIONS, TransformOptions
 from lw2g_benchmarks.transforms import make_transforms
 

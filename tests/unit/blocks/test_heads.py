@@ -13,15 +13,15 @@ import torch
 from lw2g.blocks.carrying import CARRIES, Before
 from lw2g.blocks.heads import HeadedBaseline, closed_form_head
 from lw2g.blocks.options import HeadOptions
+from lw2g.disk.checkpoint import CheckpointStore, part
 from lw2g.errors import ConfigError
-from lw2g.files.checkpoint import CheckpointStore, part
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.phase import ComputePhase, TrainingPhase
 from lw2g.interfaces.pool import Pool, Routing
 from lw2g.interfaces.scope import POOL
-from lw2g.kit.tiny import TinyBenchmark, tiny_backbone
 from lw2g.lifecycle.runner import start
+from lw2g_testing.tiny import TinyBenchmark, tiny_backbone
 
 HEADED = [
     "c-lora",

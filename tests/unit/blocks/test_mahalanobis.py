@@ -12,13 +12,13 @@ from lw2g.blocks import discriminants
 from lw2g.blocks.carrying import Motion
 from lw2g.blocks.discriminants import Mahalanobis
 from lw2g.config.resolve import Resolved, resolve
-from lw2g.estimate.estimate import estimate
 from lw2g.interfaces.context import TaskInfo
 from lw2g.interfaces.tracker import RunStarted
+from lw2g.learning.session import open_session
 from lw2g.lifecycle.continuing import proceed
+from lw2g.lifecycle.estimate import estimate
 from lw2g.lifecycle.runner import start
 from lw2g.registry.catalogue import Catalogue
-from lw2g.tasks.session import open_session
 
 DIM, TASKS, PER_TASK = 4, 6, 2
 CLASSES = TASKS * PER_TASK

@@ -15,15 +15,15 @@ from torch import nn
 from listening import At, power_cut
 from lw2g.blocks.lora import LowRankSet
 from lw2g.blocks.merging import merge_set, merged_product
+from lw2g.disk.checkpoint import part
 from lw2g.errors import ConfigError, ContractError
-from lw2g.files.checkpoint import part
 from lw2g.interfaces.component import PolicyComponent
 from lw2g.interfaces.growth import Decision, Evidence, Grow, Merge, Reuse
 from lw2g.interfaces.tracker import EpochEnded, Event
-from lw2g.kit.tiny import tiny_catalogue
 from lw2g.lifecycle.runner import resume, start
 from lw2g.registry.markers import hookimpl
 from lw2g_lora.ewc import DenseSet
+from lw2g_testing.tiny import tiny_catalogue
 from runs import different, shortest, tensors, untimed
 
 SHAPE = {"num_blocks": 2, "num_targets": 3, "rank": 4, "dim": 6, "bound": 1.0}

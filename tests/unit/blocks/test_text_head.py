@@ -15,8 +15,8 @@ from torch.nn import functional
 from lw2g.blocks.discriminants import Discriminant
 from lw2g.blocks.ridge import Ridge
 from lw2g.errors import ConfigError, DataError
-from lw2g.inputs.text_vectors import read_text_vectors, write_vectors
 from lw2g.interfaces.context import TaskInfo
+from lw2g.pixels.text_vectors import read_text_vectors, write_vectors
 from lw2g_heads.text_head import WEIGHTS, TextHead
 
 DIM, CLASSES = 6, 4

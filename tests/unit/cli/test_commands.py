@@ -380,11 +380,11 @@ def test_predict_prints_classes_and_sets(fake_catalogue, monkeypatch, tmp_path):
         def predict(self, paths, top_k, reject, *, partial):
             return [{"path": str(p), **top[0], "top": top[:top_k], "task": 1, "set": 0} for p in paths]
 
-    saved = ModuleType("lw2g.models.saved")
+    saved = ModuleType("lw2g.model.saved")
     saved.open_model = lambda directory, catalogue, task, **how: (
         asked.append((directory, task, *how.values())) or Saved()
     )
-    monkeypatch.setitem(sys.modules, "lw2g.models.saved", saved)
+    monkeypatch.setitem(sys.modules, "lw2g.model.saved", saved)
     (tmp_path / "a.png").touch()
     text = invoke("predict", "here", "a.png", "--task", 2, "--top-k", 2, "--device", "cpu").stdout
     rows = [line.split() for line in text.splitlines()]

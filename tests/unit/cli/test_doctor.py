@@ -10,10 +10,10 @@ import sys
 import pytest
 from click.testing import CliRunner
 
+from lw2g.api import examined_steps as steps
+from lw2g.api.examination import examine, isolated
+from lw2g.api.finding import Finding, note, ok, problem
 from lw2g.cli.main import main
-from lw2g.doctor import steps
-from lw2g.doctor.examination import examine, isolated
-from lw2g.doctor.finding import Finding, note, ok, problem
 
 # -- findings ------------------------------------------------------------------------------------------------
 
@@ -82,7 +82,7 @@ def examined(monkeypatch):
             calls.append(options)
             return iter(findings)
 
-        monkeypatch.setattr("lw2g.doctor.examination.examine", examine)
+        monkeypatch.setattr("lw2g.api.examination.examine", examine)
         return calls
 
     return install
@@ -126,7 +126,7 @@ def test_json_holds_every_finding(examined):
 def test_the_command_itself_imports_no_torch():
     """A broken torch cannot keep the doctor from starting: its own process never imports it."""
     code = (
-        "import sys\nfrom lw2g.cli import doctor\nfrom lw2g.doctor import examination as e\n"
+        "import sys\nfrom lw2g.cli import doctor\nfrom lw2g.api import examination as e\n"
         "list(e.machine_findings()), list(e.package_findings())\n"
         "sys.exit(str({'torch', 'torchvision', 'timm', 'numpy'} & set(sys.modules) or ''))"
     )
@@ -161,7 +161,7 @@ def test_a_broken_torchvision_is_told_and_ends_the_examination(tmp_path):
 def test_the_quick_examination_is_one_process_that_imports_torch_alone(monkeypatch):
     """Neither the slow libraries nor the code of plugins, and no run: what is there is told all the same."""
     code = (
-        "import sys\nfrom lw2g.doctor.examination import main\nmain()\n"
+        "import sys\nfrom lw2g.api.examination import main\nmain()\n"
         "loaded = {'timm', 'torchvision', 'sklearn', 'torch._dynamo', 'lw2g.lifecycle'} & set(sys.modules)\n"
         "sys.exit(str(loaded) if loaded else 0)"
     )
@@ -171,7 +171,7 @@ def test_the_quick_examination_is_one_process_that_imports_torch_alone(monkeypat
         asked.append(step)
         return isolated(step, command=(sys.executable, "-P", "-c", code))
 
-    monkeypatch.setattr("lw2g.doctor.examination.isolated", alone)
+    monkeypatch.setattr("lw2g.api.examination.isolated", alone)
     found = list(examine(quick=True))
     assert asked == ["at a glance"]
     assert {finding.area for finding in found} >= {"machine", "packages", "libraries", "devices", "plugins"}

@@ -12,7 +12,7 @@ import click
 import pytest
 
 from lw2g.cli.main import main
-from lw2g.config.model import OWN_SECTIONS
+from lw2g.config.settings import OWN_SECTIONS
 from lw2g.config.structure import structure
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.sweeps.executors import Options

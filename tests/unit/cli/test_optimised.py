@@ -20,8 +20,8 @@ from lw2g.api.plugins import describe
 from lw2g.cli.main import main
 from lw2g.cli.signature import help_of, meaning_of
 from lw2g.config.describe import describe_options
-from lw2g.config.model import GrowthConfig, RunConfig
-from lw2g.docstrings import docstring
+from lw2g.config.settings import GrowthConfig, RunConfig
+from lw2g.ground.docstrings import docstring
 
 SAID = """
 import json
@@ -116,7 +116,7 @@ def test_without_docstrings_and_source_help_is_empty():
     assert meaning_of(stripped, "task") == ""
 
 
-@pytest.mark.parametrize("thing", [docstring, sys.modules["lw2g.docstrings"], click.Group])
+@pytest.mark.parametrize("thing", [docstring, sys.modules["lw2g.ground.docstrings"], click.Group])
 def test_docstrings_are_those_of_python(thing):
     """Where Python keeps them, nothing else is asked."""
     assert docstring(thing) == inspect.getdoc(thing)

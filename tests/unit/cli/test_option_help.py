@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from lw2g.cli.main import main
 from lw2g.config.describe import describe_experiment
 from lw2g.config.explain import explain_resolved
-from lw2g.config.model import GrowthConfig, RunConfig
 from lw2g.config.resolve import load_resolved, resolve
+from lw2g.config.settings import GrowthConfig, RunConfig
 from lw2g.registry.catalogue import load_catalogue
 
 

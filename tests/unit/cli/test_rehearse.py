@@ -9,9 +9,9 @@ import pytest
 from lw2g.config.resolve import resolve
 from lw2g.errors import ConfigError
 from lw2g.registry.catalogue import load_catalogue
-from lw2g.sweeps.engine import require_valid
 from lw2g.sweeps.grid import read_columns, read_grid, settings_of
 from lw2g.sweeps.rehearse import rehearsed_cells
+from lw2g.sweeps.sweep_engine import require_valid
 
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"
 PAPER = sorted((EXPERIMENTS / "paper").rglob("*.toml"))

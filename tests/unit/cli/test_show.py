@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from lw2g.cli.main import main
-from lw2g.files.sealed import seal_json, unseal_json
-from lw2g.kit.evidence import measured_set
+from lw2g.disk.sealed import seal_json, unseal_json
+from lw2g_testing.made_evidence import measured_set
 
 RECORD = {
     "lw2g_version": "0.1.0",

@@ -187,7 +187,7 @@ def test_nothing_stays_out_of_the_collectors_sight_at_the_end() -> None:
     code = (
         "import atexit, gc\n"
         "atexit.register(lambda: print(gc.get_freeze_count()))\n"
-        "from lw2g.base.collector import collector_waits\n"
+        "from lw2g.runtime.collector import collector_waits\n"
         "with collector_waits():\n    pass\n"
         "print(gc.get_freeze_count() > 0)\n"
     )

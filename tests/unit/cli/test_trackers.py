@@ -12,13 +12,13 @@ from safetensors.numpy import save_file
 
 from lw2g.errors import ConfigError
 from lw2g.interfaces.tracker import EpochEnded, RunEnded, RunStarted, Stepped, TaskDecided, TaskEvaluated
-from lw2g.kit.evidence import measured_set
 from lw2g.registry.catalogue import load_catalogue
+from lw2g_testing.made_evidence import measured_set
 from lw2g_trackers import plugin
 from lw2g_trackers.content import Content, content_of
+from lw2g_trackers.logged_pictures import heat_map
 from lw2g_trackers.mlflow import MlflowTracker
 from lw2g_trackers.options import MlflowConfig, TensorboardConfig, WandbConfig
-from lw2g_trackers.pictures import heat_map
 from lw2g_trackers.tensorboard import TensorboardTracker
 from lw2g_trackers.wandb import WandbTracker
 

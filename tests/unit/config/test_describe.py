@@ -9,7 +9,7 @@ import pytest
 from attrs import validators
 
 from lw2g.config.describe import describe_options, describe_range
-from lw2g.config.model import GrowthConfig, RunConfig
+from lw2g.config.settings import GrowthConfig, RunConfig
 from lw2g.interfaces.options import option
 
 

@@ -24,8 +24,8 @@ from fake_components import (
 )
 from lw2g.api.arguments import as_options
 from lw2g.config.layers import SECTIONS, written_out
-from lw2g.config.model import RUN_OPTIONS, GrowthConfig, RunConfig
 from lw2g.config.resolve import load_resolved, resolve
+from lw2g.config.settings import RUN_OPTIONS, GrowthConfig, RunConfig
 from lw2g.config.toml import dump_resolved, flat, parse_value, read_toml, to_mapping, to_toml
 from lw2g.errors import ConfigError
 from lw2g.registry.catalogue import load_catalogue

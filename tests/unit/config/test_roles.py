@@ -125,8 +125,8 @@ def test_a_run_is_asked_for_the_options_of_its_own_components(installed: Catalog
 
 def test_a_strangers_option_of_the_machine_separates_no_rows(installed: Catalogue) -> None:
     """Rows of a report ask the role, so that two machines with the stranger's own option share one row."""
-    from lw2g.reports.names import settings_of
-    from lw2g.reports.runs import ReportedRun
+    from lw2g.results.found_runs import ReportedRun
+    from lw2g.results.row_names import settings_of
 
     catalogue = installed.with_component(
         attrs.evolve(installed.get("baseline", "simple-cil"), config=Strange, presets={}, tuned={})

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import nn
 
-from lw2g.geometry.moments import SecondMoment
-from lw2g.geometry.subspace import Subspace
 from lw2g.interfaces.memory import SpaceOptions, SubspaceMemory
 from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.site import Activation, Site
+from lw2g.maths.moments import SecondMoment
+from lw2g.maths.subspace import Subspace
 from lw2g.vit.taps import Tap
 from tasks import task_context, tasks_of
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from lw2g.geometry.moments import SecondMoment
 from lw2g.interfaces.site import Activation, Site
-from lw2g.tasks.protection import Protection
+from lw2g.learning.protection import Protection
+from lw2g.maths.moments import SecondMoment
 from lw2g.vit.taps import Tap
 from lw2g_constraints.options import CpkConfig, PgpConfig
 from lw2g_constraints.plugin import lw2g_constraints

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from listening import At, power_cut
-from lw2g.files.checkpoint import part
-from lw2g.geometry.subspace import Subspace
+from lw2g.disk.checkpoint import part
 from lw2g.interfaces.tracker import EpochEnded
+from lw2g.learning.session import open_session
 from lw2g.lifecycle.runner import resume, start
-from lw2g.tasks.session import open_session
+from lw2g.maths.subspace import Subspace
 from lw2g_prompts.cprompt import CPrompt
 from runs import different, shortest, tensors
 

@@ -24,7 +24,7 @@ from guidance import (
     loss_of,
 )
 from lw2g.errors import ConfigError, DataError
-from lw2g.inputs.text_vectors import class_sentence, task_sentence, write_vectors
+from lw2g.pixels.text_vectors import class_sentence, task_sentence, write_vectors
 from lw2g_constraints.options import LgclConfig
 from lw2g_constraints.text import HashEncoder
 

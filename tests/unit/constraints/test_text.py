@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from torch.nn import functional
 
 from lw2g.errors import ConfigError, DataError
-from lw2g.inputs.text_vectors import class_sentence, read_text_vectors, task_sentence, write_vectors
+from lw2g.pixels.text_vectors import class_sentence, read_text_vectors, task_sentence, write_vectors
 from lw2g_constraints.export import main
 from lw2g_constraints.text import ClipEncoder, HashEncoder, VectorFile, orthogonal_map, read_names
 

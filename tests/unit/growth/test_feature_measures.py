@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lw2g.interfaces.evidence import Candidate
-from lw2g.kit.evidence import made_sample
 from lw2g_growth.class_means import Centroid, Confusion, expected_largest_cosine
 from lw2g_growth.options import PlainConfig
 from lw2g_growth.separation import LeaveOneOut, LogMe, is_right_left_out, log_evidence
+from lw2g_testing.made_evidence import made_sample
 
 PLAIN = PlainConfig()
 

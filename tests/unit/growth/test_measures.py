@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lw2g.errors import ContractError
-from lw2g.geometry.subspace import Subspace
 from lw2g.interfaces.evidence import Candidate
 from lw2g.interfaces.growth import Measurement
-from lw2g.kit.evidence import grouped_moments, made_sample, made_site
+from lw2g.maths.subspace import Subspace
 from lw2g_growth.agreement import Agreement
 from lw2g_growth.energy import Energy, Novelty
 from lw2g_growth.options import EnergyConfig, PlainConfig
 from lw2g_growth.projection import Capacity, Projection
+from lw2g_testing.made_evidence import grouped_moments, made_sample, made_site
 
 SITE = made_site("here", 4)
 TAP = SITE.activation.tap

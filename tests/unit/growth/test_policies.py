@@ -12,7 +12,6 @@ from lw2g.config.resolve import resolve
 from lw2g.errors import ConfigError
 from lw2g.interfaces.growth import CandidateEvidence, Evidence, Grow, Measurement, Planned, Reuse
 from lw2g.interfaces.options import published_differences
-from lw2g.kit.evidence import measured_set
 from lw2g.registry.catalogue import load_catalogue
 from lw2g_growth.options import FixedConfig, MarginConfig
 from lw2g_growth.plugin import lw2g_policies
@@ -20,6 +19,7 @@ from lw2g_growth.policies import (
     RandomPolicy,
     RulePolicy,
 )
+from lw2g_testing.made_evidence import measured_set
 
 
 def evidence(*rows, task=5, measure="hindrance", **more):

@@ -8,9 +8,9 @@ from torch import nn
 
 from lw2g.interfaces.growth import Evidence, Grow, Reuse
 from lw2g.interfaces.pool import Pool
-from lw2g.kit.evidence import measured_set
 from lw2g_growth.options import MarginConfig, PlainConfig
 from lw2g_growth.policies import AlwaysPolicy, MaxPolicy, OnePolicy, RandomPolicy, RulePolicy
+from lw2g_testing.made_evidence import measured_set
 
 
 def replay(policy, rows):

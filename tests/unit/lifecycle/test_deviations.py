@@ -6,7 +6,7 @@ import attrs
 import pytest
 
 from lw2g.interfaces.deviations import Deviation
-from lw2g.lifecycle.deviations import list_deviations
+from lw2g.lifecycle.named_deviations import list_deviations
 
 
 def deviation(topic, when="always"):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lw2g.files.predictions import Predictions
+from lw2g.disk.predictions import Predictions
 from lw2g.lifecycle.ledger import Ledger
 from tasks import tasks_of
 

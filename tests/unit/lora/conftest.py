@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from lw2g.kit.tiny import tiny_backbone
+from lw2g_testing.tiny import tiny_backbone
 
 
 @pytest.fixture(autouse=True)

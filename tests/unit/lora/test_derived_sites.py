@@ -8,17 +8,17 @@ from torch import nn
 
 from bits import moment_of
 from lw2g.blocks.lora import LowRankSet, down_sites, up_sites
-from lw2g.geometry.comparisons import disjoint_halves
-from lw2g.geometry.hindrance import hfc
-from lw2g.geometry.moments import SecondMoment
-from lw2g.geometry.subspace import build, image
 from lw2g.interfaces.memory import SpaceOptions, SubspaceMemory
 from lw2g.interfaces.site import Activation, Site
+from lw2g.learning.evidence.collecting import collect_evidence
+from lw2g.learning.evidence.gradients import group_gradients
+from lw2g.learning.evidence.spaces import absorb_task
+from lw2g.learning.protection import Protection
 from lw2g.lifecycle.runner import start
-from lw2g.tasks.evidence.collecting import collect_evidence
-from lw2g.tasks.evidence.gradients import group_gradients
-from lw2g.tasks.evidence.spaces import absorb_task
-from lw2g.tasks.protection import Protection
+from lw2g.maths.comparisons import disjoint_halves
+from lw2g.maths.hindrance import hfc
+from lw2g.maths.moments import SecondMoment
+from lw2g.maths.subspace import build, image
 from lw2g.vit.taps import Tap
 
 

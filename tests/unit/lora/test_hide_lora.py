@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from bits import same, state
-from lw2g.geometry.hindrance import hfc
-from lw2g.geometry.subspace import Subspace
 from lw2g.interfaces.pool import Pool
+from lw2g.maths.hindrance import hfc
+from lw2g.maths.subspace import Subspace
 from lw2g_lora.hide_lora import HideLora
 from lw2g_lora.options import HideLoraConfig
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from bits import moment_of
-from lw2g.geometry.subspace import Subspace, build, complement, extend
 from lw2g.interfaces.pool import Pool
 from lw2g.lifecycle.runner import start
+from lw2g.maths.subspace import Subspace, build, complement, extend
 from lw2g.vit.taps import Tap
 from lw2g_lora.inflora import InfLora, design_down, memory_energy
 from lw2g_lora.options import InfLoraConfig

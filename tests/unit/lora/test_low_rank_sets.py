@@ -11,9 +11,9 @@ import torch
 from lw2g.blocks.lora import summed_factors
 from lw2g.blocks.options import LowRankOptions
 from lw2g.errors import ConfigError
-from lw2g.geometry.moments import SecondMoment
-from lw2g.geometry.subspace import image
 from lw2g.interfaces.pool import Pool
+from lw2g.maths.moments import SecondMoment
+from lw2g.maths.subspace import image
 from lw2g.vit.taps import Tap
 from lw2g_lora.c_lora import CLora
 from lw2g_lora.hide_lora import HideLora

@@ -11,7 +11,7 @@ from lw2g.interfaces.phase import TrainingPhase
 from lw2g.interfaces.pool import Pool
 from lw2g_lora.ewc import Ewc
 from lw2g_lora.options import EwcConfig, FinetuneConfig, LwfConfig, ReplayConfig
-from lw2g_lora.replay import Replay, from_bytes, to_bytes
+from lw2g_lora.replaying import Replay, from_bytes, to_bytes
 from lw2g_lora.sequential import Finetune, Lwf
 
 SMALL = {"rank": 4, "lr": 0.01}

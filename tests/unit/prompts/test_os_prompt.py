@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from lw2g.blocks.weighted_prefixes import weighted_prefixes
-from lw2g.geometry.moments import SecondMoment
-from lw2g.geometry.subspace import build
+from lw2g.maths.moments import SecondMoment
+from lw2g.maths.subspace import build
 from lw2g.vit.prefix import PrefixInjection
 from lw2g_prompts.options import OsPromptConfig
 from lw2g_prompts.os_prompt import OsPrompt, query_pool_distance

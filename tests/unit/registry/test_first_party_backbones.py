@@ -14,9 +14,9 @@ from timm.models.vision_transformer import VisionTransformer
 from lw2g.errors import ConfigError, DataError
 from lw2g.registry.catalogue import load_catalogue
 from lw2g_backbones import plugin
-from lw2g_backbones.loading import load_checkpoint, require_same
+from lw2g_backbones.known_backbones import PRESETS, KnownFile, MicroConfig, PresetConfig, facts_of
 from lw2g_backbones.micro import build_micro
-from lw2g_backbones.presets import PRESETS, KnownFile, MicroConfig, PresetConfig, facts_of
+from lw2g_backbones.opened_backbone import load_checkpoint, require_same
 
 NAMES = {
     "sup21k",

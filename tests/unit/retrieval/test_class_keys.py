@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from lw2g.blocks.schedules import cosine
 from lw2g.config.resolve import resolve
-from lw2g.files.predictions import Predictions
-from lw2g.kit.tiny import tiny_catalogue
-from lw2g.tasks.session import open_session
+from lw2g.disk.predictions import Predictions
+from lw2g.learning.session import open_session
 from lw2g_retrieval.class_keys import ClassKeys
 from lw2g_retrieval.options import ClassKeysConfig
+from lw2g_testing.tiny import tiny_catalogue
 from tasks import build_of, retrieved
 
 OF_CLASS = torch.arange(8) // 2

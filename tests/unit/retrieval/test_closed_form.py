@@ -6,7 +6,7 @@ import torch
 
 from lw2g.blocks.ridge import PENALTIES, Ridge
 from lw2g.blocks.statistics import held_back
-from lw2g_retrieval.closed_form import ridge
+from lw2g_retrieval.closed_form_retrieval import ridge
 from lw2g_retrieval.options import RidgeConfig
 
 

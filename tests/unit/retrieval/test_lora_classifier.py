@@ -9,10 +9,10 @@ from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.phase import TrainingPhase
 from lw2g.interfaces.pool import Pool
-from lw2g.kit.tiny import tiny_backbone
 from lw2g.lifecycle.runner import start
 from lw2g_retrieval.lora_classifier import LoraClassifier
 from lw2g_retrieval.options import LoraClassifierConfig
+from lw2g_testing.tiny import tiny_backbone
 from tasks import build_of, task_context, tasks_of
 
 
@@ -108,9 +108,9 @@ def test_replay_moves_the_head_alone(strategy):
 
 def test_evaluation_asks_with_the_learned_query(quick, session_of, catalogue, tmp_path):
     """What a finished run retrieved is what its restored strategy says of the test images."""
-    from lw2g.files.checkpoint import CheckpointStore
-    from lw2g.files.record import RunDirectory
-    from lw2g.tasks.state import restore
+    from lw2g.disk.checkpoint import CheckpointStore
+    from lw2g.disk.record import RunDirectory
+    from lw2g.learning.state import restore
 
     options = {"retrieval.epochs": 2, "retrieval.lr": 0.5, "retrieval.replay_epochs": 2}
     names = {"baseline": "hide-lora", "retrieval": "lora-classifier", "policy": "always"}

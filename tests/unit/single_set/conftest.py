@@ -7,7 +7,7 @@ import torch
 
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.phase import TrainingPhase
-from lw2g.kit.tiny import tiny_backbone
+from lw2g_testing.tiny import tiny_backbone
 from tasks import build_of, task_context, tasks_of
 
 

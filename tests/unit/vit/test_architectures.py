@@ -9,7 +9,7 @@ from torch import nn
 
 from lw2g.vit.adapter import AdapterInjection
 from lw2g.vit.backbone import Backbone
-from lw2g.vit.lora import LowRank, LowRankInjection
+from lw2g.vit.low_rank import LowRank, LowRankInjection
 from lw2g.vit.prefix import PrefixInjection
 from lw2g.vit.taps import Tap
 from lw2g.vit.tokens import TokenInjection

@@ -16,7 +16,7 @@ from lw2g.vit.adapter import AdapterInjection
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.injection import class_token_index
 from lw2g.vit.loading import load_backbone
-from lw2g.vit.lora import LowRankInjection
+from lw2g.vit.low_rank import LowRankInjection
 from lw2g.vit.parameters import ParameterInjection
 from lw2g.vit.prefix import PrefixInjection
 from lw2g.vit.taps import Tap

@@ -10,7 +10,7 @@ from torch._dynamo.utils import counters
 
 from lw2g.vit.adapter import AdapterInjection
 from lw2g.vit.backbone import Backbone
-from lw2g.vit.lora import LowRankInjection
+from lw2g.vit.low_rank import LowRankInjection
 from lw2g.vit.prefix import PrefixInjection
 from lw2g.vit.taps import Tap
 from lw2g.vit.tokens import TokenInjection

@@ -8,7 +8,7 @@ import torch
 from lw2g.errors import ConfigError
 from lw2g.vit.adapter import AdapterInjection, Bottleneck
 from lw2g.vit.injection import attention_of, inject, num_tokens, real_tokens
-from lw2g.vit.lora import LowRank, LowRankInjection
+from lw2g.vit.low_rank import LowRank, LowRankInjection
 from lw2g.vit.prefix import PrefixInjection
 from lw2g.vit.tokens import TokenInjection
 

@@ -7,7 +7,7 @@ import torch
 
 from lw2g.errors import ConfigError
 from lw2g.vit.backbone import Backbone
-from lw2g.vit.lora import LayerInjection, LowRank, LowRankInjection
+from lw2g.vit.low_rank import LayerInjection, LowRank, LowRankInjection
 from lw2g.vit.parameters import ParameterInjection
 
 ROWS = {"q": slice(0, 48), "k": slice(48, 96), "v": slice(96, 144)}

@@ -22,7 +22,7 @@ from lw2g.vit.plain import PLAIN, PlainShape, PlainViT, initialised
 from lw2g.vit.prefix import PrefixInjection
 from lw2g.vit.taps import Tap
 from lw2g.vit.tokens import TokenInjection
-from lw2g_backbones.presets import PRESETS
+from lw2g_backbones.known_backbones import PRESETS
 
 SHAPE = PlainShape(image_size=32, patch_size=8, dim=48, depth=3, heads=4)
 HALF = (0.5, 0.5, 0.5)

@@ -19,7 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from lw2g.errors import ConfigError, ContractError
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.injection import inject
-from lw2g.vit.lora import LowRank, LowRankInjection
+from lw2g.vit.low_rank import LowRank, LowRankInjection
 from lw2g.vit.prefix import PrefixAttention, PrefixInjection, PrefixSlot
 from lw2g.vit.tokens import TokenInjection
 

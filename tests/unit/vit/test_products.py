@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from lw2g.vit import products
-from lw2g.vit.lora import LayerInjection, LowRank
+from lw2g.vit.low_rank import LayerInjection, LowRank
 from lw2g.vit.parameters import ParameterInjection
 from lw2g.vit.prefix import PrefixInjection
 

@@ -7,7 +7,7 @@ import torch
 
 from lw2g.errors import ConfigError, ContractError
 from lw2g.vit.injection import inject
-from lw2g.vit.lora import LowRank, LowRankInjection
+from lw2g.vit.low_rank import LowRank, LowRankInjection
 from lw2g.vit.prefix import PrefixInjection
 from lw2g.vit.taps import Tap, capture
 from lw2g.vit.tokens import TokenInjection

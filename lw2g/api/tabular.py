@@ -1,0 +1,390 @@
+"""What the functions of lw2g return: each shows itself as a table in a notebook and has its rows."""
+
+from __future__ import annotations
+
+import html
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import compress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from lw2g.errors import ConfigError, counted, nearest
+from lw2g.ground.spelling import expands_paths
+
+if TYPE_CHECKING:
+    from lw2g.registry.catalogue import Catalogue
+    from lw2g.results.columns import Column
+    from lw2g.results.found_runs import ReportedRun
+    from lw2g.results.table import Table
+    from lw2g.results.verdicts import Verdict
+    from lw2g.sweeps.sweep_directory import Status
+
+__all__ = ["Report", "RunRecord", "Runs", "SweepResult", "Verification"]
+
+Row = Mapping[str, Any]
+
+_OF_RUNS = ("run", "baseline", "policy", "benchmark", "backbone", "seed", "state", "done", "tasks", "faa")
+
+
+class _Tabular(ABC):
+    """A result that is a table: one mapping of plain values per row."""
+
+    @abstractmethod
+    def rows(self) -> Sequence[Row]:
+        """Return the rows of the table, each a mapping from column to value."""
+
+    def _repr_html_(self) -> str:
+        return _table(self.rows())
+
+
+def _table(rows: Iterable[Row]) -> str:
+    """Return rows as an HTML table; what a row lacks of the columns is a dash."""
+    listed = list(rows)
+    columns: dict[str, None] = {}  # in the order in which rows first name them
+    for row in listed:
+        columns |= dict.fromkeys(row)
+    head = _line(columns, "th")
+    body = "".join(_line([_cell(row.get(name)) for name in columns], "td") for row in listed)
+    return f"<table><thead>{head}</thead><tbody>{body}</tbody></table>"
+
+
+def _line(texts: Iterable[str], tag: str) -> str:
+    cells = "".join(f"<{tag}>{html.escape(text)}</{tag}>" for text in texts)
+    return f"<tr>{cells}</tr>"
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.2f}"
+    return str(value)
+
+
+class RunRecord(dict[str, Any], _Tabular):
+    """The record of a run: the content of ``record.json``, and where the run is.
+
+    Attributes:
+        path: The run's directory.
+    """
+
+    def __init__(self, record: Mapping[str, Any], path: Path) -> None:
+        super().__init__(record)
+        self.path = path
+
+    @property
+    def metrics(self) -> dict[str, float | None]:
+        """The metrics by name."""
+        return dict(self["metrics"])
+
+    def rows(self) -> list[Row]:
+        """Return the accuracy of every task after every task, in percent; tasks count from 1."""
+        matrix = self["accuracy_matrix"]
+        rows: list[Row] = []
+        for after in range(1, len(matrix) + 1):
+            # a line of the matrix is a task, which has no value before it was learned
+            for task, line in enumerate(matrix[:after], start=1):
+                rows.append({"after_task": after, "task": task, "accuracy": line[after - 1]})
+        return rows
+
+    def __repr__(self) -> str:
+        found = ", ".join(f"{name} {value:.2f}" for name, value in self.metrics.items() if value is not None)
+        return f"<run {str(self.path)!r}: {found}>"
+
+    def _repr_html_(self) -> str:
+        rows = [{"metric": name, "value": value} for name, value in self.metrics.items() if value is not None]
+        return f"<p>{html.escape(str(self.path))}</p>{_table(rows)}"
+
+
+class Runs(_Tabular, Sequence["ReportedRun"]):
+    """The runs below a directory.
+
+    Attributes:
+        runs: The runs, damaged ones too.
+    """
+
+    def __init__(self, runs: Sequence[ReportedRun]) -> None:
+        self.runs = tuple(runs)
+
+    def __len__(self) -> int:
+        return len(self.runs)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self.runs[place]
+
+    def where(self, *conditions: str) -> Runs:
+        """Return the runs that meet all conditions.
+
+        Args:
+            *conditions: Only runs with this value of an option (policy=min, growth.energy=0.9) or in this
+                state (state=finished); a list for several.
+
+        Raises:
+            ConfigError: A condition is malformed, or no run has such an option.
+        """
+        chosen = list(self.runs)
+        for text in conditions:
+            key, wanted = _condition(text)
+            values = [{**run.options, "state": run.state} for run in chosen]
+            known = {name for of_run in values for name in of_run}
+            if chosen and key not in known:
+                raise ConfigError(
+                    f"--where: no run has an option {key!r}{nearest(key, known)}", "write it like seed=0"
+                )
+            # a value that is no text may have been written as one
+            met = [wanted in (of_run.get(key), str(of_run.get(key))) for of_run in values]
+            chosen = list(compress(chosen, met))
+        return Runs(chosen)
+
+    def rows(self) -> list[Row]:
+        """Return path, state, finished tasks, seed, components and metrics of each run.
+
+        The policy is None where the method has no sets to decide on.
+        """
+        from lw2g.registry.catalogue import load_catalogue
+
+        catalogue = load_catalogue()
+        rows: list[Row] = []
+        for run in self.runs:
+            named = {}
+            for part in ("baseline", "policy", "benchmark", "backbone"):
+                named[part] = run.options.get(f"{part}.name")
+            # every configuration names a policy, and a method without sets asks none
+            if not catalogue.grows(str(named["baseline"])):
+                named["policy"] = None
+            rows.append(
+                {
+                    "run": str(run.path),
+                    **named,
+                    "seed": run.options.get("run.seed"),
+                    "state": run.state,
+                    "done": run.done,
+                    "tasks": run.tasks,
+                    **run.record.get("metrics", {}),
+                }
+            )
+        return rows
+
+    def __repr__(self) -> str:
+        return f"<{counted(len(self), 'run')}>"
+
+    def _repr_html_(self) -> str:
+        return _table({name: row.get(name) for name in _OF_RUNS} for row in self.rows())
+
+
+def _condition(text: str) -> tuple[str, Any]:
+    """Return key and value of a condition.
+
+    Raises:
+        ConfigError: The text is not a condition.
+    """
+    from lw2g.config.toml import parse_value
+    from lw2g.sweeps.grid import settings_of
+
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise ConfigError(
+            f"--where: expected KEY=VALUE but got {text!r}", "write it like baseline=hide-prompt"
+        )
+    if key == "state":
+        return key, value
+    ((dotted, wanted),) = settings_of({key: parse_value(value)}, "--where").items()
+    return dotted, wanted
+
+
+class Report(_Tabular):
+    """Tables of runs, a row per configuration, with published values beside ours.
+
+    ``str(report)`` is Markdown.
+
+    Attributes:
+        tables: The tables.
+        left_out: What of a store does not hold and is not in the tables, one line each.
+    """
+
+    def __init__(
+        self,
+        tables: Sequence[Table],
+        columns: Sequence[Column],
+        against: str | None,
+        catalogue: Catalogue,
+        command: str,
+        left_out: Sequence[str] = (),
+    ) -> None:
+        self.left_out = tuple(left_out)
+        self.tables = tuple(tables)
+        self._columns = columns
+        self._against = against
+        self._catalogue = catalogue
+        self._command = command
+
+    def to_text(self, form: Literal["md", "latex", "csv", "json"] = "md") -> str:
+        """Return the tables as text.
+
+        Args:
+            form: Markdown (the default), LaTeX (booktabs), a line per row and metric, or JSON.
+
+        Raises:
+            ConfigError: There is no such form, or no row is called as ``against`` says.
+        """
+        from lw2g.results import render
+
+        forms = {
+            "md": render.as_markdown,
+            "latex": render.as_latex,
+            "csv": render.as_csv,
+            "json": render.as_json,
+        }
+        if form not in forms:
+            raise ConfigError(f"no such form {form!r}", f"choose one of {', '.join(forms)}")
+        return forms[form](self.tables, self._columns, self._against)
+
+    def to_html(self) -> str:
+        """Return a page with figures, which needs no other file and no network."""
+        from lw2g_page.page import page_of
+
+        return page_of(self.tables, self._catalogue, self._columns, self._against, self._command)
+
+    @expands_paths
+    def save(self, out: str | Path) -> Path:
+        """Write the page of :meth:`to_html`.
+
+        Args:
+            out: Write a page with figures, one file that needs no network, instead of text.
+
+        Raises:
+            ConfigError: The file is no report, or cannot be written.
+        """
+        from lw2g.disk.sealed import write_atomically
+        from lw2g_page.page import MARK
+
+        out = Path(out)
+        # only a report is written over: --html may name a file of the user's by mistake
+        if out.exists() and not out.read_bytes().startswith(MARK.encode()):
+            raise ConfigError(
+                f"--html: {str(out)!r} exists and is not a report", "choose another name, or remove it"
+            )
+        content = self.to_html().encode()
+        try:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(out, content)
+        except OSError as error:
+            raise ConfigError(
+                f"--html: {str(out)!r} cannot be written: {error.strerror}", "choose another"
+            ) from error
+        return out
+
+    def rows(self) -> list[Row]:
+        """Return a row per table, row and metric: mean, deviation, n, published value, difference."""
+        entries: list[Row] = json.loads(self.to_text("json"))["entries"]
+        return entries
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+    def __repr__(self) -> str:
+        number = 0
+        for table in self.tables:
+            number += sum(len(row.runs) for row in table.rows)
+        return f"<report of {counted(number, 'run')}>"
+
+    def _repr_html_(self) -> str:
+        from lw2g.results.cells import mean_cells, shown_columns
+
+        return "".join(self._blocks(mean_cells, shown_columns))
+
+    def _blocks(self, cells: Any, shown: Any) -> Iterator[str]:
+        for table in self.tables:
+            yield f"<p>{html.escape(table.title)}</p>"
+            if table.rows:
+                head, *lines = cells(table, shown(table, self._columns))
+                yield _table(dict(zip(head, line, strict=True)) for line in lines)
+
+
+class Verification(_Tabular):
+    """Whether a run's files are intact and its numbers follow from its predictions; true if all hold.
+
+    Attributes:
+        verdicts: One per file and value.
+    """
+
+    def __init__(self, verdicts: Sequence[Verdict]) -> None:
+        self.verdicts = tuple(verdicts)
+
+    @property
+    def broken(self) -> tuple[Verdict, ...]:
+        """What does not hold."""
+        return tuple(verdict for verdict in self.verdicts if verdict.holds is False)
+
+    @property
+    def holds(self) -> bool:
+        """Whether everything holds."""
+        return not self.broken
+
+    def __bool__(self) -> bool:
+        return self.holds
+
+    def rows(self) -> list[Row]:
+        """Return what was examined, whether it holds (None: not known), and what was found."""
+        return [{"what": one.what, "holds": one.holds, "text": one.text} for one in self.verdicts]
+
+    def __repr__(self) -> str:
+        if self.holds:
+            return "<everything holds>"
+        return f"<{len(self.broken)} of {len(self.verdicts)} do not hold>"
+
+
+class SweepResult(_Tabular):
+    """The cells of a sweep after it has ended or was stopped.
+
+    Attributes:
+        path: The sweep's directory; :func:`lw2g.report` takes it.
+        cells: The status of each cell.
+        stale: By a cell's name the options in which its finished run differs from what its settings give
+            now; empty where that was not asked.
+    """
+
+    def __init__(
+        self, path: Path, cells: Sequence[Status], stale: Mapping[str, Sequence[str]] | None = None
+    ) -> None:
+        self.path = path
+        self.cells = tuple(cells)
+        self.stale = dict(stale or {})
+
+    def log_of(self, status: Status) -> Path:
+        """Return the file with what a cell's process has printed."""
+        from lw2g.sweeps.sweep_directory import SweepDirectory
+
+        store = SweepDirectory(self.path)
+        return store.named(store.job(status.cell).log)
+
+    @property
+    def finished(self) -> bool:
+        """Whether all cells are finished."""
+        return all(status.state == "finished" for status in self.cells)
+
+    def rows(self) -> list[Row]:
+        """Return label, state, directory and settings of each cell, why it failed, and its metrics."""
+        rows: list[Row] = []
+        for status in self.cells:
+            row = {
+                "cell": status.cell.label,
+                "state": status.state,
+                "run": str(self.path / status.cell.name),
+                "reason": status.reason,
+                **status.cell.settings,
+            }
+            if status.run is not None:
+                row |= status.run.record.get("metrics", {})
+            rows.append(row)
+        return rows
+
+    def __repr__(self) -> str:
+        done = sum(status.state == "finished" for status in self.cells)
+        return f"<sweep {str(self.path)!r}: {done} of {len(self.cells)} cells finished>"
+
+    def _repr_html_(self) -> str:
+        shown = ("cell", "state", "run", "reason", "faa")
+        return _table({name: row.get(name) for name in shown} for row in self.rows())

@@ -1,1 +1,0 @@
-"""What every room above needs: checks, events and clocks, processes, the boundary to components."""

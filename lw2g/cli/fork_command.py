@@ -1,0 +1,49 @@
+"""``lw2g fork`` repeats a run from one of its tasks on, with other choices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lw2g import api
+from lw2g.api.arguments import RunConfig
+from lw2g.api.experiment import fork_of
+from lw2g.cli.execute import announce, run_one
+from lw2g.cli.paths import AnyPath
+from lw2g.cli.shared_options import component_option, constraint_option, settings_option
+from lw2g.cli.signature import field_option, help_of, option_of, options_of
+
+__all__ = ["fork"]
+
+
+@click.command(
+    short_help="Start a run from a task of another run, with other choices.", help=help_of(api.fork)
+)
+@click.argument("run", metavar="RUN", type=AnyPath(path_type=Path, file_okay=False))
+@option_of(api.fork, "at_task", required=True, metavar="K")
+@option_of(api.fork, "out", type=AnyPath(path_type=Path), metavar="DIR")
+@component_option(api.fork, "policy")
+@constraint_option(api.fork)
+@settings_option(api.fork, "overrides")
+@options_of(api.fork, "tasks")
+@field_option(RunConfig, "devices")
+def fork(
+    run: Path,
+    at_task: int,
+    out: Path | None,
+    policy: str | None,
+    constraints: tuple[str, ...],
+    settings: dict[str, Any],
+    tasks: int | None,
+    devices: int | None,
+) -> None:
+    """Print the progress, and what the run has reached."""
+    # a fork is an experiment of its own: on how many devices it runs stands in its configuration
+    if devices is not None:
+        settings = settings | {"run.devices": devices}
+    experiment = fork_of(run, at_task, policy=policy, constraints=constraints or None, overrides=settings)
+    announce(experiment)
+    with experiment.new_directory(out) as directory:
+        run_one(experiment, directory, tasks)

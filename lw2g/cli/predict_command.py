@@ -1,0 +1,83 @@
+"""``lw2g predict`` classifies image files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lw2g.api import models
+from lw2g.cli.paths import AnyPath
+from lw2g.cli.shared_options import FiniteRange, json_option
+from lw2g.cli.signature import help_of, option_of, options_of
+from lw2g.runtime.console import console, printable, table
+
+__all__ = ["predict"]
+
+
+@click.command(
+    short_help="Classify image files with a run or a model.",
+    help=help_of(models.predict, "Exit code 1 says that some could not be read."),
+)
+@click.argument("run", metavar="RUN", type=AnyPath(path_type=Path, file_okay=False))
+@click.argument("images", metavar="IMAGES...", type=AnyPath(path_type=Path), nargs=-1, required=True)
+@option_of(models.predict, "top_k", metavar="K")
+@options_of(models.load, "task", "device", "batch_size", "weights")
+@option_of(models.predict, "reject", type=FiniteRange(0, 1, min_open=True, max_open=True), metavar="RATE")
+@json_option("Print a JSON list (tasks count from 0).")
+def predict(run: Path, images: tuple[Path, ...], as_json: bool, **options: Any) -> None:
+    """Print the classes of each image, and where sets differ the task and the set that answered."""
+    model, entries = models.predict(run, images, **options)
+    bad = [entry for entry in entries if "error" in entry]
+    if as_json:
+        click.echo(json.dumps(entries, indent=1))
+    else:
+        _print(
+            entries,
+            has_several_sets=len(set(model.task_to_set)) > 1,
+            is_calibrated=model.temperature is not None,
+        )
+    for entry in bad:
+        click.echo(f"error: {printable(entry['error'])}", err=True)
+    if bad:
+        raise click.exceptions.Exit(1)
+
+
+def _print(entries: Sequence[dict[str, Any]], *, has_several_sets: bool, is_calibrated: bool) -> None:
+    """Print a table of the answers."""
+    # a softmax of scores looks as sure of a wrong answer as of a right one
+    columns = ["image", "class", "probability" if is_calibrated else "uncalibrated probability"]
+    # without a hard choice no set has answered alone
+    if has_several_sets and any(entry["task"] is not None for entry in entries):
+        columns += ["task", "set"]
+    rows = []
+    for entry in entries:
+        rows += [row[: len(columns)] for row in _rows(entry)]
+    console().print(table("", columns, rows, left=2))
+
+
+def _rows(entry: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Yield one row per class; only the first shows image, task and set."""
+    if "error" in entry:
+        yield (str(entry["path"]), "cannot be read", "-", "-", "-")
+        return
+    rejected = entry.get("rejected", False)
+    image = str(entry["path"])
+    chosen = (_count(entry["task"], 1), _count(entry["set"], 0, "#"))
+    for place, answer in enumerate(entry["top"]):
+        name = str(answer["class"])
+        if rejected and place == 0:
+            name = f"unknown (nearest: {name})"
+        yield (image, name, f"{answer['probability']:.3f}", *chosen)
+        image = ""
+        chosen = ("", "")
+
+
+def _count(value: int | None, first: int, mark: str = "") -> str:
+    """Return a number as text, counted from ``first``; a dash where there is none."""
+    if value is None:
+        return "-"
+    return f"{mark}{value + first}"

@@ -1,0 +1,49 @@
+"""``lw2g run --dry-run``: the estimated cost of a run, as text or JSON."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from lw2g.errors import counted
+from lw2g.runtime.console import in_units, printable
+
+if TYPE_CHECKING:
+    from lw2g.api.experiment import Experiment
+    from lw2g.lifecycle.estimate import Estimate
+
+__all__ = ["tell_cost"]
+
+_ACCURACY = "measured by a few steps of the first two tasks; accurate to about 50 %"
+
+
+def tell_cost(experiment: Experiment, *, tasks: int | None, runs: int, as_json: bool) -> None:
+    """Estimate the runs of an experiment, one per seed, and print the result; write nothing.
+
+    If data or weights are missing, list them and estimate nothing.
+    """
+    cost, missing = experiment.cost(tasks=tasks, runs=runs)
+    if as_json:
+        click.echo(json.dumps({"missing": missing, "cost": cost and cost.as_mapping()}, indent=1))
+    elif cost is not None:
+        click.echo(printable(_in_a_line(cost)))
+    else:
+        for line in missing:
+            click.echo(f"missing: {line}")
+        click.echo("no estimate without these")
+
+
+def _in_a_line(cost: Estimate) -> str:
+    train, test = cost.images
+    runs = f"{cost.runs} runs of " if cost.runs > 1 else ""
+    memory = in_units(cost.memory)
+    if cost.device_memory is not None:
+        memory += f" and {in_units(cost.device_memory)} of the device"
+    took = timedelta(seconds=round(cost.seconds))
+    return (
+        f"{runs}{counted(cost.tasks, 'task')}, {train} training and {test} test images, on {cost.device}: "
+        f"time {took}, memory {memory}, disk {in_units(cost.disk)} ({_ACCURACY})"
+    )

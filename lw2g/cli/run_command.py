@@ -1,0 +1,70 @@
+"""``lw2g run`` runs an experiment; ``lw2g config`` takes the same options and only resolves them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lw2g import api
+from lw2g.api.arguments import RECOMMENDED, as_typed
+from lw2g.api.experiment import Experiment
+from lw2g.cli import execute
+from lw2g.cli.paths import AnyPath
+from lw2g.cli.printed_estimate import tell_cost
+from lw2g.cli.shared_options import ExperimentCommand, ExperimentOptions, experiment_options, json_option
+from lw2g.cli.signature import help_of, option_of, options_of
+from lw2g.cli.sweep_command import run_seeds
+from lw2g.runtime.console import note
+
+__all__ = ["config", "run"]
+
+_SAME_OPTIONS = """It takes the options of `lw2g run`; --out and --seeds do not belong to a configuration and
+have no effect."""
+
+
+@click.command(cls=ExperimentCommand, short_help="Run an experiment.", help=help_of(api.run))
+@experiment_options
+@options_of(api.run, "tasks")
+@click.option("--dry-run", is_flag=True, help="Print the run's cost and what is missing; run nothing.")
+@json_option("With --dry-run: print JSON.")
+@option_of(Experiment.start, "settled", hidden=True, type=AnyPath(path_type=Path, file_okay=False))
+def run(**values: Any) -> None:
+    """Print the progress, and what the run has reached; with --dry-run what it would cost."""
+    if values["as_json"] and not values["dry_run"]:
+        raise click.UsageError("--json goes with --dry-run; for a finished run: lw2g show RUN --json")
+    if values["seed"] is not None and values["seeds"] is not None:
+        raise click.UsageError("--seed and --seeds exclude each other")
+    if values["tasks"] is not None and values["seeds"] is not None:
+        raise click.UsageError("--tasks and --seeds exclude each other; stop the run of one --seed")
+    experiment = ExperimentOptions.of(values).resolve()
+    if values["recommended"]:
+        note(f"--recommended is: {as_typed(RECOMMENDED)}")
+    execute.announce(experiment)
+    if values["dry_run"]:
+        num_runs = 1
+        if values["seeds"] is not None:
+            num_runs = len(values["seeds"])
+        tell_cost(experiment, tasks=values["tasks"], runs=num_runs, as_json=values["as_json"])
+        return
+    # last: what is refused above leaves no empty folder behind
+    with experiment.new_directory(values["out"]) as directory:
+        if values["seeds"] is None:
+            execute.run_one(experiment, directory, values["tasks"], values["settled"])
+        else:
+            run_seeds(experiment, directory, values["seeds"])
+
+
+@click.command(
+    cls=ExperimentCommand,
+    short_help="Print the complete configuration of a run command.",
+    help=help_of(Experiment.to_toml, _SAME_OPTIONS),
+)
+@experiment_options
+def config(**values: Any) -> None:
+    """Print the configuration, and what was noticed about it."""
+    experiment = ExperimentOptions.of(values).resolve()
+    for text in experiment.notes:
+        note(text)
+    click.echo(experiment.to_toml(), nl=False)

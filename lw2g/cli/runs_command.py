@@ -1,0 +1,77 @@
+"""``lw2g runs`` lists the runs below a directory with their states."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lw2g.api import runs as find
+from lw2g.api.tabular import Runs
+from lw2g.cli.paths import AnyPath
+from lw2g.cli.shared_options import json_option
+from lw2g.cli.signature import help_of, option_of
+from lw2g.errors import counted
+from lw2g.runtime.console import console, number, table
+
+if TYPE_CHECKING:
+    from lw2g.results.found_runs import ReportedRun
+
+__all__ = ["runs"]
+
+_COLUMNS = ("run", "baseline", "policy", "benchmark", "backbone", "seed", "state", "task", "FAA")
+_EXIT = "The exit code is 1 if any run is damaged, even one that --where excludes."
+
+
+@click.command(short_help="List the runs below a directory.", help=help_of(find, _EXIT))
+@click.argument("directory", metavar="DIR", type=AnyPath(path_type=Path))
+@option_of(Runs.where, "conditions", "--where", metavar="KEY=VALUE", multiple=True)
+@json_option("Print a JSON list.")
+@click.pass_context
+def runs(ctx: click.Context, directory: Path, conditions: Sequence[str], as_json: bool) -> None:
+    """Print a row per run, and what is wrong with damaged ones."""
+    everything = find(directory)
+    chosen = everything.where(*conditions)
+    if as_json:
+        click.echo(json.dumps([_plain(run) for run in chosen], indent=1))
+    else:
+        rows = [_row(entry, directory) for entry in chosen.rows()]
+        console().print(table("", _COLUMNS, rows, left=5))
+        click.echo(counted(len(rows), "run"))
+    problems = [run.problem for run in everything if run.state == "damaged"]
+    for problem in problems:
+        click.echo(f"error: {problem}", err=True)
+    ctx.exit(1 if problems else 0)
+
+
+def _row(entry: Mapping[str, Any], base: Path) -> tuple[str, ...]:
+    path = Path(entry["run"])
+    if path != base:
+        path = path.relative_to(base)
+    policy = entry["policy"]
+    if policy is None:
+        # nothing decides on sets that a method does not have; of a damaged run nothing is known
+        policy = "?" if entry["baseline"] is None else "-"
+    seed = "?"
+    if entry["seed"] is not None:
+        seed = str(entry["seed"])
+    return (
+        str(path),
+        str(entry["baseline"] or "?"),
+        policy,
+        str(entry["benchmark"] or "?"),
+        str(entry["backbone"] or "?"),
+        seed,
+        entry["state"],
+        f"{entry['done']}/{entry['tasks'] or '?'}",
+        number(entry.get("faa")),
+    )
+
+
+def _plain(run: ReportedRun) -> dict[str, Any]:
+    fields = ("state", "done", "tasks", "remaining", "options")
+    parts = {name: run.record.get(name, {}) for name in ("metrics", "seconds")}
+    return {"path": str(run.path)} | {name: getattr(run, name) for name in fields} | parts

@@ -1,0 +1,356 @@
+"""``lw2g show`` prints the decisions and results of a run, from its record alone, or what a model knows."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import click
+
+from lw2g.api.recorded import manifest_of, results_of
+from lw2g.cli.decisions import DECISION_COLUMNS, PART_MEANINGS, decision_rows, digits, part_rows
+from lw2g.cli.paths import AnyPath
+from lw2g.cli.shared_options import json_option
+from lw2g.cli.shown_model import print_model
+from lw2g.cli.signature import help_of
+from lw2g.errors import counted
+from lw2g.runtime.console import (
+    console,
+    in_words,
+    method_name,
+    number,
+    print_metrics,
+    printable,
+    table,
+)
+
+if TYPE_CHECKING:
+    from lw2g.api.recorded import Recorded
+
+__all__ = ["show"]
+
+Record = Mapping[str, Any]
+_ROUNDING = 1e-9
+"""Largest difference of two equal percentages."""
+
+
+_HOW = """Of a run, that is what it reached, in a few lines; with --all all of it. Tasks count from 1; sets
+are shown by their ids (#0 is the first); percentages go from 0 to 100."""
+_OF_A_MODEL = "Of a model that `lw2g start` or `lw2g export` has made: its classes, and what it has learned."
+
+
+@click.command(
+    short_help="Show what a run reached, or what a model knows.", help=help_of(results_of, _HOW, _OF_A_MODEL)
+)
+@click.argument("run", metavar="RUN", type=AnyPath(path_type=Path))
+@json_option("Print the record, or of a model its description, as it is stored.")
+@click.option("--all", "whole_record", is_flag=True, help="Decisions, matrices, metrics, costs, deviations.")
+@click.option("--explain", is_flag=True, help="With --all: say what each number means.")
+def show(run: Path, as_json: bool, whole_record: bool, explain: bool) -> None:
+    """Print a few lines, or tables of everything."""
+    manifest = manifest_of(run)
+    if manifest is not None:
+        if as_json:
+            click.echo(json.dumps(attrs.asdict(manifest), indent=1))
+        else:
+            print_model(manifest)
+        return
+    results = results_of(run)
+    if as_json:
+        click.echo(results.path.read_text(encoding="utf-8"), nl=False)
+        return
+    terms = results.definitions
+    if not whole_record and not explain:
+        _print_short(results)
+        return
+    _print_record(results)
+    terms = {**DECISION_COLUMNS, **_MOTION_COLUMNS, **PART_MEANINGS, **terms, **_COSTS}
+    if explain:
+        console().print(table("definitions", ("number", "meaning"), terms.items(), left=2))
+
+
+def _print_short(results: Recorded) -> None:
+    """Print what was run, what it reached, what it cost, and where the rest is."""
+    record = results.content
+    config = record["config"]
+    method = method_name(config, grows=results.grows)
+    lines = [
+        f"{method} on {config['benchmark']['name']}, "
+        f"backbone {config['backbone']['name']}, seed {record['seed']}"
+    ]
+    if results.unfinished:
+        lines.append(results.unfinished)
+    done = len(record["accuracy_matrix"])
+    known = {name: number(value) for name, value in record["metrics"].items() if value is not None}
+    reached = list(in_words(known, done, record.get("tasks"), grows=results.grows))
+    course = _course(record["accuracy_matrix"])
+    if course:
+        reached.append(f"after each task: {course}")
+    lines.append("; ".join(reached))
+    kept = sum(record["storage"].get(part, 0) for part in ("parameters", "statistics"))
+    lines.append(f"{number(record['seconds']['total'], 0)} s; {kept:,} numbers kept beside the backbone")
+    motions = record.get("findings", {}).get("motions", ())
+    alarming = [str(entry["task"] + 1) for entry in motions if entry["alarming"]]
+    if alarming:
+        lines.append(f"tasks that moved features unusually far: {', '.join(alarming)}")
+    if _errs_between_tasks(record["metrics"]):
+        lines.append("all errors are between tasks")
+    count = len(record["deviations"])
+    summary = f"{counted(count, 'deviation')} from the published method" if count else "no deviations"
+    lines.append(f"{summary}; all numbers: lw2g show {results.run} --all")
+    for line in lines:
+        click.echo(printable(line))
+
+
+_BLOCKS = "▁▂▃▄▅▆▇█"
+
+
+def _course(matrix: Sequence[Sequence[float | None]]) -> str:
+    """Return the mean accuracy after each task as blocks, from 0 to 100 %, between the first and the last."""
+    means = []
+    for after in range(len(matrix)):
+        column = [row[after] for row in matrix if after < len(row)]
+        known = [value for value in column if value is not None]
+        if known:
+            means.append(sum(known) / len(known))
+    if len(means) < 2:
+        return ""
+    blocks = []
+    for mean in means:
+        height = int(mean / 100 * len(_BLOCKS))
+        blocks.append(_BLOCKS[min(height, len(_BLOCKS) - 1)])  # 100 % fills the last one
+    return f"{number(means[0])} {''.join(blocks)} {number(means[-1])}"
+
+
+def _print_record(results: Recorded) -> None:
+    """Print all that a run has recorded, part by part."""
+    record = results.content
+    out = console()
+    out.print(_headline(record, results.grows))
+    if results.unfinished:
+        out.print(f"{results.unfinished}\n", markup=False, soft_wrap=True)
+    print_metrics(record, results.definitions)
+    if results.grows:
+        rows: list[tuple[str, ...]] = []
+        for entry in record["decisions"]:
+            rows += decision_rows(entry)
+        out.print(table("decisions", tuple(DECISION_COLUMNS), rows, left=2))
+    parts = list(part_rows(results))
+    if parts:
+        out.print(table("further numbers", ("task", "candidate", "measure", "numbers"), parts, left=4))
+    for key, title in (("accuracy_matrix", "accuracy by task"), ("retrieval_matrix", "retrieval by task")):
+        if record.get(key):
+            out.print(_matrix(record[key], f"{title} (percent)"))
+    drift = record.get("feature_drift")
+    if drift and any(drift):
+        out.print(_matrix(_by_task(drift), "feature drift by task (percent)"))
+    for text in _findings(record):
+        out.print(text)
+    out.print(table("costs", ("part", "value"), _costs(record)))
+    _print_deviations(record["deviations"])
+
+
+def _findings(record: Record) -> Iterator[Any]:
+    """Yield what a run has found beside its metrics: lines and a table."""
+    findings = record.get("findings", {})
+    stale = record.get("stale_classes", {}).get("last")
+    if stale:
+        text = (
+            f"{100 * stale:.0f} % of the classes are stale: their features may have drifted since their "
+            "statistics were taken"
+        )
+        if "carry_forwards" in findings:
+            text += "; the head transports its own statistics"
+        yield text
+    motions = findings.get("motions")
+    if motions:
+        yield table("motions by task", tuple(_MOTION_COLUMNS), _motions(record, motions), left=0)
+    ahead = record.get("next_domain")
+    if ahead:
+        text = f"before their tasks are learned, {number(ahead['mean'])} % of new test images are right"
+        if ahead.get("chance") is not None:  # earlier versions did not note it
+            text += f"; of a guess among the seen classes, {number(ahead['chance'])} %"
+        yield text
+    if _errs_between_tasks(record["metrics"]):
+        yield (
+            "all errors are between tasks: no test image is taken for another class of its own task, so the "
+            "features tell the classes apart and scores of different tasks do not compare"
+        )
+
+
+def _errs_between_tasks(metrics: Mapping[str, float | None]) -> bool:
+    """Whether there are errors, and every wrong class is one of another task."""
+    right, in_task = metrics.get("faa"), metrics.get("task_accuracy")
+    if right is None or in_task is None or right >= 100:
+        return False
+    # both are means over the same tasks: they are equal where the right task gives the right class
+    return abs(right - in_task) < _ROUNDING
+
+
+def _by_task(drift: Sequence[Sequence[float | None]]) -> list[list[float | None]]:
+    """Turn drift by evaluation into rows by task, in percent, like an accuracy matrix."""
+    rows: list[list[float | None]] = [[None] * len(drift) for _ in drift[1:]]
+    for after, column in enumerate(drift):
+        for task, value in enumerate(column):
+            rows[task][after] = None if value is None else 100 * value
+    return rows
+
+
+_MOTION_COLUMNS = {
+    "after": "the task that moved features, counted from 1",
+    "new classes": "how far the means of its own classes moved, in units of the features",
+    "old classes": "how far the means of old classes were carried",
+    "times": "motion of the new classes in medians of earlier tasks'; ! from 3, where a carry may go too far",
+    "held": "old classes that took less than half of the motion, because they are far from the new ones",
+}
+
+
+def _motions(record: Record, motions: Sequence[Record]) -> Iterator[tuple[str, ...]]:
+    """Yield a row per task that moved old classes."""
+    names = record["class_names"]
+    for entry in motions:
+        times = "-"
+        if entry["times"] is not None:  # the first tasks have no median to be compared with
+            times = f"{entry['times']:.1f}"
+        if entry["alarming"]:
+            times += " !"
+        held = [names[target] for target in entry["held"]]
+        shown = f"{len(held)} of {entry['carried']}"
+        if held:
+            shown += f": {', '.join(held[:_NAMED])}"
+        if len(held) > _NAMED:
+            shown += ", ..."
+        yield (str(entry["task"] + 1), digits(entry["new"]), digits(entry["old"]), times, shown)
+
+
+_NAMED = 3
+"""Held classes that are named."""
+
+_COSTS = {
+    "evidence (s)": "seconds of deciding on growth",
+    "training (s)": "seconds of the training phases of baseline and retrieval",
+    "subspace (s)": "seconds of building spaces and protection rules",
+    "evaluation (s)": "seconds of predicting test samples",
+    "total (s)": "seconds from start to end, including all of the above and checkpoints",
+    "training images/s": "training images per second of training",
+    "passes per test image": "forwards through a set per test image, without the query's",
+    "ms per test image": "milliseconds of these forwards in the last evaluation, in batches",
+    "expert's forwards per test image": "un-prompted forwards for a frozen expert: 0 where queries are known",
+    "expert's numbers": "means and covariance of the frozen expert, among statistics below",
+    "head's temperature": "what the head's scores are divided by beside a frozen expert",
+    "expert_per_image": "floating point operations of the frozen expert's forward, among those of inference",
+    "training_per_image": "floating point operations of a training step, per image",
+    "inference_per_image": "floating point operations of a prediction, retrieval included, per image",
+    "prompt_vectors": "vectors of the backbone's width in all sets",
+    "basis_vectors": "basis vectors of the spaces that protect old tasks",
+    "parameters": "numbers added to the frozen backbone",
+    "statistics": "further numbers kept from task to task: means, covariances, Gram matrices, bases",
+}
+
+
+def _costs(record: Record) -> Iterator[tuple[str, str]]:
+    for name, value in record["seconds"].items():
+        if name != "per_test_image":
+            yield f"{name} (s)", number(value)
+    routing = record.get("routing")
+    if routing:
+        yield "passes per test image", str(routing["passes_per_image"])
+        yield "ms per test image", number(1e3 * record["seconds"].get("per_test_image", 0.0))
+    expert = record.get("expert")
+    if expert:
+        yield "expert's forwards per test image", number(expert["forwards_per_image"])
+        yield "expert's numbers", number(expert["numbers"])
+        yield "head's temperature", digits(expert["temperature"])
+    yield "training images/s", number(record.get("images_per_second"), 1)
+    for name, value in record.get("flops", {}).items():
+        yield name, "-" if value is None else f"{value / 1e6:,.1f} MFLOP"
+    for name, value in record["storage"].items():
+        yield name, number(value)
+
+
+def _headline(record: Record, grows: bool) -> str:
+    config = record["config"]
+    retrieval = (config.get("retrieval") or {}).get("name", "none")
+    protocol = record["protocol"]
+    changed = [entry["option"] for entry in record["protocol_changes"]]
+    if changed:
+        protocol += f" (changed: {', '.join(changed)})"
+    return (
+        f"{method_name(config, grows=grows)} on {config['benchmark']['name']}, "
+        f"backbone {config['backbone']['name']}, retrieval {retrieval}, seed {record['seed']}, "
+        f"lw2g {record['lw2g_version']}\nprotocol {protocol}\n"
+        f"{_precision(record.get('precision'))}{_hash(record.get('record_hash'))}"
+        f"{_origin(record.get('origin'))}"
+    )
+
+
+def _precision(settled: Record | None) -> str:
+    """Return what a run was asked to compute in, what it computed in, and why, in one line."""
+    if not settled:  # of an older lw2g
+        return ""
+    asked = ", asked for auto" if settled.get("asked") == "auto" else ""
+    return f"precision {settled.get('used')}{asked}: {settled.get('reason')}\n"
+
+
+def _hash(record_hash: str | None) -> str:
+    return "" if record_hash is None else f"record hash {record_hash[:16]} (all but the clocks)\n"
+
+
+def _origin(origin: Record | None) -> str:
+    """Return the parent run of a fork and the changed options, in one line."""
+    if origin is None:
+        return ""
+    changed = [f"{change['option']} {change['before']} -> {change['after']}" for change in origin["changed"]]
+    return (
+        f"forked from {origin['run']} after task {origin['task'] + 1}; "
+        f"changed: {', '.join(changed) or 'nothing'}\n"
+    )
+
+
+_COLUMNS = 20
+"""The largest number of columns of a matrix."""
+
+
+def _matrix(matrix: Sequence[Sequence[float | None]], title: str) -> Any:
+    """Return a table of ``A[i][t]``: a row per task i, a column per task t; of a long stream a subset."""
+    tasks = len(matrix[0])
+    step = math.ceil(tasks / _COLUMNS)
+    # counted from the last task, which is always shown
+    shown = [task for task in range(tasks) if (tasks - 1 - task) % step == 0]
+    columns = ("task", *(f"after {after + 1}" for after in shown))
+    rows = []
+    for task in shown:
+        if task < len(matrix):
+            values = [matrix[task][after] for after in shown]
+            rows.append((str(task + 1), *map(_known, values)))
+    if step > 1:
+        title += f", one task in {step} (--json: all)"
+    return table(title, columns, rows)
+
+
+def _known(value: float | None) -> str:
+    """Return a number, or nothing where there is none: a task that was not learned yet."""
+    return "" if value is None else number(value)
+
+
+def _print_deviations(deviations: Sequence[Record]) -> None:
+    if not deviations:
+        console().print("no deviations from the published method")
+        return
+    rows = [
+        (entry["option"], _value(entry["value"]), _value(entry.get("published")), entry.get("note", ""))
+        for entry in deviations
+    ]
+    console().print(
+        table("deviations from the published method", ("option", "value", "published", "note"), rows, left=4)
+    )
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return "-"
+    return json.dumps(value) if isinstance(value, list | dict) else str(value)

@@ -1,0 +1,342 @@
+"""``lw2g sweep``: runs all cells of a grid as processes and shows their status."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lw2g.api import report as tabulate
+from lw2g.api import sweeps
+from lw2g.cli.execute import tell
+from lw2g.cli.paths import AnyPath
+from lw2g.cli.plan import print_missing, print_plan
+from lw2g.cli.shared_options import FiniteRange, json_option, settings_option
+from lw2g.cli.signature import documented, help_of, option_of, options_of
+from lw2g.errors import Interrupted, counted
+from lw2g.runtime.console import console, note, number, printable, table
+
+if TYPE_CHECKING:
+    from lw2g.api.experiment import Experiment
+    from lw2g.api.sweeps import Plan
+    from lw2g.api.tabular import SweepResult
+    from lw2g.sweeps.sweep_directory import Status
+
+__all__ = ["fitting", "run_seeds", "sweep"]
+
+_DEFAULT = "GRID.toml"
+"""How messages name the command that is not named."""
+_COLUMNS = ("cell", "state", "task", "left", "FAA", "images/s", "host")
+_ON_A_LINE = ("task", "left", "FAA", "host")
+_ROWS_TO_SPARE = 8
+
+
+class SweepGroup(click.Group):
+    """A group whose first argument is a grid unless it names a command."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Insert the default command if none is named."""
+        if args and args[0] not in {*self.list_commands(ctx), *ctx.help_option_names}:
+            args = [_DEFAULT, *args]
+        return super().parse_args(ctx, args)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return all commands but the default one."""
+        return [name for name in super().list_commands(ctx) if name != _DEFAULT]
+
+
+class _RunGrid(click.Command):
+    """The command that is not named."""
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """Return what follows the command's name, which is its argument."""
+        return ["[OPTIONS]"]
+
+
+_DIRECTORY = click.argument("directory", metavar="DIR", type=AnyPath(path_type=Path, file_okay=False))
+
+
+def _executor_options(command: Any) -> Any:
+    """Add the options that say where and how cells run."""
+    # in reverse, because click lists first what is added last
+    for decorate in (
+        settings_option(
+            sweeps.sweep, "executor_options", "--executor-set", called="executor_options", complete=False
+        ),
+        option_of(sweeps.sweep, "gpus_per_job", type=FiniteRange(min=0)),
+        options_of(sweeps.sweep, "threads"),
+        options_of(sweeps.sweep, "jobs"),
+        option_of(sweeps.sweep, "executor", type=click.Choice(sweeps.EXECUTORS)),
+    ):
+        command = decorate(command)
+    return command
+
+
+@click.group(cls=SweepGroup, short_help="Run all cells of a grid and show their status.")
+@documented
+def sweep() -> None:
+    """Run the cells of a grid: lw2g sweep GRID.toml [--out DIR] [--jobs N] [--dry-run] [--rehearse]
+
+    --executor ray and slurm run them on a cluster; a grid can say so in a table [executor].
+
+    \b
+      [base.benchmark]                        what all cells share, as in a configuration
+      name = "cifar100"
+      [axes]                                  lists that multiply
+      policy = ["always", "min"]
+      seed = [0, 1]
+      "growth.energy" = [0.9, 0.95]
+      [[rows]]                                alternatives
+      baseline = {name = "hide-prompt", epochs = 5}
+      [[rows]]
+      baseline = "simple-cil"
+      policy = "always"                       set here: this row is not multiplied by it
+      axes = {seed = [0]}                     its own list in place of the grid's
+
+    The same command continues a stopped sweep: it keeps finished cells, resumes interrupted ones, and lists
+    failed ones. The exit code is 1 if a cell has failed, 130 if the sweep was stopped.
+    """
+
+
+@sweep.command(_DEFAULT, cls=_RunGrid, hidden=True, short_help="Run a grid.", help=help_of(sweeps.sweep))
+@click.argument("grid", metavar="GRID.toml", type=AnyPath(path_type=Path))
+@option_of(sweeps.sweep, "out", type=AnyPath(path_type=Path, file_okay=False))
+@_executor_options
+@click.option("--dry-run", is_flag=True, help="Print the cells and their needs; run nothing.")
+@json_option("With --dry-run: print JSON.")
+@option_of(
+    sweeps.sweep,
+    "rehearse",
+    metavar="[BENCHMARK|FOLDER]",
+    is_flag=False,
+    flag_value=sweeps.DEFAULT_BENCHMARK,  # without a value, so GRID.toml stands before the option
+)
+@settings_option(sweeps.sweep, complete=False)
+def run_grid(
+    grid: Path,
+    out: Path | None,
+    dry_run: bool,
+    as_json: bool,
+    rehearse: str | None,
+    settings: dict[str, Any],
+    **executor_options: Any,
+) -> None:
+    """Run the cells of GRID.toml, each in its own directory below DIR."""
+    if as_json and not dry_run:
+        raise click.UsageError("--json goes with --dry-run; for a sweep: lw2g sweep status DIR --json")
+    if dry_run:
+        print_plan(sweeps.plan_of(grid, settings=settings, rehearse=rehearse), as_json=as_json)
+        return
+    with _watching() as watch:
+        result = sweeps.sweep(
+            grid, out=out, settings=settings, rehearse=rehearse, watch=watch, **executor_options
+        )
+    if rehearse is not None:  # what the real run lacks is told beside what the rehearsal has shown
+        _print_rehearsal(result, sweeps.plan_of(grid, settings=settings))
+    _finish(result)
+
+
+def run_seeds(experiment: Experiment, directory: Path, seeds: Sequence[int]) -> None:
+    """Run an experiment once per seed, and print mean and deviation of what was reached."""
+    with _watching() as watch:
+        result = sweeps.run_seeds(experiment, directory, seeds, watch=watch)
+    if result.finished:
+        records = [status.run.record for status in result.cells if status.run is not None]
+        tell(records, directory, experiment.catalogue)
+    _finish(result)
+
+
+def _print_rehearsal(result: SweepResult, real: Plan) -> None:
+    """Print the table of a rehearsal, and what the real run needs that is not here."""
+    columns = real.columns
+    if any(status.state == "finished" for status in result.cells):
+        text = tabulate(result.path, columns=columns).to_text("md")
+        click.echo(printable(text, lines=True), nl=False)
+    kinds = counted(len(result.cells), "kind")
+    click.echo(f"rehearsed: {kinds} of cells, for {counted(len(real.cells), 'cell')} of the real run")
+    print_missing(real)
+    needs = [need for of_cell in real.needs for need in of_cell]
+    if all(need.here for need in needs):
+        click.echo("the real run has all that it needs")
+    grid = real.grid
+    place = f"runs/{grid.stem}"
+    more = f" --columns {columns}" if columns else ""
+    click.echo(f"the real run: lw2g sweep {grid} --out {place}; its table: lw2g report {place}{more}")
+
+
+@sweep.command(short_help="Show the status of a sweep's cells.", help=help_of(sweeps.sweep_status))
+@_DIRECTORY
+@json_option("Print a JSON list.")
+def status(directory: Path, as_json: bool) -> None:
+    """Print a row per cell, why cells failed, and which are stale."""
+    result = sweeps.sweep_status(directory)
+    if as_json:
+        entries = [_plain(status, result.stale[status.cell.name]) for status in result.cells]
+        click.echo(json.dumps(entries, indent=1))
+        return
+    console().print(_table(result.cells))
+    _print_failures(result)
+    old = []
+    for status in result.cells:
+        options = result.stale[status.cell.name]
+        if options:
+            old.append((status.cell.label, ", ".join(options)))
+    if old:
+        console().print(table("finished with other values than now", ("cell", "option"), old, left=2))
+        note(f"`lw2g sweep retry {directory} --stale` runs these again and keeps the old runs")
+    click.echo(_counts(result.cells))
+
+
+@sweep.command(short_help="Run failed cells again and continue the others.", help=help_of(sweeps.retry_sweep))
+@_DIRECTORY
+@_executor_options
+@options_of(sweeps.retry_sweep, "stale")
+def retry(directory: Path, **options: Any) -> None:
+    """Print the status of the cells while they run."""
+    with _watching() as watch:
+        result = sweeps.retry_sweep(directory, say=lambda text: note(printable(text)), watch=watch, **options)
+    _finish(result)
+
+
+@sweep.command(
+    short_help="Stop cells; they can be resumed.",
+    help=help_of(sweeps.cancel_sweep, "CELL is a cell's label or the name of its directory."),
+)
+@_DIRECTORY
+@click.argument("names", metavar="[CELL]...", nargs=-1)
+def cancel(directory: Path, names: Sequence[str]) -> None:
+    """Print how many cells were asked."""
+    running, waiting = sweeps.cancel_sweep(directory, *names)
+    click.echo(f"asked {running} running cells to stop; the other {waiting} will not start")
+
+
+def _finish(result: SweepResult) -> None:
+    """Print how a sweep has ended, and exit with the command's code."""
+    _print_failures(result)
+    click.echo(f"{_counts(result.cells)}; in {result.path}")
+    states = {status.state for status in result.cells}
+    if states == {"finished"}:
+        return
+    # failed cells are an error; with others that only stopped, the sweep as a whole was interrupted
+    retry = f"`lw2g sweep retry {result.path}`"
+    if states <= {"finished", "failed"}:
+        note(f"{retry} runs failed cells again")
+        raise click.exceptions.Exit(1)
+    note(f"{retry} goes on with all that is not finished")
+    raise click.exceptions.Exit(Interrupted.exit_code)
+
+
+@contextmanager
+def _watching() -> Iterator[Callable[[Sequence[Status]], None]]:
+    """Yield a function that shows the status of cells: a live table on a terminal, plain lines elsewhere."""
+    out = console(stderr=True)
+    if not out.is_terminal:
+        yield StatusLines()
+        return
+    from rich.live import Live
+
+    with Live(console=out, auto_refresh=False) as live:
+        yield lambda statuses: live.update(_table(fitting(statuses, out.height)), refresh=True)
+
+
+class StatusLines:
+    """Prints a line whenever a cell starts, finishes a task, or ends."""
+
+    def __init__(self) -> None:
+        self._before: dict[str, tuple[str, int]] = {}
+
+    def __call__(self, statuses: Sequence[Status]) -> None:
+        """Print what has changed."""
+        for status in statuses:
+            done = 0
+            if status.run is not None:
+                done = status.run.done
+            now = (status.state, done)
+            before = self._before.get(status.cell.name)
+            self._before[status.cell.name] = now
+            # a cell that has never done anything is not worth a line
+            is_new = before is None and status.state == "waiting"
+            if now != before and not is_new:
+                row = dict(zip(_COLUMNS, _row(status), strict=True))
+                details = [f"{name} {row[name]}" for name in _ON_A_LINE]
+                line = f"{status.cell.label}: {status.state}, {' '.join(details)}"
+                click.echo(printable(line), err=True)
+
+
+def fitting(statuses: Sequence[Status], height: int) -> Sequence[Status]:
+    """Return as many cells as fit on a terminal, around the first running one."""
+    room = max(height - _ROWS_TO_SPARE, 1)
+    if len(statuses) <= room:
+        return statuses
+    # a third of the screen shows cells before the running one, the rest those that wait
+    busy = [place for place, status in enumerate(statuses) if status.state == "running"] or [0]
+    begin = max(0, min(busy[0] - room // 3, len(statuses) - room))
+    return statuses[begin : begin + room]
+
+
+def _table(statuses: Sequence[Status]) -> Any:
+    return table("", _COLUMNS, [_row(status) for status in statuses], left=2)
+
+
+def _row(status: Status) -> tuple[str, ...]:
+    run = status.run
+    host = "-"
+    if status.writer is not None:
+        host = status.writer.host
+    if run is None:
+        return (status.cell.label, status.state, "-", "-", "-", "-", host)
+    left = "-"
+    if run.remaining is not None:
+        left = str(timedelta(seconds=round(run.remaining)))
+    speed = number(run.progress.get("images_per_second"), 0)
+    done = f"{run.done}/{run.tasks or '?'}"
+    return (status.cell.label, status.state, done, left, number(run.metric("faa")), speed, host)
+
+
+def _counts(statuses: Sequence[Status]) -> str:
+    counts = Counter(status.state for status in statuses)
+    by_state = ", ".join(f"{count} {state}" for state, count in counts.items())
+    return f"{counted(len(statuses), 'cell')}: {by_state}"
+
+
+def _print_failures(result: SweepResult) -> None:
+    rows = []
+    for status in result.cells:
+        if status.state == "failed":
+            rows.append((status.cell.label, status.reason, str(result.log_of(status))))
+    if rows:
+        console().print(table("failed", ("cell", "reason", "log"), rows, left=3))
+
+
+def _plain(status: Status, stale: Sequence[str]) -> dict[str, Any]:
+    content: dict[str, Any] = {
+        "name": status.cell.name,
+        "label": status.cell.label,
+        "settings": dict(status.cell.settings),
+        "state": status.state,
+        # what a cell has that was not started; in this place for the order of the keys
+        "done": 0,
+        "tasks": None,
+        "remaining": None,
+        "faa": None,
+        "images_per_second": None,
+        "host": None,
+        "reason": status.reason,
+        "stale": list(stale),
+    }
+    run = status.run
+    if run is not None:
+        content["done"] = run.done
+        content["tasks"] = run.tasks
+        content["remaining"] = run.remaining
+        content["faa"] = run.metric("faa")
+        content["images_per_second"] = run.progress.get("images_per_second")
+    if status.writer is not None:
+        content["host"] = status.writer.host
+    return content

@@ -1,1 +1,0 @@
-"""What commands and functions print: tables, numbers, the progress of a run."""

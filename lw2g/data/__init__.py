@@ -1,1 +1,0 @@
-"""Fetches published data sets: downloads, archives, routes."""

@@ -1,1 +1,0 @@
-"""Where a run computes: device, precision, determinism and memory."""

@@ -1,1 +1,0 @@
-"""What a run will cost, and what it lacks, without writing it."""

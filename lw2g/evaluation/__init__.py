@@ -1,1 +1,0 @@
-"""Answers for test images of all seen tasks, and the numbers made of them."""

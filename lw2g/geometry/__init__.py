@@ -1,1 +1,0 @@
-"""Pure functions of tensors behind evidence and protection: second moments, subspaces, hindrance."""

@@ -1,1 +1,0 @@
-"""Files that plugins read (images, features, text vectors), augmentation, the usual test transform."""

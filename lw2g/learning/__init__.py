@@ -1,0 +1,1 @@
+"""Learning one task, and answering for the images of all seen ones."""

@@ -1,0 +1,108 @@
+"""Absorbing a finished task: its activations extend the spaces that protect it from later tasks.
+
+There are two kinds of spaces: those of the memory, by set, and those that a constraint keeps for itself. Each
+is built only if a component reads it, from one pass over the task's sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.context import TaskContext
+from lw2g.interfaces.site import Site
+from lw2g.learning.evidence.evidence_sample import EvidenceSample, merged, moments_of, undisturbed
+from lw2g.learning.session_parts import RunParts
+from lw2g.maths.moments import SecondMoment
+from lw2g.runtime.progress import Steps
+from lw2g.vit.taps import Tap
+
+__all__ = ["absorb_task"]
+
+
+def absorb_task(
+    parts: RunParts,
+    context: TaskContext,
+    evidence_sample: EvidenceSample,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> None:
+    """Extend spaces by the activations of the finished task's images under the task's set.
+
+    Under ``protect = "visible"`` the task extends the memory's spaces of every live set, because where sets
+    are summed, or each of them answers, it passes through all of them.
+
+    Args:
+        parts: The run.
+        context: The finished task.
+        evidence_sample: Its sample of images.
+        progress: Called with the number of finished batches and spaces, and their total.
+    """
+    baseline = parts.baseline
+    trained = (*baseline.sites(context.parameters), *baseline.shared_sites())
+    kept: list[tuple[int | None, Site]] = []
+    if parts.keeps_memory:
+        kept = _kept_sites(parts, context)
+    # the sites to read under each set: where each set answers, those of others under their own
+    under: dict[int, list[Site]] = {context.set_id: [*trained]}
+    for owner, site in kept:
+        reader = context.set_id
+        if owner is not None:
+            reader = baseline.scope.reader(owner, context.set_id)
+        under.setdefault(reader, []).append(site)
+    if not any(under.values()):
+        return
+    absorbing = [constraint for constraint in parts.constraints.values() if constraint.absorbs]
+    step = Steps(
+        len(under) * evidence_sample.num_batches + len(kept) + len(absorbing) * len(trained), progress
+    )
+    moments: dict[int, dict[Tap, SecondMoment]] = {}
+    for set_id, sites in under.items():
+        taps = [site.activation.tap for site in sites]
+        moments[set_id] = _moments(parts, evidence_sample, set_id, taps, step)
+    own = moments[context.set_id]
+    # tapped activations first: the space of a mapped one is the image of theirs
+    for owner, site in sorted(kept, key=lambda pair: pair[1].activation.is_image):
+        # shared sites, and sets that do not answer alone, are read under the task's set
+        seen = own if owner is None else moments.get(owner, own)
+        parts.memory.absorb(owner, site, seen[site.activation.tap])
+        step()
+    for constraint in absorbing:
+        for site in trained:
+            constraint.absorb(site, own[site.activation.tap], context)
+            step()
+
+
+def _moments(
+    parts: RunParts,
+    evidence_sample: EvidenceSample,
+    set_id: int,
+    taps: Sequence[Tap],
+    step: Callable[[], None],
+) -> dict[Tap, SecondMoment]:
+    """Return the second moments of a task's sample at some taps under a set."""
+    routing = parts.pool.force(set_id)
+    wanted = list(dict.fromkeys(taps))
+
+    def forward(batch: Batch) -> object:
+        return parts.baseline.features(batch, routing)
+
+    whole = ((batch, [len(batch)]) for batch, _ in evidence_sample.batches())  # each batch as one part
+    read: dict[Tap, list[SecondMoment]] = {tap: [] for tap in wanted}
+    with undisturbed(parts.modules):
+        for part in moments_of(wanted, whole, forward, parts.backbone, parts.engine, evidence_sample.options):
+            for tap in wanted:
+                read[tap] += part[tap]
+            step()
+    return {tap: merged(moments) for tap, moments in read.items()}
+
+
+def _kept_sites(parts: RunParts, context: TaskContext) -> list[tuple[int | None, Site]]:
+    """Return the sites that the memory extends, with the set that owns them (None: shared)."""
+    owners = parts.pool.ids if parts.config.growth.protect == "visible" else (context.set_id,)
+    kept: list[tuple[int | None, Site]] = []
+    for owner in owners:
+        for site in parts.baseline.sites(parts.pool[owner]):
+            kept.append((owner, site))
+    for site in parts.baseline.shared_sites():
+        kept.append((None, site))
+    return kept

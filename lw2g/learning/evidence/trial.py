@@ -1,0 +1,120 @@
+"""Trials: train copies for a few steps on a task, with a new set or with an old one.
+
+Copies go through the phases of a run up to the last one that trains the set, under the same constraints and
+with the same batches, for a few steps each. The losses are those of held-out training images.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import attrs
+import numpy as np
+import torch
+from torch import Tensor
+
+from lw2g.interfaces.context import TaskContext
+from lw2g.interfaces.stream import TaskData
+from lw2g.learning.evidence.evidence_sample import EvidenceSample, balanced
+from lw2g.learning.session import Session
+from lw2g.learning.task_training import Observer, TaskTraining
+from lw2g.pixels.decoding import chunks
+from lw2g.runtime.progress import Reporter
+
+__all__ = ["Trials"]
+
+_HELD = 256
+_SHARE = 4
+
+
+class Trials:
+    """Trains copies of everything that learns, for a few steps.
+
+    Args:
+        session: The run, before the task has its set.
+        evidence_sample: The task's. Held-out images lie outside it where there are enough.
+    """
+
+    def __init__(self, session: Session, evidence_sample: EvidenceSample) -> None:
+        self._session = session
+        self._evidence_sample = evidence_sample
+        self._index = evidence_sample.task.index
+        data = session.data.stream.tasks[self._index].train
+        labels = torch.tensor(np.asarray(data.labels))
+        free = torch.ones(len(data), dtype=torch.bool)
+        free[evidence_sample.positions] = False
+        # not of the evidence sample: the other measures have seen these
+        count = min(_HELD, len(data) // _SHARE)
+        if int(free.sum()) < count:
+            free[:] = True
+        places = free.nonzero()[:, 0]
+        chosen = places[balanced(labels[places], count, evidence_sample.generator("trial"))]
+        kept = torch.ones(len(data), dtype=torch.bool)
+        kept[chosen] = False
+        self._held = _part(data, chosen)
+        self._training = _part(data, kept.nonzero()[:, 0])
+        self._still = self._moving = session.data.image_set([self._training], train=False)
+        if not session.data.transforms.train_is_deterministic:
+            self._moving = session.data.image_set(self._still.originals, train=True)
+
+    def __call__(self, set_id: int | None, steps: int, draw: int) -> Tensor:
+        """Return the loss of each held-out image after some steps, ``[n]`` float32.
+
+        Args:
+            set_id: The set that is reused; None for a new one.
+            steps: Of the optimizer, in each phase up to the last host phase; 0 tells the losses of the
+                beginning.
+            draw: Number of the draw of the new classes' head; the same for all sets.
+        """
+        session = self._copy()
+        parts = session.parts
+        index = self._index
+        # as the run would draw the set; and of the head the same for all sets, so that they are paired
+        torch.manual_seed(parts.seed_of(index, "new set"))
+        if set_id is None:
+            parts.pool.grow(parts.new_set(parts.baseline.source_of(parts.pool)))
+        else:
+            parts.pool.reuse(set_id)
+        torch.manual_seed(parts.seed_of(index, f"trial {draw}"))
+        with torch.no_grad():
+            parts.baseline.draw_head(self._evidence_sample.task)
+        context = session.task_context(index, self._still, self._evidence_sample)
+        if steps:
+            observer = Observer(Reporter([], [info.num_images for info in parts.infos]))
+            training = TaskTraining(parts, context, self._moving, observer, steps)
+            with torch.enable_grad():
+                training.begin()
+                training.run(to_hosts=True)
+        return self._losses(session, context)
+
+    def _copy(self) -> Session:
+        """Return the session with copies of all that learns, and the same backbone."""
+        parts = self._session.parts
+        learns = (parts.baseline, parts.retrieval, parts.pool, parts.memory, parts.constraints)
+        # all at once, for they hold references to each other
+        copies = copy.deepcopy(learns, {id(parts.backbone): parts.backbone})
+        baseline, retrieval, pool, memory, constraints = copies
+        made = attrs.evolve(
+            parts, baseline=baseline, retrieval=retrieval, pool=pool, memory=memory, constraints=constraints
+        )
+        return attrs.evolve(self._session, parts=made)
+
+    @torch.no_grad()
+    def _losses(self, session: Session, context: TaskContext) -> Tensor:
+        """Return the probe loss of each held-out image."""
+        baseline = session.parts.baseline
+        routing = baseline.scope.force(session.parts.pool, context.set_id)
+        images = session.data.image_set([self._held], train=False)
+        losses = []
+        for batch in images.batches(chunks(range(len(images)), session.parts.config.run.evaluation_batch)):
+            with session.parts.engine.autocast():
+                features = baseline.features(batch, routing)
+                for place in range(len(batch)):
+                    one = slice(place, place + 1)
+                    losses.append(baseline.probe_loss(features[one], batch.part(one), context.task))
+        return torch.stack(losses).float().cpu()
+
+
+def _part(data: TaskData, places: Tensor) -> TaskData:
+    at = places.numpy()
+    return attrs.evolve(data, indices=np.asarray(data.indices)[at], labels=np.asarray(data.labels)[at])

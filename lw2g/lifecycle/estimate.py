@@ -1,0 +1,256 @@
+"""The cost of a run, and the data and weights it lacks, without writing it: ``lw2g run --dry-run``.
+
+The code of a run (:mod:`lw2g.learning.learner`) learns the first two tasks with a few steps a phase, and with
+as few images as the machine has time for. The cost of work on images is scaled to the full number; later
+tasks lie on the line through the two. That is right to about 50 %.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+
+from lw2g.config.settings import ExperimentConfig, is_evaluated
+from lw2g.errors import ConfigError, DataError
+from lw2g.ground.network import without_network
+from lw2g.interfaces.context import derive_seed
+from lw2g.interfaces.growth import CandidateEvidence, Evidence, Grow
+from lw2g.interfaces.stream import Task
+from lw2g.learning.session import open_session
+from lw2g.learning.session_data import RunData
+from lw2g.learning.session_parts import RunParts
+from lw2g.lifecycle.rehearsal import Rehearsal, TaskCost
+from lw2g.registry.catalogue import Catalogue
+from lw2g.runtime.boundary import guarded
+from lw2g.runtime.ranks import on_its_device
+from lw2g.runtime.returned import stream_of
+from lw2g.runtime.threads import suited_threads
+
+__all__ = ["Estimate", "estimate", "missing_parts"]
+
+_NOISE = 1.15
+"""Below this ratio two measurements of the same work are taken as equal."""
+_ROW = 24
+"""Bytes of a test sample in a file of predictions: six columns of int32."""
+
+
+@attrs.frozen(kw_only=True)
+class Estimate:
+    """The cost of a run on this machine, right to about 50 %.
+
+    A policy that reads evidence is taken to add a set with every second task.
+
+    Attributes:
+        seconds: Of the run.
+        memory: Peak bytes of the process.
+        device_memory: Peak bytes of tensors on an accelerator, None without one.
+        disk: Bytes of the run's directory at its end.
+        tasks: Number of tasks.
+        images: Training and test images of the stream.
+        device: Where it was measured.
+        runs: Number of runs, one after the other, that time and disk cover.
+    """
+
+    seconds: float
+    memory: float
+    device_memory: float | None
+    disk: float
+    tasks: int
+    images: tuple[int, int]
+    device: str
+    runs: int = 1
+
+    def times(self, runs: int) -> Estimate:
+        """Return the cost of several runs that differ only in seed."""
+        return attrs.evolve(self, seconds=runs * self.seconds, disk=runs * self.disk, runs=self.runs * runs)
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return a JSON-able mapping."""
+        return attrs.asdict(self)
+
+
+def missing_parts(config: ExperimentConfig, catalogue: Catalogue) -> list[str]:
+    """Return a line each for missing data and missing weights, without using the network.
+
+    Raises:
+        ConfigError: Benchmark or backbone cannot be built as configured.
+    """
+    chosen = config.backbone
+    benchmark = catalogue.get("benchmark", config.benchmark.name)
+    backbone = catalogue.get("backbone", chosen.name)
+    lines: list[str] = []
+    with guarded(catalogue, config), without_network():
+        try:
+            stream_of(benchmark.build(config.benchmark.config), benchmark.name)
+        except DataError as error:
+            lines.append(str(error))
+        except ConfigError as error:
+            if benchmark.lacks(config.benchmark.config) is None:  # then it is a mistake
+                raise
+            lines.append(str(error))
+        try:
+            backbone.build(chosen.config, chosen.weights, chosen.image_size)
+        except DataError as error:
+            lines.append(str(error))
+    return lines
+
+
+def estimate(config: ExperimentConfig, catalogue: Catalogue, *, tasks: int | None = None) -> Estimate:
+    """Return the cost of an experiment whose data and weights are on this machine.
+
+    It writes only checkpoints, to a temporary folder, to time them.
+
+    Args:
+        config: The experiment.
+        catalogue: Where its components come from.
+        tasks: After how many tasks it stops; None for all.
+
+    Raises:
+        ConfigError: It cannot be built as configured, or has fewer tasks.
+        DataError: Data or weights are missing.
+        ComponentError: A component raised an error.
+    """
+    on_its_device(config, config.run.devices)  # a run would refuse it, too; measured on one
+    with guarded(catalogue, config), without_network(), tempfile.TemporaryDirectory(prefix="lw2g-") as folder:
+        began = time.perf_counter()
+        session = open_session(config, catalogue)
+        opening = time.perf_counter() - began
+        goal = session.parts.require_goal(0, tasks)
+        reads = session.components.policy.reads(config.policy.config)
+        plan = _plan(session.parts, goal, reads=bool(reads))
+        # on as many threads as the run will have
+        with suited_threads(session.parts.backbone, session.parts.engine.device):
+            rehearsal = Rehearsal(session, Path(folder), plan)
+            first = rehearsal.measure(0)
+            second = first
+            if goal > 1:
+                second = rehearsal.measure(1)
+    return _continued(session.parts, session.data, plan, first, second, opening)
+
+
+def _plan(parts: RunParts, tasks: int, *, reads: bool) -> tuple[int, ...]:
+    """Return the set of each task, as far as the policy tells.
+
+    Args:
+        parts: The run.
+        tasks: After how many tasks it stops.
+        reads: Whether the policy reads measures, so that nobody knows what it decides: then a set with every
+            second task, halfway between the plans that cost least and most.
+    """
+    if parts.growth.fixed:
+        return (0,) * tasks
+    if reads:
+        return tuple((task + 1) // 2 for task in range(tasks))
+    # a policy that reads no evidence is asked, with the draws that it will have in the run
+    plan: list[int] = []
+    for task in range(tasks):
+        live = tuple(CandidateEvidence(set=known) for known in sorted(set(plan)))
+        generator = np.random.default_rng(derive_seed(parts.config.run.seed, "task", task, "policy"))
+        decision = parts.growth.policy.decide(Evidence(task=task, candidates=live), generator)
+        if isinstance(decision, Grow):
+            plan.append(len(live))
+        else:
+            plan.append(decision.set)
+    return tuple(plan)
+
+
+def _continued(
+    run: RunParts,
+    data: RunData,
+    plan: Sequence[int],
+    first: TaskCost,
+    second: TaskCost,
+    opening: float,
+) -> Estimate:
+    """Return the cost of a run from its first two tasks.
+
+    Args:
+        run: What learns.
+        data: What it learns from.
+        plan: The set of each task.
+        first: The cost of the first task.
+        second: That of the second; the first again where there is no second.
+        opening: Seconds of opening the session.
+    """
+    tasks = data.stream.tasks[: len(plan)]
+    rows = _rows(run, tasks)
+    # what comes with classes lies on the run's device
+    seen = run.infos[min(2, len(tasks)) - 1].seen
+    more = run.bytes_of(run.infos[len(tasks) - 1].seen) - run.bytes_of(seen)
+    memory = max(first.memory, second.memory)
+    device_memory = None
+    if first.device_memory is None or second.device_memory is None:
+        memory += more
+    else:
+        device_memory = max(first.device_memory, second.device_memory) + more
+    names = len(json.dumps(list(data.evaluator.ids)))
+    return Estimate(
+        seconds=opening + _learning(tasks, plan, first, second) + _evaluation(tasks, rows, first, second),
+        memory=memory,
+        device_memory=device_memory,
+        disk=names + _ROW * sum(rows) + _sum_of_line(first.disk, second.disk, len(tasks)),
+        tasks=len(tasks),
+        images=(sum(len(task.train) for task in tasks), sum(len(task.test) for task in tasks)),
+        device=run.engine.device_name or str(run.engine.device),
+    )
+
+
+def _rows(run: RunParts, tasks: Sequence[Task]) -> list[int]:
+    """Return the number of test images of each evaluation."""
+    rows = []
+    seen = 0
+    for index, task in enumerate(tasks):
+        seen += len(task.test)
+        if is_evaluated(index, len(tasks) - 1, run.config.run.evaluate):
+            rows.append(seen)
+    return rows
+
+
+def _learning(tasks: Sequence[Task], plan: Sequence[int], first: TaskCost, second: TaskCost) -> float:
+    """Return the seconds of all tasks but for their evaluations, on the lines through the first two."""
+    count = len(tasks)
+    pace = first.training / len(tasks[0].train)
+    later_pace = pace
+    if count > 1:
+        later_pace = second.training / len(tasks[1].train)
+    # a slope between two measurements of the same work would be multiplied by the number of tasks
+    slope = 0.0
+    if later_pace > _NOISE * pace:
+        slope = later_pace - pace
+    of_a_set = max(0.0, second.evidence - first.evidence)
+    seconds = first.evidence + first.training
+    for index, task in enumerate(tasks[1:]):
+        seconds += first.evidence + of_a_set * len(set(plan[: index + 1]))
+        seconds += len(task.train) * (later_pace + slope * index)
+    seconds += first.spaces + second.spaces * (count - 1)
+    return seconds + _sum_of_line(first.checkpoints, second.checkpoints, count)
+
+
+def _evaluation(tasks: Sequence[Task], rows: Sequence[int], first: TaskCost, second: TaskCost) -> float:
+    """Return the seconds of all evaluations, which have so many test images each."""
+    tested = len(tasks[0].test)
+    of_a_test = first.evaluation / tested
+    if len(tasks) > 1:
+        of_a_test = max(0.0, second.evaluation - first.evaluation) / len(tasks[1].test)
+    return sum(first.evaluation + of_a_test * (count - tested) for count in rows)
+
+
+def _sum_of_line(first: float, second: float, count: int) -> float:
+    """Return the sum of ``count`` numbers, of which the first two are given; from then on none falls.
+
+    >>> _sum_of_line(1, 3, 4), _sum_of_line(3, 1, 4)
+    (16.0, 6.0)
+    """
+    total = float(first)
+    value = float(second)
+    for _ in range(count - 1):
+        total += value
+        value += max(0.0, second - first)
+    return total

@@ -1,0 +1,1 @@
+"""Pure functions of arrays and tensors: metrics, second moments, subspaces, hindrance."""

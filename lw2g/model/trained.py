@@ -1,0 +1,454 @@
+"""A trained model: the run as it stood after a task, as a module that takes images and gives answers."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from threading import RLock
+from typing import Any, Self
+
+import attrs
+import torch
+from torch import Tensor, nn
+
+from lw2g.errors import ConfigError, DataError
+from lw2g.ground.spelling import composed_names
+from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.classes import ClassMap
+from lw2g.model.answers import Answers
+from lw2g.model.parts import ModelParts
+from lw2g.model.predictor import Predictor, joined
+from lw2g.model.rejection import Gaussians, moments_of, threshold_of
+from lw2g.pixels.decoding import chunks
+from lw2g.pixels.image_files import examine_images, pixels_of, refusal
+from lw2g.pixels.image_vectors import as_vectors, named_vectors
+from lw2g.pixels.pictures import ImageLike, as_list
+from lw2g.runtime.telling import Telling
+
+__all__ = ["TrainedModel"]
+
+_SHOWN = 10
+"""Classes that a notebook shows by name."""
+
+
+class _Turn:
+    """Lets one thread compute at a time; a copy of its model has a turn of its own."""
+
+    def __init__(self) -> None:
+        self._lock = RLock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def __reduce__(self) -> tuple[type[_Turn], tuple[()]]:
+        return _Turn, ()
+
+
+class TrainedModel(nn.Module):
+    """A run as it stood after a task, for use: images in, logits of the seen classes out.
+
+    Images are paths, PIL images, arrays ``[H, W, 3]`` (uint8, or floats from 0 to 1) or tensors, alone or in
+    a list; one array ``[B, H, W, 3]`` or tensor ``[B, 3, H, W]``; or a folder, whose image files are taken.
+    *uint8* tensors are raw pixels of any size and go through the run's test transform; *floating* tensors are
+    taken as they are, ``[3, S, S]``, transformed and normalised as :meth:`transform` does.
+
+    A model on stored features takes vectors instead: an array or tensor ``[B, dim]`` of floating numbers, or
+    a file of them, as they come from the backbone that made what it has learned.
+
+    Forwards run in batches of one fixed size, filled up where images are missing, so that an answer has the
+    same bits whatever else was asked. A smaller ``batch_size`` answers few images sooner; the run's own
+    (``run.evaluation_batch``) repeats its stored predictions.
+
+    The model moves with ``model.to(device)``, stays in evaluation mode, and its parameters take no gradient;
+    floating images may require one.
+
+    Threads may share a model: batches are computed one at a time, whoever asks for them, because a forward
+    puts the sets of its images into the backbone.
+
+    Args:
+        parts: What it answers with: a restored session, or what an export holds.
+        task: The last task it has learned, counted from 1.
+        guard: What components are called within, so that their errors name them.
+
+    Attributes:
+        parts: The same.
+        task: The same.
+        batch_size: Images per forward.
+        calibration: What tells unknown images, and the temperature of the logits
+            (:mod:`lw2g.model.rejection`); empty of most models.
+        learner: Lets the model on disk learn; None of one that cannot.
+    """
+
+    def __init__(
+        self, parts: ModelParts, task: int, guard: Callable[[], AbstractContextManager[None]] = nullcontext
+    ) -> None:
+        super().__init__()
+        self._guard = guard
+        self._turn = _Turn()
+        self.parts = parts
+        self.task = task
+        self.batch_size = parts.config.run.evaluation_batch
+        # attributes of their own: a module moves those that it holds
+        self.backbone = parts.backbone
+        self.baseline = parts.baseline
+        self.sets = nn.ModuleList(parts.pool.sets)
+        self.retrieval = parts.retrieval
+        self._history = parts.infos[:task]
+        self._classes = ClassMap.of(self._history).target_names
+        self._numbers: Sequence[int] | None = None
+        self.calibration: Mapping[str, Tensor] = {}
+        self.learner: Callable[..., Any] | None = None
+        self.eval()
+
+    def number(self, names: Sequence[str], numbers: Sequence[int]) -> None:
+        """Give the classes numbers of their own, those that the model had when it was made by others.
+
+        Args:
+            names: The class of each number, forgotten ones too: their logits are minus infinity.
+            numbers: The number of each class that the model knows.
+        """
+        self._classes = composed_names(names)
+        self._numbers = None if len(names) == len(numbers) else tuple(numbers)
+
+    def learn(self, folder: str | Path, **options: Any) -> tuple[TrainedModel, dict[str, Any]]:
+        """Learn from a folder of images as :func:`lw2g.learn`; return the new model and the report.
+
+        Raises:
+            DataError: The model was not opened from a learnable export, or as :func:`lw2g.learn`.
+        """
+        if self.learner is None:
+            raise DataError(
+                "this model cannot learn", "lw2g export RUN MODEL --learnable, then lw2g.load(MODEL)"
+            )
+        answer: tuple[TrainedModel, dict[str, Any]] = self.learner(folder, **options)
+        return answer
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the seen classes: the columns of the logits."""
+        return self._classes
+
+    def _repr_html_(self) -> str:
+        """Show a notebook what the model knows; the modules stand in ``repr``."""
+        many = len(self.classes) > _SHOWN
+        facts = {
+            "method": self.parts.config.baseline.name,
+            "backbone": f"{self.parts.config.backbone.name}, {self.backbone.image_size} pixels",
+            "classes": f"{len(self.classes)}: {', '.join(self.classes[:_SHOWN])}{', ...' if many else ''}",
+            "tasks": self.task,
+            "sets": len(self.sets),
+        }
+        rows = (f"<tr><th>{name}</th><td>{html.escape(str(fact))}</td></tr>" for name, fact in facts.items())
+        return f"<table>{''.join(rows)}</table>"
+
+    @property
+    def task_to_set(self) -> tuple[int, ...]:
+        """The set that each task is stored in."""
+        return tuple(self.parts.pool.task_to_set)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model computes."""
+        return self.backbone.device
+
+    @property
+    def temperature(self) -> float | None:
+        """What divides logits before a softmax; None where nothing was fitted to images set apart."""
+        fitted = self.calibration.get("temperature")
+        return None if fitted is None else float(fitted)
+
+    def train(self, mode: bool = True) -> Self:
+        """Stay in evaluation mode: a trained model is used, not trained on."""
+        return super().train(False)
+
+    def transform(self, image: ImageLike) -> Tensor:
+        """Return an image as the network takes it, ``[3, S, S]`` float32: resized, cropped, normalised.
+
+        A vector is returned as it is, ``[dim]``.
+
+        Raises:
+            DataError: It cannot be read, has another shape, or holds values that are no numbers.
+        """
+        if self.backbone.takes_vectors:
+            return as_vectors(image, self.backbone.dim)[0]
+        pixels = image if isinstance(image, Tensor) else pixels_of(image)
+        if pixels.ndim != 3 or pixels.shape[0] != 3:
+            raise DataError(f"expected a tensor [3, H, W] but got {list(pixels.shape)}", "put channels first")
+        if pixels.dtype == torch.uint8:
+            with self._turn, self._guard():
+                return self.parts.still(pixels.cpu())
+        size = self.backbone.image_size
+        if not pixels.is_floating_point() or pixels.shape[1:] != (size, size):
+            raise DataError(
+                f"expected uint8 pixels, or transformed images [3, {size}, {size}] of floating numbers, but "
+                f"got {pixels.dtype} {list(pixels.shape)}",
+                "model.transform(image) makes them",
+            )
+        if not bool(pixels.isfinite().all()):
+            raise DataError("an image holds values that are no finite numbers", "look at how it was made")
+        return pixels.float()
+
+    def forward(self, images: ImageLike | Sequence[ImageLike]) -> Tensor:
+        """Return logits of the seen classes, ``[B, C]``, without asking for tasks where there is one set."""
+        listed, _ = self._listed(images)
+        return self._answers(listed, tasks=False).logits
+
+    def answer(self, images: ImageLike | Sequence[ImageLike]) -> Answers:
+        """Return the model's answers for some images.
+
+        Raises:
+            DataError: Something is no image, or the run's retrieval must be told the task.
+            ComponentError: A component raised an error.
+        """
+        listed, _ = self._listed(images)
+        return self._answers(listed, tasks=True)
+
+    def _answers(
+        self, listed: Sequence[ImageLike], *, tasks: bool, bad: dict[int, DataError] | None = None
+    ) -> Answers:
+        """Return the answers for images one by one.
+
+        Args:
+            listed: The images.
+            tasks: Whether tasks must be named where there is one set.
+            bad: Takes the errors of images that cannot be used, by number: these get no answer. None where
+                the first one is raised.
+        """
+        self._require_own_retrieval()
+        tell = Telling("predicting", len(listed))
+        predictor = Predictor.of(self.parts, self.task - 1)
+        answers = []
+        for part in chunks(range(len(listed)), self.batch_size):
+            # a turn for each batch: who asks for one image does not wait for thousands of somebody else's
+            with self._turn, self._guard():
+                batch = self._transformed(listed, part, bad)
+                if len(batch):
+                    answers.append(self._answer(predictor, batch, tasks=tasks))
+            tell(len(part))
+        if not answers and bad:
+            raise refusal({_place_of(listed[number], number): error for number, error in bad.items()})
+        return attrs.evolve(joined(answers), temperature=self.temperature)
+
+    def _require_own_retrieval(self) -> None:
+        """Refuse a model whose sets are named by the true task, which nobody knows of a new image.
+
+        Raises:
+            DataError: It is one.
+        """
+        if self.retrieval is not None and self.retrieval.control:
+            raise DataError("retrieval of this run is told the task", "it can only be evaluated, not used")
+
+    @torch.no_grad()
+    def features(
+        self,
+        images: ImageLike | Sequence[ImageLike],
+        *,
+        queries: bool = False,
+        progress: Callable[[int], None] = lambda count: None,
+    ) -> Tensor:
+        """Return what the head is fed, ``[B, F]`` float32; batches are not filled up.
+
+        It costs one forward an image, and a bare one more where the set of an image is retrieved.
+
+        Args:
+            images: The images.
+            queries: Whether un-prompted features stand to the right, ``[B, F + dim]``, by a forward more
+                where the head is fed others.
+            progress: Called after each batch with its number of images.
+
+        Raises:
+            DataError: As :meth:`answer`.
+        """
+        listed, _ = self._listed(images)
+        self._require_own_retrieval()
+        predictor = Predictor.of(self.parts, self.task - 1)
+        rows = []
+        for part in chunks(range(len(listed)), self.batch_size):
+            with self._turn, self._guard():
+                rows.append(self._features(predictor, self._transformed(listed, part), queries=queries))
+            progress(len(part))
+        return torch.cat(rows)
+
+    def _features(self, predictor: Predictor, images: Tensor, *, queries: bool) -> Tensor:
+        """Return what the head is fed for a batch of transformed images, as :meth:`features` says."""
+        batch = self._batch(images)
+        names = [str(row) for row in range(len(images))]
+        chosen = predictor.sets_of(batch, names, tasks=False)
+        rows = predictor.rows(batch, chosen).flatten(1)
+        if not queries:
+            return rows
+        with predictor.autocast():
+            return torch.cat([rows, batch.query], dim=1)
+
+    def predict(
+        self,
+        images: ImageLike | Sequence[ImageLike],
+        top_k: int = 1,
+        reject: float | None = None,
+        *,
+        partial: bool = False,
+    ) -> list[dict[str, Any]]:
+        """Return what ``lw2g predict --json`` prints: one JSON-able entry per image.
+
+        An entry has ``path`` (None for what is no file; for a row of a file of vectors its id), ``class``,
+        ``class_index`` and ``probability`` of the best class, ``top`` with the same three of the ``top_k``
+        best ones, and ``task`` and ``set``, from 0, that retrieval chose (None where the baseline makes no
+        hard choice). Probabilities are at the :attr:`temperature`, and as sure as the logits without one.
+
+        Args:
+            images: The images.
+            top_k: How many classes to name.
+            reject: Share of known images that may be called unknown. Then an entry has ``score``,
+                ``threshold``, ``rejected`` and ``best`` too; ``class`` is None where it is rejected.
+            partial: Whether to answer for the other images where some cannot be used. The entry of such has
+                ``error`` and no answer: None, and an empty ``top``.
+
+        Raises:
+            DataError: As :meth:`answer`; in part, where no image can be used.
+            ConfigError: The model cannot reject at this rate.
+        """
+        listed, names = self._listed(images)
+        threshold = None if reject is None else threshold_of(self._known_scores(), reject)
+        files = [Path(image) for image in listed if isinstance(image, str | Path)]
+        bad: dict[int, DataError] | None = {} if partial else None
+        # before the first forward: a bad file among thousands would lose the answers for the others
+        if len(files) > 1 and not partial:
+            examine_images(files)
+        with torch.no_grad():
+            answers = self._answers(listed, tasks=True, bad=bad)
+        # forgotten classes have numbers, and are never named
+        live = len(self.classes if self._numbers is None else self._numbers)
+        probabilities, classes = answers.top(min(top_k, live))
+        answered = [name for number, name in enumerate(names) if number not in (bad or ())]
+        tasks = _values(answers.tasks, len(answered))
+        sets = _values(answers.sets, len(answered))
+        rows = []
+        for row, name in enumerate(answered):
+            top = []
+            for index, probability in zip(classes[row].tolist(), probabilities[row].tolist(), strict=True):
+                entry = {"class": self.classes[index], "class_index": index, "probability": probability}
+                top.append(entry)
+            rows.append({"path": name, **top[0], "top": top, "task": tasks[row], "set": sets[row]})
+        if threshold is not None:
+            for entry, score in zip(rows, self._scores(answers.features), strict=True):
+                rejected = score < threshold
+                entry |= {
+                    "score": score,
+                    "threshold": threshold,
+                    "rejected": rejected,
+                    "best": entry["class"],
+                }
+                entry["class"] = None if rejected else entry["best"]
+        for number, error in sorted((bad or {}).items()):
+            rows.insert(number, _without_answer(names[number], error))
+        return rows
+
+    def _known_scores(self) -> Tensor:
+        """Return the scores of images set apart, ascending.
+
+        Raises:
+            ConfigError: There are none.
+        """
+        known = self.calibration.get("known")
+        if known is not None:
+            return known
+        reason = self.parts.unsolved
+        remedy = "export a run with baseline.head=lda as learnable, or make a model with lw2g start"
+        if not reason and self._gaussians() is None:
+            reason = "its head keeps no covariance"
+        elif not reason:
+            reason = "it keeps no images whose scores are known"
+            remedy = "lw2g export RUN MODEL --learnable keeps some, and lw2g learn more"
+        raise ConfigError(f"this model cannot tell unknown images: {reason}", remedy)
+
+    def _gaussians(self) -> Gaussians | None:
+        """Return the Gaussians in the sums of the head; None where it keeps none."""
+        head = self.baseline.closed_form
+        return None if head is None else moments_of(head, self._history[-1].seen)
+
+    def _scores(self, features: Tensor) -> list[float]:
+        """Return how known images with these features are."""
+        with self._turn, self._guard():
+            head = self.baseline.closed_form
+            gaussians = self._gaussians()
+            assert head is not None
+            assert gaussians is not None  # images were scored when the model was made
+            scores: list[float] = gaussians.scores(head.lifted(features.double())).tolist()
+        return scores
+
+    def _listed(
+        self, images: ImageLike | Sequence[ImageLike]
+    ) -> tuple[Sequence[ImageLike], list[str | None]]:
+        """Return images, or vectors where the backbone takes these, one by one with what they are called."""
+        if not self.backbone.takes_vectors:
+            listed = as_list(images)
+            return listed, [str(image) if isinstance(image, str | Path) else None for image in listed]
+        return named_vectors(images, self.backbone.fingerprint)
+
+    def _transformed(
+        self, listed: Sequence[ImageLike], positions: Sequence[int], bad: dict[int, DataError] | None = None
+    ) -> Tensor:
+        """Return some of the images as the network takes them, on the device, ``[B, ...]``.
+
+        Args:
+            listed: The images.
+            positions: Which of them.
+            bad: As in :meth:`_answers`.
+        """
+        rows = []
+        for position in positions:
+            try:
+                rows.append(self.transform(listed[position]).to(self.device))
+            except DataError as error:
+                if bad is None:
+                    raise
+                bad[position] = error
+        return torch.stack(rows) if rows else torch.empty(0)
+
+    def _answer(self, predictor: Predictor, images: Tensor, *, tasks: bool) -> Answers:
+        # filled up by copies of the first image: one size of a forward has one way to add up, and so its bits
+        filled = images[:1].expand(self.batch_size - len(images), *images.shape[1:])
+        batch = self._batch(torch.cat([images, filled]))
+        names = [str(row) for row in range(len(images))]
+        answers = predictor(batch, names, tasks=tasks)
+        logits = answers.logits.float()
+        if self._numbers is not None:
+            by_number = logits.new_full((len(logits), len(self._classes)), float("-inf"))
+            by_number[:, list(self._numbers)] = logits
+            logits = by_number
+        return attrs.evolve(answers, logits=logits, suits=None, by_set=None)
+
+    def _batch(self, images: Tensor) -> Batch:
+        norm = self.retrieval is None or self.retrieval.query_norm
+
+        @torch.no_grad()
+        def query() -> Tensor:
+            return self.backbone.features(images, norm=norm).float()
+
+        return Batch(
+            labels=torch.zeros(len(images), dtype=torch.int64, device=self.device),
+            samples=torch.arange(len(images)),
+            images=lambda: images,
+            query=query,
+        )
+
+
+def _place_of(image: ImageLike, number: int) -> Path:
+    """Return how an error names an image: by its file, else by its number (from 0)."""
+    return Path(image) if isinstance(image, str | Path) else Path(f"image {number + 1}")
+
+
+def _without_answer(name: str | None, error: DataError) -> dict[str, Any]:
+    """Return the entry of an image that cannot be used."""
+    nothing = dict.fromkeys(("class", "class_index", "probability"))
+    return {"path": name, **nothing, "top": [], "task": None, "set": None, "error": str(error)}
+
+
+def _values(chosen: Tensor | None, count: int) -> list[int | None]:
+    """Return what was chosen for each image; None for all of them where nothing was."""
+    return [None] * count if chosen is None else chosen.tolist()

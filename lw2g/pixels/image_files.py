@@ -1,0 +1,316 @@
+"""Images of users (files, PIL images, arrays, tensors): validated, and decoded to 8-bit RGB."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import ExifTags, Image, UnidentifiedImageError
+from torch import Tensor
+
+from lw2g.errors import DataError, first_line
+from lw2g.ground.spelling import expanded
+
+__all__ = [
+    "FORMATS",
+    "ImageHeader",
+    "examine_each",
+    "examine_image",
+    "examine_images",
+    "pixels_of",
+    "read_image",
+    "refusal",
+    "to_rgb",
+]
+
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+"""The formats that are decoded; data sets hold no others of those that Pillow can open."""
+
+_NAMED = 20
+"""Number of files that an error names after the first."""
+_MOST_PIXELS = 89_478_485
+"""Pillow's own limit, beyond which it takes an image for a decompression bomb."""
+_MODES = ("1", "CMYK", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "YCbCr")
+_MODES_16 = ("I;16", "I;16L", "I;16B", "I;16N")
+_FORMATS_16 = ("PNG", "PPM")
+"""Formats whose mode ``I`` holds 0 to 65535."""
+# by the value of the EXIF tag Orientation; 1 is upright
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+_BRANDS = {
+    **dict.fromkeys((b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"), "HEIC"),
+    **dict.fromkeys((b"avif", b"avis"), "AVIF"),
+}
+"""By what a file says of itself, the formats of pictures that are not read."""
+_PNG = b"\x89PNG\r\n\x1a\n"
+_PNG_ASIDE = (b"iCCP", b"iTXt", b"tEXt", b"zTXt")
+"""What stands beside the pixels and is not used: the colour profile and texts."""
+_PNG_NOTES = (b"Raw profile type exif", b"XML:com.adobe.xmp")
+"""Keywords of texts in which Pillow looks for the orientation."""
+_LONGEST_KEYWORD = 80
+# markers of a JPEG: a file that was cut off has a scan and no end behind it
+_JPEG_SCAN = b"\xff\xda"
+_JPEG_END = b"\xff\xd9"
+
+
+@attrs.frozen(kw_only=True)
+class ImageHeader:
+    """The header of an image file.
+
+    Attributes:
+        mode: Pillow's name for the pixel format, such as ``"RGB"``.
+        size: Width and height in pixels.
+        digest: SHA-256 of the file's bytes.
+        encoding: How the pixels are written: two files of one encoding and of equal pixels have equal bytes,
+            but for notes such as EXIF. Of lossy formats the format alone.
+    """
+
+    mode: str
+    size: tuple[int, int]
+    digest: bytes
+    encoding: str
+
+
+def examine_image(path: Path) -> ImageHeader:
+    """Check that a file is a complete, usable image, and return its header.
+
+    PNG (by its checksums) and JPEG (by its end marker) are checked without decoding them.
+
+    Raises:
+        DataError: The file is no such image; the message says why.
+    """
+    try:
+        content = _bytes_of(path)
+        with _opened(content) as image:
+            mode = image.mode
+            size = image.size
+            encoding = _encoding_of(image, content)
+            if image.format == "PNG":
+                image.verify()
+            elif image.format != "JPEG" or content.rfind(_JPEG_END) < content.rfind(_JPEG_SCAN):
+                image.load()
+    except DataError as error:
+        raise DataError(f"{str(path)!r}: {error.what}", error.remedy) from error
+    except Exception as error:  # given noise, a decoder may raise anything
+        raise DataError(
+            f"{str(path)!r} cannot be decoded ({first_line(error)})", "replace the file"
+        ) from error
+    return ImageHeader(mode=mode, size=size, digest=hashlib.sha256(content).digest(), encoding=encoding)
+
+
+def _encoding_of(image: Image.Image, content: bytes) -> str:
+    """Return how the pixels of an opened image are written."""
+    if image.format in ("JPEG", "MPO"):
+        return "JPEG"
+    details = image.mode
+    if image.format == "PNG":
+        # kind of pixels and interlacing; then the first two bytes of zlib, which tell the level
+        data = content.find(b"IDAT") + 4
+        details = (content[24:29] + content[data : data + 2]).hex()
+    return f"{image.format} {details} {image.info.get('compression', '')}".strip()
+
+
+def examine_each(paths: Iterable[Path]) -> tuple[dict[Path, ImageHeader], dict[Path, DataError]]:
+    """Check many files as :func:`examine_image` does one; return headers, and the errors of bad files."""
+    headers: dict[Path, ImageHeader] = {}
+    bad: dict[Path, DataError] = {}
+    for path in paths:
+        try:
+            headers[path] = examine_image(path)
+        except DataError as error:
+            bad[path] = error
+    return headers, bad
+
+
+def examine_images(paths: Iterable[Path]) -> dict[Path, ImageHeader]:
+    """Check many files as :func:`examine_image` does one, and return their headers.
+
+    Raises:
+        DataError: Some are no such images; all are named, as whoever mends a folder wants the whole list.
+    """
+    headers, bad = examine_each(paths)
+    if bad:
+        raise refusal(bad)
+    return headers
+
+
+def refusal(bad: Mapping[Path, DataError]) -> DataError:
+    """Return one error for all files that cannot be used: at least one, with the error of each."""
+    first, *_ = bad.values()
+    others = [repr(str(path)) for path in list(bad)[1:]]
+    if not others:
+        return first
+    named = ", ".join(others[:_NAMED])
+    if len(others) > _NAMED:
+        named += f" and {len(others) - _NAMED} more"
+    return DataError(
+        f"{len(bad)} images cannot be used, first {first.what}; also {named}", "replace or remove them"
+    )
+
+
+def read_image(path: Path, *, upright: bool = True) -> Tensor:
+    """Return the pixels of a file as RGB, uint8 ``[3, H, W]``.
+
+    Args:
+        path: The file.
+        upright: Whether it is turned as its EXIF orientation says. Cameras and phones store the pixels as
+            the sensor gives them, and the orientation in EXIF.
+
+    Raises:
+        DataError: The file cannot be read, or is no usable image of a known format.
+    """
+    try:
+        with _opened(_bytes_of(path)) as image:
+            return to_rgb(_turned(image) if upright else image)
+    except DataError as error:
+        raise DataError(f"{str(path)!r}: {error.what}", error.remedy) from error
+    except Exception as error:  # given noise, a decoder may raise anything
+        raise DataError(
+            f"{str(path)!r} cannot be decoded ({first_line(error)})", "replace the file, or leave it out"
+        ) from error
+
+
+def _turned(image: Image.Image) -> Image.Image:
+    """Return an image as it is to be looked at."""
+    if image.format == "TIFF":
+        return image  # Pillow turns these while they are loaded, and old releases leave the tag where it is
+    try:
+        turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
+    except Exception:  # given noise, Pillow may raise anything; a picture is not lost for a damaged note
+        turn = None
+    return image if turn is None else image.transpose(turn)
+
+
+def to_rgb(image: Image.Image) -> Tensor:
+    """Return an image as RGB, uint8 ``[3, H, W]``: 16 bits are scaled to 8, transparency is dropped.
+
+    Raises:
+        DataError: The range of its pixel values is unknown.
+    """
+    _require_known(image)
+    if image.mode not in _MODES:
+        wide = np.array(image).astype(np.int64).clip(0, 65535)
+        # to the nearest of 256 levels
+        grey = ((wide * 255 + 32767) // 65535).astype(np.uint8)
+        pixels: Any = np.repeat(grey[..., None], 3, axis=2)
+    elif "transparency" in image.info and image.mode != "RGBA":
+        pixels = np.array(image.convert("RGBA").convert("RGB"))
+    else:
+        pixels = np.array(image.convert("RGB"))
+    return torch.from_numpy(pixels).permute(2, 0, 1)
+
+
+def pixels_of(image: Any) -> Tensor:
+    """Return an image in any usual form as RGB, uint8 ``[3, H, W]``.
+
+    Args:
+        image: A path, whose file is turned as its EXIF says; a PIL image, as it lies; an array ``[H, W, 3]``,
+            ``[H, W, 1]`` or ``[H, W]``; a tensor or an array with its 1 or 3 channels first. Arrays and
+            tensors hold uint8, or floats from 0 to 1.
+
+    Raises:
+        DataError: It is none of these, or a file cannot be read as an image.
+    """
+    if isinstance(image, str | Path):
+        return read_image(expanded(image))
+    if isinstance(image, Image.Image):
+        return to_rgb(image)
+    if isinstance(image, Tensor):
+        image = image.detach().cpu().numpy()
+    if not isinstance(image, np.ndarray):
+        raise DataError(f"a {type(image).__name__} is no image", "give a path, PIL image, array or tensor")
+    shape = image.shape
+    if image.ndim == 2:
+        image = image[None]
+    elif image.ndim == 3 and shape[-1] in (1, 3) and shape[0] not in (1, 3):
+        image = image.transpose(2, 0, 1)
+    if image.ndim != 3 or image.shape[0] not in (1, 3) or not image.size:
+        raise DataError(f"an array of shape {list(shape)} is no image", "give [H, W, 3] or [3, H, W]")
+    return torch.from_numpy(np.ascontiguousarray(_as_bytes(image))).expand(3, -1, -1)
+
+
+def _as_bytes(image: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """Return bytes as they are, and floats from 0 to 1 as 0 to 255."""
+    if image.dtype == np.uint8:
+        return image
+    # NaN fails the comparison
+    if not np.issubdtype(image.dtype, np.floating) or not (0 <= image.min() <= image.max() <= 1):
+        raise DataError(
+            f"pixels of {image.dtype} from {image.min()} to {image.max()} have no known range",
+            "give uint8, or floats from 0 to 1 (before any normalisation)",
+        )
+    return (image * 255).round().astype(np.uint8)
+
+
+def _bytes_of(path: Path) -> bytes:
+    if path.is_fifo():  # to read it is to wait for whoever writes into it
+        raise DataError("it is a pipe and no file", "replace it by an image, or leave it out")
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(f"it cannot be read ({error.strerror})", "check the file") from error
+
+
+def _opened(content: bytes) -> Image.Image:
+    """Open an image, or refuse it by its header before any pixel is decoded."""
+    try:
+        image = Image.open(BytesIO(_without_asides(content)), formats=FORMATS)
+    except UnidentifiedImageError as error:
+        # phones write these, and programs that rename them to .jpg are many
+        name = _BRANDS.get(content[8:12]) if content[4:8] == b"ftyp" else None
+        if name is not None:
+            raise DataError(
+                f"it is a picture in {name}, which is not read", "convert it to JPEG or PNG"
+            ) from error
+        raise DataError(f"it is no image of the formats {', '.join(FORMATS)}", "convert it") from error
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise DataError(f"its header claims more than {_MOST_PIXELS} pixels", "scale it down") from error
+    _require_known(image)
+    return image
+
+
+def _without_asides(content: bytes) -> bytes:
+    """Return a PNG without profile and texts, of which Pillow refuses long ones; other content as it is.
+
+    What may say how the picture lies is kept.
+    """
+    if not content.startswith(_PNG):
+        return content
+    kept = []
+    start = len(_PNG)
+    while start + 8 <= len(content):
+        # length, kind, data, checksum
+        end = start + 12 + int.from_bytes(content[start : start + 4], "big")
+        kind = content[start + 4 : start + 8]
+        keyword = content[start + 8 : start + 8 + _LONGEST_KEYWORD].partition(b"\0")[0]
+        if kind not in _PNG_ASIDE or keyword in _PNG_NOTES:
+            kept.append(content[start:end])
+        start = end
+    return b"".join([_PNG, *kept, content[start:]])
+
+
+def _require_known(image: Image.Image) -> None:
+    width, height = image.size
+    if width * height > _MOST_PIXELS:
+        raise DataError(
+            f"its header claims {width} x {height} pixels, and {_MOST_PIXELS} is the most", "scale it down"
+        )
+    whole = image.mode in _MODES_16 or (image.mode == "I" and image.format in _FORMATS_16)
+    if image.mode not in _MODES and not whole:
+        raise DataError(
+            f"pixels of mode {image.mode!r} have no known range", "convert it to 8 or 16 bits yourself"
+        )

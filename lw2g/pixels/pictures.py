@@ -1,0 +1,70 @@
+"""A user's images, one by one: files, folders, PIL images, arrays, tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+from torch import Tensor
+
+from lw2g.errors import DataError
+from lw2g.ground.notes import tell_note
+from lw2g.ground.spelling import expanded
+from lw2g.pixels.found_images import EXTENSIONS, find_images, passed_over
+
+__all__ = ["ImageLike", "as_list"]
+
+ImageLike: TypeAlias = "Tensor | npt.NDArray[Any] | Image.Image | str | Path"
+_KINDS = (Tensor, np.ndarray, Image.Image, str, Path)
+
+
+def as_list(images: ImageLike | Sequence[ImageLike]) -> Sequence[ImageLike]:
+    """Return images one by one.
+
+    A batch, ``[B, 3, H, W]`` or an array ``[B, H, W, 3]``, is cut into its rows; a folder, also one in
+    a list, becomes its image files, sorted; a single image stands alone. A note names what else it holds.
+
+    Raises:
+        DataError: There is none, or something is no image.
+    """
+    if isinstance(images, Tensor | np.ndarray):
+        images = list(images) if images.ndim == 4 else [images]
+    elif isinstance(images, _KINDS) or not isinstance(images, Sequence):
+        images = [images]
+    if not len(images):
+        raise DataError("no image was given", "give at least one")
+    listed: list[ImageLike] = []
+    for image in images:
+        if not isinstance(image, _KINDS):
+            raise DataError(
+                f"a {type(image).__name__} is no image",
+                "give paths, PIL images, arrays [H, W, 3], or tensors [3, H, W]",
+            )
+        if not isinstance(image, str | Path):
+            listed.append(image)
+            continue
+        path = expanded(image)
+        listed.extend(_files_of(path) if path.is_dir() else [path])
+    return listed
+
+
+def _files_of(folder: Path) -> Sequence[Path]:
+    """Return the image files in and below a folder, and tell what was passed over.
+
+    Raises:
+        DataError: There is none.
+    """
+    found = find_images(folder)
+    left_out = passed_over([found])
+    if not found.paths:
+        raise DataError(
+            f"no image in {str(folder)!r}{f' ({left_out})' if left_out else ''}",
+            f"add images or remove the folder; known endings: {', '.join(sorted(EXTENSIONS))}",
+        )
+    if left_out:
+        tell_note(f"{str(folder)!r}: {left_out}")
+    return found.paths

@@ -1,0 +1,263 @@
+"""The cells of a report's tables, and the remarks below them: what every format prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import attrs
+
+from lw2g.results.columns import COLUMNS, DEFAULT_COLUMNS, Column
+from lw2g.results.paper import Printed
+from lw2g.results.summaries import Difference
+from lw2g.results.table import Row, Table
+
+__all__ = ["Cell", "Cells", "cell_blocks", "mean_cells", "remarks_on", "shown_columns"]
+
+
+@attrs.frozen(kw_only=True)
+class Cell:
+    """A number of a table, as it is printed.
+
+    Attributes:
+        value: The number; ``-`` if there is none.
+        std: Its sample standard deviation; empty for a single run.
+        note: What follows: marks of a published value, or the interval of a difference.
+        best: Whether it is the best of its column.
+    """
+
+    value: str
+    std: str = ""
+    note: str = ""
+    best: bool = False
+
+    def __str__(self) -> str:
+        text = self.value
+        if self.std:
+            text += f" ± {self.std}"
+        return text + self.note
+
+
+Cells = list[list["Cell | str"]]
+_ALWAYS = ("faa", "ffm", "pra", "chance_pra", "total_s")
+"""Default columns that stand in every table with a value for them."""
+_ABBREVIATIONS = {"faa", "caa", "ffm", "bwt", "pra", "ssp", "ari"}
+
+
+def shown_columns(table: Table, columns: Sequence[Column]) -> list[Column]:
+    """Return the columns in which some row has a value.
+
+    Of the default columns those are left out that say the same of every row: they compare nothing.
+    """
+    first_names = tuple(column.name for column in columns[: len(DEFAULT_COLUMNS)])
+    # who names columns wants them, and a single row is compared with none
+    omits_equal = first_names == DEFAULT_COLUMNS and len(table.rows) > 1
+    shown = []
+    for column in columns:
+        num_different = len(_means(table, column))
+        if num_different == 0:
+            continue
+        if omits_equal and num_different == 1 and column.name not in _ALWAYS:
+            continue
+        shown.append(column)
+    return shown
+
+
+def _means(table: Table, column: Column) -> set[float]:
+    """Return the different means in a column, as they are printed."""
+    means = set()
+    for row in table.rows:
+        mean = row.summary(column).mean
+        if mean is not None:
+            means.add(round(mean, column.digits))
+    return means
+
+
+def mean_cells(table: Table, columns: Sequence[Column]) -> Cells:
+    """Return the cells of a table of means: the head, then a line per row."""
+    is_mixed = any(row.marks for row in table.rows)
+    published = set[str]()
+    for row in table.rows:
+        published |= row.paper.keys()
+
+    head: list[Cell | str] = ["row"]
+    if is_mixed:
+        head.append("mixed")
+    head.append("n")
+    for column in columns:
+        head.append(_title(column))
+        if column.name in published:
+            head += [f"paper {_title(column)}", "minus paper"]
+
+    cells = [head]
+    for row in table.rows:
+        line: list[Cell | str] = [_row_label(row)]
+        if is_mixed:
+            line.append(" ".join(row.marks))
+        line.append(str(len(row.runs)))
+        for column in columns:
+            line.append(_mean(row, column, best=row in _best(table, column)))
+            if column.name in published:
+                line += _paper(row, column)
+        cells.append(line)
+    return cells
+
+
+def _best(table: Table, column: Column) -> list[Row]:
+    """Return the rows with the best mean as it is printed, if there are others.
+
+    Controls do not count, nor do rows that are no better than guessing: one set is always found.
+    """
+    if not column.better:
+        return []
+    values: list[tuple[Row, float]] = []
+    for row in table.rows:
+        mean = row.summary(column).mean
+        if mean is None or not row.finished or row.control or _is_chance(row, column):
+            continue
+        values.append((row, column.better * round(mean, column.digits)))
+    top = max((value for _, value in values), default=0.0)
+    best = [row for row, value in values if value == top]
+    if len(best) == len(values):  # where all are equal, bold says nothing
+        return []
+    return best
+
+
+def _is_chance(row: Row, column: Column) -> bool:
+    """Whether guessing is as good as a row."""
+    if not column.chance:
+        return False
+    mean = row.summary(column).mean
+    by_chance = row.summary(COLUMNS[column.chance]).mean
+    if mean is None or by_chance is None:
+        return False
+    return column.better * (mean - by_chance) <= 0
+
+
+def cell_blocks(table: Table, columns: Sequence[Column], against: str | None) -> Iterator[Cells]:
+    """Yield the cells of a table: means, then differences if a row is named."""
+    if not table.rows:
+        return
+    yield mean_cells(table, columns)
+    reference = table.reference(against)
+    if reference is not None:
+        yield _differences(table, columns, reference)
+
+
+def _differences(table: Table, columns: Sequence[Column], reference: Row) -> Cells:
+    lines: Cells = [[f"minus {reference.label}", "pairs", *map(_title, columns)]]
+    for row in table.rows:
+        if row is reference:
+            continue
+        pairs = 0
+        cells = []
+        for column in columns:
+            gap = row.difference(reference, column)
+            if gap is not None:  # a column may have fewer pairs than another: the most are named
+                pairs = max(pairs, gap.n)
+            cells.append(_difference(gap, column))
+        lines.append([_row_label(row), str(pairs), *cells])
+    return lines
+
+
+def _row_label(row: Row) -> str:
+    if row.control:
+        return f"{row.label} (control)"
+    return row.label
+
+
+def _title(column: Column) -> str:
+    """Return the title of a column, with abbreviations in capitals as in papers."""
+    words = []
+    for word in filter(None, column.name.split("_")):
+        words.append(word.upper() if word in _ABBREVIATIONS else word)
+    return " ".join(words)
+
+
+def _number(value: float, digits: int, sign: str = "") -> str:
+    """Return a number with thousands set apart and no minus before a zero; ``sign`` is ``+`` or empty."""
+    return f"{value:{sign}z,.{digits}f}"
+
+
+def _mean(row: Row, column: Column, *, best: bool) -> Cell:
+    over = row.summary(column)
+    if over.mean is None:
+        return Cell(value="-")
+    std = ""
+    if over.std is not None:
+        std = _number(over.std, column.digits)
+    if not std.strip("0."):
+        # a deviation that is printed as zero says nothing: a constant, or one below the last digit
+        std = ""
+    return Cell(value=_number(over.mean, column.digits), std=std, best=best)
+
+
+def _paper(row: Row, column: Column) -> tuple[Cell, Cell]:
+    """Return the published value, and ours minus it."""
+    printed = row.paper.get(column.name)
+    if printed is None:
+        return Cell(value="-"), Cell(value="-")
+    marks = ""
+    if printed.differs:
+        marks += " *"
+    if printed.second_hand:
+        marks += " †"
+    std = ""
+    if printed.std is not None:
+        std = f"{printed.std:g}"
+    gap = "-"
+    ours = row.summary(column).mean
+    if ours is not None:
+        gap = _number(ours - printed.value, column.digits, "+")
+    return Cell(value=f"{printed.value:g}", std=std, note=marks), Cell(value=gap)
+
+
+def _difference(gap: Difference | None, column: Column) -> Cell:
+    if gap is None:
+        return Cell(value="-")
+    note = ""
+    if gap.half is not None:
+        low = _number(gap.mean - gap.half, column.digits, "+")
+        high = _number(gap.mean + gap.half, column.digits, "+")
+        note = f" [{low}, {high}]"
+    return Cell(value=_number(gap.mean, column.digits, "+"), note=note)
+
+
+def remarks_on(table: Table, columns: Sequence[Column], against: str | None) -> list[str]:
+    """Return the definitions of columns, explanations of the numbers, unfinished runs, and notes."""
+    remarks = [f"{_title(column)}: {column.meaning}" for column in columns]
+    if table.rows:
+        remarks.append(
+            "± is one sample standard deviation, over n runs (seeds and class orders); "
+            "left out where it rounds to 0"
+        )
+    if table.reference(against) is not None:
+        remarks.append("differences: mean [95 % interval], t over the pairs; a single pair has none")
+    remarks += _sources(table)
+    if any(row.control for row in table.rows):
+        remarks.append(
+            "control: a bound, a baseline that learns almost nothing, or one that knows the answer"
+        )
+    for run in table.unfinished:
+        done = f"{run.done}/{run.tasks or '?'} tasks"
+        remarks.append(f"not finished, not counted: {run.path} ({done}, {run.state})")
+    return [*remarks, *table.notes]
+
+
+def _sources(table: Table) -> list[str]:
+    """Return the sources of the published values, one per line, and the meaning of their marks."""
+    printed: list[Printed] = []
+    for row in table.rows:
+        printed += row.paper.values()
+    lines: dict[str, None] = {}  # each once: a source has values of several metrics
+    differs = False
+    second_hand = False
+    for value in printed:
+        lines[f"paper: {value.citation}"] = None
+        differs |= bool(value.differs)
+        second_hand |= value.second_hand
+    remarks = list(lines)
+    if differs:
+        remarks.append("* the paper's runs are known to differ from ours")
+    if second_hand:
+        remarks.append("† second hand: not measured by the method's authors, or copied from another paper")
+    return remarks

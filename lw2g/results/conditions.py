@@ -1,0 +1,232 @@
+"""What runs of one table have in common: the names of their data, protocols and splits."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from lw2g.config.protocols import OFFICIAL
+from lw2g.disk.protocol import digest_of, protocol_name
+from lw2g.interfaces.component import BenchmarkComponent
+from lw2g.interfaces.options import options_of_role
+from lw2g.registry.catalogue import Catalogue
+from lw2g.results import MIXABLE
+from lw2g.results.found_runs import ReportedRun
+from lw2g.results.row_names import weights_name
+
+__all__ = [
+    "benchmark_title",
+    "conditions_of",
+    "data_names",
+    "names_of_mixable",
+    "official_name",
+    "split_names",
+    "task_size",
+]
+
+
+def benchmark_title(run: ReportedRun, catalogue: Catalogue) -> str:
+    """Return the user's title of the data, the names of the folders, or the benchmark's usual name."""
+    name = str(run.options["benchmark.name"])
+    known = _benchmark_of(run, catalogue)
+    if known is None:
+        return name
+    if not _has_own_data(known):
+        return known.data.title if known.data else name
+    title = _title_of(run, known)
+    if known.vectors:
+        return f"{name} of {title or _names_of_files(run, known)}"
+    return title or " + ".join(Path(place).resolve().name for place in _places(run, known)) or name
+
+
+def data_names(runs: Sequence[ReportedRun], catalogue: Catalogue) -> Callable[[ReportedRun], str]:
+    """Return a function that names the data of a run: by title or folders; empty for a known benchmark.
+
+    Equal images in two folders, such as on two machines, are one benchmark. It has the folders of the first
+    run that has no title.
+
+    Args:
+        runs: All runs that are told apart.
+        catalogue: Knows whose data a benchmark has.
+    """
+    folders_of_images: dict[str, str] = {}
+    for run in runs:
+        known = _benchmark_of(run, catalogue)
+        if known is not None and _has_own_data(known) and not _title_of(run, known):
+            folders_of_images.setdefault(_images_of(run, known), _folders_of(run, known))
+
+    def name_of(run: ReportedRun) -> str:
+        known = _benchmark_of(run, catalogue)
+        if known is None or not _has_own_data(known):
+            return ""
+        title = _title_of(run, known)
+        if title:
+            return title
+        if known.vectors:
+            return _names_of_files(run, known)
+        return folders_of_images[_images_of(run, known)]
+
+    return name_of
+
+
+def _folders_of(run: ReportedRun, benchmark: BenchmarkComponent) -> str:
+    """Return the folders of the user's own data as one string."""
+    return json.dumps(_places(run, benchmark))
+
+
+def _images_of(run: ReportedRun, benchmark: BenchmarkComponent) -> str:
+    """Return the fingerprint of the user's own data, or the folders if the run has not read them yet."""
+    fingerprint: str | None = run.record.get("fingerprints", {}).get("benchmark")
+    return fingerprint or _folders_of(run, benchmark)
+
+
+def _benchmark_of(run: ReportedRun, catalogue: Catalogue) -> BenchmarkComponent | None:
+    """Return the benchmark of a run; None if it is not installed."""
+    name = run.options["benchmark.name"]
+    if name not in catalogue.names("benchmark"):
+        return None
+    return catalogue.get("benchmark", name)
+
+
+def _has_own_data(benchmark: BenchmarkComponent) -> bool:
+    """Whether the data of a benchmark are the user's own: an option then gives them a title."""
+    return bool(options_of_role(benchmark.config, "title"))
+
+
+def _title_of(run: ReportedRun, benchmark: BenchmarkComponent) -> str:
+    """Return the user's title of the data; empty without one."""
+    for name in options_of_role(benchmark.config, "title"):
+        title = run.options.get(f"benchmark.{name}")
+        if title:
+            return str(title)
+    return ""
+
+
+def _places(run: ReportedRun, benchmark: BenchmarkComponent) -> list[str]:
+    """Return where the data of a benchmark lie, in the order of its options."""
+    places: list[str] = []
+    for name in options_of_role(benchmark.config, "machine"):
+        value = run.options.get(f"benchmark.{name}")
+        if isinstance(value, str):
+            places.append(value)
+        elif isinstance(value, list | tuple):
+            places += map(str, value)
+    return places
+
+
+def _names_of_files(run: ReportedRun, benchmark: BenchmarkComponent) -> str:
+    return " + ".join(Path(place).stem for place in _places(run, benchmark))
+
+
+def task_size(run: ReportedRun) -> Iterator[str]:
+    """Yield the number of classes of a run's stream, and what its tasks consist of."""
+    if run.record:
+        yield f"{len(run.record['class_names'])} classes"
+    stream = run.options.get("benchmark.stream", "classes")
+    if stream != "classes":
+        yield f"{run.tasks} tasks of {stream}"
+        return
+    increment = run.options.get("benchmark.increment")
+    if increment is None:
+        return
+    if run.record:  # "classes" stands before it
+        yield f"{increment} a task"
+    else:
+        yield f"{increment} classes a task"
+
+
+def conditions_of(runs: Sequence[ReportedRun], mixed: Sequence[str], catalogue: Catalogue) -> Iterator[str]:
+    """Yield what the runs of a table share: backbone, protocol, split, and the fingerprints of the data."""
+    if not runs:
+        return
+    run = runs[0]
+    if "checkpoints" not in mixed:
+        yield f"backbone {weights_name(run.record, catalogue)}"
+    if "protocols" not in mixed:
+        yield f"protocol {_protocol_names(runs)(run)}"
+    if "splits" not in mixed and run.options.get("benchmark.split"):
+        yield f"split {run.options['benchmark.split']}"
+    fingerprints = list(dict.fromkeys(run.record["fingerprints"]["benchmark"][:8] for run in runs))
+    text = f"data {', '.join(fingerprints[:3])}"
+    if len(fingerprints) > 3:
+        text += f" and {len(fingerprints) - 3} more"
+    if len(fingerprints) > 1:  # the fingerprint covers the order
+        text += " (a class order each)"
+    yield text
+
+
+def names_of_mixable(
+    runs: Sequence[ReportedRun], catalogue: Catalogue
+) -> dict[str, Callable[[ReportedRun], str]]:
+    """Return for each of :data:`lw2g.results.MIXABLE` what names it of a run among those of a table."""
+
+    def checkpoint(run: ReportedRun) -> str:
+        return weights_name(run.record, catalogue)
+
+    return dict(zip(MIXABLE, (checkpoint, split_names(runs), _protocol_names(runs)), strict=True))
+
+
+def official_name(run: ReportedRun) -> str:
+    """Return an official protocol, which is a method's own and ranks with no other; empty if it is none.
+
+    Records from before protocols had hashes stay together.
+    """
+    if run.record["protocol"] != OFFICIAL or not run.record.get("protocol_hash"):
+        return ""
+    return protocol_name(run.record)
+
+
+def _protocol_names(runs: Sequence[ReportedRun]) -> Callable[[ReportedRun], str]:
+    """Return a function that names a run's protocol, with a hash if runs with one name differ in its facts.
+
+    Checkpoints, splits and class orders are compared elsewhere; here it is transforms and definitions.
+    """
+
+    def facts(run: ReportedRun) -> str:
+        noted = run.record.get("protocol_facts") or {}
+        compared = [noted.get(key) for key in ("test_transform", "train_transform", "metrics")]
+        return digest_of(compared)[:8]
+
+    def plain_name(run: ReportedRun) -> tuple[str, str]:
+        """Return the protocol's name and the weights: transforms follow from the backbone as well."""
+        return official_name(run) or str(run.record["protocol"]), run.record["backbone"]["sha256"]
+
+    facts_of_name = defaultdict(set)
+    for run in runs:
+        if run.record.get("protocol_hash"):  # older records have no facts to compare
+            facts_of_name[plain_name(run)].add(facts(run))
+
+    def name_of(run: ReportedRun) -> str:
+        name, _ = plain_name(run)
+        if len(facts_of_name[plain_name(run)]) > 1:
+            return f"{name} {facts(run)}"
+        return name
+
+    return name_of
+
+
+def split_names(runs: Sequence[ReportedRun]) -> Callable[[ReportedRun], str]:
+    """Return a function that names a run's split, with a hash if runs with one name have different images."""
+    fingerprints: dict[tuple[str, tuple[int, ...]], set[str]] = defaultdict(set)
+    for run in runs:
+        # a fingerprint covers the class order: only under the same one does it compare images
+        order = tuple(run.record["class_order"])
+        fingerprints[_split_name(run), order].add(run.record["fingerprints"]["benchmark"])
+    ambiguous = {name for (name, _), found in fingerprints.items() if len(found) > 1}
+
+    def name_of(run: ReportedRun) -> str:
+        name = _split_name(run)
+        if name in ambiguous:
+            return f"{name} {run.record['fingerprints']['benchmark'][:8]}"
+        return name
+
+    return name_of
+
+
+def _split_name(run: ReportedRun) -> str:
+    classes = json.dumps(sorted(run.record["class_names"]))
+    named = run.options.get("benchmark.split") or "only"
+    return f"split {named} of classes {hashlib.sha256(classes.encode()).hexdigest()[:8]}"

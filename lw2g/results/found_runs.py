@@ -1,0 +1,230 @@
+"""Runs on disk, read from their small files: configuration, record and progress."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import attrs
+
+from lw2g.config.directory import CELLS, CONFIG, GOAL, PROGRESS, RECORD, missing_run
+from lw2g.config.structure import misfit
+from lw2g.config.toml import flat, read_json, read_toml
+from lw2g.disk.contents import Goal, read_record, read_sealed
+from lw2g.disk.lock import Writer, writer_of
+from lw2g.errors import ConfigError, DataError
+from lw2g.interfaces.tracker import Stepped
+
+__all__ = ["Given", "ReportedRun", "State", "find_runs", "read_run"]
+
+State = Literal["finished", "running", "stopped", "interrupted", "damaged"]
+
+
+@attrs.frozen(kw_only=True)
+class Given:
+    """What a store tells of a run that somebody gave to it.
+
+    Attributes:
+        who: The submitter.
+        tuned_on: What was tuned, and on which images, in the submitter's words.
+        protocol: The protocol's id in the store, with its version.
+        badges: The badges that all runs of the submitter's row have.
+        plugin: Where the method's plugin lies, ``URL@COMMIT``, if it is on no package index.
+    """
+
+    who: str
+    tuned_on: str
+    protocol: str
+    badges: tuple[str, ...]
+    plugin: str = ""
+
+    def __str__(self) -> str:
+        plugin = f"; plugin {self.plugin}" if self.plugin else ""
+        return f"given by {self.who}: {', '.join(self.badges)}; {self.protocol}{plugin}"
+
+
+@attrs.frozen(kw_only=True)
+class ReportedRun:
+    """A run directory.
+
+    Attributes:
+        path: The directory.
+        state: ``finished`` (all tasks), ``running`` (a process writes it), ``stopped`` (after as many tasks
+            as were wanted), ``interrupted``, or ``damaged``.
+        config: Its complete configuration, as nested plain values.
+        record: Its record so far; empty before the first finished task.
+        progress: The newest :class:`lw2g.interfaces.tracker.Stepped` of a running run, by its fields.
+        writer: The process that writes a running run.
+        problem: What is wrong with a damaged run, whose other fields are empty.
+        given: What a store tells of it; None for a run of one's own.
+        label: The name that the grid of its sweep gives its row; empty if none.
+    """
+
+    path: Path
+    state: State
+    config: Mapping[str, Any] = attrs.field(factory=dict)
+    record: Mapping[str, Any] = attrs.field(factory=dict)
+    progress: Mapping[str, Any] = attrs.field(factory=dict)
+    writer: Writer | None = None
+    problem: str = ""
+    given: Given | None = None
+    label: str = ""
+
+    @property
+    def done(self) -> int:
+        """Finished tasks."""
+        return len(self.record.get("accuracy_matrix", ()))
+
+    @property
+    def tasks(self) -> int | None:
+        """Tasks of the stream; None if not known yet."""
+        return self.record.get("tasks") or self.progress.get("tasks")
+
+    @property
+    def remaining(self) -> float | None:
+        """Expected remaining seconds of a running run."""
+        return self.progress.get("remaining")
+
+    @cached_property
+    def options(self) -> dict[str, Any]:
+        """The configuration by dotted keys."""
+        return flat(self.config)
+
+    @property
+    def precision(self) -> str | None:
+        """The precision that it computes in; None if nothing tells it."""
+        settled = self.record.get("precision", {}).get("used")
+        return settled or self.options.get("run.precision")
+
+    @property
+    def asked_precision(self) -> str | None:
+        """The precision that it was asked for, which may be ``auto``; older records tell what it used."""
+        asked = self.record.get("precision", {}).get("asked")
+        return asked or self.options.get("run.precision")
+
+    def metric(self, name: str) -> float | None:
+        """Return a metric over the tasks finished so far."""
+        value: float | None = self.record.get("metrics", {}).get(name)
+        return value
+
+
+def read_run(directory: Path) -> ReportedRun | None:
+    """Return the run in a directory, or None if none has begun.
+
+    Raises:
+        DataError: Its record or configuration is damaged, or they belong to two runs.
+    """
+    if not (directory / CONFIG).exists():
+        if (directory / RECORD).exists():
+            raise missing_run(directory)
+        return None
+    record: Mapping[str, Any] = {}
+    if (directory / RECORD).exists():
+        record = read_record(directory)
+    state, writer = _state_of(directory, record)
+    progress = {}
+    if state == "running":  # that of an interrupted run is as old as its end
+        progress = _progress(directory)
+    return ReportedRun(
+        path=directory,
+        state=state,
+        config=record["config"] if record else _config(directory),
+        record=record,
+        progress=progress,
+        writer=writer,
+        label=_label_of(directory),
+    )
+
+
+def _state_of(directory: Path, record: Mapping[str, Any]) -> tuple[State, Writer | None]:
+    """Return the state of a run, and the process that writes it if it is running."""
+    total = record.get("tasks")
+    if total is not None and len(record["accuracy_matrix"]) == total:
+        return "finished", None
+    writer = writer_of(directory)
+    if writer is not None:
+        return "running", writer
+    if _is_at_goal(directory, record):
+        return "stopped", None
+    return "interrupted", None
+
+
+def _label_of(directory: Path) -> str:
+    """Return the name that the list of a sweep gives a cell's row; empty where there is none."""
+    try:
+        listed = read_json(directory.parent / CELLS)
+    except DataError:
+        return ""
+    # anybody may have written a file of this name beside a run: nothing in it is taken on trust
+    cells = listed.get("cells") if isinstance(listed, dict) else None
+    if not isinstance(cells, list):
+        return ""
+    for cell in cells:
+        if isinstance(cell, dict) and cell.get("name") == directory.name:
+            row = str(cell.get("row", ""))
+            return row if row.isprintable() else ""
+    return ""
+
+
+def _is_at_goal(directory: Path, record: Mapping[str, Any]) -> bool:
+    """Whether a run has as many tasks as its command wanted."""
+    if not (directory / GOAL).exists():
+        return False
+    wanted: int = read_sealed(directory / GOAL, Goal)["tasks"]
+    return len(record.get("accuracy_matrix", ())) == wanted
+
+
+def _progress(directory: Path) -> dict[str, Any]:
+    """Return the progress of a run; empty if it cannot be read."""
+    try:
+        progress = read_json(directory / PROGRESS)
+    except DataError:
+        return {}
+    if misfit(progress, Stepped):  # written by another version
+        return {}
+    return dict(progress)
+
+
+def _config(directory: Path) -> dict[str, Any]:
+    try:
+        return read_toml(directory / CONFIG)
+    except ConfigError as error:
+        raise DataError(error.what, error.remedy) from error
+
+
+def find_runs(places: Sequence[Path], *, damaged: bool = False) -> Iterator[ReportedRun]:
+    """Yield each run in and below directories once, sorted by name; skip hidden folders.
+
+    Args:
+        places: The directories.
+        damaged: Whether to yield damaged runs instead of raising.
+
+    Raises:
+        DataError: A directory is missing, or a run is damaged and ``damaged`` is False.
+    """
+    seen: set[Path] = set()
+    for place in places:
+        if not place.is_dir():
+            raise DataError(
+                f"no directory {str(place)!r}", "give a run's directory, or one with runs below it"
+            )
+        for folder, below, files in os.walk(place):
+            below[:] = sorted(name for name in below if not name.startswith("."))
+            if CONFIG not in files and RECORD not in files:
+                continue
+            below.clear()  # everything in a run's directory belongs to it
+            path = Path(folder)
+            if path.resolve() in seen:  # directories may overlap, or link to each other
+                continue
+            try:
+                run = read_run(path)
+            except DataError as error:
+                if not damaged:
+                    raise
+                run = ReportedRun(path=path, state="damaged", problem=str(error))
+            if run is not None:
+                seen.add(path.resolve())
+                yield run

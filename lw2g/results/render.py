@@ -1,0 +1,239 @@
+"""Reports as Markdown, LaTeX, CSV and JSON, all from the same tables."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from lw2g.results.cells import Cell, Cells, cell_blocks, remarks_on, shown_columns
+from lw2g.results.columns import Column
+from lw2g.results.table import Row, Table
+
+__all__ = [
+    "as_csv",
+    "as_json",
+    "as_latex",
+    "as_markdown",
+    "literal_markdown",
+]
+
+
+_PAPER = ("std", "source", "checkpoint", "split", "seeds", "second_hand")
+"""Attributes of a published value in CSV and JSON."""
+_NO_PAPER: Mapping[str, Any] = {
+    **dict.fromkeys(("paper", "minus_paper", *(f"paper_{name}" for name in _PAPER))),
+    "paper_differs": [],
+}
+_NO_DIFFERENCE: Mapping[str, Any] = dict.fromkeys(("difference_mean", "difference_half", "difference_n"))
+
+
+def as_markdown(tables: Sequence[Table], columns: Sequence[Column], against: str | None) -> str:
+    """Return Markdown: a table of means, one of differences if a row is named, then remarks.
+
+    The words of strangers, who name themselves in the rows of a store, are shown as they are written.
+    """
+    parts = []
+    for table in tables:
+        parts += [f"### {table.title}\n", f"{', '.join(table.conditions)}\n"]
+        shown = shown_columns(table, columns)
+        for block in cell_blocks(table, shown, against):
+            parts.append(_markdown_block(block, table))
+        for remark in remarks_on(table, shown, against):
+            parts.append(f"- {_with_literal_names(remark, table)}")
+        parts.append("")
+    return "\n".join(parts)
+
+
+def _markdown_block(cells: Cells, table: Table) -> str:
+    """Return a Markdown table, a line feed after each of its lines."""
+    lines = []
+    for line in cells:
+        texts = " | ".join(_markdown_cell(str(cell), table) for cell in line)
+        lines.append(f"| {texts} |\n")
+    rule = f"| {' | '.join(['---'] * len(cells[0]))} |\n"
+    return "".join([lines[0], rule, *lines[1:]])
+
+
+def _markdown_cell(text: str, table: Table) -> str:
+    literal = _with_literal_names(text, table)
+    if literal != text:  # its bars are escaped already
+        return literal
+    return text.replace("|", "\\|")
+
+
+def _with_literal_names(text: str, table: Table) -> str:
+    """Return text in which the names of a store's rows are no Markdown; our own stay as people type them."""
+    names = [row.label for row in table.rows if row.runs[0].given is not None]
+    if not names:
+        return text
+    longest_first = sorted(names, key=len, reverse=True)  # one name may begin another
+    return re.sub("|".join(map(re.escape, longest_first)), lambda found: literal_markdown(found[0]), text)
+
+
+_ACTIVE = re.compile(r"[\\`*_\[\]<>|~&#!]|:(?=//)|(?<=www)\.")
+
+
+def literal_markdown(text: str) -> str:
+    r"""Return Markdown that shows a text as it is: no HTML, links, emphasis or cells.
+
+    >>> print(literal_markdown("<b>[me](https://x)"))
+    \<b\>\[me\](https\://x)
+    """
+    return _ACTIVE.sub(r"\\\g<0>", text)
+
+
+def as_latex(tables: Sequence[Table], columns: Sequence[Column], against: str | None) -> str:
+    r"""Return LaTeX for ``\usepackage{booktabs}``: tables with captions, the best values bold, and remarks.
+
+    The remarks are comments.
+    """
+    parts = []
+    for number, table in enumerate(tables):
+        shown = shown_columns(table, columns)
+        captions = ["mean $\\pm$ sample standard deviation over $n$ runs; best in bold, controls apart"]
+        reference = table.reference(against)
+        if reference is not None:
+            captions.append(f"differences from {_tex(reference.label)}, with 95\\,\\% intervals")
+        about = _tex(", ".join([table.title, *table.conditions]))
+        labels = [f"tab:lw2g-{number}", f"tab:lw2g-{number}-differences"]
+        # not strict: a table without rows has no block, one without differences has the first alone
+        for block, caption, label in zip(cell_blocks(table, shown, against), captions, labels, strict=False):
+            parts.append(_tabular(block, f"{about}: {caption}.", label))
+        for remark in remarks_on(table, shown, against):
+            parts.append(f"% {remark}")
+    return "\n".join(parts) + "\n"
+
+
+def _tabular(cells: Cells, caption: str, label: str) -> str:
+    lines = []
+    for line in cells:
+        lines.append(" & ".join(map(_tex, line)) + r" \\")
+    return "\n".join(
+        [
+            r"\begin{table}",
+            r"\centering",
+            rf"\caption{{{caption}}}",
+            rf"\label{{{label}}}",
+            rf"\begin{{tabular}}{{l{'r' * (len(cells[0]) - 1)}}}",
+            r"\toprule",
+            lines[0],
+            r"\midrule",
+            *lines[1:],
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{table}",
+        ]
+    )
+
+
+_TEX = str.maketrans(
+    {letter: f"\\{letter}" for letter in "_%&#${}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {"†": r"$^\dagger$", "*": r"$^*$", "±": r"$\pm$"}
+)
+
+
+def _tex(cell: Cell | str) -> str:
+    """Return LaTeX; numbers are in math, so that a minus is one."""
+    if isinstance(cell, str):
+        return cell.translate(_TEX)
+    marks = cell.note.translate(_TEX)
+    if cell.value == "-":
+        return f"--{marks}"
+    number = _tex_number(cell.value)
+    if cell.best:
+        number = rf"\mathbf{{{number}}}"
+    if cell.std:
+        number += rf" \pm {_tex_number(cell.std)}"
+    if cell.note.startswith(" ["):  # an interval consists of numbers as well
+        # its space needs a backslash in math
+        return rf"${number}\{cell.note}$"
+    return f"${number}${marks}"
+
+
+def _tex_number(text: str) -> str:
+    """Return a number for math, where a comma in braces has no space after it."""
+    return text.replace(",", "{,}")
+
+
+def as_csv(tables: Sequence[Table], columns: Sequence[Column], against: str | None) -> str:
+    """Return a CSV line per row and column."""
+    entries = list(_entries(tables, columns, against))
+    names = ["table", "row"]
+    if entries:
+        names = list(entries[0])
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    for entry in entries:
+        writer.writerow({**entry, "paper_differs": "; ".join(entry["paper_differs"])})
+    return text.getvalue()
+
+
+def as_json(tables: Sequence[Table], columns: Sequence[Column], against: str | None) -> str:
+    """Return the entries of the CSV as JSON, with definitions and notes."""
+    content = {
+        "definitions": {column.name: column.meaning for column in columns},
+        "entries": list(_entries(tables, columns, against)),
+        "tables": [_table_facts(table) for table in tables],
+    }
+    return json.dumps(content, indent=1) + "\n"
+
+
+def _table_facts(table: Table) -> dict[str, Any]:
+    """Return what JSON says of a table beside its entries."""
+    rows = []
+    for row in table.rows:
+        rows.append({"label": row.label, "runs": [str(run.path) for run in row.runs]})
+    return {
+        "title": table.title,
+        "rows": rows,
+        "unfinished": [str(run.path) for run in table.unfinished],
+        "notes": list(table.notes),
+    }
+
+
+def _entries(
+    tables: Sequence[Table], columns: Sequence[Column], against: str | None
+) -> Iterator[dict[str, Any]]:
+    for table in tables:
+        reference = table.reference(against)
+        for row in table.rows:
+            for column in columns:
+                yield _entry(table, row, column, reference)
+
+
+def _entry(table: Table, row: Row, column: Column, reference: Row | None) -> dict[str, Any]:
+    over_runs = row.summary(column)
+    entry = {
+        "table": table.title,
+        "row": row.label,
+        "control": row.control,
+        "mixed": " ".join(row.marks),
+        "metric": column.name,
+        **attrs.asdict(over_runs),
+        # every entry has the same keys in the same order: they are the head of the CSV
+        **_NO_PAPER,
+        **_NO_DIFFERENCE,
+    }
+    printed = row.paper.get(column.name)
+    if printed is not None:
+        entry["paper"] = printed.value
+        if over_runs.mean is not None:
+            entry["minus_paper"] = over_runs.mean - printed.value
+        for name in _PAPER:
+            entry[f"paper_{name}"] = getattr(printed, name)
+        entry["paper_differs"] = list(printed.differs)
+    gap = None
+    if reference is not None and row is not reference:
+        gap = row.difference(reference, column)
+    if gap is not None:
+        for name, value in attrs.asdict(gap).items():
+            entry[f"difference_{name}"] = value
+    return entry

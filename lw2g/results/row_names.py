@@ -1,0 +1,357 @@
+"""The names of rows: the composed components, and every option that differs from the preset."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence, Set
+from functools import cache
+from typing import Any
+
+import attrs
+
+from lw2g.config.describe import OWN_OPTIONS, OptionDescription, describe_options, plain
+from lw2g.config.layers import Preset, choose_preset
+from lw2g.config.protocols import Protocol, choose_protocol
+from lw2g.config.roles import role_of_key
+from lw2g.config.structure import NONE, unstructure
+from lw2g.interfaces.component import (
+    BackboneComponent,
+    BaselineComponent,
+    BenchmarkComponent,
+    Component,
+    PolicyComponent,
+)
+from lw2g.interfaces.options import UNCOUNTED
+from lw2g.registry.catalogue import Catalogue
+from lw2g.registry.kinds import SECTIONS, place_of
+from lw2g.results.found_runs import ReportedRun
+
+__all__ = [
+    "PRECISION",
+    "TABLE_OPTIONS",
+    "Settings",
+    "has_known_weights",
+    "labels_of",
+    "method_of",
+    "settings_of",
+    "weights_name",
+]
+
+TABLE_OPTIONS = ("benchmark.name", "benchmark.increment", "benchmark.base")
+"""Options that all rows of a table share: how reports are laid out, not what options are."""
+PRECISION = "run.precision"
+"""The option whose value ``auto`` is settled when a run starts."""
+_described_once = cache(describe_options)
+_CONDITIONS = ("benchmark", "backbone", "run")
+"""Sections that do not describe the method."""
+
+
+@attrs.frozen(kw_only=True)
+class Settings:
+    """The options of a run, beside the values they have by default.
+
+    Attributes:
+        values: Options by dotted keys, without those of the machine and those that rows average over. An
+            option newer than the run has its default.
+        preset: The values of the run's protocol, for installed components.
+        published: The published values that options declare.
+        ours: Options whose preset value comes from lw2g, not from the authors.
+        changed: Options of the run's record that differ from the preset.
+        began: For a fork, the task it began after and the changed options of its parents; else empty.
+    """
+
+    values: Mapping[str, Any]
+    preset: Mapping[str, Any]
+    published: Mapping[str, Any]
+    ours: Set[str]
+    changed: Mapping[str, Any]
+    began: str
+
+
+def settings_of(run: ReportedRun, catalogue: Catalogue, protocol: str | None = None) -> Settings:
+    """Return the options of a run; ``protocol`` replaces the protocol that chose its preset."""
+    defaults: dict[str, Any] = {}
+    published: dict[str, Any] = {}
+    for key, option in _described(run, catalogue).items():
+        defaults[key] = _as_stored(option.default)
+        if option.published is not None:
+            published[key] = _as_stored(option.published)
+
+    options = dict(run.options)
+    if run.asked_precision is not None:
+        # a row is what was asked for: what auto settled on is of the machine
+        options[PRECISION] = run.asked_precision
+    values = defaults | options | {"constraints": sorted(run.config["constraints"])}
+
+    chosen = _protocol_of(run, catalogue, protocol or run.record["protocol"])
+    preset = dict(defaults)
+    for key, value in chosen.values.items():
+        if key in defaults:
+            preset[key] = _as_stored(value)
+    # which protocol chose the preset is in the conditions of the table: it is no change of a row
+    preset["run.protocol"] = values.get("run.protocol")
+    changed = {}
+    for key, value in options.items():
+        differs = key not in TABLE_OPTIONS and value != preset.get(key, value)
+        if differs and _distinguishes(key, run, catalogue):
+            changed[key] = value
+    return Settings(
+        values={key: value for key, value in values.items() if _distinguishes(key, run, catalogue)},
+        preset=preset,
+        ours=frozenset() if chosen.preset.official else frozenset(chosen.values),
+        changed=changed,
+        published=published,
+        began=_began(run, catalogue),
+    )
+
+
+def _distinguishes(key: str, run: ReportedRun, catalogue: Catalogue) -> bool:
+    """Whether an option of a run distinguishes rows."""
+    if key.startswith("trackers."):
+        return False
+    role = role_of_key(key, run.config, catalogue)
+    return role != "draw" and role not in UNCOUNTED
+
+
+def _as_stored(value: Any) -> Any:
+    """Return a value as records store it."""
+    stored = json.loads(json.dumps(unstructure(value)))
+    if stored == NONE:
+        return None
+    return stored
+
+
+def _components(run: ReportedRun, catalogue: Catalogue) -> dict[str, Component]:
+    """Return the installed components of a run by section."""
+    components: dict[str, Component] = {}
+    for section, record in SECTIONS.items():
+        table = run.config.get(section) or {}
+        # a section of several components, such as constraints, has a table by the name of each
+        names = list(table) if record.several else [table.get("name")]
+        for name in names:
+            if name in catalogue.names(record.kind):
+                components[place_of(record.kind, name)] = catalogue.get(record.kind, name)
+    return components
+
+
+def _described(run: ReportedRun, catalogue: Catalogue) -> dict[str, OptionDescription]:
+    """Describe the options of a run's installed components, and lw2g's own, by dotted keys."""
+    sections = [(place, component.config) for place, component in _components(run, catalogue).items()]
+    described = {}
+    for section, config in (*sections, *OWN_OPTIONS):
+        for option in _described_once(config):  # type: ignore[arg-type]  # a class is hashable
+            described[f"{section}.{option.name}"] = option
+    return described
+
+
+def _protocol_of(run: ReportedRun, catalogue: Catalogue, name: str) -> Protocol:
+    """Return a protocol's values for a run; none if its baseline or benchmark is not installed."""
+    components = _components(run, catalogue)
+    baseline = components.get("baseline")
+    benchmark = components.get("benchmark")
+    if not isinstance(baseline, BaselineComponent) or not isinstance(benchmark, BenchmarkComponent):
+        return Protocol(name=name, preset=Preset())
+    protocol = choose_protocol(name, choose_preset(baseline, benchmark.family), baseline, benchmark, [])
+    if (run.config.get("retrieval") or {}).get("name") == baseline.retrieval:
+        return protocol
+    # the values for the method's own retrieval say nothing about another one
+    others = {}
+    for key, value in protocol.values.items():
+        if not key.startswith("retrieval."):
+            others[key] = value
+    return attrs.evolve(protocol, values=others)
+
+
+def _began(run: ReportedRun, catalogue: Catalogue) -> str:
+    """Return after which task a fork began, and the changed options of its parents."""
+    parts = []
+    origin = run.record.get("origin")
+    while origin is not None:  # a fork may come from a fork
+        before = []
+        for change in origin.get("changed", ()):
+            if _distinguishes(change["option"], run, catalogue):
+                before.append(f"{change['option']} {plain(change['before'])}")
+        text = f"forked after task {origin['task'] + 1}"
+        if before:
+            text += f" from {', '.join(before)}"
+        parts.append(text)
+        origin = origin.get("origin")
+    return ", ".join(parts)
+
+
+# -- labels ----------------------------------------------------------------------------------------------
+
+
+def labels_of(
+    runs: Sequence[ReportedRun], settings: Sequence[Settings], catalogue: Catalogue
+) -> tuple[list[str], dict[str, Any]]:
+    """Return a name for each row, and the options that the names omit because all rows share them.
+
+    The label that a grid gives a row is its name where no other row has the same one.
+
+    Any other name is ``baseline[option=value,...] x policy[...]``, or the baseline alone if it does not grow,
+    then all choices that are not the method's own. Names omit conditions (options of benchmark, backbone and
+    run) and numbers such as epochs if all rows share them.
+
+    Args:
+        runs: The first run of each row.
+        settings: The settings of these runs.
+        catalogue: Knows a method's own retrieval and constraints.
+    """
+    shared = _shared_by_all([own.changed for own in settings])
+    labels = []
+    for run, own in zip(runs, settings, strict=True):
+        shown = {key: value for key, value in own.changed.items() if key not in shared}
+        parts = [*_composed(run, catalogue, shown), own.began]
+        if run.state != "finished":
+            parts.append(f"{run.done} of {run.tasks or '?'} tasks")
+        if run.given is not None:
+            parts.append(str(run.given))
+        labels.append(", ".join(filter(None, parts)))
+    given_by_grids = Counter(run.label for run in runs)
+    names = []
+    for run, composed in zip(runs, _distinguished(labels, runs, settings), strict=True):
+        if run.label and given_by_grids[run.label] == 1 and run.state == "finished":
+            names.append(run.label)
+        else:
+            names.append(composed)
+    return names, shared
+
+
+def _shared_by_all(changed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the conditions, and the numbers, that all rows changed alike.
+
+    A name such as ``none`` stays in the label even so: it tells which method the row is.
+    """
+    if not changed:
+        return {}
+    shared = {}
+    for key, value in changed[0].items():
+        is_condition = key.partition(".")[0] in _CONDITIONS
+        is_number = type(value) in (int, float)  # True and False are choices
+        if not is_condition and not is_number:
+            continue
+        if all(_has(other, key, value) for other in changed):
+            shared[key] = value
+    return shared
+
+
+def _has(options: Mapping[str, Any], key: str, value: Any) -> bool:
+    """Whether an option is there with this value, which may be None."""
+    return key in options and bool(options[key] == value)
+
+
+def method_of(run: ReportedRun, catalogue: Catalogue) -> str:
+    """Return what a label stands for: the components, and every option that differs from the preset."""
+    return ", ".join(_composed(run, catalogue, settings_of(run, catalogue).changed))
+
+
+def _composed(run: ReportedRun, catalogue: Catalogue, shown: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the parts of a name: the components, and the sections with options to show."""
+    config = run.config
+    installed = _components(run, catalogue)
+    options: dict[str, list[str]] = defaultdict(list)
+    for key, value in shown.items():
+        section, _, option = key.rpartition(".")
+        if value is True:
+            options[section].append(option)
+        else:
+            options[section].append(f"{option}={_short(value)}")
+
+    def with_options(name: str, section: str) -> str:
+        """Return a name with the options of its section, which no later part repeats."""
+        shown_options = options.pop(section, None)
+        if not shown_options:
+            return name
+        return f"{name}[{','.join(shown_options)}]"
+
+    method = with_options(config["baseline"]["name"], "baseline")
+    if catalogue.grows(config["baseline"]["name"]):  # else a policy decides nothing
+        method += f" x {with_options(config['policy']['name'], 'policy')}"
+    yield method
+    retrieval = (config.get("retrieval") or {}).get("name")
+    if retrieval is not None:
+        text = with_options(retrieval, "retrieval")
+        # the method's own strategy, with its options unchanged, goes without saying
+        baseline = installed.get("baseline")
+        own = baseline.retrieval if isinstance(baseline, BaselineComponent) else None
+        if text != own:
+            yield f"retrieval {text}"
+    texts = [with_options(name, f"constraints.{name}") for name in sorted(config["constraints"])]
+    policy = installed.get("policy")
+    brought = policy.default_constraints if isinstance(policy, PolicyComponent) else ()
+    if texts != sorted(brought):
+        yield "+".join(texts) or "no constraints"
+    for section in list(options):  # of what has no name in the parts above, such as growth
+        yield with_options(section, section)
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, list | dict):
+        return json.dumps(value, separators=(",", ":"))
+    return plain(value)
+
+
+def _distinguished(
+    labels: Sequence[str], runs: Sequence[ReportedRun], settings: Sequence[Settings]
+) -> list[str]:
+    """Append the differing options to equal names, or the runs' folders.
+
+    Such rows differ in options without a known preset, or in what their table mixes.
+    """
+    rivals: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for label, own in zip(labels, settings, strict=True):
+        rivals[label].append(own.values)
+    longer = []
+    for label, own in zip(labels, settings, strict=True):
+        parts = [label]
+        for key, value in own.values.items():
+            if not all(_has(other, key, value) for other in rivals[label]):
+                parts.append(f"{key} {plain(value)}")
+        longer.append(", ".join(parts))
+
+    counts = Counter(longer)
+    unique = []
+    for label, run in zip(longer, runs, strict=True):
+        if counts[label] == 1:
+            unique.append(label)
+        else:
+            unique.append(f"{label}, {run.path.name}")
+    return unique
+
+
+def has_known_weights(record: Mapping[str, Any], catalogue: Catalogue) -> bool:
+    """Return whether a run's weights are what their name says: fetched by it, or a file of a known hash."""
+    backbone = record["backbone"]
+    if backbone.get("source") not in ("file", "object"):
+        return True
+    for name in catalogue.names("backbone"):
+        component = catalogue.get("backbone", name)
+        if not isinstance(component, BackboneComponent):
+            continue
+        if any(backbone["sha256"].startswith(known) for known in component.hashes):
+            return True
+    return False
+
+
+def weights_name(record: Mapping[str, Any], catalogue: Catalogue) -> str:
+    """Return a name of a run's weights and, unless it is the class token, of what features are pooled from.
+
+    A file that nobody knows and an object are named by their hashes. Features of one model under two poolings
+    do not compare.
+    """
+    name = _name_of_weights(record, catalogue)
+    pool = record["backbone"].get("pool", "token")  # older records know the class token alone
+    if pool == "token":
+        return name
+    return f"{name}, {pool} pooling"
+
+
+def _name_of_weights(record: Mapping[str, Any], catalogue: Catalogue) -> str:
+    backbone = record["backbone"]
+    if not has_known_weights(record, catalogue):
+        architecture = backbone["timm_name"].partition(".")[0]
+        return f"{backbone['source']} {backbone['sha256'][:8]} ({architecture})"
+    names = dict.fromkeys((record["config"]["backbone"]["name"], backbone["timm_name"]))
+    return f"{' '.join(names)} {backbone['sha256'][:8]}"

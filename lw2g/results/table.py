@@ -1,0 +1,368 @@
+"""Tables of runs: groups runs into tables and rows."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from lw2g.config.describe import plain
+from lw2g.errors import ConfigError, counted, nearest
+from lw2g.registry.catalogue import Catalogue, Registered
+from lw2g.results.columns import Column
+from lw2g.results.conditions import (
+    benchmark_title,
+    conditions_of,
+    data_names,
+    names_of_mixable,
+    official_name,
+    split_names,
+    task_size,
+)
+from lw2g.results.found_runs import ReportedRun
+from lw2g.results.paper import Printed, differences_of, printed_for
+from lw2g.results.row_names import (
+    TABLE_OPTIONS,
+    Settings,
+    labels_of,
+    method_of,
+    settings_of,
+)
+from lw2g.results.settled_precision import as_asked, settled_notes
+from lw2g.results.summaries import Difference, MeanStd, paired_difference, summary
+
+__all__ = ["Row", "Table", "require_row", "tables_of"]
+
+
+@attrs.frozen(kw_only=True)
+class Row:
+    """Runs of one configuration.
+
+    Attributes:
+        label: Its name, unique in its table.
+        runs: The runs, one per seed and class order.
+        control: Whether it is not a usable continual learner, but a bound or one that knows the answer.
+        marks: Its checkpoint, split or protocol, where the table mixes them.
+        differs: The differences of its method from the published one.
+        paper: The published values, by columns.
+    """
+
+    label: str
+    runs: tuple[ReportedRun, ...]
+    control: bool
+    marks: tuple[str, ...]
+    differs: tuple[str, ...]
+    paper: Mapping[str, Printed]
+
+    @property
+    def finished(self) -> bool:
+        """Whether its runs are finished; unfinished runs have their own rows."""
+        return self.runs[0].state == "finished"
+
+    def summary(self, column: Column) -> MeanStd:
+        """Return mean, deviation and n of a column."""
+        return summary([column.of(run.record) for run in self.runs])
+
+    def difference(self, other: Row, column: Column) -> Difference | None:
+        """Return the difference of a column from another row, paired over seeds and class orders."""
+        return paired_difference(self._paired(column), other._paired(column))
+
+    def _paired(self, column: Column) -> dict[tuple[Any, ...], float | None]:
+        """Return the values of a column by what pairs runs of two rows."""
+        return {_pair(run): column.of(run.record) for run in self.runs}
+
+
+@attrs.frozen(kw_only=True)
+class Table:
+    """Comparable rows on one benchmark.
+
+    Attributes:
+        benchmark: The name of its data: the user's title or folders, or the benchmark's usual name.
+        title: That name and the size of tasks; unique in a report.
+        conditions: What all runs share: backbone, protocol, split, and the fingerprints of the data.
+        rows: The rows, in the order of their first runs.
+        unfinished: Runs that belong to no row.
+        notes: Remarks, one sentence each.
+    """
+
+    benchmark: str
+    title: str
+    conditions: tuple[str, ...]
+    rows: tuple[Row, ...]
+    unfinished: tuple[ReportedRun, ...]
+    notes: tuple[str, ...]
+
+    def row(self, wanted: str) -> Row:
+        """Return the row with this label, or the only one whose label contains it.
+
+        Raises:
+            ConfigError: No row fits, or several do.
+        """
+        matching = []
+        for row in self.rows:
+            if row.label == wanted:  # also where other labels contain it
+                return row
+            if wanted in row.label:
+                matching.append(row)
+        if len(matching) == 1:
+            return matching[0]
+        labels = [row.label for row in self.rows]
+        why = f"fits {len(matching)} rows" if matching else "is no row"
+        raise ConfigError(
+            f"--against: {wanted!r} {why} of {self.title}{nearest(wanted, labels)}",
+            f"rows are: {'; '.join(labels)}",
+        )
+
+    def reference(self, wanted: str | None) -> Row | None:
+        """Return the row that differences refer to; None where none is wanted, or the table has no such pair.
+
+        Raises:
+            ConfigError: Several rows fit.
+        """
+        if wanted is None or len(self.rows) < 2 or not any(wanted in row.label for row in self.rows):
+            return None
+        return self.row(wanted)
+
+
+def require_row(tables: Sequence[Table], wanted: str) -> None:
+    """Refuse the label of a row that no table has: runs below one folder may be of several benchmarks.
+
+    Raises:
+        ConfigError: No row fits.
+    """
+    filled = [table for table in tables if table.rows]
+    if filled and not any(wanted in row.label for table in filled for row in table.rows):
+        filled[0].row(wanted)
+
+
+def tables_of(
+    runs: Sequence[ReportedRun], catalogue: Catalogue, mix: Sequence[str] = (), *, so_far: bool = False
+) -> list[Table]:
+    """Return one table per benchmark, task size and data.
+
+    Args:
+        runs: Finished and unfinished runs.
+        catalogue: Knows which components are controls.
+        mix: What one table may mix, of :data:`lw2g.results.MIXABLE`.
+        so_far: Whether unfinished runs get their own rows, up to their last task.
+
+    Raises:
+        ConfigError: Runs of one table mix checkpoints or protocols, and ``mix`` does not allow it.
+    """
+    groups: dict[tuple[Any, ...], list[ReportedRun]] = defaultdict(list)
+    data_name = data_names(runs, catalogue)
+    for run in runs:
+        shared = map(run.options.get, TABLE_OPTIONS)
+        groups[(*shared, data_name(run))].append(run)
+    tables = []
+    for group in groups.values():
+        tabled = []
+        others = []
+        for run in group:
+            if run.state == "finished" or (so_far and run.record):
+                tabled.append(run)
+            else:
+                others.append(run)
+        # unfinished runs are named once, in the first table of their group
+        first, *further = _comparable(tabled, mix) or [[]]
+        tables.append(_table(first, others, catalogue, mix))
+        for part in further:
+            tables.append(_table(part, [], catalogue, mix))
+    return _with_unique_titles(tables)
+
+
+def _comparable(runs: Sequence[ReportedRun], mix: Sequence[str]) -> list[list[ReportedRun]]:
+    """Return the runs of each table: apart by data and by official protocol, unless ``mix`` allows it."""
+    split_name = split_names(runs)
+    parts: dict[tuple[str, str], list[ReportedRun]] = defaultdict(list)
+    for run in runs:
+        split = "" if "splits" in mix else split_name(run)
+        official = "" if "protocols" in mix else official_name(run)
+        parts[split, official].append(run)
+    return list(parts.values())
+
+
+def _with_unique_titles(tables: Sequence[Table]) -> list[Table]:
+    """Append to equal titles the conditions that distinguish their tables."""
+    titles = Counter(table.title for table in tables)
+    conditions: Counter[tuple[str, str]] = Counter()
+    for table in tables:
+        conditions.update((table.title, condition) for condition in table.conditions)
+
+    unique = []
+    for table in tables:
+        parts = [table.title]
+        for condition in table.conditions:
+            if conditions[table.title, condition] < titles[table.title]:  # not every table has it
+                parts.append(condition)
+        unique.append(attrs.evolve(table, title=", ".join(parts)))
+    return unique
+
+
+def _table(
+    tabled: Sequence[ReportedRun],
+    others: Sequence[ReportedRun],
+    catalogue: Catalogue,
+    mix: Sequence[str],
+) -> Table:
+    names = names_of_mixable(tabled, catalogue)
+    mixed = []
+    for kind, name_of in names.items():
+        if len(set(map(name_of, tabled))) > 1:
+            mixed.append(kind)
+            if kind not in mix:
+                _refuse(kind, name_of, tabled)
+
+    settings = as_asked(tabled, {id(run): settings_of(run, catalogue) for run in tabled})
+    groups = _groups(tabled, settings, names)
+    firsts = [group[0] for group in groups]
+    labels, shared = labels_of(firsts, [settings[id(run)] for run in firsts], catalogue)
+    notes = []
+    for run in firsts:
+        if run.label in labels:  # the name that a grid gave says not what was changed
+            notes.append(f"{run.label}: {method_of(run, catalogue)}")
+    if shared:
+        texts = [f"{key} {plain(value)}" for key, value in shared.items()]
+        notes.append(f"all rows: {', '.join(texts)}")
+
+    rows = []
+    for label, group in zip(labels, groups, strict=True):
+        row = _row(label, group, [names[kind] for kind in mixed], catalogue)
+        rows.append(row)
+        num_further = len(group) - len(row.runs)
+        if num_further:
+            notes.append(f"{label}: not counted: {counted(num_further, 'further run')} of the same seed")
+        notes += _over_orders(label, row.runs)
+
+    notes += settled_notes([(row.label, row.runs) for row in rows])
+    notes += _warnings(rows)
+    for kind in mixed:
+        notes.append(f"mixes {kind}: rows with different ones are not comparable")
+    run = (*tabled, *others)[0]  # what follows is the same for all of them
+    return Table(
+        benchmark=benchmark_title(run, catalogue),
+        title=", ".join([benchmark_title(run, catalogue), *task_size(run)]),
+        conditions=tuple(conditions_of(tabled, mixed, catalogue)),
+        rows=tuple(rows),
+        unfinished=tuple(others),
+        notes=tuple(notes),
+    )
+
+
+def _row(
+    label: str,
+    group: Sequence[ReportedRun],
+    mixed: Sequence[Callable[[ReportedRun], str]],
+    catalogue: Catalogue,
+) -> Row:
+    """Return the row of runs of one configuration; ``mixed`` names what its table mixes."""
+    # of several runs of one seed and class order the first counts: it is written last
+    single = {_pair(run): run for run in reversed(group)}
+    first = group[0]
+    differs = differences_of(first, catalogue)
+    return Row(
+        label=label,
+        runs=tuple(reversed(single.values())),
+        control=_is_control(first, catalogue),
+        marks=tuple(name_of(first) for name_of in mixed),
+        differs=tuple(differs),
+        paper=printed_for(first, differs, catalogue),
+    )
+
+
+def _over_orders(label: str, runs: Sequence[ReportedRun]) -> Iterator[str]:
+    """Yield the least, mean and largest FAA over class orders, each the mean of its seeds."""
+    orders: dict[tuple[int, ...], list[float]] = defaultdict(list)
+    for run in runs:
+        value = run.record["metrics"]["faa"]
+        if value is not None:
+            orders[tuple(run.record["class_order"])].append(value)
+    if len(orders) > 1:
+        means = list(map(statistics.fmean, orders.values()))
+        shown = f"{min(means):.2f} / {statistics.fmean(means):.2f} / {max(means):.2f}"
+        yield f"{label}: FAA over {len(orders)} class orders {shown} (min / mean / max)"
+
+
+def _refuse(kind: str, name_of: Callable[[ReportedRun], str], runs: Sequence[ReportedRun]) -> None:
+    paths: dict[str, list[Path]] = defaultdict(list)
+    for run in runs:
+        paths[name_of(run)].append(run.path)
+    listed = ", ".join(f"{name}: {len(of)} such as {of[0]}" for name, of in paths.items())
+    raise ConfigError(f"the runs mix {kind} ({listed})", f"leave some out, or say --mix {kind}")
+
+
+def _pair(run: ReportedRun) -> tuple[Any, ...]:
+    """Return the key that pairs runs: seed and class order."""
+    return (run.record["seed"], tuple(run.record["class_order"]))
+
+
+def _is_control(run: ReportedRun, catalogue: Catalogue) -> bool:
+    """Whether an installed component that answers in a run is a control."""
+    retrieval = (run.config.get("retrieval") or {}).get("name")
+    answering = [_answering(run.config["baseline"], catalogue)]
+    if retrieval is not None:
+        answering.append(catalogue.find("retrieval", retrieval))
+    return any(entry is not None and entry.component.control for entry in answering)
+
+
+def _answering(baseline: Mapping[str, Any], catalogue: Catalogue) -> Registered | None:
+    """Return the baseline of a run, or its head if it is nothing else; None if that is not installed."""
+    entry = catalogue.find("baseline", baseline["name"])
+    if entry is None:
+        return None
+    for option in attrs.fields(entry.component.config):
+        # without a head of its own it trains nothing, and a run is as good as the head that it was given
+        if option.metadata.get("names") == "head" and not option.metadata["own"]:
+            return catalogue.find("head", baseline.get(option.name, option.default))
+    return entry
+
+
+def _warnings(rows: Sequence[Row]) -> list[str]:
+    """Return the differences of rows from what was published, each difference once, those of values first."""
+    of_values: dict[str, list[str]] = defaultdict(list)
+    of_methods: dict[str, list[str]] = defaultdict(list)
+    for row in rows:
+        for text in row.differs:
+            of_methods[text].append(row.label)
+        told = set(row.differs)
+        for value in row.paper.values():
+            for text in value.differs:
+                if text not in told:  # every metric of a source repeats it
+                    told.add(text)
+                    of_values[text].append(row.label)
+
+    def places(labels: Sequence[str]) -> str:
+        if len(labels) == len(rows) > 1:
+            return "all rows"
+        return "; ".join(labels)
+
+    warnings = []
+    for text, labels in of_values.items():
+        warnings.append(f"published values are for {text} ({places(labels)})")
+    for text, labels in of_methods.items():
+        warnings.append(f"differs from the published method: {text} ({places(labels)})")
+    return warnings
+
+
+def _groups(
+    runs: Sequence[ReportedRun],
+    settings: Mapping[int, Settings],
+    names: Mapping[str, Callable[[ReportedRun], str]],
+) -> list[list[ReportedRun]]:
+    """Return the runs of each row; seed, class order and machine do not separate rows."""
+    groups: dict[Any, list[ReportedRun]] = defaultdict(list)
+    for run in runs:
+        own = settings[id(run)]
+        values = json.dumps(own.values, sort_keys=True)
+        # what the table mixes separates rows, so that no mean is over two protocols
+        mixable = tuple(name_of(run) for name_of in names.values())
+        reached = None
+        if run.state != "finished":
+            reached = (run.done, run.tasks)
+        groups[values, own.began, mixable, reached, run.given].append(run)
+    return list(groups.values())

@@ -1,1 +1,0 @@
-"""Learning one task: evidence, decision, training under constraints, spaces."""

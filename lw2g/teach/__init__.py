@@ -1,1 +1,0 @@
-"""A page in the browser that teaches a model; it imports no torch."""

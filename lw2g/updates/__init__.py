@@ -1,1 +1,0 @@
-"""Trained models that go on learning: start, learn, unlearn."""

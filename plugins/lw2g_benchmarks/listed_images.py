@@ -1,0 +1,226 @@
+"""Images in folders: how they are found and decoded, and the errors that say what is wrong with a tree."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Protocol, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from lw2g.errors import DataError, counted, printable
+from lw2g.interfaces.stream import Contents, ImageSource, IndexArray
+from lw2g.pixels.image_files import ImageHeader, examine_image, read_image
+from lw2g.pixels.stamps import Stamp, stamp_of
+
+__all__ = [
+    "READERS",
+    "FileFacts",
+    "FileSource",
+    "HashedSource",
+    "content_of",
+    "no_files",
+    "tell_progress",
+]
+
+T = TypeVar("T")
+
+# threads: most of their time goes to the disk and to hashing, both of which let other threads run
+READERS = 8
+"""Threads that read files."""
+_SECONDS = 2.0
+_NAMED = 20
+
+
+FileFacts: TypeAlias = npt.NDArray[np.void]
+"""What two files are compared by before they are decoded, ``[n]``; zeros for an image that is no file."""
+_FACTS = np.dtype([("width", np.int64), ("height", np.int64), ("encoding", "S32")])
+
+
+class HashedSource(ImageSource, Protocol):
+    """An image source with a hash of its content."""
+
+    def digest(self) -> str:
+        """Return a SHA-256 over the content of all images, in order."""
+        ...
+
+    def contents(self) -> Contents:
+        """Return a hash of the content of each image, S16 ``[n]``."""
+        ...
+
+    def facts(self) -> FileFacts:
+        """Return size and encoding of each image's file, ``[n]``."""
+        ...
+
+
+class FileSource:
+    """Images in files, decoded at every access."""
+
+    def __init__(self, paths: Sequence[Path], ids: Sequence[str], *, upright: bool = True) -> None:
+        """Hold paths with one id each.
+
+        Args:
+            paths: The files.
+            ids: A stable name of each.
+            upright: Whether images are turned as their EXIF orientation says. Authors of published results
+                did not turn them.
+        """
+        if len(ids) != len(paths):
+            raise ValueError(f"expected {len(paths)} ids but got {len(ids)}")
+        self._paths = tuple(paths)
+        self._ids = tuple(ids)
+        self._upright = upright
+        self._read: tuple[str, Contents, FileFacts] | None = None
+        self._stamps: list[Stamp] = []
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The stable ids of the images."""
+        return self._ids
+
+    def image(self, index: int) -> Tensor:
+        """Return image ``index`` as RGB, uint8 [3, H, W].
+
+        Raises:
+            DataError: If the file cannot be decoded; names the file.
+        """
+        return read_image(self._paths[index], upright=self._upright)
+
+    def digest(self) -> str:
+        """Examine every file and return a SHA-256 over the SHA-256 of each one's bytes, in order.
+
+        Reports progress on stderr, and a summary at the end.
+
+        Raises:
+            DataError: If a file is no image that can be used; names them, and how to leave them out.
+        """
+        return self._once()[0]
+
+    def contents(self) -> Contents:
+        """Return a hash of the bytes of each file, S16 ``[n]``.
+
+        Raises:
+            DataError: As :meth:`digest`.
+        """
+        return self._once()[1]
+
+    def changed(self, indices: IndexArray) -> str | None:
+        """Return the first file of some images that has changed since all were examined; None without one."""
+        if not self._stamps:  # nobody has examined them
+            return None
+        for index in indices.tolist():
+            if stamp_of(self._paths[index]) != self._stamps[index]:
+                return str(self._paths[index])
+        return None
+
+    def facts(self) -> FileFacts:
+        """Return size and encoding of each file, ``[n]``.
+
+        Raises:
+            DataError: As :meth:`digest`.
+        """
+        return self._once()[2]
+
+    def _once(self) -> tuple[str, Contents, FileFacts]:
+        """Return hashes and facts; the files are read once for them."""
+        if self._read is None:
+            self._read = self._examined()
+        return self._read
+
+    def _examined(self) -> tuple[str, Contents, FileFacts]:
+        headers: list[ImageHeader] = []
+        bad: dict[str, DataError] = {}
+        with ThreadPoolExecutor(READERS) as pool:
+            # before they are read: what is written meanwhile has another time
+            stamps = list(pool.map(stamp_of, self._paths))
+            examined = tell_progress(pool.map(_examine, self._paths), len(self._ids))
+            for name, found in zip(self._ids, examined, strict=True):
+                if isinstance(found, ImageHeader):
+                    headers.append(found)
+                else:
+                    bad[name] = found
+        # all files first: whoever has to mend a data set wants the whole list
+        if bad:
+            raise _refusal(bad, len(self._ids))
+        _say(f"{self._ids[0].rpartition('/')[0]} ...: {_summary(headers)}")
+        self._stamps = stamps
+        digests = [header.digest for header in headers]
+        whole = hashlib.sha256(b"".join(digests)).hexdigest()
+        # 16 of the 32 bytes are enough to tell images apart, and half the memory
+        contents = np.array([digest[:16] for digest in digests], dtype="S16")
+        facts = [(*header.size, header.encoding) for header in headers]
+        return whole, contents, np.array(facts, dtype=_FACTS)
+
+
+def no_files(count: int) -> FileFacts:
+    """Return the facts of images that are no files of their own."""
+    return np.zeros(count, dtype=_FACTS)
+
+
+def tell_progress(images: Iterable[T], total: int) -> Iterator[T]:
+    """Yield every image, or what was found of it; say on stderr how many, where that takes seconds."""
+    last_message = time.monotonic()
+    for number, image in enumerate(images):
+        if time.monotonic() - last_message > _SECONDS:
+            last_message = time.monotonic()
+            _say(f"examining images: {number} of {total}")
+        yield image
+
+
+def content_of(image: npt.NDArray[np.uint8]) -> bytes:
+    """Return a hash of the size and the pixels of an RGB image ``[3, H, W]``, 16 bytes."""
+    # the size first: the same bytes can be two images of different sizes
+    hasher = hashlib.blake2b(repr(image.shape).encode(), digest_size=16)
+    hasher.update(np.ascontiguousarray(image).data)
+    return hasher.digest()
+
+
+def _examine(path: Path) -> ImageHeader | DataError:
+    try:
+        return examine_image(path)
+    except DataError as error:
+        # returned, as a raised one would end the examination at the first bad file
+        return error
+
+
+def _refusal(bad: Mapping[str, DataError], total: int) -> DataError:
+    # as an option takes them, so that the line can be copied
+    names = ", ".join(f'"{name}"' for name in list(bad)[:_NAMED])
+    option = f"benchmark.exclude=[{names}]"
+    if len(bad) > _NAMED:
+        option += f" and {len(bad) - _NAMED} more"
+    first = next(iter(bad.values()))
+    return DataError(
+        f"{len(bad)} of {total} images cannot be used, first {first.what}",
+        f"{first.remedy}; or leave out what cannot be replaced: {option}",
+    )
+
+
+def _summary(headers: Sequence[ImageHeader]) -> str:
+    modes = Counter(header.mode for header in headers)
+    kinds = ", ".join(f"{count} {mode}" for mode, count in modes.most_common())
+    by_area = sorted(headers, key=lambda header: header.size[0] * header.size[1])
+    pixels = _size_text(by_area[0])
+    largest = _size_text(by_area[-1])
+    if largest != pixels:
+        pixels += f" to {largest}"
+    return f"{counted(len(headers), 'image')} ({kinds}), {pixels} pixels"
+
+
+def _size_text(header: ImageHeader) -> str:
+    return "x".join(map(str, header.size))
+
+
+def _say(text: str) -> None:
+    # names of files may hold what a terminal would obey
+    print(printable(text), file=sys.stderr, flush=True)

@@ -1,0 +1,1 @@
+"""Published data sets: fetched, examined, and their features stored."""

@@ -1,0 +1,1 @@
+"""Reports of runs as tables and as a page with figures."""

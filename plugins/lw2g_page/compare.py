@@ -1,0 +1,253 @@
+"""Numbers that compare configurations: one line, bar or point per row of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import attrs
+
+from lw2g.results.columns import COLUMNS
+from lw2g.results.found_runs import ReportedRun
+from lw2g.results.summaries import summary
+from lw2g.results.table import Row
+from lw2g_page.numbers import Numbers, Value, mean
+
+__all__ = ["costs", "curves", "differences", "paper", "pareto", "times"]
+
+_COMPARED = ("faa", "ffm", "bwt", "pra", "total_s")
+"""Columns with drawn paired differences."""
+
+
+def curves(rows: Sequence[Row]) -> Numbers:
+    """Return mean accuracy over the seen tasks after each task: row, task, mean, low, high, n, control.
+
+    A run that learned all tasks at once has a single value, drawn as a level line.
+    """
+    last = max((len(_curve(row.runs[0])) for row in rows), default=0)
+    numbers: list[Sequence[Value]] = []
+    for row in rows:
+        lines = [_curve(run) for run in row.runs]
+        if row.runs[0].tasks == 1:
+            lines = [line * last for line in lines]
+        for after, values in enumerate(zip(*lines, strict=True)):
+            over = summary(values)
+            if over.mean is None:  # nothing was measured after this task
+                continue
+            half = over.std or 0.0
+            middle = over.mean
+            numbers.append((row.label, after + 1, middle, middle - half, middle + half, over.n, row.control))
+    return Numbers(rows=numbers)
+
+
+def _curve(run: ReportedRun) -> list[float | None]:
+    """Return the mean accuracy after each task over the seen ones that have test images; None without any."""
+    matrix = run.record["accuracy_matrix"]
+    curve = []
+    for after in range(len(matrix)):
+        known = [row[after] for row in matrix[: after + 1] if row[after] is not None]
+        curve.append(mean(known) if known else None)
+    return curve
+
+
+# -- prices ----------------------------------------------------------------------------------------------
+
+
+def _sum(run: ReportedRun, names: Sequence[str]) -> float | None:
+    """Return the sum of columns of a run; None where one of them has no value."""
+    total = 0.0
+    for name in names:
+        value = COLUMNS[name].of(run.record)
+        if value is None:
+            return None
+        total += value
+    return total
+
+
+_PRICES: Mapping[str, Sequence[str]] = {
+    "sets": ("ssp",),
+    "vectors kept (prompts and bases)": ("prompt_vectors", "basis_vectors"),
+    "numbers kept (parameters and statistics)": ("parameters", "statistics"),
+    "seconds of the whole run": ("total_s",),
+    "milliseconds a test image": ("test_ms",),
+}
+"""The columns whose sum is a price."""
+
+
+def pareto(rows: Sequence[Row]) -> Numbers:
+    """Return FAA against prices: row, price, its mean, FAA, their deviations, n, best, control.
+
+    A row is among the best if no other row dominates it in FAA and price; controls never are.
+    """
+    numbers: list[Sequence[Value]] = []
+    steps = []
+    for price, names in _PRICES.items():
+        priced = []
+        rivals = []
+        for row in rows:
+            point = _point(row, names)
+            if point is None:
+                continue
+            priced.append(point)
+            if not row.control:
+                rivals.append(point)
+        for point in priced:
+            best = not point.row.control and not any(_dominates(rival, point) for rival in rivals)
+            numbers.append(
+                (
+                    point.row.label,
+                    price,
+                    point.cost,
+                    point.faa,
+                    point.cost_std,
+                    point.faa_std,
+                    len(point.row.runs),
+                    best,
+                    point.row.control,
+                )
+            )
+            if best:
+                steps.append({"price": price, "cost": point.cost, "faa": point.faa})
+    why = ""
+    if len({label for label, *_ in numbers}) < 2:
+        why = "there are no two finished rows to compare"
+    return Numbers(rows=numbers, extra={"best": steps}, why=why)
+
+
+@attrs.frozen(kw_only=True)
+class _Point:
+    """A row at its mean price and FAA, with their deviations."""
+
+    row: Row
+    cost: float
+    faa: float
+    cost_std: float | None
+    faa_std: float | None
+
+
+def _point(row: Row, names: Sequence[str]) -> _Point | None:
+    """Return where a row stands; None if a run has no price or FAA, or if it costs nothing in all runs."""
+    costs = [_sum(run, names) for run in row.runs]
+    cost = summary(costs)
+    faa = row.summary(COLUMNS["faa"])
+    if not any(costs) or cost.mean is None or faa.mean is None:
+        return None
+    return _Point(row=row, cost=cost.mean, faa=faa.mean, cost_std=cost.std, faa_std=faa.std)
+
+
+def _dominates(point: _Point, other: _Point) -> bool:
+    """Whether a point is no worse in price and FAA, and better in one of them."""
+    if (point.cost, point.faa) == (other.cost, other.faa):
+        return False
+    return point.cost <= other.cost and point.faa >= other.faa
+
+
+_COSTS = (
+    ("vectors of the backbone's width", "prompts", "prompt_vectors"),
+    ("vectors of the backbone's width", "bases", "basis_vectors"),
+    ("numbers kept", "parameters", "parameters"),
+    ("numbers kept", "statistics", "statistics"),
+    ("MFLOP of a training step, per image", "training", "training_mflop"),
+    ("MFLOP of a prediction, per image", "inference", "inference_mflop"),
+)
+
+
+def costs(rows: Sequence[Row]) -> Numbers:
+    """Return storage and operations: row, kind, part, mean over runs."""
+    values: list[Sequence[Value]] = []
+    for row in rows:
+        for kind, part, name in _COSTS:
+            value = row.summary(COLUMNS[name]).mean
+            if value is not None:
+                values.append((row.label, kind, part, value))
+    if not values:
+        return Numbers(why="the records have neither storage nor operations")
+    return Numbers(rows=values)
+
+
+def times(rows: Sequence[Row]) -> Numbers:
+    """Return mean seconds of a run by part: row, part, seconds."""
+    values: list[Sequence[Value]] = []
+    for row in rows:
+        total = _mean_seconds(row, "total", None)
+        if total is None:
+            continue
+        named = 0.0
+        for part in ("evidence", "training", "subspace", "evaluation"):
+            seconds = _mean_seconds(row, part, 0.0) or 0.0
+            named += seconds
+            values.append((row.label, part, seconds))
+        # clocks of parts that overlap may add up to more than the whole
+        values.append((row.label, "other", max(total - named, 0.0)))
+    if not values:
+        return Numbers(why="the records have no times")
+    return Numbers(rows=values)
+
+
+def _mean_seconds(row: Row, part: str, without: float | None) -> float | None:
+    """Return the mean over runs of a clock; ``without`` stands for one that a record does not have."""
+    clocks = []
+    for run in row.runs:
+        seconds = run.record.get("seconds", {}).get(part, without)
+        if seconds is None:
+            return None
+        clocks.append(seconds)
+    return mean(clocks)
+
+
+# -- comparisons -----------------------------------------------------------------------------------------
+
+
+def paper(rows: Sequence[Row]) -> Numbers:
+    """Return published values beside ours: row, metric, theirs, std, ours, std, n, source, differences."""
+    values: list[Sequence[Value]] = []
+    for row in rows:
+        for name, printed in row.paper.items():
+            ours = row.summary(COLUMNS[name])
+            if ours.mean is None:
+                continue
+            values.append(
+                (
+                    row.label,
+                    _title(name),
+                    printed.value,
+                    printed.std,
+                    ours.mean,
+                    ours.std,
+                    ours.n,
+                    printed.citation,
+                    "; ".join(printed.differs),
+                )
+            )
+    if not values:
+        return Numbers(why="no paper reports these configurations")
+    return Numbers(rows=values)
+
+
+def differences(rows: Sequence[Row]) -> Numbers:
+    """Return paired differences of all rows: against, row, metric, mean, low, high, pairs."""
+    values = list(_differences(rows))
+    if not values:
+        return Numbers(why="no two finished rows have runs of the same seed and class order")
+    return Numbers(rows=values)
+
+
+def _differences(rows: Sequence[Row]) -> Iterator[Sequence[Value]]:
+    for other in rows:
+        for row in rows:
+            if row is other:
+                continue
+            for name in _COMPARED:
+                gap = row.difference(other, COLUMNS[name])
+                if gap is None:
+                    continue
+                low = high = None
+                if gap.half is not None:
+                    low = gap.mean - gap.half
+                    high = gap.mean + gap.half
+                yield (other.label, row.label, _title(name), gap.mean, low, high, gap.n)
+
+
+def _title(name: str) -> str:
+    if name == "total_s":
+        return "seconds"
+    return name.replace("_", " ").upper()

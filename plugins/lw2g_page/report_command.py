@@ -1,0 +1,49 @@
+"""``lw2g report`` prints tables of finished runs, with published values beside ours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lw2g.api import report as tabulate
+from lw2g.api.reading import MIXABLE
+from lw2g.api.tabular import Report
+from lw2g.cli.paths import AnyPath
+from lw2g.cli.signature import help_of, option_of
+from lw2g.errors import ConfigError
+from lw2g.runtime.console import note, printable
+
+__all__ = ["report"]
+
+_PAGE = """--html writes a page for one run or many: figures with their numbers, unfinished runs up to their
+last task, and for a single run its misclassified test images."""
+
+
+@click.command(
+    short_help="Print tables of runs, with published values beside ours.", help=help_of(tabulate, _PAGE)
+)
+@click.argument("runs", metavar="RUN_OR_DIR...", nargs=-1, required=True, type=AnyPath(path_type=Path))
+@option_of(Report.to_text, "form", "--format", default=None, show_default=False)
+@option_of(tabulate, "columns", metavar="A,B,...")
+@option_of(tabulate, "against", metavar="ROW")
+@option_of(tabulate, "mix", type=click.Choice(MIXABLE), multiple=True)
+@option_of(tabulate, "store", "--with", metavar="DIR", type=AnyPath(path_type=Path, file_okay=False))
+@option_of(Report.save, "out", "--html", metavar="OUT.html", type=AnyPath(path_type=Path, dir_okay=False))
+def report(runs: Sequence[Path], form: Any, columns: str | None, out: Path | None, **options: Any) -> None:
+    """Print the tables, or write the page."""
+    if form is not None and out is not None:
+        raise ConfigError(f"--format {form}: --html writes a page and no text", "leave one of the two out")
+    if columns is None and form in ("csv", "json"):
+        columns = "all"  # these are for programs
+    # a page shows how a run is going; a table compares what is finished
+    result = tabulate(*runs, columns=columns, unfinished=out is not None, **options)
+    for line in result.left_out:
+        note(line)
+    if out is None:
+        click.echo(printable(result.to_text(form or "md"), lines=True), nl=False)
+        return
+    result.save(out)
+    click.echo(f"{out}: {out.stat().st_size / 1e6:.1f} MB")

@@ -1,0 +1,163 @@
+"""Images to learn from: a folder for each class."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from lw2g.errors import DataError, no_folder, shown
+from lw2g.pixels.found_images import (
+    EXTENSIONS,
+    SPLITS,
+    FoundImages,
+    domains_below,
+    find_classes,
+    is_hidden,
+    passed_over,
+)
+from lw2g.pixels.image_files import examine_images
+
+__all__ = ["ClassImages", "digest_of", "notes_of", "read_class_folders", "shared_files"]
+
+_HELD_OUT = 5
+"""Of so many images, one is set apart."""
+_LEAST = 5
+_MOST = 10
+"""Images of a class that are set apart at most."""
+_SHOWN = 3
+"""Names that a note shows."""
+
+
+@attrs.frozen(kw_only=True)
+class ClassImages:
+    """The image files of a class, or its vectors.
+
+    Attributes:
+        paths: Sorted; of files with equal bytes the first. Of stored features, the vectors themselves.
+        digests: SHA-256 of each.
+        copies: Number of files that were left out for that.
+        found: Where the files were found, and what was passed over; None of vectors.
+    """
+
+    paths: tuple[Any, ...]
+    digests: tuple[str, ...]
+    copies: int
+    found: FoundImages | None = None
+
+    @property
+    def held_out(self) -> list[bool]:
+        """Which images check the model before they join it: a fifth by content, at most ten, from five."""
+        if len(self.paths) < _LEAST:
+            return [False] * len(self.paths)
+        count = min(len(self.paths) // _HELD_OUT, _MOST)
+        # by content: the same images are set apart whatever the files are called
+        chosen = set(sorted(self.digests)[:count])
+        return [digest in chosen for digest in self.digests]
+
+
+def read_class_folders(folder: Path) -> dict[str, ClassImages]:
+    """Return the images below ``FOLDER/<class>``, by sorted class name.
+
+    Raises:
+        DataError: There is no such folder, no class in it, or ``train/`` and its like instead of classes; a
+            class has no image or a name that cannot be printed; a file is no usable image, or lies in the
+            folders of two classes.
+    """
+    if not folder.is_dir():
+        raise DataError(no_folder(folder), "give a folder that holds CLASS/IMAGE")
+    entries = sorted(entry for entry in folder.iterdir() if not is_hidden(entry.name))
+    loose = [entry.name for entry in entries if entry.is_file() and entry.suffix.lower() in EXTENSIONS]
+    names = [entry.name for entry in entries if entry.is_dir()]
+    if loose or not names:
+        what = f"the image {loose[0]!r} lies in no class" if loose else "no class"
+        raise DataError(f"{str(folder)!r}: {what}", "make a folder for each class: FOLDER/CLASS/IMAGE")
+    _require_no_splits(folder, names)
+    if unprintable := [name for name in names if not name.isprintable()]:
+        raise DataError(f"no class can be called {shown(unprintable[0])}", "rename its folder")
+    classes = find_classes(folder)
+    headers = examine_images(path for found in classes.values() for path in found.paths)
+    owner: dict[str, str] = {}
+    images = {}
+    for name, found in classes.items():
+        files: dict[str, Path] = {}
+        for path in found.paths:
+            digest = headers[path].digest.hex()
+            # an image of two classes would teach that they are one
+            if owner.setdefault(digest, name) != name:
+                raise DataError(
+                    f"{str(path)!r} is an image of class {owner[digest]!r}, too", "keep it in one of the two"
+                )
+            files.setdefault(digest, path)  # a copy is no second image
+        copies = len(found.paths) - len(files)
+        images[name] = ClassImages(
+            paths=tuple(files.values()), digests=tuple(files), copies=copies, found=found
+        )
+    return images
+
+
+def notes_of(images: Mapping[str, ClassImages]) -> Iterator[str]:
+    """Yield what a user should know of the folders that images were read from."""
+    classes = {name: own.found for name, own in images.items() if own.found is not None}
+    if left_out := passed_over(classes.values()):
+        yield left_out
+    domains = domains_below(classes)
+    if domains is not None:
+        yield (
+            f"{domains}: lw2g start {domains.classes} MODEL for one domain, or for all of them lw2g run "
+            f"--benchmark folder --set benchmark.root={domains.first.parent} {domains.options}"
+        )
+    if len(classes) == 1:
+        (only,) = classes.values()
+        below = sorted(only.subfolders)
+        if len(below) > 1 and "" not in below:
+            folder = str(only.folders[0])
+            named = ", ".join(map(repr, below[:_SHOWN])) + (", ..." if len(below) > _SHOWN else "")
+            yield (
+                f"{folder!r} is the only class; if the folders in it ({named}) are the classes, give {folder}"
+            )
+
+
+def _require_no_splits(folder: Path, names: Sequence[str]) -> None:
+    """Refuse the root of a data set: its splits would be learned as classes.
+
+    Raises:
+        DataError: All folders are called as splits are, and there are folders in them.
+    """
+    if not set(names) <= SPLITS:
+        return
+    for name in names:
+        if not any(entry.is_dir() for entry in (folder / name).iterdir()):
+            return
+    splits = " and ".join(f"{name}/" for name in names)
+    first = next((name for name in names if name.startswith("train")), names[0])
+    raise DataError(
+        f"{str(folder)!r} holds {splits} and no classes",
+        f"give a folder that holds CLASS/IMAGE, such as {folder / first}",
+    )
+
+
+def digest_of(images: dict[str, ClassImages]) -> str:
+    """Return a SHA-256 over the sorted checksums of all images."""
+    every = sorted(digest for one in images.values() for digest in one.digests)
+    return hashlib.sha256("".join(every).encode()).hexdigest()
+
+
+def shared_files(images: dict[str, ClassImages], tested: dict[str, ClassImages]) -> int:
+    """Return how many images that test a model are among those that it learns, by their bytes.
+
+    Raises:
+        DataError: All of them are.
+    """
+    learned = {digest for one in images.values() for digest in one.digests}
+    digests = [digest for one in tested.values() for digest in one.digests]
+    count = sum(digest in learned for digest in digests)
+    if digests and count == len(digests):
+        raise DataError(
+            f"test: it holds no image ({count}) but those that are learned",
+            "give others, or leave --test out: then a fifth is held out",
+        )
+    return count

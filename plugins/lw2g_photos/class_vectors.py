@@ -1,0 +1,71 @@
+"""Stored features to learn from: the rows of a file, class by class."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from lw2g.errors import DataError
+from lw2g.interfaces.vectors import VectorFacts
+from lw2g.pixels.feature_files import Split, is_feature_file, open_features
+from lw2g.pixels.image_vectors import require_made_by
+from lw2g.vit.backbone import BackboneFingerprint
+from lw2g_photos.class_folders import ClassImages
+
+__all__ = ["facts_of_file", "read_class_vectors"]
+
+
+def read_class_vectors(
+    path: Path, split: Split, known: BackboneFingerprint | None = None
+) -> dict[str, ClassImages]:
+    """Return the rows of a file of stored features by class name, in the order of labels.
+
+    Args:
+        path: The file.
+        split: The rows that are read.
+        known: The backbone that they must be of; None where they are the first.
+
+    Raises:
+        DataError: The file cannot be used, or a row is of two classes.
+    """
+    if not is_feature_file(path):
+        raise DataError(
+            f"{str(path)!r} holds no stored features, and the model knows no images",
+            "store them with the backbone that made the model's: lw2g data features",
+        )
+    file = open_features(path, (split,))
+    if known is not None:
+        require_made_by(file, known)
+    rows = file.splits[split]
+    owner: dict[str, str] = {}
+    found = {}
+    for label in np.unique(rows.y).tolist():
+        name = file.class_names[label]
+        first: dict[str, torch.Tensor] = {}
+        vectors = rows.x[np.flatnonzero(rows.y == label)].float()
+        for vector in vectors:
+            digest = hashlib.sha256(vector.numpy().tobytes()).hexdigest()
+            if owner.setdefault(digest, name) != name:
+                raise DataError(
+                    f"{str(path)!r}: a row of class {name!r} is one of class {owner[digest]!r}, too",
+                    "keep it in one of the two",
+                )
+            first.setdefault(digest, vector)  # equal rows count once, as equal files do
+        found[name] = ClassImages(
+            paths=tuple(first.values()), digests=tuple(first), copies=len(vectors) - len(first)
+        )
+    return found
+
+
+def facts_of_file(path: Path, digest: str) -> VectorFacts:
+    """Return where the rows of a file come from.
+
+    Args:
+        path: The file.
+        digest: A hash of its rows.
+    """
+    file = open_features(path, ("train",))
+    return VectorFacts(dim=file.dim, model=file.said("timm_name"), sha256=file.said("sha256"), digest=digest)

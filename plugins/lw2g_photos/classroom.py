@@ -1,0 +1,315 @@
+"""A model that is taught from a page: where it is now, and what learning, trying and undoing do to it."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Lock
+from typing import Any, Protocol
+
+import attrs
+
+from lw2g.errors import ConfigError, DataError, Lw2gError, counted, shown
+from lw2g.ground.spelling import composed
+from lw2g.model.exported import Saved, read_export
+from lw2g.model.live import live_model
+from lw2g.model.solved import solved_of
+from lw2g.model.trained import TrainedModel
+from lw2g.pixels.found_images import EXTENSIONS, image_ending
+from lw2g.registry.catalogue import Catalogue
+from lw2g_photos.step_checks import calibration_of
+from lw2g_photos.updating import learn, unlearn
+
+__all__ = ["MOST_BYTES", "MOST_FILES", "Busy", "Classroom", "Content", "Upload"]
+
+MOST_BYTES = 100 * 2**20
+"""The most bytes of an upload."""
+MOST_FILES = 500
+"""The most files of an upload."""
+_LONGEST = 200
+"""The most bytes of a class's name; file systems take 255, and its folder may get an ending."""
+_CHUNK = 2**20
+"""Bytes that are written at once."""
+_TOP = 5
+"""Classes that are shown for an image."""
+_SESSION = re.compile(r"(?P<name>.+-taught)(-\d{1,6})?")
+"""The name of a session's folder."""
+
+
+class Content(Protocol):
+    """What is sent."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return at most this many bytes more."""
+        ...
+
+
+class Busy(Lw2gError):
+    """A step is being made."""
+
+
+@attrs.frozen(kw_only=True)
+class Upload:
+    """A file that is sent. Its name is shown; it never becomes a path, but for its ending."""
+
+    class_name: str
+    name: str
+    size: int = attrs.field(validator=attrs.validators.ge(0))
+
+    @property
+    def ending(self) -> str:
+        """Its ending.
+
+        Raises:
+            DataError: It is none of an image.
+        """
+        return image_ending(self.name)
+
+    def below(self, root: Path) -> Path:
+        """Return the folder of its class.
+
+        Raises:
+            DataError: No folder can have this name.
+        """
+        name = composed(self.class_name)
+        if not _can_be_a_folder(name):
+            raise DataError(f"no class can be called {shown(name)}", "rename its folder")
+        return root / name
+
+
+def _can_be_a_folder(name: str) -> bool:
+    """Whether a name that was sent can become a folder: one, and below the folder it is meant for."""
+    if not name.isprintable() or name.startswith("."):
+        return False
+    if "/" in name or "\\" in name:
+        return False
+    return 0 < len(name.encode(errors="replace")) <= _LONGEST
+
+
+class Classroom:
+    """A model that is taught step by step.
+
+    The steps of a session are the models ``1``, ``2``, ... in one folder next to the first model,
+    ``MODEL-taught`` or the next free ``MODEL-taught-2``. The first step makes the folder.
+
+    Args:
+        directory: The exported model.
+        catalogue: Where its components come from.
+        options: ``device`` and ``weights`` of :func:`lw2g.load`.
+
+    Raises:
+        DataError: There is no such model.
+        ConfigError: It cannot learn.
+    """
+
+    def __init__(self, directory: Path, catalogue: Catalogue, **options: Any) -> None:
+        self._directory = directory
+        self._catalogue = catalogue
+        self._options = options
+        saved = read_export(directory, whole=True)
+        model = live_model(saved, catalogue, **options)
+        solved_of(model.parts)  # what cannot learn is refused before anything is made
+        self._step = Lock()  # one step at a time changes the model
+        self._forward = Lock()  # one image at a time passes through it
+        self._writing = Lock()  # nothing is written while what was sent is being removed
+        self._received = TemporaryDirectory(prefix="lw2g-", ignore_cleanup_errors=True)
+        self._closed = False
+        self._doing: tuple[str, float] | None = None
+        self._session = _session_of(directory)
+        self._steps = 0
+        self._has_session = False
+        self._take(directory, saved, model, None)
+
+    def state(self) -> dict[str, Any]:
+        """Return all that the page shows."""
+        busy = None
+        doing = self._doing  # read once: another thread may end it in between
+        if doing is not None:
+            what, began = doing
+            busy = {"what": what, "seconds": round(time.monotonic() - began)}
+        limits = {"bytes": MOST_BYTES, "files": MOST_FILES, "extensions": sorted(EXTENSIONS)}
+        return self._shown | {"busy": busy, "limits": limits}
+
+    def learn(self, uploads: Sequence[Upload], content: Content) -> None:
+        """Learn from files whose bytes follow each other.
+
+        Raises:
+            DataError: A file or a name cannot be used.
+            Busy: Another step is being made.
+        """
+        if self._step.locked():  # it need not be sent in vain
+            raise _busy()
+        with TemporaryDirectory(dir=self._received.name) as made:
+            names = {}
+            for number, upload in enumerate(uploads):
+                path = upload.below(Path(made)) / f"{number:04d}{upload.ending}"
+                path.parent.mkdir(exist_ok=True)
+                self._save(content, path, upload.size)
+                names[str(path)] = f"{upload.class_name}/{upload.name}"
+            with self._busy(f"learning from {counted(len(uploads), 'image')}"), _named(names):
+                with self._next() as out:
+                    model, report = learn(
+                        self._directory, Path(made), self._catalogue, out=out, **self._options
+                    )
+                self._take(out, read_export(out, whole=True), model, report)
+
+    def undo(self) -> None:
+        """Take the last step back.
+
+        Raises:
+            DataError: There is none.
+            Busy: Another step is being made.
+        """
+        with self._busy("undoing the last step"):
+            with self._next() as out:
+                model, _ = unlearn(self._directory, None, self._catalogue, out=out, **self._options)
+            self._take(out, read_export(out, whole=True), model, None)
+
+    def predict(self, upload: Upload, content: Content, reject: float) -> dict[str, Any]:
+        """Return what ``lw2g predict --json`` says of an image, and why it says nothing of unknown ones.
+
+        Raises:
+            DataError: It is no image.
+        """
+        # received before the model is asked for: an upload that drips keeps nobody else waiting
+        with TemporaryDirectory(dir=self._received.name) as made:
+            path = Path(made) / f"image{upload.ending}"
+            self._save(content, path, upload.size)
+            with self._forward, _named({str(path): upload.name}):
+                model = self._model
+                why = ""
+                try:
+                    answer = model.predict(path, _TOP, reject)[0]
+                except ConfigError as error:  # it cannot tell unknown images, and so takes all as known
+                    why = str(error)
+                    answer = model.predict(path, _TOP)[0]
+        return answer | {"path": upload.name, "why": why}
+
+    def close(self) -> None:
+        """Wait until the step that is being made has ended, begin none any more, and remove what was sent."""
+        with self._writing:
+            self._closed = True
+        self._step.acquire()
+        self._forward.acquire()
+        self._received.cleanup()
+
+    @contextmanager
+    def _busy(self, what: str) -> Iterator[None]:
+        if not self._step.acquire(blocking=False):
+            raise _busy()
+        try:
+            self._doing = (what, time.monotonic())
+            yield
+        finally:
+            self._doing = None
+            self._step.release()
+
+    @contextmanager
+    def _next(self) -> Iterator[Path]:
+        """Yield the folder of the next step; the session's folder goes if its first step fails."""
+        if not self._has_session:
+            self._session = _made(self._session)
+        try:
+            yield self._session / str(self._steps + 1)
+        except BaseException:
+            if not self._has_session:
+                with suppress(OSError):
+                    self._session.rmdir()
+            raise
+        self._has_session = True
+        self._steps += 1
+
+    def _save(self, content: Content, path: Path, size: int) -> None:
+        """Write the next bytes that are sent into a file.
+
+        Raises:
+            DataError: There are fewer.
+            Busy: The page is closed.
+        """
+        with path.open("wb") as file:
+            while size > 0:
+                part = content.read(min(size, _CHUNK))
+                if not part:
+                    raise DataError("the upload ended early", "send it again")
+                with self._writing:  # nothing is written once what was sent is being removed
+                    if self._closed:
+                        raise Busy("the page is closed", "start lw2g teach again")
+                    file.write(part)
+                size -= len(part)
+
+    def _take(
+        self, directory: Path, saved: Saved, model: TrainedModel, report: Mapping[str, Any] | None
+    ) -> None:
+        """Go on with another model.
+
+        Args:
+            directory: Where it lies.
+            saved: What lies there.
+            model: The same, as it computes.
+            report: Of the step that made it; None where it was not learned just now.
+        """
+        manifest = saved.manifest
+        names = manifest.class_map.target_names
+        solved = solved_of(model.parts)
+        images = [0] * len(names)
+        for entry in manifest.class_map:
+            images[entry.target] += int(solved.head.count[entry.position])
+        wrong = calibration_of(solved, saved)[1]["wrong"]
+        steps = manifest.history.steps
+        check = report
+        if not report:  # no step was made just now, but the model may have been taught before
+            check = steps[-1].checks if steps else None
+        model.batch_size = 1  # images come one by one, and a padded batch would take as long as a full one
+        self._directory = directory
+        self._model = model
+        self._shown = {
+            "folder": str(directory.absolute()),
+            "classes": [{"name": name, "images": count} for name, count in zip(names, images, strict=True)],
+            "steps": len(steps),
+            "undo": len(steps) > 0 and len(manifest.tasks) > 1,
+            "check": check,
+            "confusion": None if wrong is None else wrong.int().tolist(),
+        }
+
+
+def _session_of(model: Path) -> Path:
+    """Return the folder of a session with a model; a model of an earlier session gets one next to that."""
+    model = model.absolute()
+    found = _SESSION.fullmatch(model.parent.name)
+    if found and model.name.isdecimal():
+        return model.parent.with_name(found["name"])
+    return model.with_name(f"{model.name}-taught")
+
+
+def _made(folder: Path) -> Path:
+    """Make a folder, or the first free one with a number after its name, and return it."""
+    made = folder
+    number = 1
+    while True:
+        try:
+            made.mkdir()
+        except FileExistsError:
+            number += 1
+            made = folder.with_name(f"{folder.name}-{number}")
+        else:
+            return made
+
+
+def _busy() -> Busy:
+    return Busy("the model is learning", "wait until it is done")
+
+
+@contextmanager
+def _named(names: Mapping[str, str]) -> Iterator[None]:
+    """Tell of files by the names that they were sent under."""
+    try:
+        yield
+    except Lw2gError as error:
+        what = error.what
+        for path, name in names.items():
+            what = what.replace(repr(path), shown(name))
+        raise type(error)(what, error.remedy) from error

@@ -1,0 +1,125 @@
+"""``lw2g start``, ``learn`` and ``unlearn``: a model that goes on learning from new images alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lw2g.cli.paths import AnyPath
+from lw2g.cli.shared_options import FiniteRange, json_option, settings_option
+from lw2g.cli.signature import help_of, option_of, options_of
+from lw2g.errors import counted
+from lw2g.runtime.console import console, note, number, printable, table
+from lw2g_photos import photographs as learning
+
+__all__ = ["learn", "start", "unlearn"]
+
+_PATH = AnyPath(path_type=Path)
+_MODEL = click.argument("model", metavar="MODEL", type=AnyPath(path_type=Path, file_okay=False))
+_JSON = json_option("Print the report as JSON.")
+
+
+@click.command(
+    short_help="Make a first model from a folder of images, without a run.", help=help_of(learning.start)
+)
+@click.argument("folder", metavar="FOLDER", type=_PATH)
+@click.argument("out", metavar="MODEL", type=_PATH)
+@options_of(learning.start, "backbone", "image_size", "head")
+@settings_option(learning.start, complete=False)
+@option_of(learning.start, "test", metavar="FOLDER2")
+@options_of(learning.start, "device", "weights")
+@_JSON
+def start(folder: Path, out: Path, as_json: bool, settings: dict[str, Any], **options: Any) -> None:
+    """Print what was learned."""
+    model, report = learning.start(folder, out, settings=settings, **options)
+    # the default is there to try lw2g with: its features tell photos apart badly, and nothing fails
+    if options["backbone"] is None and not model.backbone.takes_vectors:
+        note("the embedded backbone knows small drawings, no photos; --backbone vit-tiny is for these")
+    _print(report, as_json=as_json, has_old_classes=False)
+
+
+@click.command(
+    short_help="Let a model learn new classes, or more images of known ones.", help=help_of(learning.learn)
+)
+@_MODEL
+@click.argument("folder", metavar="FOLDER", type=_PATH)
+@option_of(learning.learn, "out", metavar="MODEL2")
+@option_of(learning.learn, "test", metavar="FOLDER2")
+@option_of(learning.learn, "max_loss", type=FiniteRange(min=0), metavar="POINTS")
+@options_of(learning.learn, "device", "weights")
+@_JSON
+def learn(model: Path, folder: Path, as_json: bool, **options: Any) -> None:
+    """Print what was learned."""
+    _, report = learning.learn(model, folder, **options)
+    _print(report, as_json=as_json, has_old_classes=True)
+
+
+@click.command(short_help="Take a class or the last step of learning back.", help=help_of(learning.unlearn))
+@_MODEL
+@click.argument("name", metavar="[CLASS]", required=False)
+@click.option("--last", is_flag=True, help="Take the last step of `lw2g learn` back.")
+@option_of(learning.unlearn, "out", metavar="MODEL2")
+@options_of(learning.unlearn, "device", "weights")
+@_JSON
+def unlearn(model: Path, name: str | None, last: bool, as_json: bool, **options: Any) -> None:
+    """Print what was forgotten, and what of it may remain."""
+    if (name is None) != last:
+        raise click.UsageError("give a class, or --last")
+    _, report = learning.unlearn(model, name, **options)
+    if as_json:
+        click.echo(json.dumps(report, indent=1))
+        return
+    gone = ", ".join(report["forgotten"]) or "no class, but images of known ones"
+    click.echo(
+        printable(f"{_as_typed(report['out'])}: {counted(len(report['classes']), 'class')}; gone: {gone}")
+    )
+    for words in report["remains"]:
+        note(f"not taken back: {words}")
+
+
+def _print(report: Mapping[str, Any], *, as_json: bool, has_old_classes: bool) -> None:
+    """Print what was learned and what the checks say."""
+    if as_json:
+        click.echo(json.dumps(report, indent=1))
+        return
+    rows = []
+    num_checked = 0
+    for entry in report["classes"]:
+        num_checked += entry["checked"]
+        rows.append(
+            (
+                entry["class"],
+                "new" if entry["new"] else "known",
+                str(entry["images"]),
+                str(entry["checked"]),
+                number(entry["recall"], 0),
+            )
+        )
+    console().print(table("", ("class", "", "images", "checked", "found %"), rows, left=2))
+    if report["accuracy"] is not None:
+        click.echo(
+            f"accuracy: {report['accuracy']:.1f} % of {counted(num_checked, 'image')} not learned from"
+        )
+    losses = []
+    for how, value in (("measured", report["loss"]), ("estimated", report["estimated_loss"])):
+        if value is not None:
+            losses.append(f"{value:.1f} points ({how})")
+    if has_old_classes:
+        click.echo(f"loss of the old classes: {', '.join(losses) or 'not known for this head'}")
+    if report["ece"] is not None:
+        click.echo(f"calibration error of probabilities: {report['ece']:.1f} % (ECE)")
+    for warning in report["warnings"]:
+        note(warning)
+    click.echo(printable(f"{_as_typed(report['out'])}: learned in {report['seconds']:.1f} s"))
+
+
+def _as_typed(place: str) -> str:
+    """Return a path as the next command may name it: from here, if it lies below."""
+    path = Path(place)
+    if path.is_absolute() and path.is_relative_to(Path.cwd()):
+        return str(path.relative_to(Path.cwd()))
+    return place

@@ -1,0 +1,37 @@
+"""``lw2g test`` counts right answers on class folders."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lw2g.api import models
+from lw2g.cli.paths import AnyPath
+from lw2g.cli.shared_options import json_option
+from lw2g.cli.signature import help_of, options_of
+from lw2g.errors import counted
+from lw2g.runtime.console import console, number, table
+
+__all__ = ["test"]
+
+
+@click.command(short_help="Test a run or a model on class folders.", help=help_of(models.score))
+@click.argument("model", metavar="MODEL", type=AnyPath(path_type=Path, file_okay=False))
+@click.argument("folder", metavar="FOLDER", type=AnyPath(path_type=Path))
+@options_of(models.score, "device", "weights")
+@json_option("Print JSON.")
+def test(model: Path, folder: Path, as_json: bool, **options: Any) -> None:
+    """Print a row per class."""
+    scored = models.score(model, folder, **options)
+    if as_json:
+        click.echo(json.dumps(scored, indent=1))
+        return
+    rows = []
+    for row in scored["classes"]:
+        wrong = ", ".join(f"{name} ({count})" for name, count in row["taken_for"][:3])
+        rows.append((row["class"], wrong, str(row["images"]), number(row["recall"], 0)))
+    console().print(table("", ("class", "taken for", "images", "found %"), rows, left=2))
+    click.echo(f"{scored['accuracy']:.1f} % of {counted(scored['images'], 'image')} named rightly")

@@ -1,0 +1,415 @@
+"""Learning after the run: new classes, or more images of known ones, from their images alone.
+
+The backbone and the sets stay as they are; only the sums of a closed-form head grow. So a step is exact: it
+gives the head that a stream with the same images would have. The model keeps the features of the images it
+learns from (``learned.safetensors``) and the sums before the first step. Taking a step or a class back means
+to add up again without it, which has the same bits as never having learned it.
+
+A model has two forms on its way: :class:`~lw2g.model.exported.Saved`, values as they are on disk, and
+:class:`~lw2g.model.trained.TrainedModel`, which computes. Each is made once.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import attrs
+import torch
+from torch import Tensor
+
+from lw2g import __version__
+from lw2g.config.directory import WEIGHTS
+from lw2g.disk.checkpoint import part, under
+from lw2g.errors import ConfigError, DataError, counted
+from lw2g.model.exported import Saved, read_export, write_export
+from lw2g.model.exporting import lasting_tensors
+from lw2g.model.frozen_expert import expert_of
+from lw2g.model.live import live_model
+from lw2g.model.manifest import Manifest, Step
+from lw2g.model.parts import ModelParts
+from lw2g.model.places import reserved
+from lw2g.model.saved import require_usable
+from lw2g.model.solved import Solved, solved_of
+from lw2g.model.trained import TrainedModel
+from lw2g.registry.catalogue import Catalogue
+from lw2g.runtime.boundary import guarded
+from lw2g.runtime.telling import Telling
+from lw2g_photos.class_folders import ClassImages, digest_of, notes_of, read_class_folders, shared_files
+from lw2g_photos.class_vectors import read_class_vectors
+from lw2g_photos.step_checks import (
+    calibration_of,
+    learned_twice,
+    look_alikes,
+    recall,
+    shared_rows,
+    warnings_of,
+)
+from lw2g_photos.steps import features_of, grown, without_class, without_step
+
+__all__ = ["learn", "take_step", "unlearn"]
+
+
+def learn(
+    directory: Path,
+    folder: Path,
+    catalogue: Catalogue,
+    *,
+    out: Path | None = None,
+    test: Path | None = None,
+    max_loss: float | None = None,
+    device: str | None = None,
+    weights: Path | None = None,
+) -> tuple[TrainedModel, dict[str, Any]]:
+    """Let an exported model learn from new images, as :func:`lw2g.learn` says, and write the result."""
+    if max_loss is not None and not 0 <= max_loss < math.inf:
+        raise ConfigError(f"max-loss: expected points of accuracy from 0 but got {max_loss}", "such as 2.5")
+    saved = read_export(directory, whole=True)
+
+    def build(more: Saved) -> TrainedModel:
+        tasks = len(saved.manifest.tasks)
+        return live_model(more, catalogue, device=device, weights=weights, tasks=tasks)
+
+    look = partial(require_usable, catalogue=catalogue, whole=True, device=device, weights=weights)
+    with reserved(out, directory, inputs=(folder, test)) as place:
+        return take_step(saved, folder, build, catalogue, place, look, test=test, max_loss=max_loss)
+
+
+def unlearn(
+    directory: Path,
+    name: str | None,
+    catalogue: Catalogue,
+    *,
+    out: Path | None = None,
+    device: str | None = None,
+    weights: Path | None = None,
+) -> tuple[TrainedModel, dict[str, Any]]:
+    """Take a class or the last step back, as :func:`lw2g.unlearn` says, and write the result."""
+    saved = read_export(directory, whole=True)
+
+    def has_own_rows() -> bool:
+        baseline = live_model(saved, catalogue, device=device, weights=weights).baseline
+        head = baseline.closed_form
+        return head is not None and head.class_rows and expert_of(baseline) is None
+
+    less = without_step(saved) if name is None else without_class(saved, name, has_own_rows)
+    history = less.manifest.history
+    if not less.manifest.tasks:
+        raise ConfigError("the model would know no class any more", "remove its folder instead")
+    # from the sums before the first step on, all steps that are left are learned again
+    model = live_model(less, catalogue, device=device, weights=weights, tasks=history.tasks)
+    solved = solved_of(model.parts)
+    with guarded(catalogue, model.parts.config):
+        position = less.manifest.num_base_classes
+        for number in range(len(history.steps)):
+            rows = features_of(less.learned, number)
+            _add(solved, rows, position)
+            position += len(rows)
+        calibration, _, _ = calibration_of(solved, less)
+    if not history.steps:
+        # nothing can be taken back any more
+        learned = {key: rows for key, rows in less.learned.items() if not key.startswith(("base/", "new/"))}
+        less = attrs.evolve(less, learned=learned)
+    look = partial(require_usable, catalogue=catalogue, whole=True, device=device, weights=weights)
+    with reserved(out, directory) as place:
+        _write(less, model, calibration, place, look)
+    remaining = list(less.manifest.class_map.target_names)
+    report = {
+        "out": str(place),
+        "forgotten": sorted(set(saved.manifest.class_map.target_names) - set(remaining)),
+        "classes": remaining,
+        "remains": _remains(model.parts),
+    }
+    return model, report
+
+
+# -- a step --------------------------------------------------------------------------------------------------
+
+
+def take_step(
+    saved: Saved,
+    folder: Path,
+    build: Callable[[Saved], TrainedModel],
+    catalogue: Catalogue,
+    out: Path,
+    look: Callable[[Path], None],
+    *,
+    test: Path | None,
+    max_loss: float | None = None,
+) -> tuple[TrainedModel, dict[str, Any]]:
+    """Let a model learn from a folder, check the result, and write it.
+
+    Args:
+        saved: The model.
+        folder: What it learns from.
+        build: Returns the model that computes, given it with a task more.
+        catalogue: Where components come from.
+        out: The new model's folder.
+        look: Opens what was written, and raises where it cannot be used.
+        test: As for :func:`lw2g.learn`.
+        max_loss: Likewise.
+
+    Returns:
+        The new model, and the report.
+
+    Raises:
+        DataError: The folder or an image cannot be used.
+        ConfigError: The head cannot learn, or the old classes lose too much.
+    """
+    began = time.monotonic()
+    images = _read_classes(folder, "train", saved.manifest, catalogue)
+    tested = None if test is None else _read_classes(test, "test", saved.manifest, catalogue)
+    num_shared = 0 if tested is None else shared_files(images, tested)
+    counts = {name: len(own.paths) for name, own in images.items()}
+    more = grown(saved, counts)
+    if tested is not None:
+        _require_known(tested, more.manifest)
+    # only now: what is wrong with a folder is reported before a backbone is opened
+    model = build(more)
+    solved = solved_of(model.parts)
+    rows = _features(model, solved, images)
+    learned = dict(more.learned)
+    for place, own in enumerate(rows.values()):
+        learned[f"features/{len(more.manifest.history.steps)}/{place}"] = own
+    after = attrs.evolve(more, learned=learned)
+    with guarded(catalogue, model.parts.config):
+        if tested is None:
+            # before all rows are in the sums, or images would be found by what was learned of them
+            found = _recall_of_held_out(solved, more.manifest, images, rows)
+        position = more.manifest.infos[-1].classes[0]
+        _add(solved, list(rows.values()), position)
+        if tested is not None:
+            tested_rows = _features(model, solved, tested)
+            found = recall(solved, more.manifest, tested_rows)
+            # by features, too: in another encoding the same image has other bytes
+            num_shared = max(num_shared, shared_rows(rows, tested_rows))
+        calibration, measures, gaussians = calibration_of(solved, after, learned=True)
+        estimate = look_alikes(gaussians, measures.pop("wrong"), more.manifest)
+    report = {
+        "out": str(out),
+        "classes": _class_entries(counts, found, saved.manifest),
+        "accuracy": _share_found(found),
+        **estimate,
+        **measures,
+    }
+    # the step keeps what the checks say, and no place of this machine
+    checks = {key: value for key, value in report.items() if key != "out"}
+    warnings = [*warnings_of(report, images, saved.manifest), *learned_twice(rows, images, saved)]
+    if num_shared:
+        warnings.append(f"test: shares {counted(num_shared, 'image')} with what is learned")
+    if tested is not None:
+        warnings += [f"test: {text}" for text in notes_of(tested)]
+    report["warnings"] = warnings
+    _require_small_loss(report, max_loss)
+    history = more.manifest.history
+    history = attrs.evolve(history, steps=[*history.steps, _step_of(saved, images, checks)])
+    after = attrs.evolve(
+        after,
+        manifest=attrs.evolve(more.manifest, learning=history),
+        learned=_with_base(saved, model.parts, learned),
+    )
+    _write(after, model, calibration, out, look)
+    return model, report | {"seconds": round(time.monotonic() - began, 3)}
+
+
+def _step_of(saved: Saved, images: dict[str, ClassImages], checks: dict[str, Any]) -> Step:
+    """Return what a model notes of a step.
+
+    Args:
+        saved: The model before it.
+        images: What it learned from.
+        checks: What was found of the result.
+    """
+    return Step(
+        time=datetime.now(UTC).isoformat(timespec="seconds"),
+        lw2g=__version__,
+        parent=saved.manifest.files.get(WEIGHTS, ""),
+        classes=list(images),
+        images=[len(own.paths) for own in images.values()],
+        digest=digest_of(images),
+        checks=checks,
+    )
+
+
+def _read_classes(
+    folder: Path, split: Literal["train", "test"], manifest: Manifest, catalogue: Catalogue
+) -> dict[str, ClassImages]:
+    """Return the images of each class; of a model on stored features its vectors."""
+    if catalogue.get("backbone", manifest.backbone.name).fit_vectors is None:
+        return read_class_folders(folder)
+    return read_class_vectors(folder, split, manifest.fingerprint)
+
+
+def _require_known(tested: Mapping[str, ClassImages], manifest: Manifest) -> None:
+    """Refuse images of a class that the model does not know, not even after the step.
+
+    Raises:
+        DataError: There are some.
+    """
+    unknown = tested.keys() - set(manifest.class_map.target_names)
+    if unknown:
+        raise DataError(f"test: no class is called {min(unknown)!r}", "give images of classes of the model")
+
+
+def _features(model: TrainedModel, solved: Solved, images: Mapping[str, ClassImages]) -> dict[str, Tensor]:
+    """Return the head's features of the images of each class, and with an expert also its queries."""
+    with_queries = solved.expert is not None
+    tell = Telling("reading", sum(len(own.paths) for own in images.values()))
+    rows = {}
+    for name, own in images.items():
+        rows[name] = model.features(own.paths, queries=with_queries, progress=tell).cpu()
+    return rows
+
+
+def _recall_of_held_out(
+    solved: Solved, manifest: Manifest, images: Mapping[str, ClassImages], rows: Mapping[str, Tensor]
+) -> dict[str, dict[str, Any]]:
+    """Return how many of the images that are set apart are found by a copy that learns the others.
+
+    Args:
+        solved: What of the model learns; it stays as it is.
+        manifest: The model with the step.
+        images: Of each class.
+        rows: Their features.
+    """
+    checked = {}
+    others = []
+    for name, own in rows.items():
+        apart = torch.tensor(images[name].held_out)
+        others.append(own[~apart])
+        if apart.any():
+            checked[name] = own[apart]
+    # a copy: those that are set apart join the sums of the model afterwards
+    trial = copy.deepcopy(solved)
+    _add(trial, others, manifest.infos[-1].classes[0])
+    return recall(trial, manifest, checked)
+
+
+def _add(solved: Solved, rows: Sequence[Tensor], position: int) -> None:
+    """Add the features of classes to the sums.
+
+    Args:
+        solved: What learns.
+        rows: The features, class by class.
+        position: The position of the first class; the others follow.
+    """
+    if not rows:
+        return
+    counts = torch.tensor([len(own) for own in rows])
+    labels = torch.arange(position, position + len(rows)).repeat_interleave(counts)
+    solved.update(torch.cat(list(rows)).to(solved.device), labels.to(solved.device))
+
+
+def _class_entries(
+    counts: Mapping[str, int], found: Mapping[str, Mapping[str, Any]], before: Manifest
+) -> list[dict[str, Any]]:
+    """Return what the report says of each class of a step.
+
+    Args:
+        counts: Its images.
+        found: How many of those that were checked are found.
+        before: The model before the step.
+    """
+    known = before.class_map.by_name
+    unchecked: dict[str, Any] = {"checked": 0, "recall": None, "taken_for": []}
+    entries = []
+    for name, count in counts.items():
+        entry = {"class": name, "images": count, "new": name not in known}
+        entries.append({**entry, **found.get(name, unchecked)})
+    return entries
+
+
+def _share_found(found: Mapping[str, Mapping[str, Any]]) -> float | None:
+    """Return the accuracy in percent over all images that were checked; None where none was."""
+    total = 0
+    right = 0.0
+    for entry in found.values():
+        total += entry["checked"]
+        right += entry["checked"] * entry["recall"]
+    return right / total if total else None
+
+
+def _require_small_loss(report: Mapping[str, Any], max_loss: float | None) -> None:
+    """Refuse a step that costs old classes more than is allowed.
+
+    Raises:
+        ConfigError: It does, or nobody knows.
+    """
+    if max_loss is None:
+        return
+    known = [loss for loss in (report["loss"], report["estimated_loss"]) if loss is not None]
+    if not known:
+        what = "cannot be estimated for this head"
+    elif max(known) > max_loss:
+        what = f"is {max(known):.1f} points"
+    else:
+        return
+    raise ConfigError(f"max-loss: the loss of the old classes {what}", "raise it, or leave it out")
+
+
+# -- writing -------------------------------------------------------------------------------------------------
+
+
+def _with_base(saved: Saved, parts: ModelParts, learned: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return what only learning reads, with the state before the first step of all that steps change.
+
+    Args:
+        saved: The model before the step.
+        parts: Those of the model after it.
+        learned: The features that it keeps; where it has learned before, with the state before that.
+    """
+    now = {name: value.cpu() for name, value in part(lasting_tensors(parts), "baseline").items()}
+    then = part(saved.tensors, "baseline")
+    base = {}
+    for name, value in then.items():
+        same = name in now and now[name].shape == value.shape and torch.equal(now[name], value.cpu())
+        if not same:
+            base[f"base/{name}"] = value
+    for name in now.keys() - then.keys():
+        base[f"new/{name}"] = torch.zeros(0)
+    return {**base, **learned}  # what came before the first step stays
+
+
+def _write(
+    saved: Saved,
+    model: TrainedModel,
+    calibration: Mapping[str, Tensor],
+    out: Path,
+    look: Callable[[Path], None],
+) -> None:
+    """Write a model in its new state, and let it reject by its new calibration.
+
+    Args:
+        saved: The model; its tensors are those before.
+        model: Its new state.
+        calibration: What rejects unknown images.
+        out: The folder.
+        look: As for :func:`take_step`.
+    """
+    # weights that an export brought along go along with the next one
+    tensors = {
+        **lasting_tensors(model.parts),
+        **under("backbone", part(saved.tensors, "backbone")),
+        **under("calibration", calibration),
+    }
+    write_export(attrs.evolve(saved, tensors=tensors), out, look=look)
+    model.calibration = calibration
+
+
+def _remains(parts: ModelParts) -> list[str]:
+    """Return in words what was fitted to forgotten images and stays."""
+    solved = solved_of(parts)
+    words = []
+    if parts.baseline.scope.learned:
+        words.append("the sets, which were trained before the export")
+    if not solved.head.exact:
+        words.append("constants that the head chose before the export")
+    if solved.expert is not None and solved.expert.temperature is not None:
+        words.append("the head's temperature beside the expert, which was fitted before the export")
+    return words

@@ -1,0 +1,141 @@
+"""The runs of a store as rows of a report: each pack is examined before anything of it is shown.
+
+A pack that does not hold is left out and named; it hides no other one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from lw2g.config.directory import RECORD
+from lw2g.config.roles import role_of_key
+from lw2g.disk.sealed import sha256_of
+from lw2g.errors import DataError
+from lw2g.interfaces.options import UNCOUNTED
+from lw2g.registry.catalogue import Catalogue
+from lw2g.results.found_runs import Given, ReportedRun
+from lw2g_store.badges import read_badges
+from lw2g_store.layout import BADGES, RUN_FOLDER, packs_in, read_protocol, require_store
+from lw2g_store.packs import Pack, opened
+
+__all__ = ["Stored", "beside", "stored_runs"]
+
+_LONGEST = 40
+"""The letters of a submitter's name that a row has room for."""
+
+
+@attrs.frozen(kw_only=True)
+class Stored:
+    """What a store holds.
+
+    Attributes:
+        runs: Each pack that holds, with its run as a row of a report.
+        left_out: What does not hold, one line each. It hides nothing else.
+    """
+
+    runs: Sequence[tuple[Pack, ReportedRun]]
+    left_out: Sequence[str]
+
+
+def stored_runs(store: Path, catalogue: Catalogue, hashes: Sequence[str] | None = None) -> Stored:
+    """Return the runs of a store, with the badges that all runs of a submitter's row have.
+
+    Args:
+        store: Its folder.
+        catalogue: Knows oracles.
+        hashes: Hashes of the protocols of interest; None for all. Runs of others are not opened.
+
+    Raises:
+        DataError: There is no store.
+    """
+    require_store(store)
+    left_out: list[str] = []
+    protocols: dict[Path, str] = {}
+    # the runs of one method by one submitter: a row of a report, with the badges that all of them have
+    rows: dict[tuple[str, str], list[Pack]] = defaultdict(list)
+    for folder in packs_in(store):
+        try:
+            if (fits := RUN_FOLDER.fullmatch(folder)) is None:
+                raise DataError(f"{folder[:100]!r} is no folder of a run")
+            name = fits["protocol"]
+            protocol = read_protocol(store, name)
+            if hashes is None or protocol["hash"] in hashes:
+                pack = opened(store / folder, catalogue, protocol)
+                protocols[pack.path] = name
+                rows[str(pack.path.parent), pack.submission["who"]].append(pack)
+        except DataError as error:
+            left_out.append(f"left out of the store: {error.what}")
+    runs: list[tuple[Pack, ReportedRun]] = []
+    for packs in rows.values():
+        badges, unread = _common_badges(store, packs)
+        left_out += unread
+        for pack in packs:
+            runs.append((pack, _reported(pack, protocols[pack.path], badges)))
+    return Stored(runs=runs, left_out=left_out)
+
+
+def _common_badges(store: Path, packs: Sequence[Pack]) -> tuple[tuple[str, ...], list[str]]:
+    """Return the badges that each of some packs has, and a line for each file of badges that cannot be read.
+
+    That its numbers were recomputed holds for all.
+    """
+    common: set[str] | None = None
+    unread = []
+    for pack in packs:
+        path = store / BADGES / f"{pack.record['sha256'][:12]}.json"
+        badges: list[dict[str, Any]] = []
+        if path.exists():
+            try:
+                badges = read_badges(path)
+            except DataError as error:
+                unread.append(f"left out of the store: {error.what}")
+        own = {badge["badge"] for badge in badges if badge["holds"]}
+        common = own if common is None else common & own
+    confirmed = (common or set()) - {"recomputed"}
+    return ("recomputed", *sorted(confirmed)), unread
+
+
+def _reported(pack: Pack, protocol: str, badges: tuple[str, ...]) -> ReportedRun:
+    given = Given(
+        who=str(pack.submission["who"])[:_LONGEST],
+        tuned_on=str(pack.submission["tuned_on"]),
+        protocol=protocol,
+        badges=badges,
+        plugin=str(pack.submission.get("plugin", "")),
+    )
+    return ReportedRun(
+        path=pack.path, state="finished", config=pack.record["config"], record=pack.record, given=given
+    )
+
+
+def beside(
+    store: Path, catalogue: Catalogue, mine: Sequence[ReportedRun]
+) -> tuple[list[ReportedRun], Sequence[str]]:
+    """Return the runs of a store that were made under the protocols of one's own, except these themselves.
+
+    A pack has neither class names nor folders of data; equal hashes say that they are those of one's own.
+
+    Returns:
+        The runs, and a line for each pack that does not hold.
+    """
+    own = {run.record["protocol_hash"]: run for run in mine if run.record.get("protocol_hash")}
+    originals = {sha256_of(run.path / RECORD) for run in mine}
+    stored = stored_runs(store, catalogue, list(own))
+    others = []
+    for pack, run in stored.runs:
+        if pack.submission["original"] in originals:  # a run beside its own copy would count twice
+            continue
+        like = own[pack.record["protocol_hash"]]
+        benchmark = dict(run.config["benchmark"])
+        for name, value in like.config["benchmark"].items():
+            if role_of_key(f"benchmark.{name}", like.config, catalogue) in UNCOUNTED:
+                benchmark[name] = value
+        config = {**run.config, "benchmark": benchmark}
+        record = {**run.record, "config": config, "class_names": like.record["class_names"]}
+        others.append(attrs.evolve(run, config=config, record=record))
+    return others, stored.left_out

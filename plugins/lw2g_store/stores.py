@@ -1,0 +1,256 @@
+"""The functions of lw2g for stores of results: submit a run, make and check a store.
+
+Importing this module imports neither torch nor any plugin.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lw2g.errors import ConfigError
+from lw2g.ground.spelling import expands_paths
+from lw2g_store import LICENCES
+
+if TYPE_CHECKING:
+    from lw2g.api.tabular import Verification
+    from lw2g_store.badges import Badge
+    from lw2g_store.submit import Packed
+
+__all__ = ["LICENCES", "add_protocol", "check_store", "init_store", "repredict", "submit"]
+
+_NEEDED = ("who", "licence", "tuned_on", "runs")
+
+
+@expands_paths
+def submit(
+    run: str | Path,
+    *,
+    out: str | Path = "submission",
+    who: str | None = None,
+    licence: str | None = None,
+    tuned_on: str | None = None,
+    runs: int | None = None,
+    hardware: str = "",
+    contact: str = "",
+    paper: str = "",
+    new_protocol: bool = False,
+    replaces: str = "",
+    plugin: str = "",
+) -> tuple[Packed, Path | None]:
+    """Verify the run in the directory ``run`` and pack its record, configuration and predictions.
+
+    Paths, user and system of this machine and the names of classes are left out. Nothing is uploaded: add the
+    folder to a checkout of the store and open a pull request.
+
+    Args:
+        run: The run's directory.
+        out: A store, or a folder for packs.
+        who: Your name or a pseudonym. [required]
+        licence: Terms under which you give the run away. [required]
+        tuned_on: What was tuned, and on which images; ``nothing`` counts. [required]
+        runs: Number of runs made for this one. [required]
+        hardware: What it ran on, if the record should not be the only word.
+        contact: Where to reach you.
+        paper: Address of a paper.
+        new_protocol: Whether to add the run's protocol to a store ``out`` that lacks it, for a store of your
+            own.
+        replaces: The checksum of the stored record that this one corrects.
+        plugin: Where a plugin lies that is on no package index.
+
+    Returns:
+        The pack, and the file of the protocol that was added to the store, if one was.
+
+    Raises:
+        ConfigError: Something required is missing, or not in its form.
+        DataError: The run does not hold, or the store has no such protocol.
+    """
+    from lw2g.registry.catalogue import load_catalogue
+    from lw2g_store.layout import take_back
+    from lw2g_store.submit import submit as pack
+
+    told = {
+        "who": who,
+        "licence": licence,
+        "tuned_on": tuned_on,
+        "runs": runs,
+        "hardware": hardware,
+        "contact": contact,
+        "paper": paper,
+        "replaces": replaces,
+        "plugin": plugin,
+    }
+    _require_told(told)
+    place = Path(out)
+    # first: a pack is checked against its store's protocol
+    added = _added_protocol(Path(run), place) if new_protocol else None
+    try:
+        return pack(Path(run), load_catalogue(), place, told), added
+    except BaseException:
+        # a store is left as it was, after a full disk or a Ctrl-C too
+        if added is not None:
+            take_back(added, place)
+        raise
+
+
+def _require_told(told: Mapping[str, Any]) -> None:
+    """Refuse what a submitter has left out or cannot have meant.
+
+    Raises:
+        ConfigError: Something is missing or not in its form.
+    """
+    from lw2g_store.claims import is_line
+    from lw2g_store.packs import PAPER, PLUGIN, SEAL
+
+    missing = [_flag(name) for name in _NEEDED if not str(told[name] or "").strip()]
+    if missing:
+        raise ConfigError(
+            f"submit: {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing",
+            "say who gives the run, under which licence, what was tuned on which images, and how many runs "
+            "were made for this one",
+        )
+    for name, value in told.items():
+        if isinstance(value, str) and not is_line(value):
+            raise ConfigError(f"{_flag(name)}: more than one line or 1,000 letters", "shorten it")
+    if told["paper"] and not re.fullmatch(PAPER, told["paper"]):
+        raise ConfigError(
+            f"--paper: {told['paper']!r} is no address",
+            "write https://HOST/PATH, for a DOI https://doi.org/DOI",
+        )
+    if told["plugin"] and not re.fullmatch(PLUGIN, told["plugin"]):
+        raise ConfigError(
+            f"--plugin: {told['plugin']!r} is not an address and a commit",
+            "write https://HOST/PATH@COMMIT, with all 40 digits of the commit",
+        )
+    if told["replaces"] and not re.fullmatch(SEAL, told["replaces"]):
+        raise ConfigError(
+            f"--replaces: {told['replaces']!r} is not the checksum of a record",
+            "write the 64 digits that its submission.json has as `record`",
+        )
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _added_protocol(run: Path, out: Path) -> Path | None:
+    """Add the run's protocol to a store; return its file, or None where the store has the protocol."""
+    from lw2g.disk.contents import read_record
+    from lw2g_store.layout import add_protocol, protocol_of, require_store
+
+    require_store(out)
+    record = read_record(run)
+    if protocol_of(out, record, required=False) is not None:
+        return None
+    return add_protocol(out, record, [])
+
+
+@expands_paths
+def init_store(directory: str | Path) -> list[Path]:
+    """Make the layout of a store in a new folder, with README, licence, schema and CI workflow.
+
+    Args:
+        directory: The folder.
+
+    Returns:
+        The files.
+
+    Raises:
+        ConfigError: The folder is in use.
+    """
+    from lw2g_store.layout import init
+
+    place = Path(directory)
+    return [place / name for name in init(place)]
+
+
+@expands_paths
+def add_protocol(
+    directory: str | Path, run: str | Path, *, seeds: Sequence[int] = (), data: str = ""
+) -> Path:
+    """Write what ``run`` was evaluated under into a store, as the next version of its name.
+
+    Args:
+        directory: The store.
+        run: The run's directory.
+        seeds: Seed that runs may have, of any if none is named; a list for several.
+        data: Name of the data in the id, where the benchmark is ``folder``.
+
+    Returns:
+        The protocol's file.
+
+    Raises:
+        DataError: There is no store or no run.
+        ConfigError: The store has the protocol.
+    """
+    from lw2g.disk.contents import read_record
+    from lw2g_store.layout import add_protocol as add
+    from lw2g_store.layout import require_store
+
+    require_store(Path(directory))
+    return add(Path(directory), read_record(Path(run)), list(seeds), data)
+
+
+@expands_paths
+def check_store(directory: str | Path, *, changed: Sequence[str] | None = None) -> Verification:
+    """Check all runs and badges of a store, without torch and without running anybody's code.
+
+    Paths, sizes, seals, the protocol, every metric from the predictions, and whatever is told twice.
+
+    Args:
+        directory: The store.
+        changed: Check the one run that a change adds: the output of ``git diff --name-status BASE HEAD``,
+            line by line; None for the whole store.
+
+    Raises:
+        DataError: There is no store.
+    """
+    from lw2g.api.tabular import Verification
+    from lw2g.registry.catalogue import load_catalogue
+    from lw2g_store.store_checks import check_store as check
+
+    return Verification(check(Path(directory), load_catalogue(), changed))
+
+
+@expands_paths
+def repredict(
+    pack: str | Path,
+    model: str | Path,
+    *,
+    data: str | Path | None = None,
+    fresh: int | None = None,
+    device: str = "cpu",
+    store: str | Path | None = None,
+) -> Iterator[tuple[Badge, Path | None]]:
+    """Compare the predictions in ``pack`` with those of the exported ``model``, image by image.
+
+    Images come in random order. The plugins of the model run here: use a model of components that you trust.
+
+    Args:
+        pack: The pack's folder.
+        model: The export.
+        data: The root of the data, or the file of features.
+        fresh: Whether to draw also new test images, with this seed (glyphs).
+        device: Where the model computes.
+        store: Write the badges that hold into this store.
+
+    Yields:
+        Each badge, and the file into which it was written, if it was.
+
+    Raises:
+        DataError: The pack does not hold, or model, protocol and data do not belong together.
+    """
+    from lw2g.registry.catalogue import load_catalogue
+    from lw2g_store.badges import add_badge, predicted_again
+    from lw2g_store.packs import opened
+
+    run = opened(Path(pack), load_catalogue())
+    root = None if data is None else Path(data)
+    for badge in predicted_again(run, Path(model), data=root, fresh=fresh, device=device):
+        # a store shows what was confirmed, and nothing of what was not
+        if store is None or not badge.holds:
+            yield badge, None
+        else:
+            yield badge, add_badge(Path(store), run, badge)

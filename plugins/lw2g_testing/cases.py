@@ -1,0 +1,242 @@
+"""Checks of components: promises by kind, the component under test, and what comes of checking it.
+
+A check is a function ``check_*`` of one :class:`Subject`; the first line of its docstring is the promise. It
+returns nothing, raises :class:`ContractViolation` with what the author must do, or raises
+:class:`NotApplicable` if data, weights or a package are missing on this machine, or if another check reports
+the failure. A component's cases leave out checks that do not concern it.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+from unittest import SkipTest
+
+import attrs
+import torch
+
+from lw2g.ground.docstrings import docstring
+from lw2g.interfaces.component import BaselineComponent, Component, Kind
+from lw2g.registry.catalogue import Catalogue
+
+__all__ = [
+    "CHECKS",
+    "Check",
+    "CheckResult",
+    "ContractCase",
+    "ContractViolation",
+    "NotApplicable",
+    "Subject",
+    "check",
+]
+
+T = TypeVar("T")
+
+
+class ContractViolation(AssertionError):
+    """A component breaks a promise; the message says what its author must do."""
+
+
+class NotApplicable(SkipTest):
+    """A check cannot run; pytest counts it as skipped.
+
+    What the component needs is missing on this machine, or another check reports the failure.
+    """
+
+
+def error_line(error: BaseException) -> str:
+    """Return a description of an error on one line, with its place in the component's code."""
+    text = " ".join(str(error).split()) or "without a message"
+    line = f"{type(error).__name__}: {text}"
+    library = str(Path(torch.__file__).parent)
+    # the innermost call outside of torch, where the author can look
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if library not in frame.filename:
+            return f"{line} (in {frame.name}, {Path(frame.filename).name}:{frame.lineno})"
+    return line
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Subject:
+    """The component under test, with the tiny benchmark and backbone around it.
+
+    Attributes:
+        component: The record under test.
+        catalogue: All installed components, the tiny ones, and the one under test.
+        options: Options of the component that differ from their defaults.
+        device: Device of small runs, as ``run.device``; tensors that checks build themselves are on the CPU.
+    """
+
+    component: Any
+    catalogue: Catalogue
+    options: Mapping[str, Any] = attrs.field(factory=dict)
+    device: str = "cpu"
+    _kept: dict[Hashable, Any] = attrs.field(factory=dict, init=False)
+
+    @property
+    def config(self) -> Any:
+        """The component's options: its defaults except for :attr:`options`."""
+        return self.component.config(**self.options)
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return the first result of ``make``: expensive work that several checks share."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        result: T = self._kept[key]
+        return result
+
+
+@attrs.frozen(kw_only=True)
+class Check:
+    """One promise that components of a kind keep.
+
+    Attributes:
+        kind: The kind of components.
+        function: Checks a subject.
+        applies: Returns whether the promise concerns a subject; if not, the check is not collected.
+    """
+
+    kind: Kind
+    function: Callable[[Subject], None]
+    applies: Callable[[Subject], bool]
+
+    @property
+    def name(self) -> str:
+        """The function's name without ``check_``."""
+        return self.function.__name__.removeprefix("check_")
+
+    @property
+    def promise(self) -> str:
+        """First line of the function's docstring."""
+        return docstring(self.function).partition("\n")[0]
+
+
+CHECKS: list[Check] = []
+"""All checks, in the order in which they run."""
+
+
+def check(
+    *kinds: Kind, applies: Callable[[Subject], bool] = lambda subject: True
+) -> Callable[[Callable[[Subject], None]], Callable[[Subject], None]]:
+    """Return a decorator that adds a function to the checks of some kinds.
+
+    Args:
+        *kinds: The kinds.
+        applies: Returns whether the promise concerns a component; if not, the check is not collected.
+    """
+
+    def add(function: Callable[[Subject], None]) -> Callable[[Subject], None]:
+        CHECKS.extend(Check(kind=kind, function=function, applies=applies) for kind in kinds)
+        return function
+
+    return add
+
+
+@attrs.frozen(kw_only=True)
+class CheckResult:
+    """The result of one check of one component.
+
+    Attributes:
+        kind: Kind of the component.
+        component: Its name.
+        check: Name of the check.
+        promise: The promise that it checks.
+        status: ``"passed"``, ``"failed"`` or ``"skipped"`` (the check cannot run here).
+        message: What the author must do, or why it was skipped.
+        seconds: Duration.
+    """
+
+    kind: Kind
+    component: str
+    check: str
+    promise: str
+    status: Literal["passed", "failed", "skipped"]
+    message: str
+    seconds: float
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class ContractCase:
+    """One check of one component; ``run()`` is a test."""
+
+    check: Check
+    subject: Subject
+
+    def __str__(self) -> str:
+        return f"{self.check.kind}-{self.subject.component.name}-{self.check.name}"
+
+    def run(self) -> None:
+        """Run the check.
+
+        Raises:
+            ContractViolation: The component breaks the promise, or its code raises an error.
+            NotApplicable: Something that the component needs is missing on this machine, or another check
+                reports why this one cannot run.
+        """
+        try:
+            self.check.function(self.subject)
+        except NotApplicable:
+            raise
+        except Exception as error:  # a plugin's code may raise anything
+            message = error_line(error)
+            if isinstance(error, ContractViolation):
+                message = str(error)
+            # its retrieval may be somebody else's: the message must name the component at fault
+            component = self.subject.component
+            strategy = component.retrieval if isinstance(component, BaselineComponent) else None
+            if strategy is not None and not _keeps_its_promises(strategy, self.subject):
+                message = (
+                    f"retrieval {strategy!r} breaks a promise of its own; see `lw2g check {strategy}` first. "
+                    f"Found: {message}"
+                )
+            raise ContractViolation(message) from error
+
+    def result(self) -> CheckResult:
+        """Run the check and return its result; an error in the component's code is a failure too."""
+        began = time.perf_counter()
+        status: Literal["passed", "failed", "skipped"] = "passed"
+        message = ""
+        try:
+            self.run()
+        except NotApplicable as reason:
+            status = "skipped"
+            message = str(reason)
+        except ContractViolation as violation:
+            status = "failed"
+            message = str(violation)
+        return CheckResult(
+            kind=self.check.kind,
+            component=self.subject.component.name,
+            check=self.check.name,
+            promise=self.check.promise,
+            status=status,
+            message=message,
+            seconds=time.perf_counter() - began,
+        )
+
+
+def cases_of(
+    component: Component, catalogue: Catalogue, options: Mapping[str, Any], device: str
+) -> Iterator[ContractCase]:
+    """Yield the checks that concern a component."""
+    subject = Subject(component=component, catalogue=catalogue, options=options, device=device)
+    for candidate in CHECKS:
+        if candidate.kind == component.kind and candidate.applies(subject):
+            yield ContractCase(check=candidate, subject=subject)
+
+
+_SOUND: dict[tuple[int, str], tuple[Component, bool]] = {}
+"""Strategies that were checked in this process, by identity and device, and whether they passed."""
+
+
+def _keeps_its_promises(name: str, host: Subject) -> bool:
+    strategy = host.catalogue.get("retrieval", name)
+    key = (id(strategy), host.device)
+    if key not in _SOUND:
+        cases = cases_of(strategy, host.catalogue, {}, host.device)
+        # the strategy itself is kept, so that no other object gets its identity
+        _SOUND[key] = (strategy, all(case.result().status != "failed" for case in cases))
+    return _SOUND[key][1]

@@ -1,0 +1,113 @@
+"""``lw2g check`` checks that components keep the promises that the framework relies on."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import click
+
+from lw2g.api.plugins import KINDS
+from lw2g.cli.completion import complete_component
+from lw2g.cli.shared_options import json_option, settings_option
+from lw2g.cli.signature import help_of, option_of, options_of
+from lw2g.errors import counted
+from lw2g.runtime.console import console, note
+from lw2g_testing.chosen_checks import checks_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from lw2g_testing.cases import CheckResult, ContractCase
+
+__all__ = ["check"]
+
+_MARKS = {"passed": ("pass", "green"), "failed": ("FAIL", "bold red"), "skipped": ("skip", "yellow")}
+
+
+_EXIT = "The exit code is 1 if a check fails."
+
+
+@click.command(
+    short_help="Check that components keep the promises the framework relies on.",
+    help=help_of(checks_of, _EXIT),
+)
+@click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=complete_component())
+@option_of(checks_of, "everything", "--all")
+@option_of(checks_of, "kind", type=click.Choice(KINDS))
+@settings_option(checks_of, complete=False)
+@options_of(checks_of, "device")
+@json_option("Print a JSON list.")
+def check(names: Sequence[str], as_json: bool, **options: Any) -> None:
+    """Print a line per check, and at the end what has failed."""
+    checks = checks_of(*names, **options)
+    results = _run(checks.cases, quiet=as_json)  # prints as it goes: all checks take minutes
+    if as_json:
+        click.echo(json.dumps([attrs.asdict(result) for result in results], indent=1))
+    if checks.problems:
+        note(f"problems with plugins: {len(checks.problems)}, not checked here; see `lw2g doctor`")
+    if any(result.status == "failed" for result in results):
+        raise click.exceptions.Exit(1)
+
+
+def _run(cases: Sequence[ContractCase], *, quiet: bool) -> list[CheckResult]:
+    """Run all cases; unless quiet, print each result under the name of its component."""
+    out = console()
+    results: list[CheckResult] = []
+    shown: set[tuple[str, ...]] = set()
+    waiting = out.status("") if out.is_terminal and not quiet else nullcontext()
+    with waiting as status:
+        for number, case in enumerate(cases, 1):
+            if status is not None:
+                component = case.subject.component
+                status.update(f"{number}/{len(cases)}  {component.kind} {component.name}: {case.check.name}")
+            result = case.result()
+            results.append(result)
+            if not quiet:
+                _print(out, result, shown)
+    if not quiet:
+        _print_summary(out, results)
+    return results
+
+
+def _print(out: Console, result: CheckResult, shown: set[tuple[str, ...]]) -> None:
+    """Print one result; component names and reasons to skip are printed once and then join ``shown``."""
+    from rich.table import Table
+    from rich.text import Text
+
+    component = (result.kind, result.component)
+    if component not in shown:
+        out.print(Text(f"{result.kind} {result.component}", style="bold"))
+    mark, style = _MARKS[result.status]
+    row = Table.grid(padding=(0, 1))
+    row.add_column(width=6)
+    row.add_column(width=8, justify="right")
+    row.add_column(overflow="fold")
+    sentence = Text.assemble((result.check, style), f"  {result.promise}")
+    row.add_row(Text(f"  {mark}", style=style), f"{result.seconds:.2f} s", sentence)
+    # a machine that lacks something skips many checks of a component with one reason: it is told once
+    if result.message and (result.status == "failed" or (*component, result.message) not in shown):
+        row.add_row("", "", Text(f"-> {result.message}", style="italic"))
+    shown |= {component, (*component, result.message)}
+    out.print(row)
+
+
+def _print_summary(out: Console, results: Sequence[CheckResult]) -> None:
+    from rich.text import Text
+
+    counts = Counter(result.status for result in results)
+    seconds = sum(result.seconds for result in results)
+    components = {(result.kind, result.component) for result in results}
+    out.print(
+        Text(
+            f"\n{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped: "
+            f"{counted(len(components), 'component')} in {seconds:.1f} s"
+        )
+    )
+    for result in results:
+        if result.status == "failed":
+            out.print(Text(f"  failed: {result.kind} {result.component}: {result.check}", style="red"))

@@ -1,0 +1,125 @@
+"""The function of lw2g that checks components against the contract of their kind.
+
+Importing this module imports neither torch nor any plugin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from lw2g.errors import ConfigError
+
+if TYPE_CHECKING:
+    from lw2g.interfaces.component import Component, Kind
+    from lw2g.registry.catalogue import Catalogue
+    from lw2g.registry.manager import Problem
+    from lw2g_testing.cases import ContractCase
+
+__all__ = ["Checks", "checks_of"]
+
+
+@attrs.frozen(kw_only=True)
+class Checks:
+    """The checks of some components; each runs when its ``result`` is asked for.
+
+    Attributes:
+        cases: A check of one component each.
+        problems: Plugins that cannot be used, and so are not checked.
+    """
+
+    cases: Sequence[ContractCase]
+    problems: Sequence[Problem]
+
+
+def checks_of(
+    *names: str,
+    everything: bool = False,
+    kind: Kind | None = None,
+    settings: Mapping[str, Any] | None = None,
+    device: str = "cpu",
+) -> Checks:
+    """Check components against the contract of their kind, promise by promise.
+
+    Kinds are baseline, retrieval, policy, evidence, constraint, benchmark, backbone and tracker. Checks use
+    little data and download nothing; a check that needs something this machine lacks is skipped with the
+    reason.
+
+    Args:
+        *names: The components.
+        everything: Whether to check all components.
+        kind: Only components of this kind.
+        settings: Options of the checked component by their names, such as ``energy=0.9``.
+        device: Device of the checks that train, such as cuda; kernels are always deterministic.
+
+    Raises:
+        ConfigError: No component is chosen, or the device or an option cannot be used.
+        UnknownComponentError: A name is not registered.
+        PluginError: A component cannot be used as it is registered.
+    """
+    from lw2g.runtime.engine import open_engine
+    from lw2g_testing import contract_cases, tiny_catalogue
+
+    open_engine(device, "32-true")  # a missing device is the user's mistake, not a component's
+    catalogue = tiny_catalogue()
+    chosen = _chosen(catalogue, names, everything=everything, kind=kind)
+    options = _options(chosen, settings or {})
+    cases = contract_cases(*chosen, catalogue=catalogue, options=options, device=device)
+    return Checks(cases=list(cases), problems=catalogue.problems)
+
+
+def _chosen(
+    catalogue: Catalogue, names: Sequence[str], *, everything: bool, kind: Kind | None
+) -> list[Component]:
+    """Return the records of the components to check.
+
+    Raises:
+        ConfigError: The call names none, or names some in addition to all, or the kind has no component.
+        UnknownComponentError: A name is not registered.
+        PluginError: A component cannot be used as it is registered.
+    """
+    if everything and names:
+        raise ConfigError("--all and names exclude each other", "leave one out")
+    if not everything and not names:
+        raise ConfigError("nothing to check", "give names (`lw2g plugins` lists them) or --all")
+    chosen: list[Component] = []
+    if everything:
+        for entry in catalogue.components():
+            component = entry.component
+            # "tiny" are the components of the checks themselves
+            if component.name != "tiny" and kind in (None, component.kind):
+                chosen.append(component)
+        if not chosen:
+            raise ConfigError(f"no {kind or 'component'} is registered", "`lw2g doctor` says why")
+        return chosen
+    for name in names:
+        if kind is not None:
+            chosen.append(catalogue.get(kind, name))
+        else:
+            chosen += [entry.component for entry in catalogue.called(name)]
+    return chosen
+
+
+def _options(chosen: Sequence[Component], table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options, converted to the types that the component's config declares.
+
+    Raises:
+        ConfigError: They do not fit the component, or several components are chosen.
+    """
+    from lw2g.config.structure import structure
+
+    if not table:
+        return {}
+    if len(chosen) != 1:
+        listed = ", ".join(f"{component.kind} {component.name}" for component in chosen)
+        raise ConfigError(f"--set is for one component, not for {listed}", "name one, with --kind if need be")
+    (component,) = chosen
+    config, problems = structure(component.config, dict(table))
+    if problems:
+        details = "; ".join(f"{key}: {text}" if key else text for key, text in problems)
+        raise ConfigError(f"{component.kind} {component.name!r}: {details}")
+    # as attributes they have their declared types; options are written by their aliases
+    fields = {field.alias: field.name for field in attrs.fields(component.config)}
+    return {key: getattr(config, str(fields[key])) for key in table}

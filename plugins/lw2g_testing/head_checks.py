@@ -1,0 +1,315 @@
+"""Checks of a head: what it declares, it keeps.
+
+Features are Gaussian classes drawn here; a head sees neither images nor a backbone.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lw2g.interfaces.carry import Motion
+from lw2g.interfaces.context import TaskInfo, derive_seed
+from lw2g.interfaces.defaults import FROZEN_BASELINE
+from lw2g.interfaces.head import ClosedForm, HeadContext
+from lw2g.model.parts import widened
+from lw2g.model.rejection import moments_of
+from lw2g_testing.cases import ContractViolation, Subject, check
+from lw2g_testing.guards import available, seeded
+from lw2g_testing.small_run import require_run
+
+_DIM = 12
+"""Width of features."""
+_CLASSES = 6
+_IMAGES = 40
+"""Images of each class."""
+_FEATURES = 24
+"""Width of what a head may lift features to."""
+_FORGOTTEN = 2
+"""The class that is forgotten: neither the first nor the last."""
+_EXACT = 1e-8
+"""Relative difference of scores up to which cuts into tasks and batches count as the same."""
+_SURE = 2.0
+"""Factor by which a posterior's best temperature may differ from 1."""
+_AGREE = 0.9
+"""Least share of images for which two ways of shrinking one covariance find the same class."""
+
+
+def made(subject: Subject, *, classes: int = _CLASSES, carried: bool = False) -> ClosedForm:
+    """Return the head, built for features of a small width."""
+    context = HeadContext(
+        dim=_DIM,
+        num_classes=classes,
+        seed=derive_seed(0, "head", _DIM, _FEATURES),
+        features=_FEATURES,
+        carried=carried,
+    )
+    head: Any = available(lambda: subject.component.build(subject.config, context))
+    if not isinstance(head, ClosedForm):
+        raise ContractViolation(
+            f"build returns {type(head).__name__}; return a lw2g.interfaces.head.ClosedForm"
+        )
+    return head
+
+
+def _declared(name: str) -> Any:
+    """Return whether a head declares something; a head that cannot be built concerns every check."""
+
+    def applies(subject: Subject) -> bool:
+        try:
+            return bool(getattr(made(subject), name))
+        except Exception:  # the check itself reports it
+            return True
+
+    return applies
+
+
+def images_of(classes: int = _CLASSES, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Return features ``[n, dim]`` of overlapping Gaussian classes with one covariance, and labels."""
+    generator = torch.Generator().manual_seed(seed)
+    means = torch.randn(classes, _DIM, generator=torch.Generator().manual_seed(1)) + 1
+    mix = torch.eye(_DIM) + 0.3 * torch.randn(_DIM, _DIM, generator=torch.Generator().manual_seed(2))
+    labels = torch.arange(classes).repeat_interleave(_IMAGES)
+    return means[labels] + torch.randn(len(labels), _DIM, generator=generator) @ mix, labels
+
+
+def task_of(index: int, classes: Sequence[int], targets: Sequence[int] | None = None) -> TaskInfo:
+    """Return the facts of a task."""
+    return TaskInfo(
+        index=index,
+        classes=tuple(classes),
+        class_names=tuple(f"class {position}" for position in classes),
+        seen=classes[-1] + 1,
+        num_images=_IMAGES * len(classes),
+        targets=tuple(targets or classes),
+    )
+
+
+def teach(head: ClosedForm, sizes: Sequence[int], rows: Tensor, labels: Tensor, first: int = 0) -> ClosedForm:
+    """Let a head learn classes in tasks of some sizes, and return it."""
+    begin = first
+    for index, size in enumerate(sizes):
+        classes = range(begin, begin + size)
+        head.begin_task(task_of(index, classes))
+        own = (labels >= begin) & (labels < begin + size)
+        head.learn(rows[own], labels[own], torch.Generator().manual_seed(index))
+        begin += size
+    return head
+
+
+def _difference(one: Tensor, other: Tensor) -> float:
+    """Return the largest difference of scores, relative to the largest score."""
+    return float((one - other).abs().max() / one.abs().max().clamp(min=1e-30))
+
+
+@check("head")
+def check_scores_classes(subject: Subject) -> None:
+    """It scores each seen class of each image in float64; logits are 0 for classes to come."""
+    rows, labels = images_of()
+    for seen, sizes in ((2, (2,)), (_CLASSES, (2, 2, 2))):
+        head = teach(made(subject), sizes, rows, labels)
+        scores = head.scores(rows[:5], seen)
+        if scores.shape != (5, seen) or scores.dtype != torch.float64 or not scores.isfinite().all():
+            raise ContractViolation(
+                f"score returns {tuple(scores.shape)} {scores.dtype} for 5 images and {seen} classes; return "
+                "finite float64 scores [n, classes]"
+            )
+        logits = head.logits(rows[:5])
+        if logits.shape != (5, _CLASSES) or bool(logits[:, seen:].any()):
+            raise ContractViolation(f"logits must be [n, {_CLASSES}] with zeros for classes to come")
+
+
+@check("head")
+def check_learns(subject: Subject) -> None:
+    """It tells Gaussian classes that it has learned in several tasks apart, better than chance by far."""
+    rows, labels = images_of()
+    head = teach(made(subject), (2, 2, 2), rows, labels)
+    new, truth = images_of(seed=9)
+    found = float((head.scores(new, _CLASSES).argmax(1) == truth).double().mean())
+    if found < 0.5:
+        raise ContractViolation(f"it finds {found:.0%} of the classes, by chance {1 / _CLASSES:.0%}")
+
+
+@check("head", applies=_declared("exact"))
+def check_is_exact(subject: Subject) -> None:
+    """Its scores are the same to 1e-8, however images are cut into tasks, batches and orders."""
+    rows, labels = images_of()
+    whole = teach(made(subject), (_CLASSES,), rows, labels).scores(rows, _CLASSES)
+    for sizes in ((3, 3), (2, 2, 2), (1,) * _CLASSES):
+        cut = teach(made(subject), sizes, rows, labels).scores(rows, _CLASSES)
+        away = _difference(whole, cut)
+        if away > _EXACT:
+            raise ContractViolation(
+                f"its scores after tasks of {sizes} classes differ by {away:.1e}; choose "
+                "nothing by one task's images, or declare exact = False"
+            )
+    head = made(subject)
+    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(3))
+    head.begin_task(task_of(0, range(_CLASSES)))
+    for part in torch.split(order, 7):
+        head.update(rows[part], labels[part])
+    away = _difference(whole, head.scores(rows, _CLASSES))
+    if away > _EXACT:
+        raise ContractViolation(f"its scores after batches of 7 in another order differ by {away:.1e}")
+
+
+@check("head")
+def check_positions_of_one_class(subject: Subject) -> None:
+    """A class that comes again has one score, and its images of both tasks count."""
+    rows, labels = images_of()
+    head = made(subject)
+    head.begin_task(task_of(0, (0, 1, 2)))
+    first = labels < 3
+    head.learn(rows[first], labels[first], torch.Generator().manual_seed(0))
+    again = (labels >= 3) & (labels < 5)
+    head.begin_task(task_of(1, (3, 4), (1, 3)))
+    head.learn(rows[again], labels[again], torch.Generator().manual_seed(1))
+    scores = head.scores(rows, 5)
+    if scores.shape[1] != 5 or not torch.equal(scores[:, 1], scores[:, 3]):
+        raise ContractViolation(
+            "positions of one class have different scores; solve classes of one target together "
+            "(ClosedForm.pooled)"
+        )
+
+
+@check("head")
+def check_state_is_complete(subject: Subject) -> None:
+    """Built again and given its state, as an export is, it gives the same scores to the bit."""
+    rows, labels = images_of()
+    head = teach(made(subject), (3, 3), rows, labels)
+    expected = head.scores(rows, _CLASSES)
+    fresh = made(subject)
+    fresh.load_state_dict(copy.deepcopy(head.state_dict()))
+    if not torch.equal(fresh.scores(rows, _CLASSES), expected):
+        raise ContractViolation(
+            "its state does not hold everything: register sums as buffers, and draw what is not among them "
+            "from context.seed"
+        )
+
+
+@check("head")
+def check_takes_more_classes(subject: Subject) -> None:
+    """With room for more classes its old scores stay as they were, and it learns the new ones."""
+    rows, labels = images_of()
+    old = teach(made(subject, classes=3), (3,), rows, labels)
+    expected = old.scores(rows, 3)
+    more = made(subject)
+    more.load_state_dict(widened(old.state_dict(), more.state_dict(), "it"))
+    if not torch.equal(more.scores(rows, 3), expected):
+        raise ContractViolation("room for more classes changes its old scores; draw nothing by their number")
+    teach(more, (3,), rows, labels, first=3)
+    if not more.scores(rows, _CLASSES).isfinite().all():
+        raise ContractViolation("its scores are not finite after classes that came later")
+
+
+@check("head")
+def check_takes_one_image(subject: Subject) -> None:
+    """A class of one image is legal."""
+    rows, labels = images_of()
+    count = _IMAGES + 1  # all images of the first class, and the first one of the second
+    head = made(subject)
+    head.begin_task(task_of(0, (0, 1)))
+    head.learn(rows[:count], labels[:count], torch.Generator().manual_seed(0))
+    if not head.scores(rows, 2).isfinite().all():
+        raise ContractViolation(
+            "its scores are not finite where a class has one image; shrink what is inverted"
+        )
+
+
+@check("head")
+def check_draws_from_its_seed(subject: Subject) -> None:
+    """It draws from its own seed: the global generators stay, and built twice it scores alike."""
+    rows, labels = images_of()
+    with seeded(1) as generators:
+        one = teach(made(subject), (3, 3), rows, labels).scores(rows, _CLASSES)
+        generators.refuse_draws("it", "; use torch.Generator().manual_seed(context.seed)")
+    if not torch.equal(one, teach(made(subject), (3, 3), rows, labels).scores(rows, _CLASSES)):
+        raise ContractViolation("built twice it scores differently; draw from context.seed alone")
+
+
+@check("head", applies=_declared("likelihood"))
+def check_scores_are_posteriors(subject: Subject) -> None:
+    """The softmax of its scores is a posterior: no other temperature than about 1 fits unseen images."""
+    rows, labels = images_of()
+    scores = teach(made(subject), (3, 3), rows, labels).scores(images_of(seed=7)[0], _CLASSES)
+    temperatures = torch.linspace(-4, 4, 81, dtype=torch.float64).exp2()  # from 1/16 to 16
+    losses = [torch.nn.functional.cross_entropy(scores / temperature, labels) for temperature in temperatures]
+    best = float(temperatures[torch.stack(losses).argmin()])
+    if not 1 / _SURE <= best <= _SURE:
+        raise ContractViolation(
+            f"the temperature {best:.2g} fits its scores best; return log likelihoods, or leave out "
+            "likelihood = True"
+        )
+
+
+@check("head", applies=_declared("nearest_gaussian"))
+def check_predicts_the_nearest_gaussian(subject: Subject) -> None:
+    """It predicts the class whose Gaussian, of those that it keeps, is nearest."""
+    rows, labels = images_of()
+    head = teach(made(subject), (3, 3), rows, labels)
+    gaussians = moments_of(head, _CLASSES)
+    if gaussians is None:
+        raise ContractViolation("class_gaussians returns nothing; leave out nearest_gaussian = True")
+    others = images_of(seed=7)[0].double()
+    nearest = gaussians.distances(head.lifted(others))[0].argmin(1)
+    share = float((nearest == head.scores(others, _CLASSES).argmax(1)).double().mean())
+    if share < _AGREE:
+        raise ContractViolation(
+            f"it predicts the nearest class for {share:.0%} of images; leave out nearest_gaussian = True"
+        )
+
+
+@check("head", applies=_declared("class_rows"))
+def check_forgets_a_class(subject: Subject) -> None:
+    """Without the rows of a class it is as if it had never learned it, to the bit."""
+    rows, labels = images_of()
+    head = teach(made(subject), (_CLASSES,), rows, labels)
+    left = [position for position in range(_CLASSES) if position != _FORGOTTEN]
+    state = head.state_dict()
+    for name, value in state.items():
+        if value.ndim:  # a single number is of no class
+            state[name] = value[left]
+    reduced = made(subject, classes=len(left))
+    reduced.load_state_dict(state)
+    # the other head never sees the class; those behind it move up by one place
+    of_others = labels != _FORGOTTEN
+    places = labels[of_others] - (labels[of_others] > _FORGOTTEN).long()
+    fresh = made(subject, classes=len(left))
+    fresh.begin_task(task_of(0, range(len(left))))
+    fresh.update(rows[of_others], places)
+    if not torch.equal(reduced.scores(rows, len(left)), fresh.scores(rows, len(left))):
+        raise ContractViolation("its rows depend on other classes; declare class_rows = False")
+
+
+@check("head", applies=_declared("carried"))
+def check_can_be_carried(subject: Subject) -> None:
+    """Centres are the means of features, follow a motion, and stay where nothing moves."""
+    rows, labels = images_of()
+    head = teach(made(subject, carried=True), (3, 3), rows, labels)
+    classes = torch.arange(_CLASSES)
+    means = torch.stack([rows[labels == label].double().mean(0) for label in classes])
+    # a head of normalised features knows means up to a few percent
+    if float((head.centres(classes) - means).norm() / means.norm()) > 0.25:
+        raise ContractViolation("centres are not the means of the features that it has learned")
+    before = head.centres(classes).clone()
+    scores = head.scores(rows, _CLASSES)
+    head.carry(Motion(rows=lambda one: one, still=True), classes.tolist())
+    if not torch.equal(head.scores(rows, _CLASSES), scores):
+        raise ContractViolation("a motion that moves nothing changes its scores")
+    offset = torch.linspace(-1, 1, _DIM, dtype=torch.float64)
+    head.carry(Motion(rows=lambda one: one + offset), classes.tolist())
+    if not torch.allclose(head.centres(classes), before + offset, atol=1e-6):
+        raise ContractViolation("its centres do not follow a motion; move them in `move`")
+    if not head.scores(rows, _CLASSES).isfinite().all():
+        raise ContractViolation("its scores are not finite after a motion")
+
+
+@check("head")
+def check_serves_a_run_and_its_export(subject: Subject) -> None:
+    """Runs predict by it, and their export predicts the same."""
+    made(subject)  # what it lacks is a reason to skip
+    require_run(subject, {"baseline.head": subject.component.name}, FROZEN_BASELINE)

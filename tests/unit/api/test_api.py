@@ -1,0 +1,254 @@
+"""The functions of lw2g from Python: the examples of the page, and the images that they take."""
+
+from __future__ import annotations
+
+import doctest
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import Dataset, TensorDataset
+
+import lw2g
+from coloured_images import QUICK, TASKS, TEST, TRAIN, TRAIN_AND_TEST, as_columns, images_of, task
+from lw2g.errors import ConfigError, DataError
+from lw2g.pixels.image_files import pixels_of
+from lw2g_benchmarks.given import GivenBenchmark
+from lw2g_benchmarks.options import GivenConfig
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "python.md"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not PAGE.exists(), reason="needs the source tree")
+@pytest.mark.filterwarnings("ignore")
+def test_every_example_of_the_page_runs(tmp_path, monkeypatch):
+    """What docs/howto/python.md shows is what happens."""
+    monkeypatch.chdir(tmp_path)
+    assert doctest.testfile(str(PAGE), module_relative=False).failed == 0
+
+
+# -- images in place of a benchmark ----------------------------------------------------------------------
+
+
+def in_files(part, folder, name):
+    """Write a split as files and return the list of (path, label)."""
+    listed = []
+    for place, (image, label) in enumerate(zip(*part, strict=True)):
+        path = folder / f"{name}-{place}-{label}.png"
+        Image.fromarray(image).save(path)
+        listed.append((path, int(label)))
+    return listed
+
+
+FORMS = {
+    "pairs": lambda part, folder, name: [
+        (Image.fromarray(image), int(label)) for image, label in zip(*part, strict=True)
+    ],
+    "files": in_files,
+    "torch": lambda part, folder, name: TensorDataset(
+        torch.from_numpy(part[0]).permute(0, 3, 1, 2), torch.from_numpy(part[1])
+    ),
+    "floats": lambda part, folder, name: (part[0] / 255, part[1].tolist()),
+    "columns": lambda part, folder, name: as_columns(part),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_labelled_images_gives_the_same_stream(tmp_path, form):
+    """Arrays, pairs, files, torch and Hugging Face data sets differ in nothing but ids."""
+    given = [
+        tuple(FORMS[form](part, tmp_path, f"{number}-{place}") for place, part in enumerate(pair))
+        for number, pair in enumerate(TASKS)
+    ]
+    expected, stream = (GivenBenchmark(GivenConfig(), images).stream() for images in (TASKS, given))
+    assert stream.class_order == expected.class_order == (0, 1, 2, 5)
+    assert stream.class_names == (("a", "b", "c", "f") if form == "columns" else ("0", "1", "2", "5"))
+    for ours, theirs in zip(stream.tasks, expected.tasks, strict=True):
+        for part, other in ((ours.train, theirs.train), (ours.test, theirs.test)):
+            assert part.labels.tolist() == other.labels.tolist()
+            assert all(
+                torch.equal(part.source.image(i), other.source.image(j))
+                for i, j in zip(part.indices, other.indices, strict=True)
+            )
+
+
+def test_the_ids_of_files_do_not_depend_on_where_they_are(tmp_path):
+    """A run goes on after its images have moved, and not with other images."""
+    prints = []
+    for number, shift in enumerate((0, 0, 1)):
+        (folder := tmp_path / str(number)).mkdir()
+        parts = [(images + np.uint8(shift), labels) for images, labels in TASKS[0]]
+        given = [tuple(in_files(part, folder, name) for part, name in zip(parts, "ab", strict=True))]
+        prints.append(GivenBenchmark(GivenConfig(), given).stream().fingerprint)
+    assert prints[0] == prints[1] != prints[2]
+
+
+def test_one_pair_is_cut_by_the_options():
+    """Increment and order apply where the tasks are not given."""
+    config = GivenConfig(increment=2, order="seeded", order_seed=1)
+    stream = GivenBenchmark(config, task(0, 1, 2, 3)).stream()
+    assert [part.class_names for part in stream.tasks] == [("3", "2"), ("0", "1")]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_share_of_one_data_set_tests(tmp_path, form):
+    """Of each class that share, the same in every form, and no image on both sides."""
+    given = FORMS[form](images_of([0, 1, 2, 5], 5, 0), tmp_path, "x")
+    stream = GivenBenchmark(GivenConfig(increment=2, test_share=0.4), given).stream()
+    assert [part.class_names for part in stream.tasks] == [
+        ("a", "b") if form == "columns" else ("0", "1"),
+        ("c", "f") if form == "columns" else ("2", "5"),
+    ]
+    for part in stream.tasks:
+        assert (len(part.train), len(part.test)) == (6, 4)
+        assert not set(part.train.ids) & set(part.test.ids)
+    assert any("share of 0.4" in text for text in stream.deviations)
+    whole = images_of([0, 1, 2, 5], 5, 0)
+    other = GivenBenchmark(GivenConfig(increment=2, test_share=0.4), whole).stream()
+    for part, same in zip(stream.tasks, other.tasks, strict=True):
+        pixels, expected = (
+            [data.source.image(int(row)) for row in data.indices] for data in (part.test, same.test)
+        )
+        assert all(torch.equal(one, two) for one, two in zip(pixels, expected, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        ({"train": TRAIN_AND_TEST[0], "test": TRAIN_AND_TEST[1]}, "splits train, test, so there is nothing"),
+        (images_of([0], 1, 0), "class 0 has one image, and test_share needs two"),
+    ],
+)
+def test_what_cannot_be_drawn_is_told(images, message):
+    """Splits that are there already, and a class of one image."""
+    with pytest.raises(DataError, match=message):
+        GivenBenchmark(GivenConfig(increment=1, test_share=0.5), images).stream()
+
+
+def test_a_run_reads_as_people_write_it(tmp_path, monkeypatch):
+    """A folder by its path or name, and options of benchmark and baseline without their section."""
+    monkeypatch.chdir(tmp_path)
+    images, labels = images_of([0, 1, 2, 3], 5, 0)
+    for number, (image, label) in enumerate(zip(images, labels, strict=True)):
+        folder = tmp_path / "photos" / "abcd"[label]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(folder / f"{number}.png")
+    prints = set()
+    for number, folder in enumerate(("photos", "./photos", tmp_path / "photos")):
+        options = {"test_share": 0.2, "increment": 2, "out": f"run-{number}"}
+        record = lw2g.run(
+            **{**QUICK, "baseline": {"name": "simple-cil", "head": "lda"}}, benchmark=folder, **options
+        )
+        config = record["config"]
+        assert (config["benchmark"]["name"], config["benchmark"]["test_share"]) == ("folder", 0.2)
+        assert config["baseline"]["head"] == "lda"
+        prints.add(record["fingerprints"]["benchmark"])
+    assert len(prints) == 1
+    given = lw2g.run(**QUICK, benchmark=(images, labels), test_share=0.2, increment=2, out="given")
+    assert given["config"]["benchmark"]["name"] == "given"
+    assert len(given["accuracy_matrix"]) == 2
+
+
+def test_a_misspelt_folder_is_told_as_one(tmp_path, monkeypatch):
+    """A path, or a name below a folder that is here: which folder is missing, and which one is like it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos" / "dogs").mkdir(parents=True)
+    told = {
+        "photos/dgs": r"benchmark: no folder 'photos/dgs' \(did you mean 'photos/dogs'\?\); give a folder of",
+        "./phots/dogs": r"no folder './phots/dogs' \(did you mean 'photos'\?\)",
+        "phots": r"no benchmark is called 'phots'; .*no folder 'phots' \(did you mean 'photos'\?\)",
+        "somebody/photos": r"benchmark.hub: .*somebody/photos",
+        "digit": r"no benchmark is called 'digit' \(did you mean 'digits'\?\); run `lw2g plugins`",
+        "x" * 300: "no benchmark is called",
+        "a/" + "x" * 300: "no folder|benchmark.hub",
+    }
+    for name, message in told.items():
+        monkeypatch.setitem(sys.modules, "datasets", None)
+        with pytest.raises(ConfigError, match=message):
+            lw2g.run(benchmark=name, baseline="simple-cil", out=tmp_path / "run")
+        assert not (tmp_path / "run").exists()
+
+
+def test_a_model_shows_itself_in_a_notebook(tmp_path):
+    """Method, backbone and classes stand in a table, with the names of classes as text."""
+    lw2g.run(**QUICK, benchmark=TASKS, out=tmp_path / "run")
+    shown = lw2g.load(tmp_path / "run")._repr_html_()
+    assert "<th>method</th><td>simple-cil</td>" in shown
+    assert "<th>classes</th><td>4: 0, 1, 2, 5</td>" in shown
+
+
+def test_classes_may_come_again():
+    """Test images go to the first task with their class, or stay where each task is a domain."""
+    again = [task(3, 1), (images_of([1, 2], 3, 2), images_of([2], 2, 3)), task(1)]
+    stream = GivenBenchmark(GivenConfig(), again).stream()
+    assert (stream.class_order, stream.targets) == ((1, 3, 1, 2, 1), (0, 1, 0, 2, 0))
+    assert [len(part.train) for part in stream.tasks] == [8, 6, 4]
+    assert [part.test.labels.tolist() for part in stream.tasks] == [[1, 1, 0, 0, 0, 0], [3, 3], []]
+    assert stream.tasks[2].train.ids[0] == "task-3/train/0"
+    domains = GivenBenchmark(GivenConfig(stream="domains"), [task(0, 1), task(1, 2)]).stream()
+    assert [(part.domain, len(part.test)) for part in domains.tasks] == [("domain-1", 4), ("domain-2", 4)]
+    with pytest.raises(ConfigError, match="could lose all images of one"):
+        GivenBenchmark(GivenConfig(imbalance=4.0), again).stream()
+    cut = GivenBenchmark(GivenConfig(increment=1, stream="repetition", tasks=4), task(0, 1)).stream()
+    assert len(cut.tasks) == 4
+
+
+class Unstable(Dataset):
+    """A data set that gives another image every time, or loses images."""
+
+    def __init__(self, lengths=(4,), random=False):
+        self.lengths, self.random = list(lengths), random
+        self.targets = [0, 0, 1, 1]
+
+    def __len__(self):
+        return self.lengths.pop(0) if len(self.lengths) > 1 else self.lengths[0]
+
+    def __getitem__(self, index):
+        return torch.rand(3, 8, 8) if self.random else torch.zeros(3, 8, 8), self.targets[index]
+
+
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        ([(TRAIN, TEST), (images_of([0], 2, 7), TEST)], "tasks 1 and 2 have the same images"),
+        ([(images_of([0, 1], 2, 0), images_of([0], 2, 0))], "class 1 of task-1 is in train and not in test"),
+        ([(images_of([0], 2, 0), images_of([0, 1], 2, 0))], "class 1 of task-1 is in test and not in train"),
+        ([((TRAIN[0], TRAIN[1] / 1.0), TEST)], "label 0 of task-1/train is 0.0, and no class number"),
+        ([((TRAIN[0], ["cat"] * 8), TEST)], "label 0 of task-1/train is 'cat', and no class number"),
+        ([((TRAIN[0], TRAIN[1][:3]), TEST)], "task-1/train has 8 images and 3 labels"),
+        ([((TRAIN[0] * 2.0, TRAIN[1]), TEST)], "image 0: pixels of float64 from .* have no known range"),
+        ([(TRAIN, (TEST[0][:0], TEST[1][:0]))], "task-1/test holds no image"),
+        ([(TRAIN, 7)], "task-1/test is a int, and no data set"),
+        ([TRAIN[0]], r"expected \(train, test\) for task-1 but got a ndarray"),
+        ([{"train": TRAIN}], "expected the splits train and test but got train"),
+        ([], "no task was given"),
+        (None, "benchmark 'given' has no images"),
+        (TRAIN, r"train\[0\] is a ndarray, and no pair"),
+        ([([("a.png", 0)], [("a.png", 0)])], "a.png' is twice in the lists of images"),
+        ([(Unstable(random=True), Unstable())], "task-1/train, image 0 differs each time it is read"),
+        ([(Unstable((4, 4, 4, 4, 3)), Unstable())], "had 4 images and now has 3"),
+    ],
+)
+def test_images_that_cannot_be_used_are_told_in_a_line(images, message):
+    """Every mistake has its line, with where it is."""
+    config = GivenConfig() if isinstance(images, list) else GivenConfig(increment=1)
+    with pytest.raises((ConfigError, DataError), match=message) as caught:
+        GivenBenchmark(config, images).stream()
+    assert "\n" not in str(caught.value)
+
+
+def test_an_image_has_the_same_pixels_in_every_form():
+    """Channels last or first, grey, floats and PIL images become the same RGB bytes."""
+    array = np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)
+    first = torch.from_numpy(array).permute(2, 0, 1)
+    for image in (array, first, first.numpy(), array / 255, first / 255, Image.fromarray(array)):
+        assert torch.equal(pixels_of(image), first)
+    grey = array[..., 0]
+    assert torch.equal(pixels_of(grey), torch.from_numpy(grey).expand(3, -1, -1))
+    for image in (array[None], array[..., :2], array.astype(np.int64), np.full((5, 7), np.nan), "gone.png"):
+        with pytest.raises(DataError):
+            pixels_of(image)

@@ -1,0 +1,107 @@
+"""Opening a run: each reason to refuse it, whoever asks, and what is passed over where one goes on."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lw2g.disk.stored_run import open_after, open_newest, resolved_of
+from lw2g.errors import DataError
+from lw2g.lifecycle.run_opening import reopen
+
+
+@pytest.fixture
+def run(finished: tuple[Path, Any], tmp_path: Path) -> Path:
+    """A finished run of three tasks that may be damaged."""
+    return shutil.copytree(finished[0], tmp_path / "run")
+
+
+def last(run: Path) -> Path:
+    """The checkpoint of the last task."""
+    return run / "checkpoints" / "task-002.safetensors"
+
+
+def edit(run: Path) -> None:
+    """Give the configuration another option."""
+    config = run / "config.toml"
+    text = config.read_text()
+    assert "seed = " in text
+    config.write_text(text.replace("seed = ", "seed = 1"))
+
+
+def damage(run: Path) -> None:
+    """Flip a bit of the last checkpoint."""
+    content = bytearray(last(run).read_bytes())
+    content[-1] ^= 1
+    last(run).write_bytes(content)
+
+
+REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no configuration": (lambda run: (run / "config.toml").unlink(), "has lost its config.toml"),
+    "an edited one": (edit, r"is not the one the run began with \(run.seed is"),
+    "older checkpoints": (lambda run: (run / "checkpoints" / "000001.json").touch(), "of an older lw2g"),
+}
+
+
+@pytest.mark.parametrize("open_run", [open_after, open_newest])
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_run_is_refused_by_whoever_opens_it(
+    what: str, open_run: Callable[[Path], object], run: Path
+) -> None:
+    """For reading and to go on alike."""
+    change, words = REFUSED[what]
+    change(run)
+    with pytest.raises(DataError, match=words):
+        open_run(run)
+
+
+def test_an_edited_run_is_not_opened_with_its_data_either(run: Path, catalogue: Any) -> None:
+    """What looks at a run's data and state looks at those of its configuration."""
+    edit(run)
+    with pytest.raises(DataError, match="is not the one the run began with"):
+        reopen(run, catalogue)
+
+
+@pytest.mark.parametrize("change", [damage, lambda run: last(run).unlink()], ids=["damaged", "lost"])
+def test_an_earlier_state_is_told_and_never_passed_off(change: Callable[[Path], object], run: Path) -> None:
+    """Without its last checkpoint a run goes on from the task before, and its last model is refused."""
+    change(run)
+    newest = open_newest(run)
+    assert newest.require_checkpoint().task_done == 1
+    assert any("task 3 is lost" in line or "task-002" in line for line in newest.complaints)
+    with pytest.raises(DataError, match=r"has lost the checkpoint of task 3|cannot be restored: checkpoint"):
+        open_after(run)
+    assert open_after(run, 1).require_checkpoint().task_done == 1
+
+
+def test_a_task_that_is_not_finished_names_the_run_and_the_remedy(run: Path) -> None:
+    """The line says which run, and how to go on."""
+    with pytest.raises(
+        DataError, match=r"run '.*run': task 8 is not finished, the last one is [0-9]+; go on: lw2g resume"
+    ):
+        open_after(run, 7)
+
+
+def test_a_continuation_that_never_began_is_refused_but_may_begin_again(run: Path) -> None:
+    """A benchmark that no checkpoint knows of stops a resume, and not the command that wrote it."""
+    (run / "source-2.toml").write_text("")
+    with pytest.raises(
+        DataError, match=r"ended before it had begun; run it again, or remove 'source-2\.toml'"
+    ):
+        open_newest(run)
+    assert open_newest(run, extending=True).require_checkpoint().task_done == 2
+
+
+def test_no_whole_checkpoint_is_a_state_of_its_own(run: Path, catalogue: Any) -> None:
+    """A run without any begins anew, from the configuration that its record vouches for."""
+    shutil.rmtree(run / "checkpoints")
+    newest = open_newest(run)
+    assert newest.checkpoint is None
+    assert newest.later_benchmarks(catalogue) == ()
+    with pytest.raises(DataError, match=r"no checkpoint of .* is whole; begin with: lw2g resume"):
+        newest.require_checkpoint()
+    assert newest.resolved(catalogue).config == resolved_of(run, catalogue).config

@@ -1,0 +1,185 @@
+"""Names are compared in one Unicode form, and every path that somebody gives may begin with ``~``."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from PIL import Image
+
+import lw2g
+import lw2g.api
+from lw2g.cli.main import main
+from lw2g.errors import ConfigError, DataError
+from lw2g.ground.spelling import composed, expanded, expands_paths
+from lw2g.interfaces.classes import ClassMap
+from lw2g.model.manifest import TaskNote
+from lw2g.pixels.feature_files import open_features
+from lw2g.pixels.pictures import as_list
+from lw2g.pixels.text_vectors import read_text_vectors, write_vectors
+
+CAFE = "caf\u00e9"
+DECOMPOSED = "cafe\u0301"
+
+
+def test_two_names_that_look_the_same_are_the_same() -> None:
+    """Whoever gives the names of classes: streams, models on disk, files of features and of text vectors."""
+    assert composed(DECOMPOSED) == CAFE
+    assert ClassMap(targets=(0, 1), names=(DECOMPOSED, "tea")).by_name == {CAFE: 0, "tea": 1}
+    assert TaskNote(class_names=[DECOMPOSED], num_images=1).class_names == [CAFE]
+
+
+def test_names_in_files_of_features(tmp_path: Path) -> None:
+    """A file whose two classes look the same is refused."""
+    rows = {"train_x": np.ones((2, 3), dtype=np.float32), "train_y": np.arange(2)}
+    rows |= {"test_x": rows["train_x"], "test_y": rows["train_y"]}
+    np.savez(tmp_path / "one.npz", class_names=[DECOMPOSED, "tea"], **rows)
+    assert open_features(tmp_path / "one.npz").class_names == (CAFE, "tea")
+    np.savez(tmp_path / "two.npz", class_names=[DECOMPOSED, CAFE], **rows)
+    with pytest.raises(DataError, match="class_names repeats a name"):
+        open_features(tmp_path / "two.npz")
+
+
+@pytest.mark.parametrize("classes", [(), (DECOMPOSED, "tea")])
+def test_names_in_files_of_text_vectors(tmp_path: Path, classes: tuple[str, ...]) -> None:
+    """A class finds its vector in either form, by its name or by its sentence."""
+    file = tmp_path / "text.safetensors"
+    write_vectors(file, torch.eye(2), [f"A photo of {DECOMPOSED}.", "tea"], "test", classes)
+    vectors = read_text_vectors(file, "option")
+    for name in (CAFE, DECOMPOSED):
+        assert vectors.of_class(name).tolist() == [1.0, 0.0]
+
+
+# -- paths ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty home folder, and another folder as the working one."""
+    (tmp_path / "home").mkdir()
+    (tmp_path / "work").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path / "work")
+    return tmp_path / "home"
+
+
+def test_a_path_of_nobodys_home_stays(home: Path) -> None:
+    """A file may be called so; nothing is raised."""
+    assert expanded("~/x") == home / "x"
+    assert expanded("~nobody-is-called-so/x") == Path("~nobody-is-called-so/x")
+    assert expanded("x/~") == Path("x/~")
+
+
+def commands(group: click.Group) -> Iterator[tuple[str, click.Command]]:
+    """Yield all commands by name, those of groups too."""
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from ((f"{name} {below}", one) for below, one in commands(command))
+        else:
+            yield name, command
+
+
+def test_every_path_of_every_command_may_begin_with_the_home(home: Path) -> None:
+    """`--out=~/run` is no file called `~` in the working folder."""
+    (home / "there").mkdir()
+    seen = 0
+    for name, command in commands(main):  # type: ignore[arg-type]
+        for parameter in command.params:
+            kind = copy.copy(parameter.type)  # it is changed below
+            if isinstance(kind, click.Path):
+                given = "~/there" if not kind.exists else "~/file"
+                (home / "file").touch()
+                kind.dir_okay = kind.file_okay = True
+                told = f"{name}: {parameter.name}"
+                assert Path(str(kind.convert(given, parameter, None))) == home / given[2:], told
+                seen += 1
+            else:
+                assert not isinstance(kind, click.File), name
+    assert seen > 40
+
+
+def with_paths() -> Iterator[tuple[str, Any]]:
+    """Yield the public functions and methods of lw2g.api that take a path of a user."""
+    for info in pkgutil.iter_modules(lw2g.api.__path__, "lw2g.api."):
+        module = importlib.import_module(info.name)
+        for name in module.__all__:
+            thing = getattr(module, name)
+            members = vars(thing).items() if inspect.isclass(thing) else [(name, thing)]
+            for member, function in members:
+                if member.startswith("_") or not inspect.isfunction(function):
+                    continue
+                kinds = [str(one.annotation) for one in inspect.signature(function).parameters.values()]
+                if any("str | Path" in kind for kind in kinds):
+                    yield f"{info.name}.{name}.{member}", function
+    for name in lw2g.api.__all__:
+        yield f"lw2g.api.{name}", getattr(lw2g.api, name)
+
+
+def test_every_public_function_expands_its_paths() -> None:
+    """By the one decorator; a context manager wraps the decorated function once more."""
+    names = dict(with_paths())
+    assert len(names) > 30
+    for name, function in names.items():
+        codes = []
+        while function is not None:
+            codes.append(function.__code__)
+            function = getattr(function, "__wrapped__", None)
+        assert expands_paths(lambda: None).__code__ in codes, name
+
+
+def test_the_decorator_expands_what_is_annotated_as_a_path(home: Path) -> None:
+    """Lists and further arguments too; other values, and other parameters, stay as they are."""
+
+    @expands_paths
+    def function(one: str | Path, name: str, *more: str | Path, out: Path | None = None) -> Any:
+        return one, name, more, out
+
+    assert function("~/a", "~/b", "~/c", Path("d"), out=Path("~/e")) == (
+        home / "a",
+        "~/b",
+        (home / "c", Path("d")),
+        home / "e",
+    )
+    assert function("a", "b") == ("a", "b", (), None)
+    with pytest.raises(TypeError, match=r"function\(\) missing 1 required positional argument: 'name'"):
+        function("a")  # type: ignore[call-arg]
+
+
+@pytest.mark.slow
+def test_paths_of_the_home_from_python_and_by_commands(home: Path) -> None:
+    """A run, a model and what is made of them lie in the home folder, and nothing in one called `~`."""
+    draw = np.random.default_rng(0)
+    for split in ("train", "test"):
+        for name in ("ant", "bee"):
+            (home / "photos" / split / name).mkdir(parents=True)
+            for number in range(3):
+                pixels = draw.integers(0, 256, (8, 8, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(home / "photos" / split / name / f"{number}.png")
+    options: dict[str, Any] = {"baseline": "simple-cil", "device": "cpu", "progress": False, "increment": 2}
+    lw2g.run(benchmark="~/photos", out="~/run", precision="32-true", **options)
+    lw2g.export("~/run", "~/export")
+    model = lw2g.load("~/export")
+    (answer,) = model.predict("~/photos/test/ant/0.png")
+    assert answer["path"] == str(home / "photos/test/ant/0.png")
+    assert len(as_list("~/photos/test")) == 6
+    assert len(lw2g.runs("~")) == 1
+    done = CliRunner().invoke(main, ["start", "~/photos/train", "~/model", "--test=~/photos/test"])
+    assert done.exit_code == 0, done.output
+    for words in (["test", "~/model", "~/photos/test"], ["export", "~/run", "~/second"]):
+        assert CliRunner().invoke(main, words).exit_code == 0, words
+    assert {path.name for path in home.iterdir()} >= {"run", "export", "model", "second"}
+    assert list(Path.cwd().iterdir()) == []
+    with pytest.raises(ConfigError, match=f"weights.*{home}"):
+        lw2g.run(
+            benchmark="~/photos", weights="~/none.safetensors", out="~/other", backbone="vit-tiny", **options
+        )

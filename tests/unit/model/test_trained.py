@@ -1,0 +1,290 @@
+"""A trained model from Python: images of every kind in, all that the run knows of them out."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+import lw2g
+from lw2g.disk.record import RunDirectory
+from lw2g.errors import ConfigError, DataError
+from lw2g.lifecycle.run_opening import reopen
+from lw2g.lifecycle.runner import start
+from lw2g.model.exporting import export_run
+from lw2g.model.saved import open_model
+from lw2g_testing.tiny import TinyBenchmark, TinyBenchmarkConfig
+
+Finished = tuple[Path, dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def model(finished, catalogue):
+    return open_model(finished[0], catalogue)
+
+
+@pytest.fixture(scope="module")
+def pixels():
+    """All test images of the stream, task after task."""
+    return [
+        task.test.source.image(int(index))
+        for task in TinyBenchmark(TinyBenchmarkConfig()).stream().tasks
+        for index in task.test.indices
+    ]
+
+
+@pytest.mark.parametrize("policy", ["one", "always"])
+def test_features_are_those_that_the_answers_rest_on(policy, catalogue, quick, pixels, tmp_path):
+    """Under retrieval, too: those of the set that an image gets, one set or several."""
+    chosen = quick(baseline="dual-prompt", policy=policy, overrides={"baseline.head": "lda"})
+    start(chosen, catalogue, tmp_path / "run")
+    model = open_model(tmp_path / "run", catalogue)
+    features = model.features(pixels)
+    torch.testing.assert_close(features, model.answer(pixels).features)
+
+
+def test_unusable_images_without_a_file_are_named_by_their_number(model):
+    """Where nothing of what was given can be used, one line says which are meant, and shows no pixels."""
+    bad = [torch.zeros(3, 5, 5), torch.zeros(1, 5, 5)]
+    with pytest.raises(
+        DataError, match=r"^2 images cannot be used, first expected .*; also 'image 2'; replace"
+    ):
+        model.predict(bad, partial=True)
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        {"baseline": "dual-prompt"},
+        {"baseline": "hide-prompt", "overrides": {"routing.mix": 2}},
+        {"baseline": "coda-prompt"},
+        {"baseline": "tuna"},
+        {
+            "baseline": "slca-plus-plus",
+            "overrides": {
+                "baseline.head": "lda",
+                "baseline.head_carry": "gated",
+                "routing.expert": "frozen",
+            },
+        },
+        {"baseline": "dual-prompt", "overrides": {"benchmark.train": 15, "routing.expert": "frozen"}},
+        {"baseline": "hide-prompt", "overrides": {"routing.mix": 2, "routing.expert": "frozen"}},
+    ],
+    ids=lambda chosen: "-".join([chosen["baseline"], *chosen.get("overrides", {})]),
+)
+def test_the_runs_own_test_images_get_the_stored_predictions(chosen, catalogue, quick, tmp_path):
+    """After any task: classes, retrieved tasks and sets of raw pixels equal those stored by the run.
+
+    What an export answers has the same bits, though it holds nothing that only learning reads.
+    """
+    start(quick(**chosen), catalogue, tmp_path / "run")
+    for task in (0, 2):
+        model = open_model(tmp_path / "run", catalogue, task + 1)
+        stored = RunDirectory(tmp_path / "run").read_predictions(task)
+        tests = [one.test for one in reopen(tmp_path / "run", catalogue).data.stream.tasks[: task + 1]]
+        answers = model.answer([test.source.image(int(index)) for test in tests for index in test.indices])
+        nothing = torch.full((len(stored.true),), -1)
+        assert answers.classes.tolist() == stored.predicted.tolist()
+        assert (nothing if answers.tasks is None else answers.tasks).tolist() == stored.retrieved.tolist()
+        assert (nothing if answers.sets is None else answers.sets).tolist() == stored.set.tolist()
+        assert answers.logits.shape == (len(stored.true), (2, 5, 7)[task])
+        out = tmp_path / f"export-{task}"
+        export_run(tmp_path / "run", catalogue, out, None if task == 2 else task + 1)
+        assert b"statistics" not in (out / "model.safetensors").read_bytes()
+        exported = open_model(out, catalogue, device="cpu")
+        again = exported.answer([test.source.image(int(index)) for test in tests for index in test.indices])
+        assert torch.equal(again.logits, answers.logits)
+        assert torch.equal(again.features, answers.features)
+        assert again.sets is None or torch.equal(again.sets, answers.sets)
+        assert exported.classes == model.classes
+        assert exported.task_to_set == model.task_to_set
+
+
+def test_one_set_is_not_looked_for(catalogue, quick, tmp_path, monkeypatch):
+    """Logits of a model with one set take no query, and are those of an answer that names tasks, too."""
+    asked = []
+    for policy in ("one", "always"):
+        start(quick(baseline="s-prompt-plus-plus", policy=policy), catalogue, tmp_path / policy)
+        model = open_model(tmp_path / policy, catalogue)
+        images = torch.randn(5, 3, model.backbone.image_size, model.backbone.image_size)
+        answers = model.answer(images)
+        assert answers.tasks is not None
+        retrieval: Any = model.retrieval
+        query = retrieval.query
+
+        def noted(batch: Any, query: Any = query, policy: str = policy) -> Tensor:
+            asked.append(policy)
+            found: Tensor = query(batch)
+            return found
+
+        monkeypatch.setattr(retrieval, "query", noted)
+        assert torch.equal(model(images), answers.logits)
+    assert set(asked) == {"always"}
+
+
+def test_every_kind_of_image_gives_the_same_answer(model, pixels, tmp_path):
+    """Files, PIL images, raw and transformed tensors, alone, in lists and in one batch."""
+    pictures = [Image.fromarray(image.permute(1, 2, 0).numpy()) for image in pixels[:3]]
+    paths = [tmp_path / f"{number}.png" for number in range(3)]
+    for picture, path in zip(pictures, paths, strict=True):
+        picture.save(path)
+    expected = model(pixels[:3])
+    assert expected.shape == (3, 7)
+    transformed = torch.stack([model.transform(path) for path in paths])
+    for images in (
+        paths,
+        [str(path) for path in paths],
+        pictures,
+        tuple(pictures),
+        torch.stack(pixels[:3]),
+        transformed,
+        [paths[0], pictures[1], pixels[2]],
+    ):
+        assert torch.equal(model(images), expected)
+    for alone in (paths[0], str(paths[0]), pictures[0], pixels[0], transformed[0]):
+        assert torch.equal(model(alone), expected[:1])
+
+
+def test_an_answer_does_not_depend_on_its_company(model, pixels):
+    """Alone, reversed and in lists longer than a batch, an image has the same logits bit for bit."""
+    everyone = model.answer(pixels)
+    assert len(pixels) > 2 * model.batch_size
+    backwards = model.answer(pixels[::-1])
+    assert torch.equal(backwards.logits.flip(0), everyone.logits)
+    assert torch.equal(backwards.features.flip(0), everyone.features)
+    for number in (0, 17, 35):
+        assert torch.equal(model(pixels[number]), everyone.logits[number : number + 1])
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        {"baseline": "dual-prompt", "policy": "always"},
+        {"baseline": "hide-prompt", "policy": "always", "overrides": {"routing.mix": 2}},
+        {
+            "baseline": "slca-plus-plus",
+            "overrides": {"baseline.head": "lda", "baseline.epochs": 1, "routing.expert": "frozen"},
+        },
+    ],
+    ids=lambda chosen: chosen["baseline"],
+)
+def test_threads_get_the_answers_of_one(chosen, catalogue, quick, pixels, tmp_path):
+    """Four at once, each of them with everything that computes; and what is printed goes where it went."""
+    start(quick(**chosen), catalogue, tmp_path / "run")
+    model = open_model(tmp_path / "run", catalogue, batch_size=2)
+    calls = (model, model.features, model.predict, lambda images: model.answer(images).logits)
+    parts = [pixels[place : place + 3] for place in range(0, 12, 3)]
+    expected = [[call(part) for part in parts] for call in calls]
+    asked = [(kind, place) for _ in range(4) for kind in range(4) for place in range(4)]
+    before = sys.stdout
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda one: calls[one[0]](parts[one[1]]), asked))
+    for (kind, place), answer in zip(asked, found, strict=True):
+        wanted = expected[kind][place]
+        assert torch.equal(answer, wanted) if isinstance(wanted, Tensor) else answer == wanted
+    assert sys.stdout is before
+    assert torch.equal(copy.deepcopy(model)(parts[0]), expected[0][0])  # a copy has a turn of its own
+
+
+def test_a_temperature_is_part_of_every_probability_and_of_no_choice(model, pixels):
+    """Once one was fitted: in answers and entries, the order of classes as without it."""
+    plain = model.answer(pixels)
+    named = [entry["top"] for entry in model.predict(pixels, top_k=7)]
+    warm = copy.deepcopy(model)
+    warm.calibration = {"temperature": torch.tensor(8.0)}
+    answers = warm.answer(pixels)
+    assert (plain.temperature, answers.temperature) == (None, 8.0)
+    assert torch.equal(answers.logits, plain.logits)
+    torch.testing.assert_close(answers.probabilities, (plain.logits / 8).softmax(1))
+    for entry, before, own in zip(warm.predict(pixels, top_k=7), named, answers.probabilities, strict=True):
+        assert [one["class_index"] for one in entry["top"]] == [one["class_index"] for one in before]
+        assert [one["probability"] for one in entry["top"]] == own.sort(descending=True).values.tolist()
+        assert entry["probability"] == float(own.max()) < before[0]["probability"]
+
+
+def test_answers_hang_together(model, pixels):
+    """Probabilities sum to one, the best classes come first, sets belong to the retrieved tasks."""
+    answers = model.answer(pixels)
+    assert answers.features.shape == (48, model.backbone.dim)
+    assert torch.allclose(answers.probabilities.sum(1), torch.ones(48))
+    values, indices = answers.top(3)
+    assert torch.equal(indices[:, 0], answers.classes)
+    assert bool((values.diff(dim=1) <= 0).all())
+    assert answers.top(99)[1].shape == (48, 7)
+    assert [model.task_to_set[task] for task in answers.tasks.tolist()] == answers.sets.tolist()
+
+
+def test_entries_name_classes_and_probabilities(model, pixels):
+    """What the command prints as JSON: the best class, the best few, and what was retrieved."""
+    (entry,) = model.predict(pixels[0], top_k=2)
+    answers = model.answer(pixels[0])
+    assert entry["path"] is None
+    assert entry["class"] == model.classes[entry["class_index"]]
+    assert [one["class_index"] for one in entry["top"]] == answers.top(2)[1][0].tolist()
+    assert entry["probability"] == entry["top"][0]["probability"] == float(answers.probabilities.max())
+    assert (entry["task"], entry["set"]) == (int(answers.tasks[0]), int(answers.sets[0]))
+
+
+def test_it_is_a_module_that_is_not_trained(model, pixels):
+    """It holds backbone, baseline, sets and retrieval, stays in evaluation mode, and takes no gradient."""
+    owners = {name.split(".")[0] for name, _ in model.named_parameters()}
+    assert {"backbone", "baseline", "sets"} <= owners
+    assert not any(parameter.requires_grad for parameter in model.parameters())
+    assert not any(module.training for module in model.train().modules())
+    assert model.to("cpu").device == torch.device("cpu")
+    image = model.transform(pixels[0]).requires_grad_(True)
+    model(image).max().backward()
+    assert image.grad is not None
+    assert bool(image.grad.any())
+
+
+def test_device_batch_size_and_task_are_chosen_on_loading(finished, catalogue):
+    """A device that is not there is refused; the model after an earlier task knows its classes alone."""
+    early = open_model(finished[0], catalogue, 1, device="cpu", batch_size=3)
+    assert (early.batch_size, early.task, early.classes) == (3, 1, ("pattern 0", "pattern 1"))
+    assert early(torch.zeros(5, 3, 16, 16)).shape == (5, 2)
+    with pytest.raises(ConfigError, match=r"run\.device: 'cuda:77'"):
+        open_model(finished[0], catalogue, device="cuda:77")
+
+
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        ([], "no image was given"),
+        (7, "a int is no image; give paths, PIL images, arrays"),
+        ([[1, 2]], "a list is no image"),
+        (torch.zeros(2, 16, 16), r"expected a tensor \[3, H, W\] but got \[2, 16, 16\]; put channels first"),
+        (
+            torch.zeros(3, 17, 16),
+            r"images \[3, 16, 16\] of floating numbers, but got torch.float32",
+        ),
+        (torch.zeros(3, 16, 16, dtype=torch.int64), "got torch.int64"),
+        (torch.full((3, 16, 16), torch.nan), "no finite numbers"),
+        ("nowhere.png", "'nowhere.png': it cannot be read"),
+    ],
+)
+def test_what_is_no_image_is_refused(model, images, message):
+    """One line says what was given and what to give."""
+    with pytest.raises(DataError, match=message):
+        model(images)
+
+
+def test_a_run_that_is_told_the_task_cannot_be_used(catalogue, quick, tmp_path):
+    """The oracle's control row has no way to know the task of a new image."""
+    start(quick(baseline="s-prompt-plus-plus", retrieval="oracle"), catalogue, tmp_path / "run")
+    with pytest.raises(DataError, match="can only be evaluated, not used"):
+        open_model(tmp_path / "run", catalogue)(torch.zeros(3, 16, 16))
+
+
+def test_load_opens_a_run(finished, monkeypatch, catalogue):
+    """``lw2g.load`` takes a directory as text and everything that a model is opened with."""
+    monkeypatch.setattr("lw2g.registry.catalogue.load_catalogue", lambda **_: catalogue)
+    model = lw2g.load(str(finished[0]), task=2, batch_size=4)
+    assert (model.task, model.batch_size, len(model.classes)) == (2, 4, 5)

@@ -1,0 +1,42 @@
+"""What is told of class folders before anything is learned from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from lw2g_photos.class_folders import notes_of, read_class_folders
+
+
+def _written(root: Path, *names: str) -> Path:
+    for place, name in enumerate(names):
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (4, 4), (place, 0, 0)).save(path)
+    return root
+
+
+def test_a_root_above_the_class_folders_is_told(tmp_path: Path) -> None:
+    """The folders in the only class may be the classes: they are named, and the folder to give."""
+    root = _written(tmp_path, *(f"photos/{name}/1.png" for name in ("ant", "bee", "cat", "dog")))
+    (note,) = notes_of(read_class_folders(root))
+    photos = str(tmp_path / "photos")
+    assert f"{photos!r} is the only class" in note
+    assert "('ant', 'bee', 'cat', ...)" in note
+    assert note.endswith(f"give {photos}")
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["ant/1.png", "ant/2.png"],
+        ["ant/images/1.png", "ant/images/2.png"],
+        ["ant/1.png", "ant/new/2.png", "ant/old/3.png"],
+        ["ant/new/1.png", "ant/old/2.png", "bee/3.png"],
+    ],
+)
+def test_other_folders_are_classes_without_a_word(tmp_path: Path, names: list[str]) -> None:
+    """A class may hold images, one folder of them, or both; and one of several may have several."""
+    assert list(notes_of(read_class_folders(_written(tmp_path, *names)))) == []

@@ -1,0 +1,412 @@
+"""The page that teaches: who is refused, what cannot be sent, and two classes taught in a real browser."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from io import BytesIO
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+import torch
+from click.testing import CliRunner
+from PIL import Image
+
+import lw2g
+from lw2g.cli.main import main
+from lw2g.errors import DataError
+from lw2g.model.exported import read_export
+from lw2g.registry.catalogue import load_catalogue
+from lw2g_photos.classroom import MOST_BYTES, MOST_FILES, Classroom, Upload
+from lw2g_photos.server import Server
+
+NASTY = "<img src=x onerror=document.title='owned'>"
+
+
+def png(shade: int, number: int) -> bytes:
+    """Return a picture of one shade and some noise."""
+    generator = torch.Generator().manual_seed(100 * shade + number)
+    noise = torch.randint(0, 30, (16, 16, 3), generator=generator) + 70 * shade
+    written = BytesIO()
+    Image.fromarray(noise.to(torch.uint8).numpy()).save(written, "PNG")
+    return written.getvalue()
+
+
+def folder(root: Path, name: str, shade: int, count: int = 6) -> Path:
+    """Write a class of pictures and return its folder."""
+    (root / name).mkdir(parents=True)
+    for number in range(count):
+        (root / name / f"{number}.png").write_bytes(png(shade, number))
+    return root / name
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of two classes."""
+    root = tmp_path_factory.mktemp("first")
+    for shade, name in enumerate(("black", "grey")):
+        folder(root / "images", name, shade)
+    lw2g.start(root / "images", root / "model", device="cpu")
+    return root / "model"
+
+
+@pytest.fixture
+def server(first: Path, tmp_path: Path) -> Iterator[Server]:
+    """The page of a copy of it."""
+    shutil.copytree(first, tmp_path / "room" / "model")
+    classroom = Classroom(tmp_path / "room" / "model", load_catalogue(), device="cpu")
+    with Server(classroom) as server:
+        thread = Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+        classroom.close()
+
+
+def ask(server: Server, path: str, body: bytes | None = None, **changes: Any) -> tuple[int, Any]:
+    """Send a request as the page would, but for some headers and parts of the address."""
+    query = {"token": server.token} | changes.pop("query", {})
+    headers = {"Host": server.host, "Origin": f"http://{server.host}"} | changes
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=60)
+    connection.putrequest("GET" if body is None else "POST", f"{path}?{urlencode(query)}", skip_host=True)
+    if body is not None:
+        headers = {"Content-Length": len(body)} | headers
+    for name, value in headers.items():
+        if value is not None:
+            connection.putheader(name, str(value))
+    connection.endheaders(body)
+    answer = connection.getresponse()
+    content = answer.read()
+    connection.close()
+    return answer.status, json.loads(content) if path != "/" or answer.status != 200 else content.decode()
+
+
+def upload(*entries: tuple[str, str, bytes]) -> bytes:
+    """Return the body of an upload of class, name and content."""
+    head = [[own, name, len(content)] for own, name, content in entries]
+    return json.dumps(head).encode() + b"\n" + b"".join(content for _, _, content in entries)
+
+
+def pictures(name: str, shade: int = 2, count: int = 6) -> bytes:
+    return upload(*((name, f"{number}.png", png(shade, number)) for number in range(count)))
+
+
+def names(state: dict[str, Any]) -> list[str]:
+    return [entry["name"] for entry in state["classes"]]
+
+
+def test_a_class_is_taught_tried_and_undone(server: Server, first: Path) -> None:
+    """The steps of a session are in one folder; undone, the sums have the bits of before."""
+    assert ask(server, "/state")[1]["undo"] is False
+    status, state = ask(server, "/learn", pictures(NASTY))
+    assert status == 200
+    assert names(state) == ["black", "grey", NASTY]
+    assert [entry["images"] for entry in state["classes"]] == [6, 6, 6]
+    assert [sum(row) for row in state["confusion"]] == [6, 6, 6]
+    assert Path(state["folder"]).parts[-2:] == ("model-taught", "1")
+    status, answer = ask(server, "/predict", png(2, 9), query={"name": "x.png", "reject": "0.1"})
+    assert (status, answer["best"], answer["why"]) == (200, NASTY, "")
+    answer = ask(server, "/predict", png(2, 9), query={"name": "x.png", "reject": "0.01"})[1]
+    assert answer["class"] == NASTY
+    assert "0.01" in answer["why"]
+    status, state = ask(server, "/undo", b"")
+    assert (status, names(state), Path(state["folder"]).name) == (200, ["black", "grey"], "2")
+    before, after = (read_export(path).tensors for path in (first, Path(state["folder"])))
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    session = Path(state["folder"]).parent
+    assert sorted(path.name for path in session.iterdir()) == ["1", "2"]
+    assert sorted(path.name for path in session.parent.iterdir()) == ["model", "model-taught"]
+
+
+def test_a_session_has_a_folder_of_its_own(first: Path, tmp_path: Path) -> None:
+    """Another session beside it, or one that goes on with its model, gets the next free name."""
+    shutil.copytree(first, tmp_path / "model")
+    ends = []
+    for start in ("model", "model", "model-taught-2/1"):
+        classroom = Classroom(tmp_path / start, load_catalogue(), device="cpu")
+        image = png(2, len(ends))
+        one = Upload(class_name="cat", name="x.png", size=len(image))
+        classroom.learn([one], BytesIO(image))
+        ends.append(Path(classroom.state()["folder"]).relative_to(tmp_path).as_posix())
+        classroom.close()
+    assert ends == ["model-taught/1", "model-taught-2/1", "model-taught-3/1"]
+
+
+def test_a_first_step_that_fails_leaves_no_folder(first: Path, tmp_path: Path) -> None:
+    """The session's folder appears with its first model."""
+    shutil.copytree(first, tmp_path / "model")
+    classroom = Classroom(tmp_path / "model", load_catalogue(), device="cpu")
+    with pytest.raises(DataError):
+        classroom.learn([Upload(class_name="cat", name="x.png", size=2)], BytesIO(b"no"))
+    classroom.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_strangers_are_refused(server: Server) -> None:
+    """A wrong token, another host name and another origin, on every address; the page loads nothing."""
+    own, port = f"http://{server.host}", server.server_address[1]
+    strangers: list[dict[str, Any]] = [
+        {"query": {"token": ""}},
+        {"query": {"token": server.token[:-1] + "é"}},
+        {"Host": f"localhost.evil.example:{port}"},
+        {"Host": None},
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": f"{own}.evil.example"},
+    ]
+    for path, body in (("/", None), ("/state", None), ("/learn", pictures("cat")), ("/undo", b"")):
+        for changes in strangers:
+            assert ask(server, path, body, **changes)[0] == 403, (path, changes)
+    assert ask(server, "/undo", b"", Origin=None)[0] == 403
+    assert ask(server, "/../../etc/passwd")[0] == 404
+    assert names(ask(server, "/state")[1]) == ["black", "grey"]
+    status, page = ask(server, "/", Origin=None)
+    assert status == 200
+    assert not re.search(r"https?://|innerHTML|insertAdjacent|document\.write", page)
+
+
+def test_no_class_is_a_path(server: Server, tmp_path: Path) -> None:
+    """Names that are no plain folder are refused, and nothing is written."""
+    hostile = ("", ".", "..", "../cat", "/tmp/cat", "a\\b", "a\0b", "a\nb", "\ud800", ".cat", "x" * 201)
+    for name in hostile:
+        status, answer = ask(server, "/learn", pictures(name, count=1))
+        assert (status, "no class can be called" in answer["error"]) == (400, True), answer
+    assert [path.name for path in (tmp_path / "room").iterdir()] == ["model"]
+
+
+def test_what_cannot_be_learned_is_said_in_one_line(server: Server) -> None:
+    """Files that are no images, and uploads that are too large or end early; by their own names."""
+    image = png(2, 0)
+    for body, told in (
+        (upload(("cat", "../../x.png", b"no image")), "'cat/../../x.png': it is no image of the formats"),
+        (upload(("cat", "x.html", image)), "'x.html' is no image file"),
+        (upload(("cat", "x.png", image), ("dog", "y.png", image)), "'dog/y.png' is an image of class 'cat'"),
+        (b'[["cat", "x.png", -1]]\n', "no list of files"),
+        (b"[" * 100_000 + b"\n", "no list of files"),
+        (pictures("cat") + b"more", "another length"),
+        (upload(*[("cat", "x.png", b"")] * (MOST_FILES + 1)), "501 files"),
+        (upload(), "0 files"),
+    ):
+        status, answer = ask(server, "/learn", body)
+        assert (status, told in answer["error"], "\n" in answer["error"]) == (400, True, False), answer
+    assert "/tmp" not in ask(server, "/predict", b"no", query={"name": "x.png", "reject": "0.1"})[1]["error"]
+    assert ask(server, "/learn", b"", **{"Content-Length": MOST_BYTES * 2})[0] == 413
+    assert ask(server, "/learn", b"", **{"Content-Length": "-1"})[0] == 411
+    assert ask(server, "/undo", b"")[1]["error"].startswith("the model would know no class any more")
+    assert ask(server, "/state")[1]["busy"] is None
+
+
+@pytest.mark.parametrize("size", ["1e400", "NaN", "-1", "1.5", "true", '"9"', "null", "[]", "9" * 5_000])
+def test_a_size_that_is_no_number_of_bytes_is_refused(server: Server, size: str) -> None:
+    """Whatever JSON has in its place: status 400 and one line."""
+    head = f'[["new", "a.png", {size}]]\n'.encode()
+    assert ask(server, "/learn", head + b"123") == (
+        400,
+        {"error": "the upload has no list of files; send it from the page"},
+    )
+    assert names(ask(server, "/state")[1]) == ["black", "grey"]
+
+
+@pytest.mark.parametrize("rate", ["nan", "-1", "0", "1", "2", "1e400", "-inf", "", "x"])
+def test_a_rate_that_is_no_share_is_refused(server: Server, rate: str) -> None:
+    """A model would take it for one that rejects nothing, or all."""
+    status, answer = ask(server, "/predict", png(2, 9), query={"name": "x.png", "reject": rate})
+    assert status == 400
+    assert answer["error"] == f"reject: expected a number between 0 and 1 but got {rate!r}; 0.05 is usual"
+
+
+def test_one_step_at_a_time(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the model learns, another step is refused and the state says what is done."""
+    seen = []
+
+    def learn(*_: Any, **__: Any) -> Any:
+        seen.append((ask(server, "/undo", b"")[0], ask(server, "/learn", pictures("dog"))[0]))
+        seen.append(ask(server, "/state")[1]["busy"]["what"])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("lw2g_photos.classroom.learn", learn)
+    assert ask(server, "/learn", pictures("cat")) == (500, {"error": "No space left on device"})
+    assert seen == [(409, 409), "learning from 6 images"]
+
+
+def test_many_may_try_images_while_the_model_learns(server: Server) -> None:
+    """Each gets the answer that the page gives one of them alone, before the step or after it."""
+    query = {"name": "x.png", "reject": "0.1"}
+    images = [png(shade, 20 + shade) for shade in (0, 1)]
+
+    def tried(image: bytes) -> Any:
+        status, answer = ask(server, "/predict", image, query=query)
+        assert status == 200
+        return json.dumps(answer)
+
+    alone = [{tried(image)} for image in images]
+    with ThreadPoolExecutor(5) as threads:
+        step = threads.submit(ask, server, "/learn", pictures("light"))
+        answers = list(threads.map(tried, images * 12))
+        assert step.result()[0] == 200
+    for place, image in enumerate(images):
+        alone[place].add(tried(image))
+    assert all(answer in alone[place % 2] for place, answer in enumerate(answers))
+    assert len(alone[0]) == 2  # the step has changed what is said
+
+
+class Dripping:
+    """What is sent by somebody who never finishes."""
+
+    def __init__(self) -> None:
+        self.begun, self.ended = Event(), Event()
+
+    def read(self, size: int, /) -> bytes:
+        """Wait for more, and get none."""
+        self.begun.set()
+        self.ended.wait()
+        return b""
+
+
+@pytest.mark.parametrize("path", ["learn", "predict"])
+def test_an_upload_that_drips_keeps_nobody_waiting(path: str, server: Server) -> None:
+    """The model is free until everything is there: another image is answered, another step begins."""
+    content, complaints, answers = Dripping(), list[str](), list[int]()
+
+    def drip() -> None:
+        one = Upload(class_name="cat", name="x.png", size=9)
+        room = server.classroom
+        send = partial(room.learn, [one]) if path == "learn" else partial(room.predict, one, reject=0.1)
+        with pytest.raises(DataError) as told:
+            send(content=content)
+        complaints.append(told.value.what)
+
+    def others() -> None:
+        query = {"name": "x.png", "reject": "0.1"}
+        answers.extend([ask(server, "/predict", png(1, 9), query=query)[0], ask(server, "/undo", b"")[0]])
+
+    slow, quick = Thread(target=drip), Thread(target=others)
+    slow.start()
+    content.begun.wait()
+    quick.start()
+    quick.join(50)
+    content.ended.set()
+    slow.join()
+    quick.join()
+    assert complaints == ["the upload ended early"]
+    assert answers == [200, 400]  # nothing to undo, which is no conflict
+
+
+@pytest.mark.slow
+def test_sigterm_leaves_no_photo_behind(first: Path, tmp_path: Path) -> None:
+    """A service that is stopped in the middle of an upload removes what it has received."""
+    command = [sys.executable, "-m", "lw2g", "teach", str(first), "--device", "cpu"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
+        host, _, token = address.removeprefix("http://").partition("/?token=")
+        body = pictures("cat")
+        head = f"POST /learn?token={token} HTTP/1.1\r\nHost: {host}\r\nOrigin: http://{host}\r\n"
+        with socket.create_connection(tuple(host.split(":"))) as connection:
+            connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body[:-1])
+            while not [path for path in tmp_path.rglob("0004.png") if path.stat().st_size]:
+                assert process.poll() is None
+            process.send_signal(signal.SIGTERM)
+            assert process.wait() == -signal.SIGTERM
+    assert [path.name for path in tmp_path.rglob("*.png")] == []
+    assert [path.name for path in tmp_path.glob("lw2g-*")] == []
+
+
+def test_a_port_in_use_is_said_in_one_line(server: Server, first: Path) -> None:
+    """With what to do about it."""
+    result = CliRunner().invoke(main, ["teach", str(first), "--port", str(server.server_address[1])])
+    assert result.exit_code == 2
+    assert "address already in use; name another; 0 is any free one" in result.output
+
+
+@contextmanager
+def in_browser(**options: Any) -> Iterator[Any]:
+    """Yield a page of a real browser."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if path is None:
+        pytest.skip("no chromium on the path (apt-get install chromium)")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser.new_page(**options)
+        browser.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_page_fits_and_tells_pairs_of_many_classes(tmp_path: Path, width: int, scheme: Any) -> None:
+    """Nothing is wider than the window; beyond twenty classes confused pairs stand in place of the matrix."""
+    for number in range(22):
+        made = tmp_path / "images" / f"a class with a long name, number {number}"
+        made.mkdir(parents=True)
+        for place in range(6):
+            (made / f"{place}.png").write_bytes(png(number // 8, 10 * number + place))
+    lw2g.start(tmp_path / "images", tmp_path / "model", device="cpu")
+    classroom = Classroom(tmp_path / "model", load_catalogue(), device="cpu")
+    with Server(classroom) as server:
+        thread = Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        with in_browser(viewport={"width": width, "height": 900}, color_scheme=scheme) as page:
+            page.goto(server.address)
+            page.wait_for_selector("#confusion tr")
+            page.set_input_files("#image", list((tmp_path / "images").rglob("0.png"))[:3])
+            page.wait_for_selector(".tried >> nth=2")
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            first_pair = page.locator("#confusion tr").first.inner_text()
+            assert re.search(r"taken for\s.*\d+ of 6$", first_pair, re.DOTALL)
+            assert page.locator("#confusion tr").count() <= 20
+            if pictures_at := os.environ.get("LW2G_PICTURES"):
+                page.screenshot(path=Path(pictures_at) / f"teach-{width}-{scheme}.png", full_page=True)
+        server.shutdown()
+        thread.join()
+    classroom.close()
+
+
+@pytest.mark.slow
+def test_two_classes_are_taught_in_a_browser(server: Server, tmp_path: Path) -> None:
+    """By folders, one with a hostile name; an image is tried, and the last step is undone."""
+    problems: list[str] = []
+    asked: list[str] = []
+    with in_browser() as page:
+        page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(server.address)
+        for shade, name in ((2, "light"), (3, NASTY)):
+            page.set_input_files("#folders", folder(tmp_path, name, shade))
+            page.wait_for_selector(f"#message:has-text('model-taught/{shade - 1}')")
+        assert page.locator("#classes td:first-child").all_inner_texts() == ["black", "grey", "light", NASTY]
+        assert page.locator("#confusion > tr").count() == 4
+        assert page.inner_text("#total") == "100.0 % of 1 image not learned from"
+        assert page.locator("img").count() == 0  # no broken picture before the first try
+        page.set_input_files("#image", [tmp_path / NASTY / "0.png", tmp_path / "light" / "0.png"])
+        page.wait_for_selector(".tried >> nth=1")
+        assert page.locator(".answer").all_inner_texts() == [NASTY, "light"]
+        (tmp_path / "bad.png").write_bytes(b"no image")
+        page.set_input_files("#image", tmp_path / "bad.png")
+        page.wait_for_selector(".tried .error:has-text('bad.png')")
+        assert page.locator(".answer").count() == 0  # no old answer beside the error
+        page.click("#undo")
+        page.wait_for_selector("#message:has-text('model-taught/3')")
+        assert page.locator("#classes td:first-child").all_inner_texts() == ["black", "grey", "light"]
+        assert page.title() == "lw2g teach"
+        assert page.locator("img").count() == 0
+    assert [text for text in problems if "400" not in text] == []
+    assert all(url.startswith((f"http://{server.host}/", "blob:")) for url in asked)

@@ -1,0 +1,751 @@
+"""Learning from new images alone: equal to the stream, taken back to the bit, checked, refused in a line."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from PIL import Image
+
+import lw2g
+from lw2g.cli.main import main
+from lw2g.errors import ConfigError, DataError
+from lw2g.interfaces.head import ClosedForm, HeadContext
+from lw2g.model import exported, places
+from lw2g.registry.catalogue import load_catalogue
+from lw2g_photos import updating as learning
+
+NAMES = ("ant", "bee", "cat", "dog")
+SMALL: dict[str, Any] = {
+    "benchmark": "glyphs",
+    "benchmark.classes_per_family": 1,
+    "benchmark.increment": 5,
+    "benchmark.train_per_class": 6,
+    "benchmark.test_per_class": 2,
+    "device": "cpu",
+    "precision": "32-true",
+    "progress": False,
+}
+
+
+@pytest.fixture(scope="module")
+def glyphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Glyphs as files: `first` with two classes, `bee2`, `cat` and `dog` with one each."""
+    root = tmp_path_factory.mktemp("glyphs")
+    stream = load_catalogue().get("benchmark", "glyphs")
+    tasks = stream.build(stream.config(train_per_class=24, test_per_class=6)).stream().tasks
+    for number, name in enumerate(NAMES):
+        task = tasks[number]
+        for split, data in (("train", task.train), ("test", task.test)):
+            rows = data.indices[data.labels == task.classes[0]]
+            for place, row in enumerate(rows.tolist()):
+                pixels = data.source.image(row).permute(1, 2, 0).numpy()
+                folders = {"ant": ["first"], "bee": ["first", "bee"]}.get(name, [name])
+                if split == "test":
+                    folder = root / "test" / name
+                else:
+                    folder = root / folders[-1 if place >= 12 else 0] / name
+                folder.mkdir(parents=True, exist_ok=True)
+                Image.fromarray(pixels).save(folder / f"{place:02d}.png")
+    return root
+
+
+@pytest.fixture(scope="module")
+def models(glyphs: Path) -> dict[str, Path]:
+    """A model of ant and bee; then cat; then dog; then more bees."""
+    root = glyphs / "models"
+    made = {name: root / name for name in ("first", "cat", "dog", "bee")}
+    lw2g.start(glyphs / "first", made["first"], device="cpu")
+    before = "first"
+    for name in ("cat", "dog", "bee"):
+        lw2g.learn(made[before], glyphs / name, out=made[name], device="cpu")
+        before = name
+    return made
+
+
+def png_without_pixels() -> bytes:
+    """Return a PNG of 32 x 32 pixels whose chunks are sound and hold none."""
+    content = b"\x89PNG\r\n\x1a\n"
+    size = struct.pack(">IIBBBBB", 32, 32, 8, 2, 0, 0, 0)
+    for kind, data in ((b"IHDR", size), (b"IDAT", zlib.compress(b"")), (b"IEND", b"")):
+        content += struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    return content
+
+
+def command(*words: object) -> Any:
+    return CliRunner().invoke(main, [*map(str, words)])
+
+
+def sums(model: Path) -> dict[str, torch.Tensor]:
+    return exported.read_export(model).tensors
+
+
+def same(one: Path, other: Path) -> bool:
+    first, second = sums(one), sums(other)
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.parametrize("head", ["lda", "lda and expert", "cosine", "mahalanobis", "ridge"])
+def test_learning_equals_the_stream(head: str, glyphs: Path, tmp_path: Path) -> None:
+    """A run over two classes, exported, that learns the others has the scores of the run over all of them."""
+    data = tmp_path / "data"
+    for name in NAMES:
+        for split, folder in (("train", "first" if name in ("ant", "bee") else name), ("test", "test")):
+            shutil.copytree(glyphs / folder / name, data / split / name)
+    head, _, expert = head.partition(" and ")
+    shared = {"benchmark.root": str(data), "benchmark.increment": 1, "baseline.head": head}
+    shared["run.precision"] = "32-true"  # what `auto` measures may differ between the two runs
+    if expert:
+        shared["routing.expert"] = "frozen"
+    if head == "ridge":
+        shared["baseline.head_features"] = 40
+    options: dict[str, Any] = {
+        "baseline": "simple-cil",
+        "benchmark": "folder",
+        "device": "cpu",
+        "precision": "32-true",
+        "progress": False,
+    }
+    for out, tasks in (("whole", 4), ("part", 2)):
+        lw2g.run(out=tmp_path / out, tasks=tasks, **options, **shared, **{"benchmark.order": "natural"})
+    lw2g.export(tmp_path / "part", tmp_path / "model", learnable=head == "lda")
+    for number, name in enumerate(("cat", "dog")):
+        lw2g.learn(tmp_path / ("model" if not number else "model-2"), glyphs / name, device="cpu")
+    images = sorted((glyphs / "test").rglob("*.png"))
+    expected, found = (lw2g.load(tmp_path / name, device="cpu") for name in ("whole", "model-3"))
+    assert found.classes == expected.classes == NAMES
+    one, other = expected.baseline.closed_form, found.baseline.closed_form
+    rows = expected.features(images).double()
+    torch.testing.assert_close(other.scores(rows, 4), one.scores(rows, 4), rtol=1e-10, atol=1e-10)
+    if expert:
+        one, other = expected.baseline.frozen_expert, found.baseline.frozen_expert
+        said = one.log_posterior(rows, range(4))
+        torch.testing.assert_close(other.log_posterior(rows, range(4)), said, rtol=1e-6, atol=1e-6)
+        assert not torch.equal(expected.answer(images).logits, one.product(said, torch.zeros_like(said)))
+    assert [row["class"] for row in found.predict(images)] == [
+        row["class"] for row in expected.predict(images)
+    ]
+
+
+def test_a_step_taken_back_leaves_the_bits_of_before(models: dict[str, Path], tmp_path: Path) -> None:
+    """`unlearn --last` gives the model of before, one step after the other."""
+    for now, before in (("bee", "dog"), ("dog", "cat"), ("cat", "first")):
+        done = command("unlearn", models[now], "--last", "--out", tmp_path / now, "--device", "cpu")
+        assert done.exit_code == 0, done.output
+        assert same(tmp_path / now, models[before])
+        _, report = lw2g.unlearn(models[now], out=tmp_path / f"{now}-again", device="cpu")
+        assert report["classes"] == list(lw2g.load(models[before]).classes)
+
+
+def test_a_forgotten_class_was_never_learned(models: dict[str, Path], glyphs: Path, tmp_path: Path) -> None:
+    """Forgetting the middle one leaves the sums of a model without it; other classes keep their numbers."""
+    lw2g.learn(models["first"], glyphs / "dog", out=tmp_path / "never", device="cpu")
+    lw2g.unlearn(models["dog"], "cat", out=tmp_path / "without", device="cpu")
+    assert same(tmp_path / "never", tmp_path / "without")
+    model = lw2g.load(tmp_path / "without", device="cpu")
+    image = next((glyphs / "test/dog").iterdir())
+    assert model.classes == NAMES
+    assert model.predict(image, top_k=9)[0]["class_index"] == 3
+    assert len(model.predict(image, top_k=9)[0]["top"]) == 3
+    assert model(image)[0, 2] == -torch.inf
+    # the number is not given again, and taking a step back does not bring it back either
+    again, report = lw2g.learn(tmp_path / "without", glyphs / "cat", out=tmp_path / "again", device="cpu")
+    assert again.classes == (*NAMES, "cat")
+    assert "a class of this name was forgotten" in " ".join(report["warnings"])
+    lw2g.unlearn(tmp_path / "again", out=tmp_path / "undone", device="cpu")
+    assert same(tmp_path / "undone", tmp_path / "without")
+
+
+def test_more_images_of_a_known_class_are_one_class(
+    models: dict[str, Path], glyphs: Path, tmp_path: Path
+) -> None:
+    """Bees in two steps are the bees of one step, up to rounding, and can be forgotten from both."""
+    whole = tmp_path / "whole"
+    shutil.copytree(glyphs / "first", whole)
+    shutil.copytree(glyphs / "bee/bee", whole / "bee", dirs_exist_ok=True)
+    lw2g.start(whole, tmp_path / "one", device="cpu")
+    two, report = lw2g.learn(models["first"], glyphs / "bee", out=tmp_path / "two", device="cpu")
+    assert [entry["new"] for entry in report["classes"]] == [False]
+    images = sorted((glyphs / "test").rglob("*.png"))
+    torch.testing.assert_close(
+        two(images), lw2g.load(tmp_path / "one", device="cpu")(images), rtol=1e-5, atol=1e-4
+    )
+    left, _ = lw2g.unlearn(models["bee"], "bee", out=tmp_path / "left", device="cpu")
+    assert {row["class"] for row in left.predict(images)} <= set(NAMES) - {"bee"}
+
+
+def test_a_step_costs_the_same_seeds_whatever_came_before(
+    models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`torch.manual_seed` formats a stack for devices that are not open, and one kind of them keeps it."""
+    counts = []
+    seed = torch.manual_seed
+    monkeypatch.setattr(torch, "manual_seed", lambda value: counts.append(value) or seed(value))
+    asked = []
+    for name in ("first", "bee"):
+        counts.clear()
+        lw2g.load(models[name], device="cpu")
+        asked.append(len(counts))
+    assert asked[0] == asked[1] < 4
+
+
+def test_what_a_base_cannot_forget_it_says(glyphs: Path, tmp_path: Path) -> None:
+    """Of a run, cosine and mahalanobis forget a class exactly; lda has added it to sums that all share."""
+    for head in ("lda", "cosine", "mahalanobis"):
+        lw2g.run(out=tmp_path / head, baseline="simple-cil", **SMALL, **{"baseline.head": head})
+        lw2g.export(tmp_path / head, tmp_path / f"{head}-model", learnable=True)
+    name = lw2g.load(tmp_path / "cosine-model").classes[1]
+    with pytest.raises(ConfigError, match="in sums that it shares with other classes; only heads cosine"):
+        lw2g.unlearn(tmp_path / "lda-model", name)
+    for head in ("cosine", "mahalanobis"):
+        less, report = lw2g.unlearn(tmp_path / f"{head}-model", name, device="cpu")
+        assert report["out"].endswith(f"{head}-model-2")
+        before, image = lw2g.load(tmp_path / f"{head}-model", device="cpu"), torch.rand(5, 3, 32, 32)
+        kept = [place for place in range(len(before.classes)) if place != 1]
+        assert torch.equal(less(image)[:, kept], before(image)[:, kept])
+        learned, _ = lw2g.learn(tmp_path / f"{head}-model-2", glyphs / "cat", device="cpu")
+        assert learned.classes[-1] == "cat"
+
+
+def test_nothing_is_written_by_a_learner_that_dies(
+    models: dict[str, Path], glyphs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old model stays as it was, and there is no new one, not even in part."""
+    before = {path.name: path.read_bytes() for path in models["first"].iterdir()}
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(exported, "seal_json", killed)
+    with pytest.raises(KeyboardInterrupt):
+        lw2g.learn(models["first"], glyphs / "cat", out=tmp_path / "model", device="cpu")
+    monkeypatch.undo()
+    monkeypatch.setattr(places, "write_atomically", killed)
+    with pytest.raises(KeyboardInterrupt):
+        lw2g.learn(models["first"], glyphs / "cat", out=tmp_path / "model", device="cpu")
+    assert list(tmp_path.iterdir()) == []
+    assert {path.name: path.read_bytes() for path in models["first"].iterdir()} == before
+
+
+def picture(path: Path, seed: int, mode: str = "RGB") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.random.default_rng(seed).integers(0, 255, (20, 20, 3), dtype=np.uint8)
+    Image.fromarray(pixels).convert(mode).save(path)
+
+
+@pytest.mark.slow
+def test_a_killed_learner_blocks_nothing(models: dict[str, Path], glyphs: Path, tmp_path: Path) -> None:
+    """SIGKILL while the new folder is written: the old model is whole, and the same call works at once."""
+    shutil.copytree(models["first"], tmp_path / "model")
+    before = {path.name: path.read_bytes() for path in models["first"].iterdir()}
+    code = (
+        "import os, signal, sys, lw2g\n"
+        "from lw2g.model import places\n"
+        "write = places.write_atomically\n"
+        "def die(path, text):\n"
+        "    write(path, text)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "places.write_atomically = die\n"
+        "lw2g.learn(sys.argv[1], sys.argv[2], device='cpu')\n"
+    )
+    words = [sys.executable, "-c", code, str(tmp_path / "model"), str(glyphs / "cat")]
+    assert subprocess.run(words, capture_output=True, check=False).returncode == -signal.SIGKILL
+    assert {path.name: path.read_bytes() for path in (tmp_path / "model").iterdir()} == before
+    assert not (tmp_path / "model-2").exists()
+    lw2g.learn(tmp_path / "model", glyphs / "cat", device="cpu")
+    assert same(tmp_path / "model-2", models["cat"])
+
+
+def test_wrong_folders_are_one_line(models: dict[str, Path], glyphs: Path, tmp_path: Path) -> None:
+    """Files that are no images, empty classes, equal images, unprintable names: exit code 2 and a remedy."""
+    picture(tmp_path / "twice/ant/0.png", 0)
+    picture(tmp_path / "twice/bat/0.png", 0)
+    picture(tmp_path / "escape/\x1b[31mbad/0.png", 0)
+    picture(tmp_path / "loose/0.png", 0)
+    (tmp_path / "empty/bat").mkdir(parents=True)
+    (tmp_path / "text/bat").mkdir(parents=True)
+    (tmp_path / "text/bat/0.png").write_text("no image")
+    for number in range(2):
+        picture(tmp_path / f"several/bat/{number}.png", number)
+        (tmp_path / f"several/bat/bad{number}.png").write_text("no image")
+        (tmp_path / f"several/cat{number}").mkdir()
+        (tmp_path / f"several/cat{number}/bad.png").write_text("no image")
+    picture(tmp_path / "splits/train/ant/0.png", 0)
+    picture(tmp_path / "splits/test/ant/0.png", 1)
+    for folder, told in (
+        ("twice", "is an image of class 'ant', too; keep it in one"),
+        ("escape", r"no class can be called '\\x1b\[31mbad'; rename"),
+        ("loose", "the image '0.png' lies in no class; make a folder for each"),
+        ("empty", r"1 of 1 class in .* hold no image, first \['bat'\]"),
+        ("text", "is no image of the formats"),
+        (
+            "several",
+            r"4 images cannot be used, first '.*bad0\.png': .*; also .*bad1.*cat0.*cat1.*; replace or",
+        ),
+        ("gone", "no folder"),
+        (
+            "splits",
+            "holds test/ and train/ and no classes; give a folder that holds CLASS/IMAGE, such as .*train$",
+        ),
+    ):
+        done = command("learn", models["first"], tmp_path / folder, "--out", tmp_path / "out")
+        assert done.exit_code == 2, folder
+        assert re.search(told, done.stderr), done.stderr
+        assert done.stderr.count("\n") == 1
+        assert not (tmp_path / "out").exists()
+    for words, told in (
+        (("unlearn", models["first"], "eel"), "no class is called 'eel'"),
+        (("unlearn", models["first"]), "give a class, or --last"),
+        (("learn", glyphs, glyphs / "cat"), "or without a run lw2g start FOLDER MODEL"),
+        (("learn", glyphs / "gone", glyphs / "cat"), "give the folder of a model"),
+        (("predict", glyphs / "gone", glyphs / "cat"), "give the folder of a run or a model"),
+        (("test", glyphs / "gone", glyphs / "cat"), "give the folder of a run or a model"),
+        (("learn", models["first"], glyphs / "cat", "--out", models["cat"]), "is there already"),
+        (("learn", models["first"], glyphs / "cat", "--test", glyphs / "dog"), "no class is called 'dog'"),
+        (
+            ("start", glyphs / "first", tmp_path / "out", "--head", "ridge"),
+            "the scores of 'ridge' may depend on how images are cut into tasks",
+        ),
+        (("start", glyphs / "first", tmp_path / "out", "--head", "ldaa"), "(did you mean 'lda'?)"),
+    ):
+        done = command(*words)
+        assert (done.exit_code, told in done.stderr) == (2, True), done.stderr
+
+
+def test_show_says_what_a_model_knows(models: dict[str, Path], glyphs: Path, tmp_path: Path) -> None:
+    """Whoever finds a model learns its classes, what it is made of, and when it learned what."""
+    assert command("learn", models["first"], glyphs / "cat", "--out", tmp_path / "more").exit_code == 0
+    lines = command("show", tmp_path / "more").stdout.splitlines()
+    assert lines[0] == "baseline simple-cil, head lda, backbone micro at 32 pixels"
+    assert lines[2] == "3 classes: ant, bee, cat"
+    assert ": learned 24 images of cat; accuracy" in lines[-1]
+    content = json.loads(command("show", tmp_path / "more", "--json").stdout)
+    assert content["learning"]["names"] == ["ant", "bee", "cat"]
+
+
+def test_what_takes_long_says_how_far_it_has_come(
+    models: dict[str, Path], glyphs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On stderr, so that --json stays JSON; what is done at once says nothing."""
+    words = ("predict", models["first"], glyphs / "test", "--batch-size", "4", "--json")
+    assert "of" not in command(*words).stderr
+    monkeypatch.setattr("lw2g.runtime.telling._SECONDS", 0.0)
+    done = command(*words)
+    assert done.stderr.splitlines()[:2] == ["predicting: 4 of 24 images", "predicting: 8 of 24 images"]
+    assert len(json.loads(done.stdout)) == 24
+    done = command("start", glyphs / "first", tmp_path / "model")
+    told = re.findall(r"reading: (\d+) of 36 images", done.stderr)
+    assert told == sorted(told, key=int)
+    assert told
+
+
+def test_from_python_all_bad_files_are_named_before_an_answer(
+    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bad file among thousands would lose the answers for the others."""
+    for number in range(3):
+        picture(tmp_path / f"{number}.png", number)
+    for name in ("x.png", "y.png"):
+        (tmp_path / name).write_text("no image")
+    monkeypatch.setattr(
+        "lw2g.model.trained.TrainedModel._answers", lambda *_, **__: pytest.fail("it answers")
+    )
+    with pytest.raises(DataError, match=r"2 images cannot be used, first .*y\.png'; replace or remove them"):
+        lw2g.load(models["first"], device="cpu").predict(tmp_path)
+
+
+def test_a_bad_file_loses_no_other_answer(models: dict[str, Path], glyphs: Path, tmp_path: Path) -> None:
+    """The others have their own bits and places; the bad ones are named, and the exit code is 1."""
+    shutil.copytree(glyphs / "test/ant", tmp_path / "ant")
+    alone = json.loads(command("predict", models["first"], tmp_path / "ant", "--json").stdout)
+    whole = (tmp_path / "ant/00.png").read_bytes()
+    (tmp_path / "ant/01a.png").write_bytes(whole[: len(whole) // 2])
+    # its checksums hold, so that it looks whole until it is decoded
+    (tmp_path / "ant/99.png").write_bytes(png_without_pixels())
+    done = command("predict", models["first"], tmp_path / "ant", "--json")
+    assert done.exit_code == 1
+    entries = json.loads(done.stdout)
+    assert [entry for entry in entries if "error" not in entry] == alone
+    assert [Path(entry["path"]).name for entry in entries if "error" in entry] == ["01a.png", "99.png"]
+    assert [entries[place]["top"] for place in (2, -1)] == [[], []]
+    assert [line.count("cannot be") for line in done.stderr.splitlines()] == [1, 1]
+    done = command("predict", models["first"], tmp_path / "ant", "--reject", 0.05)
+    assert (done.exit_code, done.stdout.count("cannot be read")) == (1, 2)
+
+
+def test_one_bad_file_or_bad_files_alone_are_errors(models: dict[str, Path], tmp_path: Path) -> None:
+    """Where there is no answer at all, the command fails as for any other mistake."""
+    for name in ("x.png", "y.png"):
+        (tmp_path / name).write_text("no image")
+        done = command("predict", models["first"], tmp_path)
+        assert (done.exit_code, done.stdout) == (2, "")
+    assert "2 images cannot be used, first" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["predict", "test"])
+def test_what_a_folder_holds_besides_images_is_told(
+    name: str, models: dict[str, Path], glyphs: Path, tmp_path: Path
+) -> None:
+    """A photograph in a format that is not read has no answer, and says so; what is read has one."""
+    shutil.copytree(glyphs / "test/ant", tmp_path / "ant")
+    (tmp_path / "ant/photo.HEIC").touch()
+    Image.new("L", (32, 32)).save(tmp_path / "ant/grey.pgm")
+    done = command(name, models["first"], tmp_path, "--json")
+    assert done.exit_code == 0
+    assert "passed over: 1 .heic; convert HEIC" in done.stderr
+    assert done.stderr.startswith("note: ")
+    assert len(json.loads(done.stdout)) == 7 or json.loads(done.stdout)["images"] == 7
+
+
+def test_a_class_has_one_name_in_either_unicode_form(glyphs: Path, tmp_path: Path) -> None:
+    """A folder that a Mac has unpacked adds to the class, tests it, and names it to be forgotten."""
+    cafe, decomposed = "caf\u00e9", "cafe\u0301"
+    shutil.copytree(glyphs / "first/ant", tmp_path / "first" / cafe)
+    shutil.copytree(glyphs / "first/bee", tmp_path / "first/bee")
+    shutil.copytree(glyphs / "bee/bee", tmp_path / "more" / decomposed)
+    shutil.copytree(glyphs / "test/ant", tmp_path / "test" / decomposed)
+    lw2g.start(tmp_path / "first", tmp_path / "model", device="cpu")
+    learned = command("learn", tmp_path / "model", tmp_path / "more", "--out", tmp_path / "two", "--json")
+    (entry,) = json.loads(learned.stdout)["classes"]
+    assert (entry["class"], entry["new"]) == (cafe, False)
+    tested = command("test", tmp_path / "model", tmp_path / "test", "--json")
+    assert [row["class"] for row in json.loads(tested.stdout)["classes"]] == [cafe]
+    done = command("unlearn", tmp_path / "two", decomposed, "--out", tmp_path / "three", "--json")
+    assert json.loads(done.stdout)["forgotten"] == [cafe]
+
+
+def test_an_image_that_was_learned_as_another_class_is_told(
+    models: dict[str, Path], glyphs: Path, tmp_path: Path
+) -> None:
+    """Of the model only features are left; copies are known by these, and similar images are none."""
+    shutil.copytree(glyphs / "dog/dog", tmp_path / "new/dog")
+    for name in ("00.png", "01.png"):
+        shutil.copy(glyphs / "first/ant" / name, tmp_path / "new/dog" / f"ant{name}")
+    told = command("learn", models["cat"], tmp_path / "new", "--out", tmp_path / "out").stderr
+    assert "dog: 2 images learned before as another class, first" in told
+    assert f"'{tmp_path}/new/dog/ant00.png' as ant; keep each" in told
+    again = command("learn", models["cat"], glyphs / "dog", "--out", tmp_path / "other").stderr
+    assert "learned before" not in again
+    assert (
+        "learned before"
+        not in command("learn", models["cat"], glyphs / "cat", "--out", tmp_path / "cat").stderr
+    )
+
+
+def test_a_root_one_level_too_high_is_told(glyphs: Path, tmp_path: Path) -> None:
+    """The folders of two domains share their names: both commands are named, and the model is made."""
+    for domain, cut in (("Art", slice(0, 6)), ("Real", slice(6, 12))):
+        for name in ("ant", "bee"):
+            (tmp_path / "root" / domain / name).mkdir(parents=True)
+            for path in sorted((glyphs / "first" / name).iterdir())[cut]:
+                shutil.copy(path, tmp_path / "root" / domain / name)
+    done = command("start", tmp_path / "root", tmp_path / "model")
+    assert done.exit_code == 0
+    assert f"lw2g start {tmp_path}/root/Art MODEL for one domain" in done.stderr
+    assert f"benchmark.root={tmp_path}/root --set benchmark.stream=domains" in done.stderr
+    done = command("learn", tmp_path / "model", tmp_path / "root", "--test", tmp_path / "root")
+    assert done.exit_code == 2  # the same images
+    scored = command("test", tmp_path / "model", tmp_path / "root")
+    assert "benchmark.stream=domains" in scored.stderr
+
+
+def test_files_that_are_passed_over_are_told(models: dict[str, Path], glyphs: Path, tmp_path: Path) -> None:
+    """A photograph in a format that is not read would else be missed by nobody."""
+    shutil.copytree(glyphs / "cat", tmp_path / "new")
+    for name in ("a.HEIC", "b.heic", "notes.txt", ".hidden"):
+        (tmp_path / "new/cat" / name).write_text("no image")
+    done = command("learn", models["first"], tmp_path / "new", "--out", tmp_path / "out")
+    assert (
+        "files of no known image format were passed over: 2 .heic, 1 .txt; convert HEIC to JPEG"
+        in done.stderr
+    )
+
+
+def test_a_model_is_named_as_the_next_command_names_it(
+    models: dict[str, Path], glyphs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Relative where the user was relative."""
+    shutil.copytree(models["first"], tmp_path / "model")
+    monkeypatch.chdir(tmp_path)
+    assert "\nmodel-2: learned in" in command("learn", "model", glyphs / "cat").stdout
+    assert command("unlearn", "model-2", "--last").stdout.startswith("model-3: 2 classes")
+
+
+def test_the_accuracy_is_that_of_the_images_that_are_counted(glyphs: Path, tmp_path: Path) -> None:
+    """What is printed beside a number of images is their share; kept images have a figure of their own."""
+    for report in (
+        lw2g.start(glyphs / "first", tmp_path / "model", device="cpu")[1],
+        lw2g.learn(tmp_path / "model", glyphs / "cat", out=tmp_path / "more", device="cpu")[1],
+    ):
+        checked = sum(entry["checked"] for entry in report["classes"])
+        right = sum(
+            entry["checked"] * entry["recall"] / 100 for entry in report["classes"] if entry["checked"]
+        )
+        assert report["accuracy"] == pytest.approx(100 * right / checked)
+        assert report["left_out"] > checked
+        assert report["left_out_accuracy"] is not None
+
+
+def test_photos_need_a_backbone_that_knows_them(tmp_path: Path) -> None:
+    """Nobody gets the embedded backbone for large images unasked; by name it is taken."""
+    for name in ("cat", "dog"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for number in range(5):
+            picture = np.random.default_rng(number).integers(0, 256, (40, 60, 3), dtype=np.uint8)
+            picture[..., 0] = 250 * (name == "dog")
+            Image.fromarray(picture).save(tmp_path / "photos" / name / f"{number}.png")
+    refused = command("start", tmp_path / "photos", tmp_path / "model")
+    assert refused.exit_code == 2
+    assert "has 60 x 40 pixels" in refused.stderr
+    assert "--backbone vit-tiny" in refused.stderr
+    assert not (tmp_path / "model").exists()
+    taken = command(
+        "start", tmp_path / "photos", tmp_path / "model", "--backbone", "micro", "--device", "cpu"
+    )
+    assert taken.exit_code == 0, taken.output
+
+
+def test_a_batch_is_smaller_where_an_image_has_many_tokens(glyphs: Path, tmp_path: Path) -> None:
+    """One photo is answered by a forward of few, with the bits that it has in any company."""
+    lw2g.start(glyphs / "first", tmp_path / "model", image_size=128, device="cpu")
+    model = lw2g.load(tmp_path / "model", device="cpu")
+    assert model.batch_size == 1600 // 257
+    images = sorted((glyphs / "cat" / "cat").iterdir())
+    together = model.answer(images).logits
+    for place, image in enumerate(images[:3]):
+        assert torch.equal(model.answer([image]).logits[0], together[place])
+    small = lw2g.start(glyphs / "first", tmp_path / "small", device="cpu")[0]
+    assert small.batch_size == 32
+
+
+def test_few_and_odd_images_are_learned_and_told(models: dict[str, Path], tmp_path: Path) -> None:
+    """One image, 16 bits, copies: learned, with a word on what was not checked."""
+    wide = np.arange(400, dtype=np.uint16).reshape(20, 20) * 100
+    (tmp_path / "new/eel").mkdir(parents=True)
+    Image.fromarray(wide).save(tmp_path / "new/eel/0.png")
+    shutil.copy(tmp_path / "new/eel/0.png", tmp_path / "new/eel/1.png")
+    done = command("learn", models["first"], tmp_path / "new", "--out", tmp_path / "out", "--device", "cpu")
+    assert done.exit_code == 0, done.output
+    assert "eel: not checked, 1 image cannot spare any" in done.stderr
+    assert "1 copy of other files, counted once" in done.stderr
+    assert command("predict", tmp_path / "out", tmp_path / "new/eel/0.png").stdout.count("eel") == 2
+
+
+def test_a_twin_is_told_and_a_loss_refused(models: dict[str, Path], glyphs: Path, tmp_path: Path) -> None:
+    """Other images of ant under a new name cannot be told from it."""
+    shutil.copytree(glyphs / "test/ant", tmp_path / "new/aunt")
+    _, report = lw2g.learn(models["first"], tmp_path / "new", out=tmp_path / "out", device="cpu")
+    assert report["twins"][0]["like"] == "ant"
+    assert report["losing"][0]["class"] == "ant"
+    assert report["loss"] > 5
+    with pytest.raises(ConfigError, match="max-loss: the loss of the old classes is"):
+        lw2g.learn(models["first"], tmp_path / "new", out=tmp_path / "no", max_loss=1, device="cpu")
+    assert not (tmp_path / "no").exists()
+
+
+@pytest.mark.parametrize(
+    ("loss", "estimated", "most", "told"),
+    [
+        (2.0, None, 1.0, "is 2.0 points"),
+        (None, 3.0, 2.0, "is 3.0 points"),
+        (0.0, 3.0, 2.0, "is 3.0 points"),
+        (3.0, 0.0, 2.0, "is 3.0 points"),
+        (None, None, 100.0, "cannot be estimated for this head"),
+        (0.1, 0.0, 0.0, "is 0.1 points"),
+        (0.0, 0.0, 0.0, ""),
+        (-1.0, None, 0.0, ""),
+        (2.0, 1.0, 2.0, ""),
+        (None, None, None, ""),
+        (90.0, 90.0, None, ""),
+    ],
+)
+def test_the_larger_loss_decides_and_no_more_than_allowed_passes(
+    loss: float | None,
+    estimated: float | None,
+    most: float | None,
+    told: str,
+    models: dict[str, Path],
+    glyphs: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of what was measured and what was estimated; nothing is written where it is more, or not known."""
+    calibrate, look = learning.calibration_of, learning.look_alikes
+
+    def measured(*given: Any, **more: Any) -> Any:
+        calibration, report, gaussians = calibrate(*given, **more)
+        return calibration, report | {"loss": loss}, gaussians
+
+    monkeypatch.setattr(learning, "calibration_of", measured)
+    monkeypatch.setattr(learning, "look_alikes", lambda *given: look(*given) | {"estimated_loss": estimated})
+    out = tmp_path / "out"
+    if told:
+        with pytest.raises(ConfigError, match=f"max-loss: the loss of the old classes {told}"):
+            lw2g.learn(models["first"], glyphs / "cat", out=out, max_loss=most, device="cpu")
+        assert not out.exists()
+        return
+    _, report = lw2g.learn(models["first"], glyphs / "cat", out=out, max_loss=most, device="cpu")
+    assert (report["loss"], report["estimated_loss"]) == (loss, estimated)
+    assert lw2g.load(out, device="cpu").classes == ("ant", "bee", "cat")
+
+
+def test_unknown_images_are_rejected_on_request_alone(models: dict[str, Path], glyphs: Path) -> None:
+    """Without the option answers are as before; with it, noise is unknown and the rate is kept to."""
+    model = lw2g.load(models["dog"], device="cpu")
+    images = sorted((glyphs / "test").rglob("*.png"))
+    plain = model.predict(images)
+    assert not plain[0].keys() & {"score", "threshold", "rejected", "best"}
+    found = model.predict(images, reject=0.05)
+    assert [row["best"] for row in found] == [row["class"] for row in plain]
+    assert all(
+        (row["class"] is None) == row["rejected"] == (row["score"] < row["threshold"]) for row in found
+    )
+    assert np.mean([row["rejected"] for row in found]) < 0.4
+    noise = torch.randint(
+        0, 255, (8, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+    )
+    assert np.mean([row["rejected"] for row in model.predict(list(noise), reject=0.2)]) > 0.7
+    done = command("predict", models["dog"], images[0], "--reject", "0.001")
+    assert done.exit_code == 2
+    assert re.search(r"a rate of 0.001 needs 999 kept images, and the model has \d+; raise", done.stderr)
+    told = json.loads(command("predict", models["dog"], images[0], "--reject", "0.1", "--json").stdout)
+    assert told[0].keys() >= {"score", "threshold", "rejected", "best"}
+
+
+def test_a_model_that_cannot_learn_says_so(tmp_path: Path) -> None:
+    """A trained head has no sums, and a history from elsewhere has to fit."""
+    lw2g.run(out=tmp_path / "run", baseline="no-prompt", **SMALL, **{"baseline.epochs": 1})
+    with pytest.raises(ConfigError, match="the head of baseline 'no-prompt' is trained"):
+        lw2g.export(tmp_path / "run", tmp_path / "out", learnable=True)
+    with pytest.raises(DataError, match="holds no exported model; make one: lw2g export RUN MODEL"):
+        lw2g.load(tmp_path / "run").learn(tmp_path)
+
+
+def test_a_method_with_tensors_for_each_task_learns_and_forgets(glyphs: Path, tmp_path: Path) -> None:
+    """A trained head beside the closed form gets tensors with every task, which go when the task does."""
+    options = {"baseline.head": "lda", "baseline.epochs": 1}
+    lw2g.run(out=tmp_path / "run", baseline="slca-plus-plus", **SMALL, **options)
+    lw2g.export(tmp_path / "run", tmp_path / "model", learnable=True)
+    lw2g.load(tmp_path / "model", device="cpu").learn(glyphs / "cat")
+    lw2g.unlearn(tmp_path / "model-2", "cat", device="cpu")
+    before, after = sums(tmp_path / "model"), sums(tmp_path / "model-3")
+    assert all(torch.equal(before[name], after[name]) for name in before.keys() | after.keys())
+
+
+def test_head_and_expert_learn_and_forget_alike(glyphs: Path, tmp_path: Path) -> None:
+    """Sums of both grow by the new images and lose them again; a class of the base is in sums of all."""
+    options = {"baseline.head": "lda", "baseline.head_carry": "gated", "routing.expert": "frozen"}
+    options["run.precision"] = "32-true"
+    lw2g.run(out=tmp_path / "run", baseline="slca-plus-plus", **SMALL, **options, **{"baseline.epochs": 1})
+    lw2g.export(tmp_path / "run", tmp_path / "model", learnable=True)
+    model, report = lw2g.load(tmp_path / "model", device="cpu").learn(glyphs / "cat")
+    counts = (model.baseline.closed_form.count, model.baseline.frozen_expert.lda.count)
+    assert counts[0].tolist() == counts[1].tolist() == [6] * 5 + [24]
+    images = sorted((glyphs / "cat" / "cat").iterdir())
+    pixels = torch.stack([model.transform(str(path)) for path in images])
+    queries = model.backbone.features(pixels).double()
+    torch.testing.assert_close(
+        model.baseline.frozen_expert.lda.mean[5], queries.mean(0), rtol=1e-4, atol=1e-4
+    )
+    assert report["classes"][0]["recall"] is not None
+    assert report["temperature"] > 0
+    reopened = lw2g.load(tmp_path / "model-2", device="cpu")
+    assert torch.equal(reopened.answer(images).logits, model.answer(images).logits)
+    rejecting = reopened.predict(images, reject=0.2)
+    assert all(row["best"] and row["score"] is not None for row in rejecting)
+    lw2g.unlearn(tmp_path / "model-2", "cat", device="cpu")
+    assert same(tmp_path / "model-3", tmp_path / "model")
+    done = command("unlearn", tmp_path / "model", lw2g.load(tmp_path / "model").classes[0])
+    assert done.exit_code == 2
+    assert "in sums that it shares with other classes" in done.stderr
+
+
+def test_a_history_from_elsewhere_has_to_fit(models: dict[str, Path], tmp_path: Path) -> None:
+    """Of a forged model, features without a step or of another width end in one line."""
+    saved = exported.read_export(models["cat"], whole=True)
+    forged = {
+        "'features/9/0' is of no step": {"features/9/0": torch.ones(1, 2)},
+        "'kept/../../x' is of no class": {"kept/../../x": torch.ones(1, 2)},
+    }
+    for number, (words, change) in enumerate(forged.items()):
+        exported.write_export(attrs.evolve(saved, learned=saved.learned | change), tmp_path / str(number))
+        done = command("unlearn", tmp_path / str(number), "--last")
+        assert done.exit_code == 2
+        assert f"does not fit its tasks: {words}" in done.stderr
+
+
+def test_the_commands_of_the_page_work(glyphs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`docs/howto/learn.md`, first block: a model, a class, an image, and the step back."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(glyphs / "first", "photos")
+    shutil.copytree(glyphs / "cat", "new")
+    shutil.copy(next((glyphs / "test/cat").iterdir()), "image.png")
+    page = Path(__file__).resolve().parents[3] / "docs/howto/learn.md"
+    if not page.exists():
+        pytest.skip("needs the source tree")
+    lines = [line for line in page.read_text().splitlines() if line.startswith("    lw2g ")][:5]
+    for line in lines:
+        done = command(*shlex.split(line, comments=True)[1:])
+        assert done.exit_code == 0, done.output
+    assert lw2g.load("model-2").classes == ("ant", "bee", "cat")
+    assert same(Path("model-3"), Path("model"))
+
+
+class _Nearest(ClosedForm):
+    """A stranger's head: the nearest class mean."""
+
+    exact = True
+
+    def __init__(self, config: Any, context: HeadContext) -> None:
+        super().__init__(context.num_classes)
+        self.register_buffer("total", torch.zeros(context.num_classes, context.dim, dtype=torch.float64))
+
+    def add(self, features: torch.Tensor, labels: torch.Tensor, owner: int) -> None:
+        """Add to the sums."""
+        self.get_buffer("total").index_add_(0, labels, features)
+
+    def solve(self, seen: int) -> tuple[torch.Tensor, ...]:
+        """Return the means."""
+        means: torch.Tensor = self.pooled(self.get_buffer("total")[:seen])
+        return (means / self.pooled(self.count[:seen])[:, None],)
+
+    def score(self, features: torch.Tensor, *solution: torch.Tensor) -> torch.Tensor:
+        """Return negative distances."""
+        return -torch.cdist(features, *solution)
+
+
+class _ByTask(_Nearest):
+    """One that declares nothing."""
+
+    exact = False
+
+
+def test_a_head_of_ones_own_makes_a_first_model(glyphs: Path, tmp_path: Path) -> None:
+    """What a head declares decides, not its name: one that is exact is taken, another is refused truly."""
+    local = {"head": _Nearest}
+    model, report = lw2g.start(
+        glyphs / "first", tmp_path / "own", head="local-nearest", local=local, device="cpu"
+    )
+    assert report["accuracy"] > 60
+    (row,) = model.predict([glyphs / "test" / "ant" / "00.png"])
+    assert row["class"] in ("ant", "bee")
+    told = "the scores of 'local-by-task' may depend on how images are cut into tasks"
+    with pytest.raises(ConfigError, match=told):
+        lw2g.start(
+            glyphs / "first", tmp_path / "no", head="local-by-task", local={"head": _ByTask}, device="cpu"
+        )
+    assert not (tmp_path / "no").exists()

@@ -1,0 +1,228 @@
+"""The page as a file: what it holds and refuses, and that a real browser shows all of it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from lw2g.cli.main import main
+from lw2g.results.cells import Cell
+from lw2g_page import page
+from lw2g_page.figures import FIGURES
+
+NASTY = "</script><img src=http://nowhere.invalid/x onerror=alert(1)>"
+
+
+def report(*words: str | Path) -> Any:
+    """Run ``lw2g report``."""
+    return CliRunner().invoke(main, ["report", *map(str, words)])
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the drawing library, which takes seconds to put together."""
+    monkeypatch.setattr(page, "_script", lambda: "")
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_page_is_one_file_that_asks_for_nothing(write_full_run, tmp_path):
+    """Every figure is there, names cannot break out, and the same runs give the same file."""
+    names = ["ant", NASTY, "cat", "dog", "elk", "fox"]
+    for policy in ("min", "always"):
+        write_full_run(policy, {"class_names": names}, policy=policy)
+    out = tmp_path / "new" / "out.html"
+    result = report(tmp_path, "--html", out)
+    assert (result.exit_code, result.output) == (0, f"{out}: {out.stat().st_size / 1e6:.1f} MB\n")
+    text = out.read_text(encoding="utf-8")
+    assert text.startswith(page.MARK)
+    assert re.findall(r'data-figure="(\w+)"', text) == [
+        *(figure.name for figure in FIGURES if figure.scope == "rows"),
+        *(figure.name for figure in FIGURES if figure.scope == "run"),
+    ]
+    assert "default-src 'none'" in text
+    assert not re.search(r"""(src|href)\s*=\s*["']?(https?:)?//""", text)
+    assert "nowhere.invalid" not in text
+    assert "lw2g run \\\n" in text
+    assert report(tmp_path, "--html", out).exit_code == 0
+    assert out.read_text(encoding="utf-8") == text
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--format", "md"), "--format md: --html writes a page and no text; leave one of the two out"),
+        (("--against", "nothing"), "--against: 'nothing' is no row of digits"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line(write_full_run, tmp_path, words, told):
+    """Options that contradict each other, and rows that are not there; nothing is written."""
+    run = write_full_run("run", policy="min")
+    result = report(run.path, "--html", tmp_path / "out.html", *words)
+    assert result.exit_code == 2
+    assert told in result.output
+    assert not (tmp_path / "out.html").exists()
+
+
+@pytest.mark.usefixtures("quick")
+def test_only_reports_are_written_over(write_full_run):
+    """A file that is no report stays as it is."""
+    run = write_full_run("run", policy="min")
+    before = (run.path / "record.json").read_bytes()
+    result = report(run.path, "--html", run.path / "record.json")
+    assert result.exit_code == 2
+    assert "exists and is not a report; choose another name, or remove it" in result.output
+    assert (run.path / "record.json").read_bytes() == before
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_page_names_the_data_and_the_best(write_full_run, tmp_path):
+    """The title is for readers who know no lw2g; the best is bold, and what differs per run is said once."""
+    write_full_run("min", policy="min")
+    write_full_run("always", {"metrics.faa": 60.0}, policy="always")
+    assert report(tmp_path, "--html", tmp_path / "out.html", "--columns", "faa").exit_code == 0
+    text = (tmp_path / "out.html").read_text(encoding="utf-8")
+    assert "<title>Class-incremental learning on digits</title>" in text
+    assert "digits, 6 classes, 2 a task: 2 configurations, 2 runs." in text
+    assert "backbone micro cccccccc, protocol like-for-like, data bbbbbbbb" in text
+    assert text.count('class="best"') == 1
+    assert '<span class="best">66.67</span>' in text
+    assert "± is one sample standard deviation" in text
+
+
+def test_a_unit_stays_beside_its_quantity():
+    """The head of a narrow column breaks between words, never before the unit."""
+    assert page._with_its_unit("evidence s") == "evidence\N{NO-BREAK SPACE}s"
+    assert page._with_its_unit("training mflop") == "training\N{NO-BREAK SPACE}mflop"
+    assert page._with_its_unit("chance PRA") == "chance PRA"
+
+
+def test_published_values_share_the_cell_of_ours():
+    """Their columns go, so that the table fits; a row without one has nothing."""
+    ours, theirs = Cell(value="80.5", std="0.7"), Cell(value="85.9", std="0.1", note=" *")
+    head = ["row", "n", "FAA", "paper FAA", "minus paper", "PRA", "paper PRA", "minus paper"]
+    none = Cell(value="-")
+    line = page._with_published(["x", "2", ours, theirs, Cell(value="-5.4"), ours, none, none], head)
+    assert line == [("n", "2", ""), ("FAA", ours, "85.9 ± 0.1 *"), ("PRA", ours, "")]
+
+
+def test_a_missing_extra_is_one_line(write_full_run, tmp_path, monkeypatch):
+    """Without the drawing library the line names what to install."""
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    page._script.cache_clear()
+    result = report(write_full_run("run", policy="min").path, "--html", tmp_path / "out.html")
+    assert result.exit_code == 2
+    assert "--html: 'vl_convert' is not installed; pip install lw2g[report]" in result.output
+
+
+# -- in a browser ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Chromium without a window."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    pytest.importorskip("vl_convert", reason="vl-convert-python is not installed")
+    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if path is None:
+        pytest.skip("no chromium on the path (apt-get install chromium)")
+    with sync_api.sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def written(write_full_run, tmp_path) -> Path:
+    """A page of three configurations with long names, two seeds, and a class name that attacks it."""
+    names = ["ant", NASTY, "cat", "dog", "elk", "fox"]
+    for seed in (0, 1):
+        overrides = {"run.seed": seed}
+        write_full_run(f"min-{seed}", {"class_names": names}, policy="min", overrides=overrides)
+    other = {"metrics.faa": 60.0, "metrics.ssp": 3, "class_names": names}
+    long = {
+        "growth.energy": 0.9,
+        "growth.images": 128,
+        "baseline.epochs": 3,
+        "baseline.lr": 0.01,
+        "run.seed": 0,
+    }
+    write_full_run("long", {"class_names": names}, policy="min", overrides=long)
+    write_full_run("always", other, policy="always", overrides={"run.seed": 0})
+    assert report(tmp_path, "--html", tmp_path / "out.html").exit_code == 0
+    return tmp_path / "out.html"
+
+
+# What is cut off: an element whose text does not fit, outside regions that scroll; a drawing beyond its card.
+CUT_OFF = """() => {
+  const found = [];
+  const page = document.documentElement;
+  if (page.scrollWidth > innerWidth) found.push(`page ${page.scrollWidth} > ${innerWidth}`);
+  for (const one of document.querySelectorAll('main *, header *, footer *')) {
+    if (one.closest('.scroll, select, svg') || !one.getClientRects().length) continue;
+    if (one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).display !== 'inline')
+      found.push(`${one.tagName}.${one.className} ${one.scrollWidth} > ${one.clientWidth}`);
+  }
+  for (const drawing of document.querySelectorAll('.plot svg')) {
+    const frame = drawing.getBoundingClientRect();
+    for (const text of drawing.querySelectorAll('text')) {
+      const box = text.getBoundingClientRect();
+      if (box.width && (box.left < frame.left - 1 || box.right > frame.right + 1 ||
+          box.top < frame.top - 1 || box.bottom > frame.bottom + 1))
+        found.push(`${drawing.closest('figure').id}: ${text.textContent}`);
+    }
+  }
+  return found;
+}"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_browser_shows_every_figure_whole(browser, written, width, scheme):
+    """All figures are drawn, tables open by keyboard, nothing is cut off, no request leaves the file."""
+    tab = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    asked: list[str] = []
+    troubles: list[str] = []
+    tab.on("request", lambda request: asked.append(request.url))
+    tab.on("pageerror", lambda error: troubles.append(str(error)))
+    tab.on("console", lambda line: troubles.append(line.text) if line.type in ("error", "warning") else None)
+    tab.on("dialog", lambda dialog: troubles.append("a name ran as a script") or dialog.dismiss())
+    tab.goto(written.as_uri())
+    tab.wait_for_selector("html[data-ready]")
+    for figure in FIGURES:
+        place = tab.locator(f"#s0-{figure.name}")
+        assert place.locator("h3").text_content() == figure.title
+        assert place.is_visible() == (figure.name not in ("paper", "motions"))
+        if not place.is_visible():
+            continue
+        assert place.locator(".plot svg path, .plot svg text").count() > 3, figure.name
+        place.locator("summary").focus()
+        tab.keyboard.press("Enter")
+        place.locator("tbody tr").first.wait_for()
+        head = place.locator("thead th").all_inner_texts()
+        assert head == [field.title for field in figure.fields]
+    told = "Not shown: Published values against ours (no paper reports these configurations)."
+    assert tab.locator("#s0-rows-missing").inner_text() == told
+    assert tab.locator(".results").evaluate("table => table.scrollWidth <= table.parentElement.clientWidth")
+    for summary in tab.locator("details:not(.numbers) > summary").all():
+        summary.click()
+    assert tab.evaluate(CUT_OFF) == []
+    tab.select_option(".chooser select", label="hide-prompt x always, seed 0")
+    tab.locator("#s0-curves .legend button").first.click()
+    tab.wait_for_function("document.querySelector('#s0-curves .legend button').ariaPressed === 'false'")
+    assert tab.locator("#s0-curves caption").inner_text().startswith("Accuracy after each task: 9 rows")
+    assert tab.evaluate("getComputedStyle(document.body).backgroundColor") == (
+        "rgb(246, 246, 243)" if scheme == "light" else "rgb(20, 22, 26)"
+    )
+    assert {url.partition(":")[0] for url in asked} <= {"file", "data"}
+    assert [url for url in asked if url.startswith("file:")] == [written.as_uri()]
+    assert troubles == []
+    tab.close()

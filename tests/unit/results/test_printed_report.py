@@ -1,0 +1,239 @@
+"""Reports: what is printed in each format, what is refused, and which runs are listed."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import lw2g
+from lw2g.cli.main import main
+from lw2g.disk.sealed import seal_json, unseal_json
+from lw2g.results.columns import COLUMNS
+
+LW2G = {"policy.name": "min", "constraints": {"orthogonal": {}, "cpk": {"phi": 0.5}}}
+FAA = COLUMNS["faa"]
+
+
+@pytest.fixture
+def folder(write_run, tmp_path: Path) -> str:
+    """Two rows of two seeds, one run that has no value of PRA, and one that is not finished."""
+    for seed in (0, 1):
+        write_run(80.0 + seed, **{"run.seed": seed})
+        write_run(82.0 + 3 * seed, **{"run.seed": seed, "record.metrics.pra": 50.0}, **LW2G)
+    write_run(1.0, **{"run.seed": 2, "record.tasks": 3})
+    return str(tmp_path)
+
+
+def call(*arguments: str, code: int = 0) -> str:
+    """Run a command and return what it prints."""
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code == code, done.output
+    return done.output
+
+
+def _flip(path: Path) -> None:
+    content = (path / "record.json").read_bytes()
+    (path / "record.json").write_bytes(content.replace(b'"faa": 58', b'"faa": 48'))
+
+
+def _reseal(**changes: Any) -> Callable[[Path], None]:
+    def act(path: Path) -> None:
+        record = unseal_json(path / "record.json") | changes
+        missing = {key for key, value in changes.items() if value is None}
+        kept = {key: value for key, value in record.items() if key not in missing}
+        (path / "record.json").write_bytes(seal_json(kept))
+
+    return act
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (_flip, "does not match its checksum"),
+        (_reseal(metrics={"faa": "58.33"}), "expected float but got '58.33' at metrics.faa"),
+        (_reseal(metrics=None), "no value at metrics"),
+        (_reseal(config=json.loads('{"a":' * 200 + "3" + "}" * 200)), "nested too deeply"),
+        (_reseal(accuracy_matrix=[[1.0]]), "expected 1 task,"),
+        (_reseal(files={"config.toml": "0" * 64}), "is not of the run that config.toml beside it"),
+    ],
+)
+def test_damaged_records_are_refused_or_listed(write_run, tmp_path, damage, told):
+    """No row is printed of a damaged record, none is left out in silence, and one line names the file."""
+    run, whole = write_run(58.0), write_run(60.0)
+    damage(run.path)
+    for arguments in (("report", tmp_path), ("show", run.path, "--all"), ("runs", tmp_path)):
+        done = CliRunner().invoke(main, [str(one) for one in arguments])
+        (line,) = done.stderr.splitlines()
+        assert line.startswith(f"error: {str(run.path / 'record.json')!r} ")
+        assert told in line
+        assert line.endswith(f"lw2g resume {run.path}")
+        assert done.exit_code == (1 if arguments[0] == "runs" else 2)
+        assert done.stdout == "" or arguments[0] == "runs"
+    listed = json.loads(CliRunner().invoke(main, ["runs", str(tmp_path), "--json"]).stdout)
+    states = {Path(one["path"]): one["state"] for one in listed}
+    assert states == {run.path: "damaged", whole.path: "finished"}
+
+
+def test_a_run_that_lost_its_configuration_is_not_passed_over(write_run, tmp_path):
+    """Its record says that there was a run."""
+    run = write_run(58.0)
+    (run.path / "config.toml").unlink()
+    for command, code in (("report", 2), ("runs", 1)):
+        done = CliRunner().invoke(main, [command, str(tmp_path)])
+        assert (done.exit_code, "has lost its config.toml; put it back" in done.stderr) == (code, True)
+
+
+def test_markdown_has_means_differences_and_remarks(folder):
+    """Means with deviations, the paper's values, differences with intervals, and what does not count."""
+    printed = call("report", folder, "--columns", "faa,pra,caa", "--against", "always")
+    lines = printed.splitlines()
+    assert lines[0] == "### CIFAR-100, 2 classes, 10 a task"
+    assert lines[2] == "backbone sup21k vit cccccccc, protocol official, data bbbbbbbb"
+    assert "| row | n | FAA | paper FAA | minus paper | PRA | paper PRA | minus paper |" in lines
+    assert "| dual-prompt x always | 2 | 80.50 ± 0.71 | 85.94 ± 0.1 | -5.44 | - | 59.44 ± 0.3 | - |" in lines
+    assert "| dual-prompt x min | 2 | +3.00 [-9.71, +15.71] | - |" in lines
+    assert any(line.startswith("- FAA: final average accuracy") for line in lines)
+    assert any(line.endswith("(2/3 tasks, interrupted)") for line in lines)
+
+
+def test_a_table_without_the_row_has_no_differences(folder, write_run):
+    """Below one folder lie runs of several benchmarks: the row need not be in each of their tables."""
+    write_run(50.0, **{"benchmark.name": "digits", "baseline.name": "ranpac"})
+    write_run(40.0, **{"benchmark.name": "digits", "baseline.name": "simple-cil"})
+    for form in ("md", "latex", "csv", "json"):
+        call("report", folder, "--columns", "faa", "--against", "dual-prompt x always", "--format", form)
+    printed = call("report", folder, "--columns", "faa", "--against", "dual-prompt x always")
+    assert printed.count("| minus dual-prompt x always |") == 1
+    assert printed.count("- differences: mean") == 1
+    assert "'l2p' is no row" in call("report", folder, "--against", "l2p", code=2)
+
+
+def test_nothing_of_a_run_commands_the_terminal(write_run, tmp_path):
+    """Escape sequences in a run's own words are printed as letters."""
+    write_run(1.0, **{"policy.name": "x\x1b[2J"})
+    for command in ("report", "runs"):
+        printed = call(command, str(tmp_path))
+        assert "\x1b" not in printed
+        assert "x\\x1b[2J" in printed
+
+
+def test_constants_have_no_spread_and_zeros_no_sign(write_run, tmp_path):
+    """Thousands are set apart; a deviation that prints as zero is left out; nothing is minus zero."""
+    storage = {"record.storage.parameters": 4200001, "record.storage.basis_vectors": 0}
+    for seed in (0, 1):
+        write_run(80.0, **{"run.seed": seed, "record.metrics.bwt": -0.001, **storage})
+        changes = {"run.seed": seed, "record.metrics.bwt": -0.004 - 0.01 * seed, **storage}
+        write_run(80.001, **changes, **LW2G)
+    columns = ("--columns", "faa,bwt,parameters,basis_vectors")
+    lines = call("report", str(tmp_path), *columns, "--against", "always").splitlines()
+    (always, least) = [line for line in lines if line.startswith("| dual-prompt x ")][:2]
+    assert always.startswith("| dual-prompt x always | 2 | 80.00 | 85.94 ± 0.1 | -5.94 | 0.00 |")
+    assert always.endswith("| 4,200,001 | 0 |")
+    assert " | -0.01 ± 0.01 | " in least
+    assert (
+        "| dual-prompt x min | 2 | +0.00 [+0.00, +0.00] | -0.01 [-0.07, +0.06] | +0 [+0, +0] | +0 [+0, +0] |"
+        in lines
+    )
+    assert any("left out where it rounds to 0" in line for line in lines)
+    latex = call("report", str(tmp_path), *columns, "--format", "latex")
+    assert "4{,}200{,}001" in latex
+    entries = json.loads(call("report", str(tmp_path), *columns, "--format", "json"))["entries"]
+    kept = [one["mean"] for one in entries if one["metric"] == "parameters"]
+    assert kept == [4200001.0, 4200001.0]
+
+
+def test_what_guessing_gives_is_not_the_best(write_run, tmp_path):
+    """One set is always found: a retrieval accuracy of 100 beside a chance of 100 is not bold."""
+    found = {"record.metrics.pra": 100.0, "record.metrics.chance_pra": 100.0}
+    write_run(80.0, **found, **{"policy.name": "one"})
+    for policy, pra in (("always", 60.0), ("min", 70.0)):
+        write_run(
+            81.0, **{"record.metrics.pra": pra, "record.metrics.chance_pra": 50.0, "policy.name": policy}
+        )
+    printed = call("report", str(tmp_path), "--format", "latex", "--columns", "pra,chance_pra")
+    (one, always, least) = [line for line in printed.splitlines() if line.startswith("dual-prompt x ")]
+    assert "& 1 & $100.00$ &" in one
+    assert "$60.00$" in always
+    assert "$\\mathbf{70.00}$" in least
+
+
+def test_runs_name_a_policy_where_one_decides(write_run, tmp_path):
+    """A method without sets has none, in the list and from Python; its configuration keeps its value."""
+    write_run(80.0)
+    write_run(70.0, **{"baseline.name": "ranpac"})
+    listed = {
+        line.split()[1]: line.split()[2]
+        for line in call("runs", str(tmp_path)).splitlines()
+        if "run-" in line
+    }
+    assert listed == {"dual-prompt": "always", "ranpac": "-"}
+    assert {row["baseline"]: row["policy"] for row in lw2g.runs(tmp_path).rows()} == {
+        "dual-prompt": "always",
+        "ranpac": None,
+    }
+
+
+def test_latex_is_for_booktabs(folder):
+    """A captioned table each; numbers in math with a true minus, the best bold."""
+    printed = call("report", folder, "--format", "latex", "--columns", "faa", "--against", "min")
+    assert printed.count("\\toprule") == printed.count("\\bottomrule") == printed.count("\\caption{") == 2
+    assert "dual-prompt x always & 2 & $80.50 \\pm 0.71$ & $85.94 \\pm 0.1$ & $-5.44$ \\\\" in printed
+    assert "dual-prompt x min & 2 & $\\mathbf{83.50} \\pm 2.12$ & $86.86 \\pm 0.3$ & $-3.36$ \\\\" in printed
+    assert "dual-prompt x always & 2 & $-3.00\\ [-15.71, +9.71]$ \\\\" in printed
+
+
+def test_csv_and_json_say_the_same(folder):
+    """One entry per row and metric, with mean, deviation, n, the paper's value and the difference."""
+    lines = list(
+        csv.DictReader(io.StringIO(call("report", folder, "--format", "csv", "--against", "always")))
+    )
+    content = json.loads(call("report", folder, "--format", "json", "--against", "always"))
+    assert len(lines) == len(content["entries"]) == 2 * len(COLUMNS)
+    (mine,) = [one for one in lines if (one["row"], one["metric"]) == ("dual-prompt x min", "faa")]
+    assert (mine["mean"], mine["n"], mine["paper"], mine["difference_mean"]) == ("83.5", "2", "86.86", "3.0")
+    assert float(mine["minus_paper"]) == pytest.approx(83.5 - 86.86)
+    assert content["definitions"]["pra"].startswith("retrieval accuracy")
+    assert len(content["tables"][0]["unfinished"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--columns", "fa"], "--columns: no column is called 'fa' (did you mean 'faa'?)"),
+        (["--against", "dual"], "--against: 'dual' fits 2 rows"),
+        (["--against", "l2p"], "--against: 'l2p' is no row"),
+    ],
+)
+def test_mistakes_are_one_line(folder, arguments, says):
+    """Unknown columns and rows are refused with what there is."""
+    printed = call("report", folder, *arguments, code=2)
+    assert printed.startswith(f"error: {says}")
+    assert printed.count("\n") == 1
+
+
+def test_places_without_runs_are_refused(tmp_path):
+    """A directory that is not there, and one that holds none."""
+    assert "no run at or below" in call("report", str(tmp_path), code=2)
+    assert "no directory" in call("runs", str(tmp_path / "none"), code=2)
+
+
+def test_runs_are_listed_and_chosen_by_their_options(folder):
+    """All runs below a directory; conditions on options, short or dotted, and on the state."""
+    assert "5 runs" in call("runs", folder)
+    listed = json.loads(call("runs", folder, "--json", "--where", "policy=min", "--where", "seed=1"))
+    assert [(one["state"], one["metrics"]["faa"], one["options"]["run.seed"]) for one in listed] == [
+        ("finished", 85.0, 1)
+    ]
+    assert "1 run\n" in call("runs", folder, "--where", "state=interrupted")
+    assert "2 runs" in call("runs", folder, "--where", "constraints.cpk.phi=0.5")
+    assert "no run has an option 'growth.energie' (did you mean" in call(
+        "runs", folder, "--where", "growth.energie=1", code=2
+    )
+    assert "expected KEY=VALUE" in call("runs", folder, "--where", "seed", code=2)

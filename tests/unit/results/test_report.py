@@ -1,0 +1,455 @@
+"""Reports: which runs are a row, what rows are called, and what may stand in one table."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import ttest_1samp
+
+from lw2g.api.given_objects import Locals
+from lw2g.errors import ConfigError
+from lw2g.results.cells import shown_columns
+from lw2g.results.columns import COLUMNS, chosen_columns
+from lw2g.results.found_runs import read_run
+from lw2g.results.render import as_markdown
+from lw2g.results.summaries import MeanStd, paired_difference, summary
+from lw2g.results.table import tables_of
+
+LW2G = {"policy.name": "min", "constraints": {"orthogonal": {}, "cpk": {"phi": 0.5}}}
+FAA = COLUMNS["faa"]
+
+
+def test_a_row_is_a_configuration_over_seeds_and_orders(write_run, installed):
+    """Seed, class order, device and paths tell no rows apart, any other option does; a seed counts once."""
+    runs = [
+        write_run(80.0),
+        write_run(84.0, **{"run.seed": 1, "benchmark.root": "there", "run.device": "cuda"}),
+        write_run(99.0, **{"run.seed": 1}),
+        write_run(82.0, **{"benchmark.order": "seeded", "record.class_order": [1, 0]}),
+        write_run(50.0, **{"baseline.epochs": 9}),
+        write_run(60.0, **LW2G),
+    ]
+    (table,) = tables_of(runs, installed)
+    assert [(row.label, len(row.runs)) for row in table.rows] == [
+        ("dual-prompt x always", 3),
+        ("dual-prompt[epochs=9] x always", 1),
+        ("dual-prompt x min", 1),
+    ]
+    assert table.rows[0].summary(FAA) == summary([80.0, 84.0, 82.0])
+    assert table.notes[0] == ("dual-prompt x always: not counted: 1 further run of the same seed")
+
+
+def test_the_label_of_a_grid_is_the_name_of_its_row(write_run, installed, tmp_path):
+    """It stands for the components, which a note tells; rows with one label keep their composed names."""
+    options = ({}, {"run.seed": 1}, LW2G, {"baseline.epochs": 9}, {"baseline.epochs": 8})
+    paths = [write_run(80.0, **one).path for one in options]
+    names = ["published", "published", "ours", "same", "same"]
+    cells = [{"name": path.name, "row": name} for path, name in zip(paths, names, strict=True)]
+    (tmp_path / "sweep.json").write_text(json.dumps({"cells": cells, "executor": {}}))
+    (table,) = tables_of([read_run(path) for path in paths], installed)
+    assert [(row.label, len(row.runs)) for row in table.rows] == [
+        ("published", 2),
+        ("ours", 1),
+        ("dual-prompt[epochs=9] x always", 1),
+        ("dual-prompt[epochs=8] x always", 1),
+    ]
+    assert "ours: dual-prompt x min" in table.notes
+    assert table.row("ours").label == "ours"
+
+
+def test_default_columns_are_those_that_differ(write_run, installed):
+    """What says the same of every row compares nothing; a column that is asked for stays."""
+    runs = [
+        write_run(80.0, **{"record.metrics.ssp": 2}),
+        write_run(70.0, **{**LW2G, "record.metrics.ssp": 2}),
+    ]
+    (table,) = tables_of(runs, installed)
+    names = [column.name for column in shown_columns(table, chosen_columns(None, {}))]
+    assert names == ["faa", "total_s"]
+    asked = [column.name for column in shown_columns(table, chosen_columns("faa,ssp", {}))]
+    assert asked == ["faa", "ssp"]
+
+
+def test_a_name_shows_what_is_composed_and_every_option_that_is_not_the_presets(write_run, installed):
+    """Options stand beside their component; retrieval and constraints where they are not the method's own."""
+    changes = [
+        ({}, "dual-prompt x always"),
+        (
+            {"baseline.head": "lda", "baseline.head_carry": "affine"},
+            "dual-prompt[head=lda,head_carry=affine] x always",
+        ),
+        ({"baseline.blocks": [0, 1]}, "dual-prompt[blocks=[0,1]] x always"),
+        (LW2G, "dual-prompt x min"),
+        ({**LW2G, "constraints.cpk.phi": 0.9}, "dual-prompt x min, cpk[phi=0.9]+orthogonal"),
+        ({"policy.name": "min"}, "dual-prompt x min, no constraints"),
+        ({"policy": {"name": "min", "margin": 3.0}}, "dual-prompt x min[margin=3.0], no constraints"),
+        ({"retrieval.name": "oracle"}, "dual-prompt x always, retrieval oracle"),
+        ({"routing.mix": 3}, "dual-prompt x always, routing[mix=3]"),
+        ({"growth.new": 1}, "dual-prompt x always, growth.new 1"),
+    ]
+    (table,) = tables_of([write_run(1.0, **change) for change, _ in changes], installed)
+    assert [row.label for row in table.rows] == [label for _, label in changes]
+    (alone,) = tables_of([write_run(1.0, **{"baseline.head": "lda", "policy.name": "x"})], installed)
+    assert [row.label for row in alone.rows] == ["dual-prompt[head=lda] x x"]
+
+
+def test_conditions_that_all_rows_share_are_told_once(write_run, installed):
+    """Numbers, and options of benchmark, backbone and run, leave the names where they are the same in all."""
+    common = {"baseline.epochs": 5, "run.precision": "32-true", "baseline.head": "lda"}
+    runs = [write_run(1.0, **common), write_run(2.0, **common, **{"policy.name": "max"})]
+    (table,) = tables_of(runs, installed)
+    labels = ["dual-prompt[head=lda] x always", "dual-prompt[head=lda] x max, no constraints"]
+    assert [row.label for row in table.rows] == labels
+    assert table.notes[0] == "all rows: baseline.epochs 5, run.precision 32-true"
+    (table,) = tables_of([*runs, write_run(2.0, **{**common, "baseline.epochs": 6})], installed)
+    assert [row.label for row in table.rows][::2] == [
+        "dual-prompt[epochs=5,head=lda] x always",
+        "dual-prompt[epochs=6,head=lda] x always",
+    ]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"baseline.head_carry": "affine"},
+        {"baseline.blocks": [1]},
+        {"backbone.image_size": 64},
+        {"benchmark.train_resize": 9},
+        {"growth.measures": ["energy"]},
+        {"growth.new": True},
+        {"routing.mix": 3},
+        {"constraints.freeze": {}},
+        {"retrieval": None},
+        {"run.precision": "32-true"},
+        {"record.origin": {"run": "x", "task": 0, "changed": []}},
+    ],
+    ids=str,
+)
+def test_runs_that_differ_are_never_averaged(write_run, installed, change):
+    """Another seed of another configuration is another row, also where a record lacks the option."""
+    runs = [write_run(1.0), write_run(3.0, **{"run.seed": 1}, **change)]
+    (table,) = tables_of(runs, installed)
+    assert [len(row.runs) for row in table.rows] == [1, 1]
+    assert len({row.label for row in table.rows}) == 2
+
+
+def test_an_option_that_came_later_had_its_default_before(write_run, installed):
+    """What an older record does not know tells its row apart where another has more than the default."""
+    older = write_run(60.0)
+    known = {"baseline.head": "linear", "growth.measures": [], "routing.mix": 1, "backbone.image_size": None}
+    same = write_run(62.0, **known, **{"run.seed": 1})
+    other = write_run(70.0, **{"baseline.head": "lda", "run.seed": 1})
+    [table] = tables_of([older, same, other], installed)
+    assert [(row.label, len(row.runs)) for row in table.rows] == [
+        ("dual-prompt x always", 2),
+        ("dual-prompt[head=lda] x always", 1),
+    ]
+
+
+def test_a_fork_is_no_run_of_its_configuration(write_run, installed):
+    """What began as another run has a row of its own, which says so."""
+    (table,) = tables_of(
+        [write_run(1.0), write_run(2.0, **{"record.origin": {"run": "x", "task": 2, "changed": []}})],
+        installed,
+    )
+    labels = ["dual-prompt x always", "dual-prompt x always, forked after task 3"]
+    assert [row.label for row in table.rows] == labels
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        ({"record.protocol": "like-for-like"}, "protocols"),
+        ({"record.backbone": {"timm_name": "vit", "sha256": "d" * 64}}, "checkpoints"),
+        ({"record.fingerprints.benchmark": "d" * 64}, "splits"),
+        ({"benchmark.split": "coda", "record.fingerprints.benchmark": "d" * 64}, "splits"),
+        ({"record.class_names": ["a", "z"], "record.fingerprints.benchmark": "d" * 64}, "splits"),
+    ],
+)
+def test_what_does_not_compare_makes_no_table_unless_asked_for(write_run, installed, changes, kind):
+    """Checkpoints and protocols are refused, splits have their own tables; --mix makes one, with marks."""
+    runs = [write_run(1.0), write_run(2.0, **{"run.seed": 1}, **changes)]
+    if kind == "splits":
+        assert len({table.title for table in tables_of(runs, installed)}) == 2
+    else:
+        with pytest.raises(ConfigError, match=f"the runs mix {kind} .*--mix {kind}"):
+            tables_of(runs, installed)
+    (table,) = tables_of(runs, installed, [kind])
+    assert len({row.marks for row in table.rows}) == len(table.rows) == 2
+    assert f"mixes {kind}: rows with different ones are not comparable" in table.notes
+
+
+def test_a_real_record_has_what_reports_read(finished, catalogue):
+    """Every column, the title and the label come from the record of an actual run."""
+    run = read_run(finished[0])
+    assert run is not None
+    assert (run.state, run.done, run.tasks) == ("finished", 3, 3)
+    (table,) = tables_of([run], catalogue)
+    assert table.title.startswith("tiny, ")
+    assert [row.label for row in table.rows] == ['dual-prompt x min, growth[measures=["energy"]]']
+    missing = {name for name, column in COLUMNS.items() if table.rows[0].summary(column).mean is None}
+    assert missing <= {"ari", "images_per_s", "faa_domains", "faa_told", "faa_hard", "faa_within"}
+
+
+def test_benchmarks_have_tables_of_their_own(write_run, installed):
+    """Another benchmark or another task size is another table."""
+    runs = [
+        write_run(1.0),
+        write_run(2.0, **{"benchmark.increment": 20}),
+        write_run(3.0, **{"benchmark.name": "x"}),
+    ]
+    assert [table.title for table in tables_of(runs, installed)] == [
+        "CIFAR-100, 2 classes, 10 a task",
+        "CIFAR-100, 2 classes, 20 a task",
+        "x, 2 classes, 10 a task",
+    ]
+
+
+def test_own_data_are_named_and_never_mixed(write_run, installed):
+    """A table per folder or title, also of a folder that moved; never one of two data sets."""
+
+    def run(root, fingerprint, order=0, **more):
+        own = {"benchmark": {"name": "folder", "root": root, "increment": 1, "order_seed": order}}
+        seen = {"record.class_order": [order, 1 - order], "record.fingerprints.benchmark": fingerprint * 64}
+        return write_run(1.0, **own, **seen, **more)
+
+    moved = [run("/a/birds", "1"), run("/b/birds", "1", **{"run.seed": 1}), run("/a/birds", "2", 1)]
+    others = [run("/c/birds", "3"), run("/c/birds", "4", 1, **{"record.tasks": 3}), run("/a/birds", "5")]
+    titled = [
+        run("/d/x", "6", **{"benchmark.title": "Bees"}),
+        run("/e", "7", 1, **{"benchmark.title": "Bees"}),
+    ]
+    tables = tables_of([*moved, *others, *titled], installed)
+    assert [(table.title, len(table.rows[0].runs), len(table.unfinished)) for table in tables] == [
+        ("birds, 2 classes, 1 a task, data 11111111", 2, 0),
+        ("birds, 2 classes, 1 a task, data 22222222", 1, 0),
+        ("birds, 2 classes, 1 a task, data 55555555", 1, 0),
+        ("birds, 2 classes, 1 a task, data 33333333", 1, 1),
+        ("Bees, 2 classes, 1 a task", 2, 0),
+    ]
+
+
+def test_controls_are_known_by_their_records(write_run, installed):
+    """Bounds, methods that learn nothing and oracle retrieval are marked, whatever they are called."""
+    runs = [
+        write_run(1.0),
+        write_run(1.0, **{"baseline.name": "simple-cil"}),
+        write_run(1.0, **{"baseline.name": "joint"}),
+        write_run(1.0, **{"retrieval.name": "oracle"}),
+        write_run(1.0, **{"baseline.name": "unheard-of"}),
+    ]
+    (table,) = tables_of(runs, installed)
+    assert [row.control for row in table.rows] == [False, True, True, True, False]
+
+
+class MyHead:
+    """A stranger's head, as far as a report looks at it."""
+
+
+def test_a_head_under_a_control_is_no_control(write_run):
+    """A baseline that is nothing but its head is as the head says; a bound is a bound under every head."""
+    catalogue = Locals.of({"head": MyHead}).catalogue()
+    heads = {
+        ("simple-cil", "local-my-head"): False,
+        ("simple-cil", "lda"): False,
+        ("simple-cil", "cosine"): True,
+        ("simple-cil", "not-installed"): False,
+        ("dual-prompt", "cosine"): False,
+        ("joint", "local-my-head"): True,
+        ("replay", "lda"): True,
+    }
+    runs = [write_run(1.0, **{"baseline.name": name, "baseline.head": head}) for name, head in heads]
+    (table,) = tables_of(runs, catalogue)
+    assert [row.control for row in table.rows] == list(heads.values())
+
+
+def test_the_paper_stands_beside_ours_with_what_differs(write_run, installed):
+    """Values of the table that prints the configuration; another checkpoint or protocol is said."""
+    (table,) = tables_of([write_run(80.0), write_run(80.0, **LW2G)], installed)
+    always, lw2g = (row.paper["faa"] for row in table.rows)
+    assert (always.value, always.std, always.source, always.differs) == (85.94, 0.1, "LW2G, table 1", ())
+    assert (lw2g.value, lw2g.source) == (86.86, "LW2G, table 1")
+    assert table.rows[0].paper["ffm_code"].value == 6.38
+    other = {"backbone.name": "ibot1k"}
+    (six,) = tables_of([write_run(1.0, **LW2G, **other)], installed)
+    assert (six.rows[0].paper["faa"].value, six.rows[0].paper["faa"].source) == (71.79, "LW2G, table 6")
+    (tiny,) = tables_of(
+        [write_run(1.0, **{"backbone.name": "timm", "record.protocol": "like-for-like"})], installed
+    )
+    assert tiny.notes == (
+        "published values are for checkpoint sup21k, ours timm (dual-prompt x always)",
+        "published values are for its authors' settings, ours like-for-like (dual-prompt x always)",
+    )
+    (split,) = tables_of(
+        [write_run(1.0, **{"benchmark": {"name": "imagenet-r", "increment": 20, "split": "coda"}})], installed
+    )
+    assert split.rows[0].paper["faa"].differs == (
+        "split random:42, ours coda",
+        "baseline.epochs 50, ours 40",
+        "growth.energy 0.99, ours 0.95",
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"baseline.head": "lda"}, "baseline.head linear, ours lda"),
+        ({"constraints.cpk.phi": 0.9}, "constraints.cpk.phi 0.5, ours 0.9"),
+        ({"constraints.orthogonal.on": "gradient"}, None),  # the published value, and not our default
+        ({"growth.energy": 0.9}, "growth.energy 0.95, ours 0.9"),
+        ({"routing.mix": 3}, "routing.mix 1, ours 3"),
+        ({"policy.margin": 3.0}, "policy.margin 0.0, ours 3.0"),
+        ({"benchmark.test_interpolation": "bilinear"}, "benchmark.test_interpolation bicubic, ours bilinear"),
+        ({"run.precision": "32-true"}, None),
+        (
+            {"record.deviations": [{"option": "a", "value": 1, "published": 2, "note": "x"}]},
+            "a 2, ours 1",
+        ),
+        (
+            {"record.deviations": [{"option": "b", "value": 1, "published": None, "note": "so it is"}]},
+            "b 1: so it is",
+        ),
+    ],
+    ids=str,
+)
+def test_no_published_value_stands_beside_another_method_unsaid(write_run, installed, changes, text):
+    """Every option that is not the authors' is named with the value and below the table."""
+    (table,) = tables_of([write_run(80.0, **{**LW2G, **changes})], installed)
+    assert table.rows[0].paper["faa"].differs == ((text,) if text else ())
+    noted = [note for note in table.notes if note.startswith("differs from")]
+    assert noted == ([f"differs from the published method: {text} ({table.rows[0].label})"] if text else [])
+
+
+def test_what_we_chose_for_a_benchmark_is_no_published_value(write_run, installed):
+    """On a benchmark that the authors never ran, options count that have no value of ours for it."""
+    changes = {
+        "benchmark.name": "digits",
+        "record.protocol": "like-for-like",
+        "baseline.head_carry": "affine",
+    }
+    (table,) = tables_of([write_run(80.0, **changes)], installed)
+    assert table.rows[0].label == "dual-prompt[head_carry=affine] x always"
+    assert "baseline.epochs 40" in table.notes[0]
+    assert table.rows[0].differs == ("baseline.head_carry none, ours affine",)
+
+
+@pytest.mark.parametrize(
+    ("changes", "cell", "told"),
+    [
+        (
+            {"baseline.name": "sd-lora", "baseline.epochs": 20, "backbone.name": "sup21k-augreg"},
+            "88 †",
+            "a comparison of 2026, sup21k-augreg, seeds not told",
+        ),
+        (
+            {
+                "baseline": {"name": "inflora", "epochs": 20},
+                "backbone.name": "sup21k-augreg",
+                "record.class_order": [1, 0],
+            },
+            "86.5 †",
+            "a comparison of 2026, sup21k-augreg, seeds not told",
+        ),
+        (
+            {
+                "baseline.name": "ranpac",
+                "backbone.name": "sup21k-augreg",
+                "benchmark": {"name": "imagenet-r", "increment": 20, "split": "folders", "order": "natural"},
+            },
+            "77.9 *",
+            "RanPAC, sup21k-ft1k, split folders, 1 seed (its own table)",
+        ),
+        (
+            {
+                "baseline.name": "simple-cil",
+                "backbone.name": "sup21k-augreg",
+                "benchmark.name": "omnibenchmark",
+                "benchmark.increment": 30,
+                "benchmark.split": "folders",
+                "benchmark.order": "seeded",
+                "benchmark.order_seed": 1993,
+            },
+            "73.15",
+            "Aper, sup21k-augreg, split folders, 1 seed",
+        ),
+    ],
+    ids=["sd-lora", "inflora", "ranpac", "simple-cil"],
+)
+def test_every_published_value_has_its_source_and_marks(write_run, installed, changes, cell, told):
+    """Values of other papers say whose they are, whether second hand, and where their runs differ."""
+    (table,) = tables_of([write_run(50.0, **changes)], installed)
+    printed = as_markdown([table], [COLUMNS["faa"]], None)
+    assert f"| {cell} |" in printed
+    assert f"- paper: {told}" in printed
+    assert ("- † second hand" in printed) == ("†" in cell)
+    assert ("checkpoint sup21k-ft1k, ours sup21k-augreg" in printed) == ("*" in cell)
+    assert ("class order 1993, ours another" in printed) == ("*" in cell)
+
+
+def test_a_mean_over_runs_needs_a_value_of_each():
+    """A run without a value leaves none for the row; a single run has no deviation, no run has nothing."""
+    assert summary([80.0, None]) == MeanStd(mean=None, std=None, n=2)
+    assert summary([]) == MeanStd(mean=None, std=None, n=0)
+    assert summary([5.0]) == MeanStd(mean=5.0, std=None, n=1)
+
+
+_GAPPY = st.dictionaries(st.integers(0, 8), st.none() | st.floats(-100, 100), max_size=9)
+
+
+@given(mine=_GAPPY, theirs=_GAPPY)
+def test_intervals_pair_what_both_have(mine, theirs):
+    """With seeds missing on either side the interval is scipy's, over the differences of the other seeds."""
+    gaps = [
+        mine[seed] - theirs[seed]
+        for seed in range(9)
+        if mine.get(seed) is not None and theirs.get(seed) is not None
+    ]
+    found = paired_difference(mine, theirs)
+    if not gaps:
+        assert found is None
+        return
+    assert found is not None
+    assert (found.n, found.mean) == (len(gaps), pytest.approx(sum(gaps) / len(gaps), abs=1e-9))
+    if len(gaps) == 1:
+        assert found.half is None
+        return
+    test = ttest_1samp(gaps, 0.0) if len(set(gaps)) > 1 else None
+    half = 0.0 if test is None else float(np.ptp(test.confidence_interval(0.95))) / 2
+    assert found.half == pytest.approx(half, rel=1e-6, abs=1e-9)
+
+
+def test_a_paired_difference_has_an_interval_of_t():
+    """Hand-worked: differences 1, 2, 3 have mean 2 and deviation 1; t of 2 degrees is 4.3027."""
+    found = paired_difference({0: 2.0, 1: 4.0, 2: 6.0, 3: None}, {0: 1.0, 1: 2.0, 2: 3.0, 3: 1.0, 4: 1.0})
+    assert found is not None
+    assert (found.mean, found.n) == (2.0, 3)
+    assert found.half == pytest.approx(2.4841, abs=1e-4)
+    assert paired_difference({0: 1.0}, {1: 1.0}) is None
+    single = paired_difference({0: 1.0}, {0: 3.0})
+    assert single is not None
+    assert (single.mean, single.half, single.n) == (-2.0, None, 1)
+
+
+def test_a_file_is_named_by_its_hash_unless_the_hash_is_known(write_run, installed):
+    """A file under a name may hold anything: neither the title nor published values take the name."""
+    known = "ac7478131e1b77e5c2f0225849730bd19ee89cfffe600c2dfd2272b34a50a43d"
+    prefix = "e5005f0a" + "0" * 56
+    names = []
+    for digest, source in ((known, "file"), (prefix, "file"), ("d" * 64, "file"), ("d" * 64, "timm hub tag")):
+        backbone = {"timm_name": "vit_base_patch16_224.orig_in21k", "sha256": digest, "source": source}
+        (table,) = tables_of([write_run(80.0, **{"record.backbone": backbone})], installed)
+        names.append((table.conditions[0], table.rows[0].paper["faa"].differs))
+    named = "backbone sup21k vit_base_patch16_224.orig_in21k"
+    assert names == [
+        (f"{named} ac747813", ()),
+        (f"{named} e5005f0a", ()),
+        (
+            "backbone file dddddddd (vit_base_patch16_224)",
+            ("checkpoint sup21k, ours file dddddddd (vit_base_patch16_224)",),
+        ),
+        (f"{named} dddddddd", ()),
+    ]

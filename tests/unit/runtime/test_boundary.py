@@ -1,0 +1,507 @@
+"""Tests of the boundary between a run and its components."""
+
+import json
+import re
+import sys
+
+import attrs
+import pytest
+import torch
+from click.testing import CliRunner
+from torch.utils.data import get_worker_info
+
+from lw2g.cli import execute
+from lw2g.cli.main import main
+from lw2g.config.resolve import resolve
+from lw2g.errors import ComponentError, ConfigError, ContractError, DataError, PluginError
+from lw2g.interfaces.component import (
+    BenchmarkComponent,
+    PolicyComponent,
+    RetrievalComponent,
+    TrackerComponent,
+)
+from lw2g.interfaces.growth import Grow, Reuse
+from lw2g.interfaces.retrieval import RetrievalStrategy
+from lw2g.lifecycle.runner import resume, start
+from lw2g.model.saved import open_model
+from lw2g.registry.markers import hookimpl
+from lw2g.runtime.boundary import guarded
+from lw2g.runtime.progress import Interrupted
+from lw2g_testing.tiny import TinyBenchmark, TinyBenchmarkConfig, tiny_catalogue
+
+QUICK = {
+    "baseline.epochs": 1,
+    "run.evaluation_batch": 16,
+    "run.precision": "32-true",
+    "benchmark.train": 4,
+    "benchmark.test": 2,
+}
+ACTS = {}
+"""What the components below do when they are called; set by each test."""
+
+
+@attrs.frozen(kw_only=True)
+class NoOptions:
+    """No options."""
+
+
+class BadPolicy:
+    """A policy that does what the test says."""
+
+    margin = 0.0
+    burden = None
+
+    def __init__(self, config):
+        pass
+
+    def decide(self, evidence, rng):
+        """Decide, or not."""
+        return ACTS.get("decide", Grow)()
+
+
+class BadRetrieval(RetrievalStrategy):
+    """A retrieval strategy that does what the test says."""
+
+    def __init__(self, config, context):
+        super().__init__(context)
+
+    def scores(self, query, seen, task_of_class):
+        """Find all tasks alike, or not."""
+        return ACTS.get("scores", lambda zeros: zeros)(query.new_zeros(len(query), len(seen)))
+
+
+def make_policy(config):
+    """Return the policy, whose class stands in a module beside other components."""
+    return BadPolicy(config)
+
+
+class BadTracker:
+    """A tracker that does what the test says."""
+
+    def __init__(self, config, directory):
+        ACTS.get("build", lambda: None)()
+
+    def on_event(self, event):
+        """Take note, or not."""
+        ACTS.get("on_event", lambda event: None)(event)
+
+    def close(self):
+        """Close, or not."""
+        ACTS.get("close", lambda: None)()
+
+
+class BadBenchmark(TinyBenchmark):
+    """A benchmark whose transform does what the test says."""
+
+    def transforms(self, image_size, mean, std):
+        """Return transforms that act first."""
+        pair = super().transforms(image_size, mean, std)
+
+        def act(image):
+            ACTS.get("transform", lambda image: None)(image)
+            return pair.test(image)
+
+        return attrs.evolve(pair, train=act, test=act)
+
+
+class BadPlugin:
+    """Registers them all."""
+
+    @hookimpl
+    def lw2g_policies(self):
+        """Return the policy."""
+        component = PolicyComponent(
+            name="bad-policy",
+            config=NoOptions,
+            build=BadPolicy,
+            summary="",
+            measures=(),
+            default_constraints=(),
+            adds_always=True,
+        )
+        return [
+            component,
+            attrs.evolve(component, name="made-policy", build=make_policy),
+            attrs.evolve(component, name="stray-policy", build=lambda config: BadTracker(config, None)),
+        ]
+
+    @hookimpl
+    def lw2g_retrievals(self):
+        """Return the retrieval strategy."""
+        return [RetrievalComponent(name="bad-retrieval", config=NoOptions, build=BadRetrieval, summary="")]
+
+    @hookimpl
+    def lw2g_benchmarks(self):
+        """Return the benchmark."""
+        config = TinyBenchmarkConfig
+        return [
+            BenchmarkComponent(
+                name="bad-benchmark", family="tiny", config=config, build=BadBenchmark, summary=""
+            )
+        ]
+
+    @hookimpl
+    def lw2g_trackers(self):
+        """Return the tracker."""
+        return [TrackerComponent(name="bad-tracker", config=NoOptions, build=BadTracker, summary="")]
+
+
+@pytest.fixture(autouse=True)
+def acts():
+    """Let the components behave until a test says otherwise."""
+    ACTS.clear()
+    return ACTS
+
+
+@pytest.fixture
+def go(tmp_path):
+    """Return what runs all three components on the tiny benchmark."""
+    catalogue = tiny_catalogue(BadPlugin())
+
+    def run(directory=tmp_path / "run", tasks=None, **names):
+        resolved = resolve(
+            catalogue,
+            overrides={**QUICK, "trackers.bad-tracker": {}},
+            baseline="s-prompt-plus-plus",
+            **{"policy": "bad-policy", "retrieval": "bad-retrieval", **names},
+            benchmark="tiny",
+            backbone="tiny",
+        )
+        return start(resolved, catalogue, directory, tasks=tasks)
+
+    return run
+
+
+def raising(error):
+    """Return a function that raises."""
+
+    def act(*arguments):
+        raise error
+
+    return act
+
+
+class Strange(BaseException):
+    """No Exception, so that nothing which catches those catches it."""
+
+
+class Unreadable(Exception):
+    """An error that cannot be shown."""
+
+    def __str__(self):
+        raise ValueError("no")
+
+
+ERRORS = [KeyError("x"), SystemExit(0), Strange("?"), Unreadable()]
+METHODS = {
+    "decide": "policy 'bad-policy'",
+    "scores": "retrieval 'bad-retrieval'",
+}
+
+
+@pytest.mark.parametrize(
+    ("method", "error"),
+    [
+        *(("decide", error) for error in (*ERRORS, OSError(2, "no file", "x"), MemoryError("all"))),
+        ("scores", KeyError("x")),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_an_error_in_a_component_names_plugin_component_and_method(go, acts, method, error):
+    """Whatever is raised, the request to end the program included, is told as that component's error."""
+    acts[method] = raising(error)
+    who = f"plugin 'BadPlugin': {METHODS[method]}, {method}: {type(error).__name__}"
+    with pytest.raises(ComponentError, match=who) as told:
+        go()
+    assert told.value.__cause__ is error
+    assert told.value.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("workers", "error", "told"),
+    [
+        (0, KeyError("x"), "plugin 'BadPlugin': benchmark 'bad-benchmark', act: KeyError: 'x'"),
+        (1, OSError("x"), "plugin 'BadPlugin': benchmark 'bad-benchmark', act: OSError: x"),
+        (1, Unreadable(), "plugin 'BadPlugin': benchmark 'bad-benchmark', act: Unreadable: .its message"),
+        (1, SystemExit(0), "plugin 'BadPlugin': benchmark 'bad-benchmark', act: SystemExit: 0"),
+        (1, DataError("image 'a' is no image", "replace it"), "^image 'a' is no image; replace it$"),
+    ],
+    ids=["bug", "system", "unreadable", "exit", "data"],
+)
+def test_an_error_in_a_process_that_decodes_is_told_alike(acts, tmp_path, workers, error, told):
+    """Transforms and sources are named wherever they run; a mistake in the data stays one line."""
+    fail = raising(error)
+    acts["transform"] = lambda image: fail() if bool(get_worker_info()) == bool(workers) else None
+    catalogue = tiny_catalogue(BadPlugin())
+    options = {**QUICK, "run.workers": workers, "run.device": "cpu"}
+    resolved = resolve(
+        catalogue, overrides=options, baseline="no-prompt", benchmark="bad-benchmark", backbone="tiny"
+    )
+    with pytest.raises(ComponentError if "plugin" in told else DataError, match=told):
+        start(resolved, catalogue, tmp_path / "run")
+
+
+def test_components_that_come_with_lw2g_are_told_alike(go, monkeypatch):
+    """An error within a first-party method, called through a phase's step, names it and its release."""
+    from lw2g_prompts.s_prompt import SPromptPlusPlus
+
+    monkeypatch.setattr(SPromptPlusPlus, "features", raising(ZeroDivisionError("why")))
+    who = r"\(lw2g .*\): baseline 's-prompt-plus-plus', \w+: ZeroDivisionError: why"
+    with pytest.raises(ComponentError, match=who):
+        go()
+
+
+def test_of_components_in_one_module_the_one_with_such_a_method_is_named(go, acts):
+    """A policy that a function builds is told from the retrieval strategy whose class stands beside it."""
+    acts["decide"] = raising(KeyError("x"))
+    with pytest.raises(ComponentError, match="plugin 'BadPlugin': policy 'made-policy', decide: KeyError"):
+        go(policy="made-policy")
+
+
+def test_a_component_that_builds_another_kind_is_refused(go):
+    """What is registered as a policy and is none names itself before anything is learned."""
+    who = "plugin 'BadPlugin': policy 'stray-policy', build: 'BadTracker' has no '"
+    with pytest.raises(ContractError, match=who):
+        go(policy="stray-policy")
+
+
+OWN = r"^plugin '[\w-]+' \(lw2g .*\): baseline 's-prompt-plus-plus', "
+
+
+@pytest.mark.parametrize("found", [None, [3], 3])
+def test_what_are_no_phases_is_told_with_what_to_return(go, monkeypatch, found):
+    """The baseline, the method and what it returned stand in one line."""
+    from lw2g_prompts.s_prompt import SPromptPlusPlus
+
+    monkeypatch.setattr(SPromptPlusPlus, "phases", lambda *_: found)
+    told = re.escape(f"phases: returned {found!r}; return a list of TrainingPhase")
+    with pytest.raises(ContractError, match=OWN + told):
+        go()
+
+
+def without_gradients(output):
+    """Return a step's output as it is where gradients are switched off."""
+    return attrs.evolve(output, loss=output.loss.detach())
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (without_gradients, r"step: the loss of phase '.*' has no gradient"),
+        (lambda _: None, "step: returned None; return a StepOutput"),
+        (lambda output: attrs.evolve(output, loss=1.0), "step: returned the loss 1.0; return a StepOutput"),
+        (
+            lambda output: attrs.evolve(output, loss=output.loss.expand(2)),
+            r"step: returned a loss of shape \[2\]; return",
+        ),
+    ],
+    ids=["detached", "none", "number", "vector"],
+)
+def test_a_step_without_a_loss_to_go_down_is_told(go, monkeypatch, change, told):
+    """What a phase's step returns is looked at before the backward pass."""
+    from lw2g_prompts.s_prompt import SPromptPlusPlus
+
+    phases = SPromptPlusPlus.phases
+
+    def changed(baseline, context):
+        return [
+            attrs.evolve(phase, step=lambda batch, phase=phase: change(phase.step(batch)))
+            for phase in phases(baseline, context)
+        ]
+
+    monkeypatch.setattr(SPromptPlusPlus, "phases", changed)
+    with pytest.raises(ContractError, match=OWN + told):
+        go()
+
+
+def test_gradients_that_a_component_leaves_switched_off_change_nothing(go, acts, tmp_path):
+    """A policy that forgets to switch them on again does not keep the next phase from learning."""
+    whole = go(tmp_path / "whole")
+    acts["decide"] = lambda: (torch.set_grad_enabled(False), Grow())[1]
+    try:
+        assert go()["files"] == whole["files"]
+    finally:
+        torch.set_grad_enabled(True)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("-inf")])
+def test_scores_that_are_no_numbers_are_told(go, acts, tmp_path, value):
+    """They end the run in place of other metrics; one task may be out of the question, not all."""
+    acts["scores"] = lambda zeros: zeros + value
+    with pytest.raises(
+        ContractError, match=r"^plugin 'BadPlugin': retrieval 'bad-retrieval': scores of sample 'test/0' are"
+    ):
+        go()
+    acts["scores"] = lambda zeros: torch.where(torch.arange(zeros.shape[1]) > 0, float("-inf"), zeros)
+    go(tmp_path / "other")
+
+
+def test_an_opened_model_names_the_component_too(go, acts, tmp_path):
+    """What fails while a saved run is used is told as while it is trained."""
+    go()
+    model = open_model(tmp_path / "run", tiny_catalogue(BadPlugin()))
+    acts["scores"] = raising(KeyError("x"))
+    with pytest.raises(
+        ComponentError, match="plugin 'BadPlugin': retrieval 'bad-retrieval', scores: KeyError"
+    ):
+        model.predict(torch.zeros(3, 16, 16, dtype=torch.uint8))
+
+
+@pytest.mark.parametrize("result", [None, Reuse(7), Reuse("0"), Reuse(-1), Grow])
+def test_a_policy_that_returns_no_decision_is_told_what_to_return(go, acts, result):
+    """None, a word, a set that does not live or a class are contract errors with the remedy."""
+    acts["decide"] = lambda: result
+    with pytest.raises(ContractError, match=r"policy 'bad-policy', decide: .*; return Grow\(\), or Reuse"):
+        go()
+
+
+WARNED = r"plugin 'BadPlugin': tracker 'bad-tracker'"
+
+
+def warnings_of(directory):
+    """Return what a run's log warns of."""
+    events = map(json.loads, (directory / "events.jsonl").read_text().splitlines())
+    return [event["message"] for event in events if event["event"] == "Warned"]
+
+
+@pytest.mark.parametrize("error", ERRORS[1:], ids=lambda error: type(error).__name__)
+def test_a_tracker_that_raises_at_each_event_stops_nothing(go, acts, tmp_path, error):
+    """The run ends as without it, the first failure is told and the third in a row is the last one."""
+    whole = go(tmp_path / "whole")
+    seen = []
+    acts["on_event"] = lambda event: (seen.append(event), raising(error)())
+    acts["close"] = raising(error)
+    record = go()
+    assert record["metrics"] == whole["metrics"]
+    assert record["files"] == whole["files"]
+    assert len(seen) == 3
+    first, given_up, last = warnings_of(tmp_path / "run")
+    assert re.fullmatch(
+        rf"{WARNED}, on_event \(RunStarted\): {type(error).__name__}: .*; the run goes on without", first
+    )
+    assert (
+        given_up
+        == "plugin 'BadPlugin': tracker 'bad-tracker' failed 3 times in a row and gets no more events"
+    )
+    assert re.match(rf"{WARNED}, close: {type(error).__name__}", last)
+
+
+@pytest.mark.parametrize("kind", ["EpochEnded", "RunEnded"])
+def test_a_tracker_that_fails_now_and_then_gets_all_other_events(go, acts, tmp_path, kind):
+    """One kind of event that it cannot take is told once, and costs it no other."""
+    seen = []
+
+    def act(event):
+        if type(event).__name__ == kind:
+            raise KeyError(kind)
+        seen.append(type(event).__name__)
+
+    acts["on_event"] = act
+    go()
+    events = [
+        json.loads(line)["event"] for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()
+    ]
+    assert kind not in seen
+    assert {name for name in events if name != kind} <= set(seen)
+    (line,) = warnings_of(tmp_path / "run")
+    assert f"on_event ({kind}): KeyError" in line
+
+
+def test_a_tracker_that_cannot_start_ends_a_run_before_training_and_no_resumed_one(go, acts, tmp_path):
+    """A new run ends in one line and leaves nothing; one that goes on does without it, and says so."""
+    acts["build"] = raising(OSError("no\nserver"))
+    line = f"{WARNED} cannot start: OSError: no server; mend it, or leave it out"
+    with pytest.raises(PluginError, match=f"^{line}$"):
+        go()
+    assert not (tmp_path / "run").exists()
+    acts["build"] = raising(ConfigError("no package", "pip install it"))
+    with pytest.raises(ConfigError, match=r"^no package; pip install it$"):
+        go()
+    acts.clear()
+    go(tasks=1)
+    acts["build"] = raising(OSError("no server"))
+    resume(tmp_path / "run", tiny_catalogue(BadPlugin()))
+    (line,) = set(warnings_of(tmp_path / "run"))
+    assert re.fullmatch(f"{WARNED}, build: OSError: no server; the run goes on without", line)
+
+
+def test_ctrl_c_within_a_tracker_stops_the_run(go, acts):
+    """A request to stop is none of a tracker's failures."""
+    acts["on_event"] = raising(KeyboardInterrupt())
+    with pytest.raises((KeyboardInterrupt, Interrupted)):
+        go()
+
+
+def test_trackers_get_copies(go, acts, tmp_path):
+    """What a tracker does to an event changes neither the record nor what the next listener sees."""
+
+    def spoil(event):
+        for value in (getattr(event, field.name) for field in attrs.fields(type(event))):
+            if isinstance(value, dict):
+                value.clear()
+
+    acts["on_event"] = spoil
+    record = go()
+    assert [entry["decision"] for entry in record["decisions"]] == ["grow"] * 3
+    assert json.loads((tmp_path / "run" / "record.json").read_text())["decisions"] == record["decisions"]
+
+
+def test_a_changed_backbone_ends_the_run_at_the_end_of_the_task(go, acts):
+    """One weight that moves by the least bit, past autograd and version counters, is fatal."""
+
+    def write():
+        backbone = sys._getframe(2).f_locals["parts"].backbone
+        backbone.model.blocks[0].attn.qkv.weight.data.view(-1).view(torch.int32)[0] += 1
+        return Grow()
+
+    acts["decide"] = write
+    with pytest.raises(ContractError, match=r"the frozen backbone's .* has changed during task 1"):
+        go()
+
+
+def test_a_policy_without_a_declared_value_is_told_before_it_decides(go, monkeypatch):
+    """The margin has no default: a run would end at its first decision, after evidence was collected."""
+    monkeypatch.delattr(BadPolicy, "margin")
+    with pytest.raises(ContractError, match=r"policy 'bad-policy', build: 'BadPolicy' has no 'margin'"):
+        go()
+
+
+def test_what_components_print_goes_to_stderr(go, acts, capsys):
+    """A command's output is what lw2g prints, whatever plugins say."""
+    acts["decide"] = lambda: print("hello") or Grow()
+    go()
+    printed = capsys.readouterr()
+    assert "hello" not in printed.out
+    assert printed.err.count("hello") == 3
+
+
+@pytest.mark.parametrize("place", [["--traceback", "run"], ["run", "--traceback"], ["run"]])
+def test_commands_end_with_one_and_show_the_traceback_where_asked(monkeypatch, tmp_path, place):
+    """The error is one line; --traceback, before or after the command, shows where it arose."""
+
+    def fail(*arguments):
+        error = ComponentError("plugin 'p' (d 1): policy 'x', decide: KeyError: 'y'")
+        raise error from KeyError("y")
+
+    monkeypatch.setattr(execute, "run_one", fail)
+    monkeypatch.setattr("lw2g.cli.run_command.run_one", fail, raising=False)
+    done = CliRunner().invoke(main, [*place, "--out", str(tmp_path / "run")])
+    assert done.exit_code == 1
+    assert "policy 'x', decide: KeyError: 'y'" in done.stderr
+    assert ("--traceback shows where" in done.stderr) is (place == ["run"])
+    assert done.stderr.count("error: ") == 1
+
+
+def test_calls_of_two_threads_give_prints_back(catalogue, quick, capsys):
+    """Whichever ends last: what components print goes to stderr until then, and to stdout afterwards."""
+    config = quick().config
+    before = sys.stdout
+    first, second = guarded(catalogue, config), guarded(catalogue, config)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    print("from a component")
+    second.__exit__(None, None, None)
+    assert sys.stdout is before
+    print("from a program")
+    assert capsys.readouterr() == ("from a program\n", "from a component\n")
