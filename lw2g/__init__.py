@@ -13,14 +13,14 @@ from lw2g.api import (
     export,
     fork,
     load,
-    report,
     resume,
     run,
     runs,
     sweep,
-    verify,
 )
+from lw2g_page.reporting import report
 from lw2g_photos.photographs import learn, start, unlearn
+from lw2g_store.stores import verify
 
 __all__ = [
     "__version__",

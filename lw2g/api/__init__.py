@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lw2g.api.models import export, load
-from lw2g.api.reading import report, runs, verify
+from lw2g.api.recorded import runs
 from lw2g.api.sweeps import sweep
 from lw2g.errors import ConfigError
 from lw2g.ground.spelling import expands_paths
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lw2g.api.tabular import RunRecord
     from lw2g.interfaces.tracker import Tracker
 
-__all__ = ["continue_run", "export", "fork", "load", "report", "resume", "run", "runs", "sweep", "verify"]
+__all__ = ["continue_run", "export", "fork", "load", "resume", "run", "runs", "sweep"]
 
 
 @expands_paths

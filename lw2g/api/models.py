@@ -1,4 +1,4 @@
-"""The functions of lw2g for trained models: load, predict, score, export.
+"""The functions of lw2g for trained models: load, predict, export.
 
 Importing this module imports neither torch nor any plugin.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from lw2g.model.trained import TrainedModel
 
-__all__ = ["export", "load", "predict", "score"]
+__all__ = ["export", "load", "predict"]
 
 
 @expands_paths
@@ -49,8 +49,9 @@ def load(
         DataError: There is no such model, it is damaged, or its backbone is missing or a different one.
         ConfigError: The device does not exist.
     """
+    # the root names the functions of the products, which the core does not import
+    from lw2g import learn
     from lw2g.api.given_objects import catalogue_of
-    from lw2g_photos.photographs import learn
 
     file = None if weights is None else Path(weights)
     # imports make many objects and no garbage, and a collection would look at all of them
@@ -152,35 +153,3 @@ def export(
     catalogue = catalogue_of(local, run)
     write = export_learnable if learnable else export_run
     return write(Path(run), catalogue, Path(out), task, with_backbone=with_backbone, weights=file)
-
-
-@expands_paths
-def score(
-    model: str | Path,
-    folder: str | Path,
-    *,
-    device: str | None = None,
-    weights: str | Path | None = None,
-    local: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """Classify the images in ``folder``/CLASS with the run or model ``model``, and count the right answers.
-
-    Classes of the model may be missing in ``folder``. Copies of an image count once.
-
-    Args:
-        model: The directory of the run or the export.
-        folder: ``CLASS/IMAGE``; for a model of stored features a file of these, whose test rows count.
-        device: cpu, cuda, cuda:N or mps; None for the run's.
-        weights: The backbone's weights, if they have moved; None for their recorded source.
-        local: As for :func:`lw2g.resume`.
-
-    Returns:
-        ``accuracy`` in percent over all ``images``; and for each of ``classes`` its name, number of images,
-        ``recall`` in percent and ``taken_for``, the wrong answers with their counts, most frequent first.
-
-    Raises:
-        DataError: There is no such model, a folder's name is no class of it, or an image cannot be read.
-    """
-    from lw2g_photos.scoring import score as count
-
-    return count(load(model, device=device, weights=weights, local=local), Path(folder))

@@ -1,4 +1,4 @@
-"""The function of lw2g that reads the results of one run.
+"""The functions of lw2g that read what runs have recorded.
 
 Importing this module imports neither torch nor any plugin.
 """
@@ -14,10 +14,11 @@ from lw2g.errors import DataError
 from lw2g.ground.spelling import expands_paths
 
 if TYPE_CHECKING:
+    from lw2g.api.tabular import Runs
     from lw2g.model.manifest import Manifest
     from lw2g.results.summaries import MeanStd
 
-__all__ = ["Recorded", "manifest_of", "next_method", "over_runs", "results_of"]
+__all__ = ["Recorded", "manifest_of", "next_method", "over_runs", "results_of", "runs"]
 
 
 class Recorded:
@@ -151,3 +152,19 @@ def over_runs(metrics: Sequence[Mapping[str, float | None]]) -> dict[str, MeanSt
     from lw2g.results.summaries import summary
 
     return {name: summary([of_run[name] for of_run in metrics]) for name in metrics[0]}
+
+
+@expands_paths
+def runs(directory: str | Path = "runs") -> Runs:
+    """List the runs in and below a directory, from their records alone, damaged ones included.
+
+    Args:
+        directory: The directory.
+
+    Raises:
+        DataError: There is no such directory.
+    """
+    from lw2g.api.tabular import Runs
+    from lw2g.results.found_runs import find_runs
+
+    return Runs(list(find_runs([Path(directory)], damaged=True)))

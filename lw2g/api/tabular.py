@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 import html
-import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import compress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from lw2g.errors import ConfigError, counted, nearest
-from lw2g.ground.spelling import expands_paths
 
 if TYPE_CHECKING:
-    from lw2g.registry.catalogue import Catalogue
-    from lw2g.results.columns import Column
     from lw2g.results.found_runs import ReportedRun
-    from lw2g.results.table import Table
     from lw2g.results.verdicts import Verdict
     from lw2g.sweeps.sweep_directory import Status
 
-__all__ = ["Report", "RunRecord", "Runs", "SweepResult", "Verification"]
+__all__ = ["Row", "RunRecord", "Runs", "SweepResult", "Tabular", "Verification", "html_table"]
 
 Row = Mapping[str, Any]
 
 _OF_RUNS = ("run", "baseline", "policy", "benchmark", "backbone", "seed", "state", "done", "tasks", "faa")
 
 
-class _Tabular(ABC):
+class Tabular(ABC):
     """A result that is a table: one mapping of plain values per row."""
 
     @abstractmethod
@@ -36,10 +31,10 @@ class _Tabular(ABC):
         """Return the rows of the table, each a mapping from column to value."""
 
     def _repr_html_(self) -> str:
-        return _table(self.rows())
+        return html_table(self.rows())
 
 
-def _table(rows: Iterable[Row]) -> str:
+def html_table(rows: Iterable[Row]) -> str:
     """Return rows as an HTML table; what a row lacks of the columns is a dash."""
     listed = list(rows)
     columns: dict[str, None] = {}  # in the order in which rows first name them
@@ -63,7 +58,7 @@ def _cell(value: Any) -> str:
     return str(value)
 
 
-class RunRecord(dict[str, Any], _Tabular):
+class RunRecord(dict[str, Any], Tabular):
     """The record of a run: the content of ``record.json``, and where the run is.
 
     Attributes:
@@ -95,10 +90,10 @@ class RunRecord(dict[str, Any], _Tabular):
 
     def _repr_html_(self) -> str:
         rows = [{"metric": name, "value": value} for name, value in self.metrics.items() if value is not None]
-        return f"<p>{html.escape(str(self.path))}</p>{_table(rows)}"
+        return f"<p>{html.escape(str(self.path))}</p>{html_table(rows)}"
 
 
-class Runs(_Tabular, Sequence["ReportedRun"]):
+class Runs(Tabular, Sequence["ReportedRun"]):
     """The runs below a directory.
 
     Attributes:
@@ -171,7 +166,7 @@ class Runs(_Tabular, Sequence["ReportedRun"]):
         return f"<{counted(len(self), 'run')}>"
 
     def _repr_html_(self) -> str:
-        return _table({name: row.get(name) for name in _OF_RUNS} for row in self.rows())
+        return html_table({name: row.get(name) for name in _OF_RUNS} for row in self.rows())
 
 
 def _condition(text: str) -> tuple[str, Any]:
@@ -194,116 +189,7 @@ def _condition(text: str) -> tuple[str, Any]:
     return dotted, wanted
 
 
-class Report(_Tabular):
-    """Tables of runs, a row per configuration, with published values beside ours.
-
-    ``str(report)`` is Markdown.
-
-    Attributes:
-        tables: The tables.
-        left_out: What of a store does not hold and is not in the tables, one line each.
-    """
-
-    def __init__(
-        self,
-        tables: Sequence[Table],
-        columns: Sequence[Column],
-        against: str | None,
-        catalogue: Catalogue,
-        command: str,
-        left_out: Sequence[str] = (),
-    ) -> None:
-        self.left_out = tuple(left_out)
-        self.tables = tuple(tables)
-        self._columns = columns
-        self._against = against
-        self._catalogue = catalogue
-        self._command = command
-
-    def to_text(self, form: Literal["md", "latex", "csv", "json"] = "md") -> str:
-        """Return the tables as text.
-
-        Args:
-            form: Markdown (the default), LaTeX (booktabs), a line per row and metric, or JSON.
-
-        Raises:
-            ConfigError: There is no such form, or no row is called as ``against`` says.
-        """
-        from lw2g.results import render
-
-        forms = {
-            "md": render.as_markdown,
-            "latex": render.as_latex,
-            "csv": render.as_csv,
-            "json": render.as_json,
-        }
-        if form not in forms:
-            raise ConfigError(f"no such form {form!r}", f"choose one of {', '.join(forms)}")
-        return forms[form](self.tables, self._columns, self._against)
-
-    def to_html(self) -> str:
-        """Return a page with figures, which needs no other file and no network."""
-        from lw2g_page.page import page_of
-
-        return page_of(self.tables, self._catalogue, self._columns, self._against, self._command)
-
-    @expands_paths
-    def save(self, out: str | Path) -> Path:
-        """Write the page of :meth:`to_html`.
-
-        Args:
-            out: Write a page with figures, one file that needs no network, instead of text.
-
-        Raises:
-            ConfigError: The file is no report, or cannot be written.
-        """
-        from lw2g.disk.sealed import write_atomically
-        from lw2g_page.page import MARK
-
-        out = Path(out)
-        # only a report is written over: --html may name a file of the user's by mistake
-        if out.exists() and not out.read_bytes().startswith(MARK.encode()):
-            raise ConfigError(
-                f"--html: {str(out)!r} exists and is not a report", "choose another name, or remove it"
-            )
-        content = self.to_html().encode()
-        try:
-            out.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(out, content)
-        except OSError as error:
-            raise ConfigError(
-                f"--html: {str(out)!r} cannot be written: {error.strerror}", "choose another"
-            ) from error
-        return out
-
-    def rows(self) -> list[Row]:
-        """Return a row per table, row and metric: mean, deviation, n, published value, difference."""
-        entries: list[Row] = json.loads(self.to_text("json"))["entries"]
-        return entries
-
-    def __str__(self) -> str:
-        return self.to_text()
-
-    def __repr__(self) -> str:
-        number = 0
-        for table in self.tables:
-            number += sum(len(row.runs) for row in table.rows)
-        return f"<report of {counted(number, 'run')}>"
-
-    def _repr_html_(self) -> str:
-        from lw2g.results.cells import mean_cells, shown_columns
-
-        return "".join(self._blocks(mean_cells, shown_columns))
-
-    def _blocks(self, cells: Any, shown: Any) -> Iterator[str]:
-        for table in self.tables:
-            yield f"<p>{html.escape(table.title)}</p>"
-            if table.rows:
-                head, *lines = cells(table, shown(table, self._columns))
-                yield _table(dict(zip(head, line, strict=True)) for line in lines)
-
-
-class Verification(_Tabular):
+class Verification(Tabular):
     """Whether a run's files are intact and its numbers follow from its predictions; true if all hold.
 
     Attributes:
@@ -336,7 +222,7 @@ class Verification(_Tabular):
         return f"<{len(self.broken)} of {len(self.verdicts)} do not hold>"
 
 
-class SweepResult(_Tabular):
+class SweepResult(Tabular):
     """The cells of a sweep after it has ended or was stopped.
 
     Attributes:
@@ -387,4 +273,4 @@ class SweepResult(_Tabular):
 
     def _repr_html_(self) -> str:
         shown = ("cell", "state", "run", "reason", "faa")
-        return _table({name: row.get(name) for name in shown} for row in self.rows())
+        return html_table({name: row.get(name) for name in shown} for row in self.rows())

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lw2g.api import report as tabulate
 from lw2g.api import sweeps
 from lw2g.cli.execute import tell
 from lw2g.cli.paths import AnyPath
@@ -156,6 +155,8 @@ def _print_rehearsal(result: SweepResult, real: Plan) -> None:
     """Print the table of a rehearsal, and what the real run needs that is not here."""
     columns = real.columns
     if any(status.state == "finished" for status in result.cells):
+        from lw2g import report as tabulate  # the root names the functions of the products
+
         text = tabulate(result.path, columns=columns).to_text("md")
         click.echo(printable(text, lines=True), nl=False)
     kinds = counted(len(result.cells), "kind")

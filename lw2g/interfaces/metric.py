@@ -104,7 +104,7 @@ class Metric(Component):
 
 
 def _core(name: str, needs: str, summary: str, *, by: str = "", unit: str = "%", digits: int = 2) -> Metric:
-    """Return a metric computed by the function ``by`` of :mod:`lw2g.maths.metrics`; by default that of its name."""
+    """Return a metric computed by a function of :mod:`lw2g.maths.metrics`: ``by``, or that of its name."""
     compute = lazy(f"lw2g.maths.metrics:{by or name}")
     return Metric(
         name=name, summary=summary, needs=tuple(needs.split()), compute=compute, unit=unit, digits=digits

@@ -96,7 +96,8 @@ def find_images(*folders: Path) -> FoundImages:
 def find_classes(folder: Path) -> dict[str, FoundImages]:
     """Return the images of each class folder, ``FOLDER/<class>/**``, by sorted class name.
 
-    Names are composed (:func:`~lw2g.ground.spelling.composed`): folders whose names look the same are one class.
+    Names are composed (:func:`~lw2g.ground.spelling.composed`): folders whose names look the same are one
+    class.
 
     Raises:
         DataError: There is no class folder, or a class holds no image.

@@ -8,13 +8,12 @@ from typing import Any
 
 import click
 
-from lw2g.api import report as tabulate
-from lw2g.api.reading import MIXABLE
-from lw2g.api.tabular import Report
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.signature import help_of, option_of
 from lw2g.errors import ConfigError
 from lw2g.runtime.console import note, printable
+from lw2g_page.reporting import MIXABLE, Report
+from lw2g_page.reporting import report as tabulate
 
 __all__ = ["report"]
 

@@ -14,7 +14,7 @@ from lw2g.cli.shared_options import FiniteRange, json_option, settings_option
 from lw2g.cli.signature import help_of, option_of, options_of
 from lw2g.errors import counted
 from lw2g.runtime.console import console, note, number, printable, table
-from lw2g_photos import photographs as learning
+from lw2g_photos import photographs
 
 __all__ = ["learn", "start", "unlearn"]
 
@@ -24,18 +24,18 @@ _JSON = json_option("Print the report as JSON.")
 
 
 @click.command(
-    short_help="Make a first model from a folder of images, without a run.", help=help_of(learning.start)
+    short_help="Make a first model from a folder of images, without a run.", help=help_of(photographs.start)
 )
 @click.argument("folder", metavar="FOLDER", type=_PATH)
 @click.argument("out", metavar="MODEL", type=_PATH)
-@options_of(learning.start, "backbone", "image_size", "head")
-@settings_option(learning.start, complete=False)
-@option_of(learning.start, "test", metavar="FOLDER2")
-@options_of(learning.start, "device", "weights")
+@options_of(photographs.start, "backbone", "image_size", "head")
+@settings_option(photographs.start, complete=False)
+@option_of(photographs.start, "test", metavar="FOLDER2")
+@options_of(photographs.start, "device", "weights")
 @_JSON
 def start(folder: Path, out: Path, as_json: bool, settings: dict[str, Any], **options: Any) -> None:
     """Print what was learned."""
-    model, report = learning.start(folder, out, settings=settings, **options)
+    model, report = photographs.start(folder, out, settings=settings, **options)
     # the default is there to try lw2g with: its features tell photos apart badly, and nothing fails
     if options["backbone"] is None and not model.backbone.takes_vectors:
         note("the embedded backbone knows small drawings, no photos; --backbone vit-tiny is for these")
@@ -43,33 +43,35 @@ def start(folder: Path, out: Path, as_json: bool, settings: dict[str, Any], **op
 
 
 @click.command(
-    short_help="Let a model learn new classes, or more images of known ones.", help=help_of(learning.learn)
+    short_help="Let a model learn new classes, or more images of known ones.", help=help_of(photographs.learn)
 )
 @_MODEL
 @click.argument("folder", metavar="FOLDER", type=_PATH)
-@option_of(learning.learn, "out", metavar="MODEL2")
-@option_of(learning.learn, "test", metavar="FOLDER2")
-@option_of(learning.learn, "max_loss", type=FiniteRange(min=0), metavar="POINTS")
-@options_of(learning.learn, "device", "weights")
+@option_of(photographs.learn, "out", metavar="MODEL2")
+@option_of(photographs.learn, "test", metavar="FOLDER2")
+@option_of(photographs.learn, "max_loss", type=FiniteRange(min=0), metavar="POINTS")
+@options_of(photographs.learn, "device", "weights")
 @_JSON
 def learn(model: Path, folder: Path, as_json: bool, **options: Any) -> None:
     """Print what was learned."""
-    _, report = learning.learn(model, folder, **options)
+    _, report = photographs.learn(model, folder, **options)
     _print(report, as_json=as_json, has_old_classes=True)
 
 
-@click.command(short_help="Take a class or the last step of learning back.", help=help_of(learning.unlearn))
+@click.command(
+    short_help="Take a class or the last step of learning back.", help=help_of(photographs.unlearn)
+)
 @_MODEL
 @click.argument("name", metavar="[CLASS]", required=False)
 @click.option("--last", is_flag=True, help="Take the last step of `lw2g learn` back.")
-@option_of(learning.unlearn, "out", metavar="MODEL2")
-@options_of(learning.unlearn, "device", "weights")
+@option_of(photographs.unlearn, "out", metavar="MODEL2")
+@options_of(photographs.unlearn, "device", "weights")
 @_JSON
 def unlearn(model: Path, name: str | None, last: bool, as_json: bool, **options: Any) -> None:
     """Print what was forgotten, and what of it may remain."""
     if (name is None) != last:
         raise click.UsageError("give a class, or --last")
-    _, report = learning.unlearn(model, name, **options)
+    _, report = photographs.unlearn(model, name, **options)
     if as_json:
         click.echo(json.dumps(report, indent=1))
         return

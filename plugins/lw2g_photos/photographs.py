@@ -1,24 +1,26 @@
-"""The functions of lw2g for models that go on learning: start, learn, unlearn.
+"""The functions of lw2g for models of photographs: start, learn, unlearn, score, teach.
 
 Importing this module imports neither torch nor any plugin.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lw2g.api.models import load
 from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.defaults import DEFAULT_HEAD
 from lw2g.runtime.collector import collector_waits
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from lw2g.model.trained import TrainedModel
 
-__all__ = ["learn", "start", "unlearn"]
+__all__ = ["learn", "score", "start", "teach", "unlearn"]
 
 
 @expands_paths
@@ -181,6 +183,83 @@ def unlearn(
         Path(model), name, catalogue, out=_path(out), weights=_path(weights), device=device
     )
     return _with_learner(reduced, report, weights, device, local), report
+
+
+@expands_paths
+def score(
+    model: str | Path,
+    folder: str | Path,
+    *,
+    device: str | None = None,
+    weights: str | Path | None = None,
+    local: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Classify the images in ``folder``/CLASS with the run or model ``model``, and count the right answers.
+
+    Classes of the model may be missing in ``folder``. Copies of an image count once.
+
+    Args:
+        model: The directory of the run or the export.
+        folder: ``CLASS/IMAGE``; for a model of stored features a file of these, whose test rows count.
+        device: cpu, cuda, cuda:N or mps; None for the run's.
+        weights: The backbone's weights, if they have moved; None for their recorded source.
+        local: As for :func:`lw2g.resume`.
+
+    Returns:
+        ``accuracy`` in percent over all ``images``; and for each of ``classes`` its name, number of images,
+        ``recall`` in percent and ``taken_for``, the wrong answers with their counts, most frequent first.
+
+    Raises:
+        DataError: There is no such model, a folder's name is no class of it, or an image cannot be read.
+    """
+    from lw2g_photos.scoring import score as count
+
+    return count(load(model, device=device, weights=weights, local=local), Path(folder))
+
+
+@expands_paths
+def teach(
+    model: str | Path,
+    *,
+    port: int = 0,
+    weights: str | Path | None = None,
+    device: str | None = None,
+    on_address: Callable[[str], None] = print,
+) -> Path:
+    """Serve a page on 127.0.0.1 that teaches the exported ``model``, until Ctrl-C.
+
+    Each step is what ``lw2g learn`` and ``lw2g unlearn --last`` do. A session leaves the models 1, 2, ... in
+    the new folder MODEL-taught; ``model`` stays as it is.
+
+    Args:
+        model: The directory of the export.
+        port: Port on 127.0.0.1; 0 for a free one.
+        weights: The backbone's weights, if they have moved; None for their recorded source.
+        device: cpu, cuda, cuda:N or mps; None for a GPU if present.
+        on_address: Receives the page's address as soon as it is served.
+
+    Returns:
+        The folder of the model as it is at the end.
+
+    Raises:
+        DataError: The model or its weights cannot be used.
+        ConfigError: The model's head is trained, or the port cannot be had.
+    """
+    from lw2g.registry.catalogue import load_catalogue
+    from lw2g_photos.classroom import Classroom
+    from lw2g_photos.server import Server
+
+    file = None if weights is None else Path(weights)
+    classroom = Classroom(Path(model), load_catalogue(), device=device, weights=file)
+    try:
+        with Server(classroom, port) as server:
+            on_address(server.address)
+            with suppress(KeyboardInterrupt):
+                server.serve_forever()
+    finally:  # SIGTERM, too, leaves no photo behind
+        classroom.close()
+    # of the newest model: every step has a folder of its own
+    return Path(classroom.state()["folder"])
 
 
 def _path(given: str | Path | None) -> Path | None:

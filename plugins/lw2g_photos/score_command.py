@@ -8,24 +8,24 @@ from typing import Any
 
 import click
 
-from lw2g.api import models
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import json_option
 from lw2g.cli.signature import help_of, options_of
 from lw2g.errors import counted
 from lw2g.runtime.console import console, number, table
+from lw2g_photos import photographs
 
 __all__ = ["test"]
 
 
-@click.command(short_help="Test a run or a model on class folders.", help=help_of(models.score))
+@click.command(short_help="Test a run or a model on class folders.", help=help_of(photographs.score))
 @click.argument("model", metavar="MODEL", type=AnyPath(path_type=Path, file_okay=False))
 @click.argument("folder", metavar="FOLDER", type=AnyPath(path_type=Path))
-@options_of(models.score, "device", "weights")
+@options_of(photographs.score, "device", "weights")
 @json_option("Print JSON.")
 def test(model: Path, folder: Path, as_json: bool, **options: Any) -> None:
     """Print a row per class."""
-    scored = models.score(model, folder, **options)
+    scored = photographs.score(model, folder, **options)
     if as_json:
         click.echo(json.dumps(scored, indent=1))
         return

@@ -1,4 +1,4 @@
-"""The functions of lw2g for stores of results: submit a run, make and check a store.
+"""The functions of lw2g for results that others can check: submit and verify a run, make and check a store.
 
 Importing this module imports neither torch nor any plugin.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lw2g_store.badges import Badge
     from lw2g_store.submit import Packed
 
-__all__ = ["LICENCES", "add_protocol", "check_store", "init_store", "repredict", "submit"]
+__all__ = ["LICENCES", "add_protocol", "check_store", "init_store", "repredict", "submit", "verify"]
 
 _NEEDED = ("who", "licence", "tuned_on", "runs")
 
@@ -145,6 +145,31 @@ def _added_protocol(run: Path, out: Path) -> Path | None:
     if protocol_of(out, record, required=False) is not None:
         return None
     return add_protocol(out, record, [])
+
+
+@expands_paths
+def verify(run: str | Path) -> Verification:
+    """Check the run, or the pack of a store in the directory ``run``.
+
+    It compares every file with its checksum, and every matrix and metric with its value recomputed from the
+    stored predictions. It needs no torch.
+
+    Args:
+        run: The directory.
+
+    Raises:
+        DataError: There is none.
+    """
+    from lw2g.api.tabular import Verification
+    from lw2g_store import packs
+
+    if packs.is_pack(Path(run)):
+        from lw2g.registry.catalogue import load_catalogue
+
+        return Verification(packs.verify(Path(run), load_catalogue()))
+    from lw2g.results.verification import verify as examine
+
+    return Verification(examine(Path(run)))
 
 
 @expands_paths

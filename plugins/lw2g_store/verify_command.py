@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
-from lw2g.api import verify as examine
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import json_option
 from lw2g.cli.signature import help_of
 from lw2g.runtime.console import console, table
+from lw2g_store.stores import verify as examine
 
 __all__ = ["verify"]
 

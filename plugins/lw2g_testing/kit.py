@@ -3,7 +3,7 @@
 In a plugin's tests::
 
     import pytest
-    from lw2g_testing import contract_cases
+    from lw2g.testing import contract_cases
 
     @pytest.mark.parametrize("case", contract_cases("my-baseline"), ids=str)
     def test_contract(case):
@@ -22,6 +22,23 @@ from lw2g.interfaces.component import Component
 from lw2g.registry.catalogue import Catalogue
 from lw2g.registry.kinds import HOOKS
 from lw2g.registry.markers import hookimpl
+
+# imported because they register checks
+from lw2g_testing import (  # noqa: F401
+    backbone_checks,
+    baseline_checks,
+    benchmark_checks,
+    carry_checks,
+    constraint_checks,
+    evidence_checks,
+    head_checks,
+    lasting_checks,
+    metric_checks,
+    policy_checks,
+    retrieval_checks,
+    site_checks,
+    tracker_checks,
+)
 from lw2g_testing.cases import (
     CHECKS,
     Check,

@@ -9,7 +9,7 @@ import pytest
 from lw2g_peft_adapters.plugin import PEFT_LORA
 
 from lw2g.registry.catalogue import load_catalogue
-from lw2g_testing import ContractCase, contract_cases
+from lw2g.testing import ContractCase, contract_cases
 
 
 @pytest.mark.parametrize("case", contract_cases("peft-lora"), ids=str)

@@ -19,9 +19,9 @@ from lw2g.interfaces.tracker import EpochEnded, Event
 from lw2g.lifecycle.runner import resume, start
 from lw2g.registry.catalogue import Catalogue
 from lw2g.results.verification import verify
+from lw2g.testing import tiny_backbone, tiny_catalogue
 from lw2g.vit.injection import attention_of, block_at
 from lw2g.vit.taps import Tap
-from lw2g_testing import tiny_backbone, tiny_catalogue
 
 QUICK = {
     "baseline.epochs": 3,

@@ -1,0 +1,43 @@
+"""What tests of plugins import: the contract kit, and a tiny benchmark and backbone.
+
+It is made in the package ``lw2g_testing``; this is the name that stays.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lw2g_testing import (
+        CheckResult,
+        ContractCase,
+        ContractViolation,
+        NotApplicable,
+        Subject,
+        TinyPlugin,
+        check,
+        contract_cases,
+        tiny_backbone,
+        tiny_catalogue,
+    )
+
+__all__ = [
+    "CheckResult",
+    "ContractCase",
+    "ContractViolation",
+    "NotApplicable",
+    "Subject",
+    "TinyPlugin",
+    "check",
+    "contract_cases",
+    "tiny_backbone",
+    "tiny_catalogue",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Return a tool of the kit."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module("lw2g_testing"), name)

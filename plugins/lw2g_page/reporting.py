@@ -1,0 +1,194 @@
+"""The function of lw2g that tabulates runs, and what it returns: tables, as text or as a page with figures.
+
+Importing this module imports neither torch nor any plugin.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from lw2g.api.tabular import Row, Tabular, html_table
+from lw2g.errors import ConfigError, DataError, counted
+from lw2g.ground.spelling import expands_paths
+from lw2g.results import MIXABLE
+
+if TYPE_CHECKING:
+    from lw2g.registry.catalogue import Catalogue
+    from lw2g.results.columns import Column
+    from lw2g.results.table import Table
+
+__all__ = ["MIXABLE", "Report", "report"]
+
+
+@expands_paths
+def report(
+    *runs: str | Path,
+    columns: str | Sequence[str] | None = None,
+    against: str | None = None,
+    mix: str | Sequence[str] = (),
+    unfinished: bool = False,
+    store: str | Path | None = None,
+) -> Report:
+    """Tabulate the runs in and below the given directories, one table per benchmark.
+
+    A row is a configuration, over all its seeds and class orders. Unfinished runs are listed but not counted.
+    ``against`` takes a row's label, or a part of it that is unique, and adds differences over pairs of equal
+    seed and class order, with 95 % intervals.
+
+    Args:
+        *runs: The directories.
+        columns: Columns in their order, in a list or with commas; ``all`` for all of them; None for the
+            usual ones.
+        against: Row that paired differences refer to.
+        mix: What one table may mix, although such rows are not comparable: ``checkpoints``, ``splits``,
+            ``protocols``; a list for several.
+        unfinished: Whether unfinished runs get rows of their own, up to their last task.
+        store: A checkout of a store: rows of others under the same protocol, with submitter and badges. What
+            of it does not hold is left out and named.
+
+    Raises:
+        DataError: There is no run, or no store.
+        ConfigError: A column is unknown, or the runs of one table cannot be compared.
+    """
+    from lw2g.registry.catalogue import load_catalogue
+    from lw2g.results.columns import chosen_columns, further_columns
+    from lw2g.results.found_runs import find_runs
+    from lw2g.results.table import require_row, tables_of
+
+    found = list(find_runs([Path(run) for run in runs]))
+    if not found:
+        raise DataError(
+            f"no run at or below {', '.join(map(repr, map(str, runs)))}", "give directories of runs"
+        )
+    catalogue = load_catalogue()
+    left_out: Sequence[str] = ()
+    if store is not None:
+        from lw2g_store.stored import beside
+
+        others, left_out = beside(Path(store), catalogue, found)
+        found += others
+    chosen = chosen_columns(columns, further_columns([run.record for run in found], catalogue))
+    mixed = (mix,) if isinstance(mix, str) else tuple(mix)
+    tables = tables_of(found, catalogue, mixed, so_far=unfinished)
+    words = ["lw2g", "report", *map(str, runs)]
+    if against is not None:
+        require_row(tables, against)
+        words += ["--against", against]
+    if store is not None:
+        words += ["--with", str(store)]
+    command = shlex.join([*words, "--html", "OUT.html"])
+    return Report(tables, chosen, against, catalogue, command, left_out)
+
+
+class Report(Tabular):
+    """Tables of runs, a row per configuration, with published values beside ours.
+
+    ``str(report)`` is Markdown.
+
+    Attributes:
+        tables: The tables.
+        left_out: What of a store does not hold and is not in the tables, one line each.
+    """
+
+    def __init__(
+        self,
+        tables: Sequence[Table],
+        columns: Sequence[Column],
+        against: str | None,
+        catalogue: Catalogue,
+        command: str,
+        left_out: Sequence[str] = (),
+    ) -> None:
+        self.left_out = tuple(left_out)
+        self.tables = tuple(tables)
+        self._columns = columns
+        self._against = against
+        self._catalogue = catalogue
+        self._command = command
+
+    def to_text(self, form: Literal["md", "latex", "csv", "json"] = "md") -> str:
+        """Return the tables as text.
+
+        Args:
+            form: Markdown (the default), LaTeX (booktabs), a line per row and metric, or JSON.
+
+        Raises:
+            ConfigError: There is no such form, or no row is called as ``against`` says.
+        """
+        from lw2g.results import render
+
+        forms = {
+            "md": render.as_markdown,
+            "latex": render.as_latex,
+            "csv": render.as_csv,
+            "json": render.as_json,
+        }
+        if form not in forms:
+            raise ConfigError(f"no such form {form!r}", f"choose one of {', '.join(forms)}")
+        return forms[form](self.tables, self._columns, self._against)
+
+    def to_html(self) -> str:
+        """Return a page with figures, which needs no other file and no network."""
+        from lw2g_page.page import page_of
+
+        return page_of(self.tables, self._catalogue, self._columns, self._against, self._command)
+
+    @expands_paths
+    def save(self, out: str | Path) -> Path:
+        """Write the page of :meth:`to_html`.
+
+        Args:
+            out: Write a page with figures, one file that needs no network, instead of text.
+
+        Raises:
+            ConfigError: The file is no report, or cannot be written.
+        """
+        from lw2g.disk.sealed import write_atomically
+        from lw2g_page.page import MARK
+
+        out = Path(out)
+        # only a report is written over: --html may name a file of the user's by mistake
+        if out.exists() and not out.read_bytes().startswith(MARK.encode()):
+            raise ConfigError(
+                f"--html: {str(out)!r} exists and is not a report", "choose another name, or remove it"
+            )
+        content = self.to_html().encode()
+        try:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(out, content)
+        except OSError as error:
+            raise ConfigError(
+                f"--html: {str(out)!r} cannot be written: {error.strerror}", "choose another"
+            ) from error
+        return out
+
+    def rows(self) -> list[Row]:
+        """Return a row per table, row and metric: mean, deviation, n, published value, difference."""
+        entries: list[Row] = json.loads(self.to_text("json"))["entries"]
+        return entries
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+    def __repr__(self) -> str:
+        number = 0
+        for table in self.tables:
+            number += sum(len(row.runs) for row in table.rows)
+        return f"<report of {counted(number, 'run')}>"
+
+    def _repr_html_(self) -> str:
+        from lw2g.results.cells import mean_cells, shown_columns
+
+        return "".join(self._blocks(mean_cells, shown_columns))
+
+    def _blocks(self, cells: Any, shown: Any) -> Iterator[str]:
+        for table in self.tables:
+            yield f"<p>{html.escape(table.title)}</p>"
+            if table.rows:
+                head, *lines = cells(table, shown(table, self._columns))
+                yield html_table(dict(zip(head, line, strict=True)) for line in lines)
