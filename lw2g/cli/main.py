@@ -133,7 +133,7 @@ class _OnStderr(logging.Handler):
 
 
 def _show_progress() -> None:
-    """Print notes (:mod:`lw2g.ground.notes`), and the progress that long work logs (:mod:`lw2g.runtime.telling`)."""
+    """Print notes (:mod:`lw2g.ground.notes`) and the progress of long work (:mod:`lw2g.runtime.telling`)."""
     logger = logging.getLogger("lw2g.progress")
     if not logger.handlers:  # in tests one process runs many commands
         logger.addHandler(_OnStderr())

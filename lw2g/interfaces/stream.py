@@ -274,8 +274,8 @@ class TaskStream:
         name: Name of the benchmark, such as ``"digits"``.
         tasks: The tasks in order.
         class_order: The raw label of each position.
-        class_names: The class name of each position; names are composed (:mod:`lw2g.ground.spelling`), whoever
-            gave them, so that two that look the same are the same.
+        class_names: The class name of each position; names are composed (:mod:`lw2g.ground.spelling`),
+            whoever gave them, so that two that look the same are the same.
         targets: The target of each position, counted in the order in which the stream meets them; None where
             no class comes twice, and positions are targets.
         fingerprint: SHA-256 over sample ids, image content, labels, split, class order and task borders.
