@@ -34,7 +34,7 @@ from click.testing import CliRunner  # noqa: E402
 from torch.optim.optimizer import register_optimizer_step_pre_hook  # noqa: E402
 
 _OURS = tuple(f"{TREE / folder}/" for folder in ("lw2g", "plugins"))
-_DISPLAY = ("progress.py", "pace.py", "frames.py")
+_DISPLAY = ("progress.py", "progress_display.py", "pace.py", "frames.py")
 """Modules that show where a run stands."""
 _RUN = ("--baseline", "dual-prompt", "--policy", "min", "--benchmark", "digits")
 _SHORT = {

@@ -126,7 +126,7 @@ def test_json_holds_every_finding(examined):
 def test_the_command_itself_imports_no_torch():
     """A broken torch cannot keep the doctor from starting: its own process never imports it."""
     code = (
-        "import sys\nfrom lw2g.cli import doctor\nfrom lw2g.api import examination as e\n"
+        "import sys\nfrom lw2g.cli import doctor_command\nfrom lw2g.api import examination as e\n"
         "list(e.machine_findings()), list(e.package_findings())\n"
         "sys.exit(str({'torch', 'torchvision', 'timm', 'numpy'} & set(sys.modules) or ''))"
     )

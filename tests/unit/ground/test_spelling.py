@@ -31,6 +31,15 @@ from lw2g.pixels.text_vectors import read_text_vectors, write_vectors
 CAFE = "caf\u00e9"
 DECOMPOSED = "cafe\u0301"
 
+OF_PRODUCTS = (
+    "lw2g_datasets.datasets",
+    "lw2g_page.reporting",
+    "lw2g_photos.photographs",
+    "lw2g_store.stores",
+    "lw2g_testing.chosen_checks",
+)
+"""The modules with the functions of the products."""
+
 
 def test_two_names_that_look_the_same_are_the_same() -> None:
     """Whoever gives the names of classes: streams, models on disk, files of features and of text vectors."""
@@ -109,9 +118,10 @@ def test_every_path_of_every_command_may_begin_with_the_home(home: Path) -> None
 
 
 def with_paths() -> Iterator[tuple[str, Any]]:
-    """Yield the public functions and methods of lw2g.api that take a path of a user."""
-    for info in pkgutil.iter_modules(lw2g.api.__path__, "lw2g.api."):
-        module = importlib.import_module(info.name)
+    """Yield the public functions and methods of lw2g.api and of the products that take a path of a user."""
+    of_the_api = pkgutil.iter_modules(lw2g.api.__path__, "lw2g.api.")
+    for place in [*(info.name for info in of_the_api if not info.ispkg), *OF_PRODUCTS]:
+        module = importlib.import_module(place)
         for name in module.__all__:
             thing = getattr(module, name)
             members = vars(thing).items() if inspect.isclass(thing) else [(name, thing)]
@@ -120,7 +130,7 @@ def with_paths() -> Iterator[tuple[str, Any]]:
                     continue
                 kinds = [str(one.annotation) for one in inspect.signature(function).parameters.values()]
                 if any("str | Path" in kind for kind in kinds):
-                    yield f"{info.name}.{name}.{member}", function
+                    yield f"{place}.{name}.{member}", function
     for name in lw2g.api.__all__:
         yield f"lw2g.api.{name}", getattr(lw2g.api, name)
 
