@@ -196,7 +196,8 @@ def measured(work: Path) -> dict[str, Flow]:
         library.load(work / "run").predict(str(image))
 
     # a model that goes on learning
-    if (TREE / "lw2g" / "cli" / "learn.py").exists():  # older versions have no such command
+    places = ("plugins/lw2g_photos/learn_commands.py", "lw2g/cli/learn.py")
+    if any((TREE / place).exists() for place in places):  # older versions have no such command
         lw2g("run", "--baseline", "simple-cil", "--benchmark", "digits", *_plain(), "--out", work / "plain")
         lw2g("export", work / "plain", work / "model")
         for shade, name in enumerate(("one", "two")):
