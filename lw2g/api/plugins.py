@@ -21,12 +21,15 @@ if TYPE_CHECKING:
     from lw2g.config.describe import OptionDescription
     from lw2g.interfaces.component import Component, Kind
     from lw2g.registry.catalogue import Catalogue
+    from lw2g.registry.command_set import CommandSet
     from lw2g.registry.manager import Origin
 
 __all__ = [
     "KINDS",
     "OWN_SECTIONS",
+    "SCAFFOLDED_KINDS",
     "Description",
+    "commands",
     "components",
     "describe",
     "names_of",
@@ -34,6 +37,10 @@ __all__ = [
     "places_of",
     "summary_of",
 ]
+
+
+SCAFFOLDED_KINDS = (*KINDS, "command")
+"""What :func:`new_plugin` writes."""
 
 
 @attrs.frozen(kw_only=True)
@@ -75,6 +82,13 @@ def components(run: Path | None = None) -> Catalogue:
     from lw2g.disk.origins import made_with
 
     return load_catalogue(made_with=made_with(run))
+
+
+def commands() -> CommandSet:
+    """List the commands of installed packages with their origin, and the problems with these packages."""
+    from lw2g.registry.command_set import load_commands
+
+    return load_commands()
 
 
 def describe(name: str) -> list[Description]:

@@ -13,9 +13,7 @@ from lw2g.cli.signature import help_of, option_of
 __all__ = ["new_plugin"]
 
 
-@click.command(
-    "new-plugin", short_help="Write a plugin package to start from.", help=help_of(plugins.new_plugin)
-)
+@click.command("new-plugin", help=help_of(plugins.new_plugin))
 @click.argument("name")
 @option_of(plugins.new_plugin, "kind", type=click.Choice(plugins.KINDS), required=True)
 @option_of(plugins.new_plugin, "out", metavar="DIR")
