@@ -6,7 +6,7 @@ Importing this module imports neither torch nor any plugin.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import attrs
 
@@ -159,13 +159,15 @@ def places_of(option: str) -> list[str]:
 
 
 @expands_paths
-def new_plugin(name: str, *, kind: Kind, out: str | Path | None = None) -> tuple[list[Path], list[str]]:
-    """Write an installable package with a small working component called ``name``, and its tests.
+def new_plugin(
+    name: str, *, kind: Kind | Literal["command"], out: str | Path | None = None
+) -> tuple[list[Path], list[str]]:
+    """Write an installable package with a small working component or command called ``name``, and its tests.
 
-    ``name`` is kebab-case, such as my-method. It names the component, the distribution and the folder.
+    ``name`` is kebab-case, such as my-method. It names what the package offers, its distribution and folder.
 
     Args:
-        name: The component's name.
+        name: The name of the component or command.
         kind: What the plugin offers.
         out: The package's folder; None for ./NAME.
 
@@ -178,7 +180,8 @@ def new_plugin(name: str, *, kind: Kind, out: str | Path | None = None) -> tuple
     from lw2g.api.scaffold.package import Scaffold, check_name, write_package
     from lw2g.registry.catalogue import load_catalogue
 
-    check_name(name, load_catalogue())
+    # a component may have the name of a command
+    check_name(name, load_catalogue(), commands=commands().entries if kind == "command" else ())
     scaffold = Scaffold(name=name, kind=kind)
     directory = Path(out or name)
     files = list(write_package(scaffold, directory))

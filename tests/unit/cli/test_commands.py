@@ -111,7 +111,7 @@ def test_an_unknown_command_is_answered_with_the_nearest():
         (
             ["new-plugin", "x"],
             "error: missing option '--kind'; choose from: baseline, head, carry, retrieval, policy, "
-            "evidence, constraint, benchmark, backbone, tracker, metric; see lw2g new-plugin --help",
+            "evidence, constraint, benchmark, backbone, tracker, metric, command; see lw2g new-plugin --help",
         ),
         (["run", "--set"], "error: option '--set' requires an argument; see lw2g --help"),
         (
