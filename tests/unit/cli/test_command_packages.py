@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from all_commands import commands_of
 from lw2g.api import examined_steps as steps
+from lw2g.cli import authoring
 from lw2g.cli.main import main
 from lw2g.cli.own_commands import COMMANDS as OWN
 from lw2g.cli.own_commands import GROUPS
@@ -201,6 +202,16 @@ def test_a_hook_in_the_wrong_group_is_told(site: Path) -> None:
     install(site, "theirs-both", "theirs_both", commanding("say-it=theirs_code:say"), "lw2g", COMMANDS)
     assert [problem.plugin for problem in load_catalogue().problems] == ["theirs_here"]
     assert "say-it" in load_commands().entries
+
+
+def test_what_an_author_imports_is_documented() -> None:
+    """Every name of the module for authors says what it is, and stands on their page."""
+    page = Path(__file__).resolve().parents[3] / "docs" / "plugins.md"
+    if not page.exists():
+        pytest.skip("needs the source tree")
+    text = page.read_text(encoding="utf-8").partition("## A command")[2]
+    assert [name for name in authoring.__all__ if not getattr(authoring, name).__doc__] == []
+    assert [name for name in authoring.__all__ if name not in text] == []
 
 
 def test_commands_of_lw2g_ask_no_other_package(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
