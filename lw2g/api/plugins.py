@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import attrs
 
 from lw2g.config.settings import OWN_SECTIONS
+from lw2g.errors import UnknownComponentError
 from lw2g.ground.docstrings import docstring
 from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.component import KINDS
@@ -111,8 +112,15 @@ def describe(name: str) -> list[Description]:
     if section is not None:
         summary = docstring(section).partition("\n")[0]
         return [Description(kind="section", name=name, summary=summary, options=describe_options(section))]
+    try:
+        entries = components().called(name)
+    except UnknownComponentError:
+        if name not in commands().entries:
+            raise
+        what = f"no component is called {name!r}, but a command"
+        raise UnknownComponentError(what, f"`lw2g {name} --help` describes it") from None
     described = []
-    for entry in components().called(name):
+    for entry in entries:
         component = entry.component
         notes = (*values_of(component), *differences(component), *aliases(component))
         described.append(

@@ -49,7 +49,7 @@ class _Example:
     row: str = ""
 
 
-SCAFFOLDED: Mapping[Kind, _Example] = {
+SCAFFOLDED: Mapping[str, _Example] = {
     "baseline": _Example(
         summary="one prefix per parameter set and one linear head",
         run="lw2g run --baseline $name --policy min",

@@ -103,6 +103,9 @@ def test_a_command_is_no_component(site: Path) -> None:
         }
     ]
     assert "theirs_here" in typed("plugins").stdout
+    assert typed("plugins", "say-it").stderr == (
+        "error: no component is called 'say-it', but a command; `lw2g say-it --help` describes it\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -167,6 +170,17 @@ def test_a_package_that_imports_torch_for_its_records_is_told(
     assert "say-it" in found.entries
 
 
+def test_ctrl_c_in_a_package_that_hangs_names_it(site: Path) -> None:
+    """Nothing else could say what `lw2g --help` waits for."""
+    install(site, "theirs-here", "theirs_here", "raise KeyboardInterrupt", COMMANDS)
+    stopped = typed("--help")
+    assert (stopped.exit_code, stopped.stderr) == (
+        2,
+        "error: plugin 'theirs_here' (theirs-here 1.0) was interrupted; fix or uninstall 'theirs-here', "
+        "or set LW2G_DISABLE_PLUGINS=theirs_here\n",
+    )
+
+
 def test_lw2g_keeps_its_own_names(site: Path) -> None:
     """A stranger's `runs` is called with its package before it, and two strangers' one name is neither's."""
     offer(site, "runs=theirs_code:say", "twice=theirs_code:say")
@@ -222,4 +236,4 @@ def test_commands_of_lw2g_ask_no_other_package(site: Path, monkeypatch: pytest.M
     monkeypatch.undo()
     monkeypatch.syspath_prepend(str(site))
     assert load_commands(strangers=False).problems == ()
-    assert "own" in {entry.origin.plugin for entry in load_commands(strangers=False).entries.values()}
+    assert set(load_commands(strangers=False).entries) == {record.name for record in OWN}
