@@ -30,7 +30,7 @@ WHOLE = {
     "What a plugin offers": [
         *(
             f"lw2g/interfaces/{name}.py"
-            for name in ["component", "options", "tables", "deviations", "dataset"]
+            for name in ["component", "options", "tables", "deviations", "dataset", "command"]
         ),
         "lw2g/registry/markers.py",
     ],

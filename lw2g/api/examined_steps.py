@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lw2g.api.finding import Finding, note, ok, problem
-from lw2g.errors import Lw2gError
+from lw2g.errors import Lw2gError, PluginError
 
 if TYPE_CHECKING:
     from lw2g.registry.catalogue import Catalogue
@@ -100,21 +100,24 @@ def devices() -> Iterator[Finding]:
 
 
 def plugins(catalogue: Catalogue | None = None, *, imports_code: bool = True) -> Iterator[Finding]:
-    """Yield the usable components, the disabled plugins, and every problem with its remedy.
+    """Yield the usable components, the disabled plugins, and every problem, those of commands too.
 
     Args:
         catalogue: The components; None for all that are installed.
-        imports_code: Whether to import the code that a component's record only names.
+        imports_code: Whether to import the code that the record of a component or a command only names.
     """
     from lw2g.interfaces.component import Lazy
     from lw2g.registry.catalogue import load_catalogue
+    from lw2g.registry.command_set import load_commands
     from lw2g.registry.manager import DISABLE_VARIABLE, attempt
 
     catalogue = catalogue or load_catalogue()
     entries = catalogue.components()
-    problems = list(catalogue.problems)
+    commands = load_commands()
+    problems = [*catalogue.problems, *commands.problems]
     origins = {entry.origin for entry in entries}
     text = f"{len(entries)} components of {len(origins)} plugins"
+    origins |= {entry.origin for entry in commands.entries.values()}
     strangers = sorted(str(origin) for origin in origins if not origin.first_party)
     if strangers:
         text += f", not of lw2g itself: {', '.join(strangers)}"
@@ -128,7 +131,13 @@ def plugins(catalogue: Catalogue | None = None, *, imports_code: bool = True) ->
             if isinstance(build, Lazy):
                 what = f"cannot build its {entry.component.kind} {entry.component.name!r}"
                 attempt(build.load, entry.origin, what, problems)
-    for fault in problems:
+        for command in commands.entries.values():
+            try:
+                command.load()
+            except PluginError as error:
+                yield problem("plugins", error.what, error.remedy)
+    # a package that offers components and commands may be broken as a whole
+    for fault in dict.fromkeys(problems):
         yield problem("plugins", fault.text, fault.remedy)
 
 

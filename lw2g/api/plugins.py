@@ -6,11 +6,12 @@ Importing this module imports neither torch nor any plugin.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import attrs
 
 from lw2g.config.settings import OWN_SECTIONS
+from lw2g.errors import UnknownComponentError
 from lw2g.ground.docstrings import docstring
 from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.component import KINDS
@@ -21,12 +22,15 @@ if TYPE_CHECKING:
     from lw2g.config.describe import OptionDescription
     from lw2g.interfaces.component import Component, Kind
     from lw2g.registry.catalogue import Catalogue
+    from lw2g.registry.command_set import CommandSet
     from lw2g.registry.manager import Origin
 
 __all__ = [
     "KINDS",
     "OWN_SECTIONS",
+    "SCAFFOLDED_KINDS",
     "Description",
+    "commands",
     "components",
     "describe",
     "names_of",
@@ -34,6 +38,10 @@ __all__ = [
     "places_of",
     "summary_of",
 ]
+
+
+SCAFFOLDED_KINDS = (*KINDS, "command")
+"""What :func:`new_plugin` writes."""
 
 
 @attrs.frozen(kw_only=True)
@@ -77,6 +85,13 @@ def components(run: Path | None = None) -> Catalogue:
     return load_catalogue(made_with=made_with(run))
 
 
+def commands() -> CommandSet:
+    """List the commands of installed packages with their origin, and the problems with these packages."""
+    from lw2g.registry.command_set import load_commands
+
+    return load_commands()
+
+
 def describe(name: str) -> list[Description]:
     """Describe the components called ``name``, of all kinds.
 
@@ -97,8 +112,15 @@ def describe(name: str) -> list[Description]:
     if section is not None:
         summary = docstring(section).partition("\n")[0]
         return [Description(kind="section", name=name, summary=summary, options=describe_options(section))]
+    try:
+        entries = components().called(name)
+    except UnknownComponentError:
+        if name not in commands().entries:
+            raise
+        what = f"no component is called {name!r}, but a command"
+        raise UnknownComponentError(what, f"`lw2g {name} --help` describes it") from None
     described = []
-    for entry in components().called(name):
+    for entry in entries:
         component = entry.component
         notes = (*values_of(component), *differences(component), *aliases(component))
         described.append(
@@ -145,13 +167,15 @@ def places_of(option: str) -> list[str]:
 
 
 @expands_paths
-def new_plugin(name: str, *, kind: Kind, out: str | Path | None = None) -> tuple[list[Path], list[str]]:
-    """Write an installable package with a small working component called ``name``, and its tests.
+def new_plugin(
+    name: str, *, kind: Kind | Literal["command"], out: str | Path | None = None
+) -> tuple[list[Path], list[str]]:
+    """Write an installable package with a small working component or command called ``name``, and its tests.
 
-    ``name`` is kebab-case, such as my-method. It names the component, the distribution and the folder.
+    ``name`` is kebab-case, such as my-method. It names what the package offers, its distribution and folder.
 
     Args:
-        name: The component's name.
+        name: The name of the component or command.
         kind: What the plugin offers.
         out: The package's folder; None for ./NAME.
 
@@ -164,7 +188,8 @@ def new_plugin(name: str, *, kind: Kind, out: str | Path | None = None) -> tuple
     from lw2g.api.scaffold.package import Scaffold, check_name, write_package
     from lw2g.registry.catalogue import load_catalogue
 
-    check_name(name, load_catalogue())
+    # a component may have the name of a command
+    check_name(name, load_catalogue(), commands=commands().entries if kind == "command" else ())
     scaffold = Scaffold(name=name, kind=kind)
     directory = Path(out or name)
     files = list(write_package(scaffold, directory))

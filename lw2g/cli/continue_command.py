@@ -19,7 +19,6 @@ __all__ = ["continue_run"]
 
 @click.command(
     "continue",
-    short_help="Continue a run that stopped after --tasks, or with new classes.",
     help=help_of(api.continue_run),
 )
 @click.argument("run", metavar="RUN", type=AnyPath(path_type=Path, file_okay=False))

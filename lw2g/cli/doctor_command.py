@@ -27,9 +27,7 @@ _STYLES = {"ok": "green", "note": "yellow", "problem": "bold red"}
 _EXIT = "The exit code is 1 if there is a problem; notes leave it 0."
 
 
-@click.command(
-    short_help="Find what is wrong with this installation, and what to do.", help=help_of(examine, _EXIT)
-)
+@click.command(help=help_of(examine, _EXIT))
 @options_of(examine, "quick")
 @json_option("Print a JSON list.")
 def doctor(quick: bool, as_json: bool) -> None:

@@ -15,7 +15,7 @@ from lw2g.runtime.console import in_units
 __all__ = ["export"]
 
 
-@click.command(short_help="Write a run's model into its own folder.", help=help_of(models.export))
+@click.command(help=help_of(models.export))
 @click.argument("run", metavar="RUN", type=AnyPath(path_type=Path, file_okay=False))
 @click.argument("out", metavar="OUT", type=AnyPath(path_type=Path))
 @options_of(models.export, "task", "with_backbone", "weights", "learnable")

@@ -18,9 +18,7 @@ from lw2g.cli.signature import field_option, help_of, option_of, options_of
 __all__ = ["fork"]
 
 
-@click.command(
-    short_help="Start a run from a task of another run, with other choices.", help=help_of(api.fork)
-)
+@click.command(help=help_of(api.fork))
 @click.argument("run", metavar="RUN", type=AnyPath(path_type=Path, file_okay=False))
 @option_of(api.fork, "at_task", required=True, metavar="K")
 @option_of(api.fork, "out", type=AnyPath(path_type=Path), metavar="DIR")

@@ -1,8 +1,8 @@
 """The entry point: the group of all commands, and how errors end a command.
 
 A mistake of the user or of a plugin, and a refusal of the system (disk full, no permission, no such file, no
-memory), end with one message on stderr and exit code 2; a bug keeps its traceback. Nothing here imports
-torch: commands import what they need when they run.
+memory), end with one message on stderr and exit code 2; a bug keeps its traceback. A command is imported when
+it is called or its own help is asked: what ``lw2g --help`` says of it stands in its record.
 """
 
 from __future__ import annotations
@@ -10,36 +10,22 @@ from __future__ import annotations
 import errno
 import logging
 import traceback
-from typing import Any
+from importlib import import_module
+from typing import Any, cast
 
 import click
 from click.exceptions import NoArgsIsHelpError
+from click.shell_completion import CompletionItem
 
+import lw2g.cli.bash_words  # noqa: F401  # a shell that asks finds it
 from lw2g import __version__
-from lw2g.cli.completion import completion
-from lw2g.cli.continue_command import continue_run
-from lw2g.cli.doctor_command import doctor
-from lw2g.cli.export_command import export
-from lw2g.cli.fork_command import fork
-from lw2g.cli.new_plugin_command import new_plugin
-from lw2g.cli.plugins_command import plugins
-from lw2g.cli.predict_command import predict
-from lw2g.cli.resume_command import resume
-from lw2g.cli.run_command import config, run
-from lw2g.cli.runs_command import runs
-from lw2g.cli.show_command import show
+from lw2g.cli.own_commands import COMMANDS, GROUPS
 from lw2g.cli.signals import unwinding
 from lw2g.cli.signature import documented
-from lw2g.cli.sweep_command import sweep
-from lw2g.errors import ComponentError, Lw2gError, is_out_of_memory, nearest, printable
-from lw2g_datasets.data_commands import data
-from lw2g_page.report_command import report
-from lw2g_photos.learn_commands import learn, start, unlearn
-from lw2g_photos.score_command import test
-from lw2g_photos.teach_command import teach
-from lw2g_store.store_commands import store, submit
-from lw2g_store.verify_command import verify
-from lw2g_testing.check_command import check
+from lw2g.errors import ComponentError, Lw2gError, PluginError, is_out_of_memory, nearest, printable
+from lw2g.interfaces.command import Command
+from lw2g.registry.command_set import load_commands
+from lw2g.registry.manager import DISABLE_VARIABLE
 
 __all__ = ["main"]
 
@@ -72,7 +58,7 @@ def _cut(line: str) -> str:
 
 
 class Commands(click.Group):
-    """A group that prints lw2g's own errors without a traceback and suggests the nearest command."""
+    """A group that finds commands by their records, and prints lw2g's own errors without a traceback."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Accept ``--traceback`` anywhere on the command line."""
@@ -81,6 +67,8 @@ class Commands(click.Group):
             return super().parse_args(ctx, [argument for argument in args if argument != _TRACEBACK])
         except click.UsageError as error:
             raise _told_in_one_line(error) from error
+        except PluginError as error:  # Ctrl-C while a stranger's package is asked for its commands
+            raise UserError(str(error), exit_code=error.exit_code) from error
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
@@ -115,14 +103,89 @@ class Commands(click.Group):
                 "the baseline's sets, or use a smaller backbone"
             ) from error
 
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands."""
+        return [name for commands in _all_commands().values() for name in commands]
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        """Import the command of this name; None without one.
+
+        Raises:
+            PluginError: The package that offers it is broken.
+        """
+        for command in COMMANDS:
+            if command.name == name:
+                module, _, function = command.target.partition(":")
+                return cast(click.Command, getattr(import_module(module), function))
+        # what comes with lw2g is found without the packages of others
+        for strangers in (False, True):
+            entry = load_commands(strangers=strangers).find(name)
+            if entry is not None:
+                return entry.load()
+        return None
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command, or fail with the nearest name."""
         name = args[0]
-        if self.get_command(ctx, name) is None and not name.startswith("-") and not ctx.resilient_parsing:
-            ctx.fail(f"no command is called {name!r}{nearest(name, self.list_commands(ctx))}")
-        return super().resolve_command(ctx, args)
+        if name.startswith("-"):
+            return super().resolve_command(ctx, args)
+        try:
+            command = self.get_command(ctx, name)
+        except PluginError:
+            if not ctx.resilient_parsing:
+                raise
+            command = None  # a shell that completes wants no message
+        if command is None and not ctx.resilient_parsing:
+            ctx.fail(_unknown(name))
+        return name if command else None, command, args[1:]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands in groups, none of which is imported."""
+        by_group = _all_commands()
+        width = max(len(name) for commands in by_group.values() for name in commands)
+        for heading, commands in by_group.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(width), text) for name, text in commands.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete the name of a command, none of which is imported."""
+        items = []
+        for commands in _all_commands().values():
+            for name, text in commands.items():
+                if name.startswith(incomplete):
+                    items.append(CompletionItem(name, help=text))
+        return items + click.Command.shell_complete(self, ctx, incomplete)
+
+
+def _all_commands() -> dict[str, dict[str, str]]:
+    """Return what each command does, by heading and name."""
+    records: dict[str, Command] = {command.name: command for command in COMMANDS}
+    for name, entry in load_commands().entries.items():
+        records.setdefault(name, entry.command)
+    # a group may have commands of several packages: their names alone give an order
+    names = sorted(records)
+    headings = [*GROUPS, *sorted({record.group for record in records.values()}.difference(GROUPS))]
+    by_group: dict[str, dict[str, str]] = {}
+    for heading in headings:
+        listed = {name: records[name].help for name in names if records[name].group == heading}
+        if listed:
+            by_group[heading] = listed
+    return by_group
+
+
+def _unknown(name: str) -> str:
+    """Return that there is no such command, and what may be the reason."""
+    names = [name for commands in _all_commands().values() for name in commands]
+    text = f"no command is called {name!r}{nearest(name, names)}"
+    found = load_commands()
+    broken = sorted({problem.plugin for problem in found.problems})
+    if broken:
+        text += f"; plugins with problems: {', '.join(broken)} (`lw2g doctor` says which)"
+    if found.disabled:
+        text += f"; {DISABLE_VARIABLE} leaves out: {', '.join(found.disabled)}"
+    return text
 
 
 class _OnStderr(logging.Handler):
@@ -195,33 +258,3 @@ def main() -> None:
       lw2g run --baseline dual-prompt --policy always --benchmark digits
       lw2g plugins
     """
-
-
-for command in (
-    run,
-    resume,
-    continue_run,
-    sweep,
-    fork,
-    runs,
-    report,
-    predict,
-    test,
-    export,
-    start,
-    learn,
-    unlearn,
-    teach,
-    plugins,
-    show,
-    verify,
-    submit,
-    store,
-    config,
-    new_plugin,
-    check,
-    data,
-    doctor,
-    completion,
-):
-    main.add_command(command)

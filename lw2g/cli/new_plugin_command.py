@@ -1,4 +1,4 @@
-"""``lw2g new-plugin`` writes a small package with a working component."""
+"""``lw2g new-plugin`` writes a small package with a working component or command."""
 
 from __future__ import annotations
 
@@ -13,11 +13,9 @@ from lw2g.cli.signature import help_of, option_of
 __all__ = ["new_plugin"]
 
 
-@click.command(
-    "new-plugin", short_help="Write a plugin package to start from.", help=help_of(plugins.new_plugin)
-)
+@click.command("new-plugin", help=help_of(plugins.new_plugin))
 @click.argument("name")
-@option_of(plugins.new_plugin, "kind", type=click.Choice(plugins.KINDS), required=True)
+@option_of(plugins.new_plugin, "kind", type=click.Choice(plugins.SCAFFOLDED_KINDS), required=True)
 @option_of(plugins.new_plugin, "out", metavar="DIR")
 def new_plugin(name: str, kind: Any, out: Path | None) -> None:
     """Print the files, and what to do with them."""

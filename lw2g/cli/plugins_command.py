@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
 
-from lw2g.api.plugins import KINDS, OWN_SECTIONS, components, describe, summary_of
+from lw2g.api.plugins import KINDS, OWN_SECTIONS, commands, components, describe, summary_of
 from lw2g.cli.completion import complete_component
 from lw2g.cli.shared_options import json_option
 from lw2g.cli.signature import help_of
@@ -17,15 +17,17 @@ from lw2g.runtime.console import console, table
 
 if TYPE_CHECKING:
     from lw2g.api.plugins import Description
-    from lw2g.registry.catalogue import Catalogue, Registered
+    from lw2g.registry.catalogue import Registered
+    from lw2g.registry.command_set import RegisteredCommand
+    from lw2g.registry.manager import Origin, Problem
 
 __all__ = ["plugins"]
 
-_OURS = "Components marked with * come with lw2g itself."
+_COLUMNS = ("name", "summary", "plugin", "distribution")
+_OURS = "Components marked with * come with lw2g itself; commands of other packages are listed, too."
 
 
 @click.command(
-    short_help="List all components, or describe one.",
     help=help_of(components, help_of(describe), _OURS),
 )
 @click.argument("name", required=False, shell_complete=complete_component(also=tuple(OWN_SECTIONS)))
@@ -34,11 +36,19 @@ def plugins(name: str | None, as_json: bool) -> None:
     """Print a table per kind, or all that the records of some components say."""
     if name is None:
         catalogue = components()
+        found = commands()
+        of_others = {}
+        for typed, entry in found.entries.items():
+            if not entry.origin.first_party:  # those of lw2g are what `lw2g --help` shows
+                of_others[typed] = entry
         if as_json:
-            click.echo(json.dumps([_listed(entry) for entry in catalogue.components()], indent=1))
+            listed = [_listed(entry) for entry in catalogue.components()]
+            listed += [_listed_command(typed, entry) for typed, entry in of_others.items()]
+            click.echo(json.dumps(listed, indent=1))
             return
         _print_list(catalogue.components())
-        _print_problems(catalogue)
+        _print_commands(of_others)
+        _print_problems(catalogue.disabled, [*catalogue.problems, *found.problems])
         return
     described = describe(name)
     if as_json:
@@ -59,6 +69,10 @@ def _listed(entry: Registered) -> dict[str, Any]:
     }
 
 
+def _listed_command(typed: str, entry: RegisteredCommand) -> dict[str, Any]:
+    return {"kind": "command", "name": typed, "summary": entry.command.help, **attrs.asdict(entry.origin)}
+
+
 def _described(one: Description) -> dict[str, Any]:
     content: dict[str, Any] = {"kind": one.kind, "name": one.name, "summary": one.summary}
     if one.origin is not None:
@@ -73,23 +87,34 @@ def _print_list(entries: Sequence[Registered]) -> None:
     for kind in KINDS:
         rows = [_row(entry) for entry in entries if entry.component.kind == kind]
         if rows:
-            console().print(table(kind, ("name", "summary", "plugin", "distribution"), rows, left=4))
+            console().print(table(kind, _COLUMNS, rows, left=4))
 
 
 def _row(entry: Registered) -> tuple[str, ...]:
-    origin = entry.origin
-    mark = " *" if origin.first_party else ""
-    distribution = f"{origin.distribution or '-'} {origin.version or ''}".rstrip()
-    return f"{entry.component.name}{mark}", summary_of(entry.component), origin.plugin, distribution
+    mark = " *" if entry.origin.first_party else ""
+    return f"{entry.component.name}{mark}", summary_of(entry.component), *_places(entry.origin)
 
 
-def _print_problems(catalogue: Catalogue) -> None:
-    if catalogue.disabled:
-        click.echo(f"left out by LW2G_DISABLE_PLUGINS: {', '.join(catalogue.disabled)}")
-    if catalogue.problems:
+def _print_commands(entries: Mapping[str, RegisteredCommand]) -> None:
+    rows = [(typed, entry.command.help, *_places(entry.origin)) for typed, entry in entries.items()]
+    if rows:
+        console().print(table("command", _COLUMNS, rows, left=4))
+
+
+def _places(origin: Origin) -> tuple[str, str]:
+    """Return plugin and distribution."""
+    return origin.plugin, f"{origin.distribution or '-'} {origin.version or ''}".rstrip()
+
+
+def _print_problems(disabled: Sequence[str], problems: Sequence[Problem]) -> None:
+    if disabled:
+        click.echo(f"left out by LW2G_DISABLE_PLUGINS: {', '.join(disabled)}")
+    # a package that offers components and commands may be broken as a whole
+    lines = dict.fromkeys(map(str, problems))
+    if lines:
         click.echo("problems with plugins:")
-    for problem in catalogue.problems:
-        click.echo(f"  {problem}")
+    for line in lines:
+        click.echo(f"  {line}")
 
 
 def _print_detail(one: Description) -> None:

@@ -19,7 +19,6 @@ __all__ = ["predict"]
 
 
 @click.command(
-    short_help="Classify image files with a run or a model.",
     help=help_of(models.predict, "Exit code 1 says that some could not be read."),
 )
 @click.argument("run", metavar="RUN", type=AnyPath(path_type=Path, file_okay=False))

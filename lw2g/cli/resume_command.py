@@ -17,7 +17,7 @@ from lw2g.cli.signature import help_of, options_of
 __all__ = ["resume"]
 
 
-@click.command(short_help="Resume an interrupted run.", help=help_of(api.resume))
+@click.command(help=help_of(api.resume))
 @click.argument("run", metavar="RUN", type=AnyPath(path_type=Path, file_okay=False))
 @settings_option(api.resume)
 @options_of(api.resume, "devices")

@@ -26,7 +26,7 @@ _COLUMNS = ("run", "baseline", "policy", "benchmark", "backbone", "seed", "state
 _EXIT = "The exit code is 1 if any run is damaged, even one that --where excludes."
 
 
-@click.command(short_help="List the runs below a directory.", help=help_of(find, _EXIT))
+@click.command(help=help_of(find, _EXIT))
 @click.argument("directory", metavar="DIR", type=AnyPath(path_type=Path))
 @option_of(Runs.where, "conditions", "--where", metavar="KEY=VALUE", multiple=True)
 @json_option("Print a JSON list.")

@@ -43,9 +43,7 @@ are shown by their ids (#0 is the first); percentages go from 0 to 100."""
 _OF_A_MODEL = "Of a model that `lw2g start` or `lw2g export` has made: its classes, and what it has learned."
 
 
-@click.command(
-    short_help="Show what a run reached, or what a model knows.", help=help_of(results_of, _HOW, _OF_A_MODEL)
-)
+@click.command(help=help_of(results_of, _HOW, _OF_A_MODEL))
 @click.argument("run", metavar="RUN", type=AnyPath(path_type=Path))
 @json_option("Print the record, or of a model its description, as it is stored.")
 @click.option("--all", "whole_record", is_flag=True, help="Decisions, matrices, metrics, costs, deviations.")

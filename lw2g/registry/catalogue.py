@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
-import re
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, overload
@@ -31,7 +29,18 @@ from lw2g.interfaces.component import (
 )
 from lw2g.interfaces.metric import CORE_METRICS, Metric
 from lw2g.registry.kinds import HOOKS
-from lw2g.registry.manager import DISABLE_VARIABLE, Origin, PluginSet, Problem, attempt, load_plugins
+from lw2g.registry.manager import (
+    DISABLE_VARIABLE,
+    Origin,
+    PluginSet,
+    Problem,
+    attempt,
+    clashes,
+    disabled_plugins,
+    load_plugins,
+    own_name,
+    records_of,
+)
 from lw2g.registry.markers import PROJECT
 
 __all__ = ["LOCAL", "Catalogue", "Registered", "load_catalogue"]
@@ -282,15 +291,16 @@ def load_catalogue(
         kinds: Of ``made_with``, the kinds whose plugins are loaded at once; the others come before all.
     """
     if disabled is None:
-        names = ""
-        if entry_points:
-            names = os.environ.get(DISABLE_VARIABLE, "")
-        disabled = set(filter(None, map(str.strip, names.split(","))))
+        disabled = disabled_plugins() if entry_points else ()
     made_with = made_with or {}
-    only = None
+    wanted: Callable[[Origin], bool] | None = None
     if made_with:
-        only = {origin.key for (kind, _), origin in made_with.items() if kind in kinds}
-    loaded = load_plugins(plugins=plugins, from_entry_points=entry_points, disabled=disabled, only=only)
+        plugins_of_it = {origin.key for (kind, _), origin in made_with.items() if kind in kinds}
+
+        def wanted(origin: Origin) -> bool:
+            return origin.key in plugins_of_it
+
+    loaded = load_plugins(plugins=plugins, from_entry_points=entry_points, disabled=disabled, wanted=wanted)
     problems = list(loaded.problems)
     refused: dict[Key, Problem] = {}
     usable: list[Registered] = []
@@ -309,9 +319,9 @@ def load_catalogue(
         by_key.setdefault(entry.key, []).append(entry)
     for key, rivals in by_key.items():
         if len(rivals) > 1:  # no order of installation decides which one is meant
-            clashes = _clashes(key, rivals)
-            refused[key] = clashes[0]
-            problems.extend(clashes)
+            told = clashes(*key, [entry.origin for entry in rivals])
+            refused[key] = told[0]
+            problems.extend(told)
     entries = {}
     for key, rivals in by_key.items():
         if key not in refused:
@@ -356,74 +366,22 @@ def _is_of(origin: Origin, known: Origin | None) -> bool:
 
 
 def _collect(loaded: PluginSet, problems: list[Problem]) -> Iterable[Registered]:
-    """Call each plugin's hooks one by one and yield the records of the right class."""
+    """Yield the components of all plugins, in the order of hooks."""
     for hook, expected in HOOKS.items():
-        implementations = getattr(loaded.manager.hook, hook).get_hookimpls()
-        for implementation in sorted(implementations, key=lambda hookimpl: str(hookimpl.plugin_name)):
-            origin = loaded.origins[implementation.plugin_name]
-            num_before = len(problems)
-            records: Any = attempt(implementation.function, origin, f"fails in {hook}", problems)
-            if len(problems) > num_before:  # not None alone, which a hook may return, too
-                continue
-            if not isinstance(records, list | tuple):
-                problems.append(
-                    Problem.of(origin, f"returns {type(records).__name__} from {hook}, not a list of records")
-                )
-                continue
-            for record in records:
-                if isinstance(record, expected):
-                    yield Registered(component=record, origin=origin)
-                else:
-                    what = f"returns {_article(record)} from {hook}, which takes {expected.__name__} only"
-                    problems.append(Problem.of(origin, what))
+        for component, origin in records_of(loaded, hook, expected, problems):
+            yield Registered(component=component, origin=origin)
 
 
 def _with_own_names(entries: Sequence[Registered], problems: list[Problem]) -> Iterable[Registered]:
-    """Yield components; a stranger's whose name lw2g has itself is called ``distribution:name``.
-
-    A release of lw2g may take a name that a plugin has. The name is then lw2g's, and the plugin's component
-    stays in reach.
-    """
+    """Yield components; a stranger's whose name lw2g has itself is called ``distribution:name``."""
     ours = {entry.key for entry in entries if entry.origin.first_party}
     for entry in entries:
-        origin = entry.origin
-        if origin.first_party or entry.key not in ours:
+        if entry.origin.first_party or entry.key not in ours:
             yield entry
             continue
-        kind, name = entry.key
-        owner = origin.distribution or origin.plugin
-        qualified = f"{re.sub(r'[^a-z0-9]+', '-', owner.lower())}:{name}"
-        what = f"registers {kind} {name!r}, which lw2g has itself; its own is called {qualified!r}"
-        problems.append(Problem.of(origin, what, f"rename it in {owner!r} to have it without the prefix"))
-        yield Registered(component=attrs.evolve(entry.component, name=qualified), origin=origin)
-
-
-def _article(record: object) -> str:
-    if isinstance(record, type):
-        return f"{record.__name__} (a class)"
-    return repr(type(record).__name__)
-
-
-def _clashes(key: Key, rivals: Sequence[Registered]) -> list[Problem]:
-    """Return one problem per plugin that registers a name which another plugin registers too.
-
-    None of them is used, so that the meaning of a name does not depend on which plugins are installed.
-    """
-    kind, name = key
-    origins = [entry.origin for entry in rivals]
-    origins.sort(key=lambda origin: (origin.first_party, origin.plugin))
-    everyone = " and ".join(map(str, origins))
-    problems = []
-    for origin in dict.fromkeys(origins):
-        what = f"registers {kind} {name!r}, which is registered by {everyone}; neither is used"
-        problems.append(Problem.of(origin, what, _fix_clash(origin)))
-    return problems
-
-
-def _fix_clash(origin: Origin) -> str:
-    if origin.first_party or origin.distribution is None:
-        return "rename the other one or disable its plugin"
-    return f"rename it in {origin.distribution!r}, or set {DISABLE_VARIABLE}={origin.plugin}"
+        qualified, problem = own_name(*entry.key, entry.origin)
+        problems.append(problem)
+        yield Registered(component=attrs.evolve(entry.component, name=qualified), origin=entry.origin)
 
 
 def _refusal(entry: Registered) -> Problem | None:

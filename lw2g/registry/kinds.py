@@ -1,4 +1,4 @@
-"""The kinds of components: the one list that discovery, configurations, runs and reports use."""
+"""The kinds of components: the one list that discovery, configurations, runs and reports use; all hooks."""
 
 from __future__ import annotations
 
@@ -20,9 +20,18 @@ from lw2g.interfaces.component import (
     TrackerComponent,
 )
 from lw2g.interfaces.metric import Metric
-from lw2g.registry.markers import hookspec
+from lw2g.registry.markers import COMMANDS, PROJECT, hookspec
 
-__all__ = ["COMPONENTS", "HOOKS", "SECTIONS", "SINGLE", "SPECIFICATIONS", "place_of"]
+__all__ = [
+    "COMMAND_HOOK",
+    "COMPONENTS",
+    "HOOKS",
+    "HOOKS_BY_GROUP",
+    "SECTIONS",
+    "SINGLE",
+    "SPECIFICATIONS",
+    "place_of",
+]
 
 COMPONENTS: Mapping[Kind, type[Component]] = {
     record.kind: record
@@ -55,10 +64,16 @@ SINGLE: tuple[Kind, ...] = tuple(
 HOOKS: Mapping[str, type[Component]] = MappingProxyType(
     {record.hook: record for record in COMPONENTS.values()}
 )
-"""The class of the records that each hook returns in a list; hooks take no arguments."""
+"""The class of the records of components that each hook returns in a list; hooks take no arguments."""
+
+COMMAND_HOOK = "lw2g_commands"
+"""The hook that returns a list of :class:`~lw2g.interfaces.command.Command`."""
+
+HOOKS_BY_GROUP: Mapping[str, tuple[str, ...]] = {PROJECT: tuple(HOOKS), COMMANDS: (COMMAND_HOOK,)}
+"""The hooks that are called of the modules which an entry-point group names."""
 
 
-SPECIFICATIONS = type("Specifications", (), dict.fromkeys(HOOKS, hookspec(lambda: [])))
+SPECIFICATIONS = type("Specifications", (), dict.fromkeys((*HOOKS, COMMAND_HOOK), hookspec(lambda: [])))
 """The hook specifications for pluggy."""
 
 

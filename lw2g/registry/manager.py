@@ -9,7 +9,10 @@ An import that hangs (on a network, say) cannot be stopped from within. Ctrl-C n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+import os
+import re
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
 from importlib.metadata import Distribution, EntryPoint, entry_points
 from typing import Any, TypeVar
@@ -18,15 +21,27 @@ import attrs
 import pluggy
 
 from lw2g.errors import PluginError, error_text, nearest, with_remedy
-from lw2g.registry.kinds import HOOKS, SPECIFICATIONS
-from lw2g.registry.markers import PROJECT
+from lw2g.registry.kinds import HOOKS_BY_GROUP, SPECIFICATIONS
+from lw2g.registry.markers import COMMANDS, PROJECT
 
-__all__ = ["DISABLE_VARIABLE", "Origin", "PluginSet", "Problem", "attempt", "load_plugins"]
+__all__ = [
+    "DISABLE_VARIABLE",
+    "Origin",
+    "PluginSet",
+    "Problem",
+    "attempt",
+    "clashes",
+    "disabled_plugins",
+    "load_plugins",
+    "own_name",
+    "records_of",
+]
 
 DISABLE_VARIABLE = "LW2G_DISABLE_PLUGINS"
 """Environment variable with the names of disabled plugins, separated by commas."""
 
 T = TypeVar("T")
+_ALL_HOOKS = tuple(hook for hooks in HOOKS_BY_GROUP.values() for hook in hooks)
 
 
 @attrs.frozen(kw_only=True)
@@ -116,36 +131,44 @@ class PluginSet:
     disabled: tuple[str, ...]
 
 
+def disabled_plugins() -> set[str]:
+    """Return the names of the plugins that the user disabled by ``LW2G_DISABLE_PLUGINS``."""
+    names = os.environ.get(DISABLE_VARIABLE, "").split(",")
+    return set(filter(None, map(str.strip, names)))
+
+
 def load_plugins(
     *,
+    group: str = PROJECT,
     plugins: Sequence[object] = (),
     from_entry_points: bool = True,
     disabled: Collection[str] = (),
-    only: Collection[tuple[str, str | None]] | None = None,
+    wanted: Callable[[Origin], bool] | None = None,
 ) -> PluginSet:
     """Build a manager with all plugins that can be loaded.
 
     Args:
+        group: The entry-point group of installed plugins.
         plugins: Plugin objects (modules or instances) to register in addition to the installed ones.
         from_entry_points: Whether to load installed plugins.
         disabled: Names of entry points to skip.
-        only: Entry points to load, each with its distribution; None for all.
+        wanted: Whether to load the installed plugin of an origin; None for all.
     """
     manager = pluggy.PluginManager(PROJECT)
     manager.add_hookspecs(SPECIFICATIONS)
     loaded = PluginSet(manager=manager, origins={}, problems=[], disabled=tuple(sorted(disabled)))
     if from_entry_points:
         # lw2g's own first: of several plugins with one name, the first is kept if it is lw2g's
-        installed = sorted(entry_points(group=PROJECT), key=_origin_order)
-        wanted = [entry_point for entry_point in installed if entry_point.name not in disabled]
-        if only is not None:
-            wanted = [entry_point for entry_point in wanted if _origin(entry_point).key in only]
-        for entry_point in _without_clashes(wanted, loaded.problems):
+        installed = sorted(entry_points(group=group), key=_origin_order)
+        chosen = [entry_point for entry_point in installed if entry_point.name not in disabled]
+        if wanted is not None:
+            chosen = [entry_point for entry_point in chosen if wanted(_origin(entry_point))]
+        for entry_point in _without_clashes(chosen, loaded.problems):
             _load(loaded, entry_point)
     for plugin in plugins:
         _register(loaded, plugin, Origin(plugin=getattr(plugin, "__name__", type(plugin).__name__)))
-    if from_entry_points:
-        loaded.problems.extend(_unknown_disabled(disabled, installed))
+    if from_entry_points and disabled and group == PROJECT:  # of commands alone it would be told twice
+        loaded.problems.extend(_unknown_disabled(disabled))
     return loaded
 
 
@@ -153,10 +176,17 @@ def _load(loaded: PluginSet, entry_point: EntryPoint) -> None:
     """Import an installed plugin and register it."""
     origin = _origin(entry_point)
     num_before = len(loaded.problems)
+    had_torch = "torch" in sys.modules
     # None cannot tell a failure: the entry point may name anything
     plugin = attempt(entry_point.load, origin, "cannot be imported", loaded.problems)
-    if len(loaded.problems) == num_before:
-        _register(loaded, plugin, origin)
+    if len(loaded.problems) > num_before:
+        return
+    if entry_point.group == COMMANDS and "torch" in sys.modules and not had_torch:
+        what = f"imports torch in {entry_point.module!r}, and every `lw2g --help` waits for it"
+        loaded.problems.append(Problem.of(origin, what, "import it in the module of the command"))
+    _register(loaded, plugin, origin)
+    if origin.plugin in loaded.origins:
+        loaded.problems.extend(_uncalled_hooks(loaded, entry_point, origin))
 
 
 def attempt(action: Callable[[], T], origin: Origin, what: str, problems: list[Problem]) -> T | None:
@@ -270,15 +300,28 @@ def _hook_problems(manager: pluggy.PluginManager, plugin: object, origin: Origin
         if name.startswith("lw2g_") and _is_function(plugin, name):
             named.add(name)
     for name in sorted(named - specified):
-        if name in HOOKS:
+        if name in _ALL_HOOKS:
             what = f"has {name!r} without the marker"
             remedy = "decorate it with lw2g.registry.markers.hookimpl"
         else:
-            what = f"has {name!r}, which is no hook{nearest(name, HOOKS)}"
-            remedy = f"use one of {', '.join(HOOKS)}"
+            what = f"has {name!r}, which is no hook{nearest(name, _ALL_HOOKS)}"
+            remedy = f"use one of {', '.join(_ALL_HOOKS)}"
         yield Problem.of(origin, what, remedy)
     if not specified and not named:
-        yield Problem.of(origin, "has no hooks", f"define one of {', '.join(HOOKS)}")
+        yield Problem.of(origin, "has no hooks", f"define one of {', '.join(_ALL_HOOKS)}")
+
+
+def _uncalled_hooks(loaded: PluginSet, entry_point: EntryPoint, origin: Origin) -> Iterable[Problem]:
+    """Yield hooks that nobody calls, since lw2g looks for them in another entry-point group."""
+    plugin = loaded.manager.get_plugin(origin.plugin)
+    implemented = {caller.name for caller in loaded.manager.get_hookcallers(plugin) or []}
+    for group, hooks in HOOKS_BY_GROUP.items():
+        uncalled = sorted(implemented.intersection(hooks))
+        if group == entry_point.group or not uncalled:
+            continue
+        if entry_point.value not in {other.value for other in entry_points(group=group)}:
+            what = f"has {uncalled[0]!r}, which is called of modules in the entry-point group {group!r} alone"
+            yield Problem.of(origin, what, f"name {entry_point.value!r} in that group, too")
 
 
 def _is_function(plugin: object, name: str) -> bool:
@@ -286,9 +329,11 @@ def _is_function(plugin: object, name: str) -> bool:
     return callable(value) and not isinstance(value, type)
 
 
-def _unknown_disabled(disabled: Collection[str], installed: Sequence[EntryPoint]) -> Iterable[Problem]:
-    """Yield the disabled names that are none of an installed plugin."""
-    names = [entry_point.name for entry_point in installed]
+def _unknown_disabled(disabled: Collection[str]) -> Iterable[Problem]:
+    """Yield the disabled names that are none of an installed plugin, be it of components or of commands."""
+    names: list[str] = []
+    for group in HOOKS_BY_GROUP:
+        names += [entry_point.name for entry_point in entry_points(group=group)]
     for name in sorted(set(disabled) - set(names)):
         yield Problem(
             plugin=name,
@@ -297,3 +342,65 @@ def _unknown_disabled(disabled: Collection[str], installed: Sequence[EntryPoint]
             what=f"is named in {DISABLE_VARIABLE} but not installed{nearest(name, names)}",
             remedy="correct the name or leave it out",
         )
+
+
+def records_of(
+    loaded: PluginSet, hook: str, expected: type[T], problems: list[Problem]
+) -> Iterator[tuple[T, Origin]]:
+    """Call a hook of each plugin, one by one, and yield the records of the right class."""
+    implementations = getattr(loaded.manager.hook, hook).get_hookimpls()
+    for implementation in sorted(implementations, key=lambda hookimpl: str(hookimpl.plugin_name)):
+        origin = loaded.origins[implementation.plugin_name]
+        num_before = len(problems)
+        records: Any = attempt(implementation.function, origin, f"fails in {hook}", problems)
+        if len(problems) > num_before:  # not None alone, which a hook may return, too
+            continue
+        if not isinstance(records, list | tuple):
+            problems.append(
+                Problem.of(origin, f"returns {type(records).__name__} from {hook}, not a list of records")
+            )
+            continue
+        for record in records:
+            if isinstance(record, expected):
+                yield record, origin
+            else:
+                what = f"returns {_article(record)} from {hook}, which takes {expected.__name__} only"
+                problems.append(Problem.of(origin, what))
+
+
+def _article(record: object) -> str:
+    if isinstance(record, type):
+        return f"{record.__name__} (a class)"
+    return repr(type(record).__name__)
+
+
+def own_name(kind: str, name: str, origin: Origin) -> tuple[str, Problem]:
+    """Return what a stranger's component or command is called whose name lw2g has itself, and the problem.
+
+    A release of lw2g may take a name that a plugin has. The name is then lw2g's, and what the plugin offers
+    stays in reach as ``distribution:name``.
+    """
+    owner = origin.distribution or origin.plugin
+    qualified = f"{re.sub(r'[^a-z0-9]+', '-', owner.lower())}:{name}"
+    what = f"registers {kind} {name!r}, which lw2g has itself; its own is called {qualified!r}"
+    return qualified, Problem.of(origin, what, f"rename it in {owner!r} to have it without the prefix")
+
+
+def clashes(kind: str, name: str, origins: Collection[Origin]) -> list[Problem]:
+    """Return one problem per plugin that registers a name which another plugin registers too.
+
+    None of them is used, so that the meaning of a name does not depend on which plugins are installed.
+    """
+    in_order = sorted(origins, key=lambda origin: (origin.first_party, origin.plugin))
+    everyone = " and ".join(map(str, in_order))
+    problems = []
+    for origin in dict.fromkeys(in_order):
+        what = f"registers {kind} {name!r}, which is registered by {everyone}; neither is used"
+        problems.append(Problem.of(origin, what, _fix_clash(origin)))
+    return problems
+
+
+def _fix_clash(origin: Origin) -> str:
+    if origin.first_party or origin.distribution is None:
+        return "rename the other one or disable its plugin"
+    return f"rename it in {origin.distribution!r}, or set {DISABLE_VARIABLE}={origin.plugin}"

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["data"]
 
 
-@click.group(short_help="List, fetch and check data sets; store features.")
+@click.group()
 @documented
 def data() -> None:
     """List, fetch and check published data sets, and store features."""

@@ -21,9 +21,7 @@ _PAGE = """--html writes a page for one run or many: figures with their numbers,
 last task, and for a single run its misclassified test images."""
 
 
-@click.command(
-    short_help="Print tables of runs, with published values beside ours.", help=help_of(tabulate, _PAGE)
-)
+@click.command(help=help_of(tabulate, _PAGE))
 @click.argument("runs", metavar="RUN_OR_DIR...", nargs=-1, required=True, type=AnyPath(path_type=Path))
 @option_of(Report.to_text, "form", "--format", default=None, show_default=False)
 @option_of(tabulate, "columns", metavar="A,B,...")

@@ -23,9 +23,7 @@ _MODEL = click.argument("model", metavar="MODEL", type=AnyPath(path_type=Path, f
 _JSON = json_option("Print the report as JSON.")
 
 
-@click.command(
-    short_help="Make a first model from a folder of images, without a run.", help=help_of(photographs.start)
-)
+@click.command(help=help_of(photographs.start))
 @click.argument("folder", metavar="FOLDER", type=_PATH)
 @click.argument("out", metavar="MODEL", type=_PATH)
 @options_of(photographs.start, "backbone", "image_size", "head")
@@ -42,9 +40,7 @@ def start(folder: Path, out: Path, as_json: bool, settings: dict[str, Any], **op
     _print(report, as_json=as_json, has_old_classes=False)
 
 
-@click.command(
-    short_help="Let a model learn new classes, or more images of known ones.", help=help_of(photographs.learn)
-)
+@click.command(help=help_of(photographs.learn))
 @_MODEL
 @click.argument("folder", metavar="FOLDER", type=_PATH)
 @option_of(photographs.learn, "out", metavar="MODEL2")
@@ -58,9 +54,7 @@ def learn(model: Path, folder: Path, as_json: bool, **options: Any) -> None:
     _print(report, as_json=as_json, has_old_classes=True)
 
 
-@click.command(
-    short_help="Take a class or the last step of learning back.", help=help_of(photographs.unlearn)
-)
+@click.command(help=help_of(photographs.unlearn))
 @_MODEL
 @click.argument("name", metavar="[CLASS]", required=False)
 @click.option("--last", is_flag=True, help="Take the last step of `lw2g learn` back.")

@@ -18,7 +18,7 @@ from lw2g_photos import photographs
 __all__ = ["test"]
 
 
-@click.command(short_help="Test a run or a model on class folders.", help=help_of(photographs.score))
+@click.command(help=help_of(photographs.score))
 @click.argument("model", metavar="MODEL", type=AnyPath(path_type=Path, file_okay=False))
 @click.argument("folder", metavar="FOLDER", type=AnyPath(path_type=Path))
 @options_of(photographs.score, "device", "weights")

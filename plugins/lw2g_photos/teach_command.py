@@ -15,7 +15,7 @@ from lw2g_photos import photographs
 __all__ = ["teach"]
 
 
-@click.command(short_help="Teach a model from a page in the browser.", help=help_of(photographs.teach))
+@click.command(help=help_of(photographs.teach))
 @click.argument("model", metavar="MODEL", type=AnyPath(path_type=Path, file_okay=False))
 @option_of(photographs.teach, "port", type=click.IntRange(0, 65535))
 @click.option("--no-browser", is_flag=True, help="Only print the address; open no browser.")

@@ -19,7 +19,7 @@ __all__ = ["store", "submit"]
 _RUN = AnyPath(path_type=Path, file_okay=False)
 
 
-@click.command(short_help="Pack a run for a store of results; uploads nothing.", help=help_of(stores.submit))
+@click.command(help=help_of(stores.submit))
 @click.argument("run", metavar="RUN", type=_RUN)
 @option_of(stores.submit, "out", type=_RUN)
 @options_of(stores.submit, "who")
@@ -42,7 +42,7 @@ def submit(run: Path, **options: Any) -> None:
     click.echo(printable(f"{packed.path}: {in_units(sum(packed.sizes.values()))}; nothing was uploaded"))
 
 
-@click.group(short_help="Make and check a store of results.")
+@click.group()
 @documented
 def store() -> None:
     """Make and check a store of results, a git repository that others add runs to."""

@@ -19,7 +19,7 @@ _MARKS = {True: "holds", False: "does not hold", None: "-"}
 _EXIT = "The exit code is 1 if anything does not hold. The log events.jsonl is not covered."
 
 
-@click.command(short_help="Check all files of a run and recompute its metrics.", help=help_of(examine, _EXIT))
+@click.command(help=help_of(examine, _EXIT))
 @click.argument("run", metavar="RUN", type=AnyPath(path_type=Path, file_okay=False))
 @click.option("--all", "whole", is_flag=True, help="Print every finding, not only what does not hold.")
 @json_option("Print the findings as JSON.")

@@ -33,7 +33,6 @@ _EXIT = "The exit code is 1 if a check fails."
 
 
 @click.command(
-    short_help="Check that components keep the promises the framework relies on.",
     help=help_of(checks_of, _EXIT),
 )
 @click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=complete_component())

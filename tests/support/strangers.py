@@ -1,10 +1,12 @@
-"""Plugins of strangers, in distributions of their own as pip leaves them."""
+"""Plugins and commands of strangers, in distributions of their own as pip leaves them."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["install", "offering"]
+__all__ = ["COMMANDS", "commanding", "install", "offering"]
+
+COMMANDS = "lw2g.commands"
 
 _POLICY = """
 import attrs
@@ -33,13 +35,33 @@ def offering(records: str, hook: str = "lw2g_policies") -> str:
     return f"{_POLICY}\n@hookimpl\ndef {hook}():\n    return {records}\n"
 
 
-def install(site: Path, distribution: str, entry_point: str, source: str) -> None:
-    """Write a distribution of one module with one entry point, as pip leaves it."""
+def install(site: Path, distribution: str, entry_point: str, source: str, *groups: str) -> None:
+    """Write a distribution of one module with one entry point in each group, as pip leaves it.
+
+    Without a group the module offers components.
+    """
     module = distribution.replace("-", "_")
     (site / f"{module}.py").write_text(source, encoding="utf-8")
     info = site / f"{module}-1.0.dist-info"
     info.mkdir(parents=True)
     about = f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n"
     (info / "METADATA").write_text(about, encoding="utf-8")
-    (info / "entry_points.txt").write_text(f"[lw2g]\n{entry_point} = {module}\n", encoding="utf-8")
+    points = "".join(f"[{group}]\n{entry_point} = {module}\n" for group in groups or ("lw2g",))
+    (info / "entry_points.txt").write_text(points, encoding="utf-8")
     (info / "RECORD").write_text("", encoding="utf-8")
+
+
+def commanding(*commands: str) -> str:
+    """Return the source of a module that offers commands, given as ``NAME=TARGET``."""
+    records = []
+    for command in commands:
+        name, _, target = command.partition("=")
+        records.append(f"Command(name={name!r}, help='Say {name}.', target={target!r}, group='Mine')")
+    return f"""
+from lw2g.interfaces.command import Command
+from lw2g.registry.markers import hookimpl
+
+@hookimpl
+def lw2g_commands():
+    return [{", ".join(records)}]
+"""

@@ -1,7 +1,7 @@
 """Writes a package for a name and a kind; it installs and passes its tests.
 
-A template is a plain file ``templates/<common, grid or kind>/.../FILE.tmpl`` with ``string.Template``
-placeholders such as ``$name``; in its path, the folder ``package`` stands for the import package.
+A template is a plain file ``templates/<common, component, grid or kind>/.../FILE.tmpl`` with placeholders of
+``string.Template`` such as ``$name``; in its path, the folder ``package`` stands for the import package.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path, PurePath, PurePosixPath
 from string import Template
+from typing import Literal
 
 import attrs
 
 from lw2g import __version__
 from lw2g.errors import ConfigError
+from lw2g.interfaces.command import Command
 from lw2g.interfaces.component import Kind
 from lw2g.registry.catalogue import Catalogue
-from lw2g.registry.kinds import HOOKS
-from lw2g.registry.markers import PROJECT
+from lw2g.registry.kinds import COMMAND_HOOK, HOOKS, HOOKS_BY_GROUP
 
 __all__ = ["GRID", "SCAFFOLDED", "Scaffold", "check_name", "write_package"]
 
@@ -48,7 +49,7 @@ class _Example:
     row: str = ""
 
 
-SCAFFOLDED: Mapping[Kind, _Example] = {
+SCAFFOLDED: Mapping[str, _Example] = {
     "baseline": _Example(
         summary="one prefix per parameter set and one linear head",
         run="lw2g run --baseline $name --policy min",
@@ -95,7 +96,12 @@ SCAFFOLDED: Mapping[Kind, _Example] = {
         run="lw2g run --benchmark digits",
     ),
 }
-"""The kinds with a template."""
+"""The kinds of components with a template."""
+
+_EXAMPLES: Mapping[str, _Example] = {
+    **SCAFFOLDED,
+    "command": _Example(summary="the runs below a folder with the highest accuracy", run="lw2g $name runs"),
+}
 
 
 @attrs.frozen(kw_only=True)
@@ -103,12 +109,12 @@ class Scaffold:
     """A package to write.
 
     Attributes:
-        name: Name of the component, the distribution and the folder.
-        kind: Kind of the component.
+        name: Name of the component or command, the distribution and the folder.
+        kind: Kind of the component, or ``command``.
     """
 
     name: str
-    kind: Kind
+    kind: Kind | Literal["command"]
 
     @property
     def package(self) -> str:
@@ -117,13 +123,13 @@ class Scaffold:
 
     @property
     def run(self) -> str:
-        """A command that uses the component."""
-        return Template(SCAFFOLDED[self.kind].run).substitute(name=self.name)
+        """A command that uses what the package offers."""
+        return Template(_EXAMPLES[self.kind].run).substitute(name=self.name)
 
     def next_steps(self, folder: PurePath) -> list[str]:
         """Return the commands that use the component, for the package in a folder."""
         commands = [self.run]
-        if SCAFFOLDED[self.kind].row:
+        if _EXAMPLES[self.kind].row:
             commands.append(f'lw2g sweep "{folder / GRID}" --out runs/{self.name}')
         return commands
 
@@ -132,7 +138,9 @@ class Scaffold:
         values = self._values()
         root = files(__package__) / "templates"
         folders = ["common", self.kind]
-        if SCAFFOLDED[self.kind].row:
+        if self.kind in SCAFFOLDED:
+            folders.append("component")
+        if _EXAMPLES[self.kind].row:
             folders.append("grid")
         for folder in folders:
             for path, template in _templates(root / folder, PurePosixPath()):
@@ -140,7 +148,10 @@ class Scaffold:
                 yield PurePosixPath(*parts), Template(template.read_text(encoding="utf-8")).substitute(values)
 
     def _values(self) -> dict[str, str]:
-        hook, record = next((hook, record) for hook, record in HOOKS.items() if record.kind == self.kind)
+        hooks: dict[str, tuple[str, type]] = {record.kind: (hook, record) for hook, record in HOOKS.items()}
+        hooks["command"] = (COMMAND_HOOK, Command)
+        hook, record = hooks[self.kind]
+        (group,) = [group for group, called in HOOKS_BY_GROUP.items() if hook in called]
         words = self.name.split("-")
         return {
             "name": self.name,
@@ -148,10 +159,11 @@ class Scaffold:
             "package": self.package,
             "camel": "".join(word.capitalize() for word in words),
             "title": " ".join(words).capitalize(),
-            "summary": SCAFFOLDED[self.kind].summary,
-            "row": Template(SCAFFOLDED[self.kind].row).substitute(name=self.name),
+            "summary": _EXAMPLES[self.kind].summary,
+            "row": Template(_EXAMPLES[self.kind].row).substitute(name=self.name),
             "steps": "\n    ".join(self.next_steps(PurePosixPath())),
             "hook": hook,
+            "group": group,
             "record": record.__name__,
             "version": __version__,
         }
@@ -165,13 +177,16 @@ def _templates(folder: Traversable, path: PurePosixPath) -> Iterator[tuple[PureP
             yield path / entry.name.removesuffix(_SUFFIX), entry
 
 
-def check_name(name: str, catalogue: Catalogue, plugins: Collection[str] | None = None) -> None:
-    """Refuse a name that a new component, package and plugin cannot have.
+def check_name(
+    name: str, catalogue: Catalogue, plugins: Collection[str] | None = None, commands: Collection[str] = ()
+) -> None:
+    """Refuse a name that a new component or command, package and plugin cannot have.
 
     Args:
         name: The wanted name.
         catalogue: The installed components.
         plugins: Names of the installed plugins' entry points; None reads them from the environment.
+        commands: Names that a new command cannot have.
 
     Raises:
         ConfigError: It is not kebab-case, or is taken.
@@ -185,9 +200,11 @@ def check_name(name: str, catalogue: Catalogue, plugins: Collection[str] | None 
         if entry.component.name == name:
             owner = f"a {entry.component.kind} of {entry.origin}"
             raise ConfigError(f"plugin name {name!r} is taken by {owner}", "choose another one")
+    if name in commands:
+        raise ConfigError(f"plugin name {name!r} is taken by a command", "choose another one")
     package = name.replace("-", "_")
     if plugins is None:
-        plugins = entry_points(group=PROJECT).names
+        plugins = {name for group in HOOKS_BY_GROUP for name in entry_points(group=group).names}
     # two entry points of one name: the manager would keep one of them
     if package in plugins:
         owner = f"a plugin is called {package!r}"

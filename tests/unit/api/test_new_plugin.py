@@ -13,6 +13,7 @@ import sys
 import sysconfig
 import tomllib
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from click.testing import CliRunner
 from packaging.version import Version
 from safetensors.torch import save_file
 
+import lw2g
 from lw2g.api.scaffold.package import GRID, SCAFFOLDED, Scaffold, write_package
 from lw2g.cli.main import main
 from lw2g.config.resolve import resolve
@@ -44,7 +46,7 @@ SECTIONS_OF_SEVERAL = {"constraint": "constraints", "tracker": "trackers"}
 def packages(tmp_path_factory):
     """Write a package of each kind, make them importable, and return their folders by kind."""
     root = tmp_path_factory.mktemp("packages")
-    folders = {kind: root / kind for kind in KINDS}
+    folders = {kind: root / kind for kind in (*KINDS, "command")}
     for kind, folder in folders.items():
         write_package(Scaffold(name=f"fresh-{kind}", kind=kind), folder)
     with pytest.MonkeyPatch.context() as patch:
@@ -402,6 +404,27 @@ def test_the_grid_s_recommended_row_is_what_the_option_stands_for(packages, kind
         assert rows["fresh-carry"] == shared | wanted | {"baseline.head_carry": "fresh-carry"}
 
 
+def test_a_fresh_command_lists_the_best_runs(packages, tmp_path, monkeypatch):
+    """Its entry point leads to a record, the record to a command that works, and its name is taken then."""
+    folder = packages["command"]
+    project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    ((group, points),) = project["entry-points"].items()
+    assert (group, points) == ("lw2g.commands", {"fresh_command": "fresh_command.plugin"})
+    info = tmp_path / "fresh_command-0.1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: fresh-command\nVersion: 0.1.0\n")
+    (info / "entry_points.txt").write_text(f"[{group}]\nfresh_command = {points['fresh_command']}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    runs = MagicMock()
+    runs.rows.return_value = [{"run": "a", "faa": 50.0}, {"run": "b", "faa": None}, {"run": "c", "faa": 75.0}]
+    monkeypatch.setattr(lw2g, "runs", lambda folder: runs)
+    listed = CliRunner().invoke(main, ["fresh-command", str(tmp_path), "--json"])
+    assert json.loads(listed.stdout) == [["c", 75.0], ["a", 50.0]]
+    assert "How many runs to list." in CliRunner().invoke(main, ["fresh-command", "--help"]).stdout
+    again = CliRunner().invoke(main, ["new-plugin", "fresh-command", "--kind", "command"])
+    assert again.stderr == ("error: plugin name 'fresh-command' is taken by a command; choose another one\n")
+
+
 # -- for real ------------------------------------------------------------------------------------------------
 
 
@@ -416,10 +439,11 @@ def _builds_editable_packages() -> bool:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not _builds_editable_packages(), reason="needs pip and setuptools 70.1 beside the tests")
-def test_a_fresh_package_installs_and_its_own_tests_pass(tmp_path):
+@pytest.mark.parametrize("kind", ["policy", "command"])
+def test_a_fresh_package_installs_and_its_own_tests_pass(tmp_path, kind):
     """Written, installed editable in an environment of its own, found by its entry point, tested."""
     package, venv = tmp_path / "new-one", tmp_path / "venv"
-    write_package(Scaffold(name="new-one", kind="policy"), package)
+    write_package(Scaffold(name="new-one", kind=kind), package)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True, timeout=60)
     python = venv / "bin" / "python"
     places = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
@@ -451,5 +475,6 @@ def test_a_fresh_package_installs_and_its_own_tests_pass(tmp_path):
     assert tested.returncode == 0, tested.stdout
     assert " passed" in tested.stdout.splitlines()[-1]
     # this environment is as it was
-    assert "new_one" not in importlib.metadata.entry_points(group="lw2g").names
+    for group in ("lw2g", "lw2g.commands"):
+        assert "new_one" not in importlib.metadata.entry_points(group=group).names
     assert load_catalogue().names("policy") == tiny_catalogue().names("policy")

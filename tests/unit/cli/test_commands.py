@@ -111,7 +111,7 @@ def test_an_unknown_command_is_answered_with_the_nearest():
         (
             ["new-plugin", "x"],
             "error: missing option '--kind'; choose from: baseline, head, carry, retrieval, policy, "
-            "evidence, constraint, benchmark, backbone, tracker, metric; see lw2g new-plugin --help",
+            "evidence, constraint, benchmark, backbone, tracker, metric, command; see lw2g new-plugin --help",
         ),
         (["run", "--set"], "error: option '--set' requires an argument; see lw2g --help"),
         (
@@ -139,8 +139,8 @@ def test_an_option_that_there_is_not_is_told_in_one_line():
 
 def test_a_group_without_a_command_shows_its_help():
     """Nothing is wrong there: the help says what can be done."""
-    for group in ([], ["data"]):
-        assert "Commands:" in invoke(*group).output
+    for group, heading in (([], "Studies:"), (["data"], "Commands:")):
+        assert heading in invoke(*group).output
 
 
 def test_config_prints_a_file_that_runs_again(fake_catalogue, tmp_path):

@@ -11,6 +11,7 @@ import attrs
 import click
 import pytest
 
+from all_commands import commands_of
 from lw2g.cli.main import main
 from lw2g.config.settings import OWN_SECTIONS
 from lw2g.config.structure import structure
@@ -22,7 +23,7 @@ NOT_FINITE = (math.nan, math.inf, -math.inf)
 
 def numbers_of(group: click.Group, path: str = "lw2g") -> Iterator[tuple[str, click.Parameter]]:
     """Yield every option of every command that takes a number with a point."""
-    for name, command in group.commands.items():
+    for name, command in commands_of(group):
         if isinstance(command, click.Group):
             yield from numbers_of(command, f"{path} {name}")
             continue

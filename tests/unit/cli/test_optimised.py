@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import click
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 
 import lw2g
+from all_commands import commands_of
 from lw2g.api.plugins import describe
 from lw2g.cli.main import main
 from lw2g.cli.signature import help_of, meaning_of
@@ -53,7 +55,7 @@ def _help(command: click.Command, name: str) -> Iterator[tuple[str, str]]:
     with click.Context(command, info_name=name, terminal_width=80, help_option_names=options) as context:
         yield name, command.get_help(context)
     if isinstance(command, click.Group):
-        for below, child in command.commands.items():
+        for below, child in commands_of(command):
             yield from _help(child, f"{name} {below}")
 
 
@@ -73,7 +75,8 @@ def optimised(code: str, *arguments: str, **environment: str) -> str:
 def test_help_is_the_same_without_docstrings(tmp_path):
     """Every command's help, ranges of options and summaries come from the source then."""
     shutil.copy(__file__, tmp_path / "said_under_oo.py")
-    without = json.loads(optimised(SAID, PYTHONPATH=str(tmp_path)))
+    places = (str(tmp_path), str(Path(inspect.getfile(commands_of)).parent))
+    without = json.loads(optimised(SAID, PYTHONPATH=os.pathsep.join(places)))
     kept = said()
     assert "--backbone" in kept["help"]["lw2g start"]
     assert len(kept["help"]) > 30

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from lw2g.cli.own_commands import COMMANDS
 from lw2g.errors import PluginError
 from lw2g.interfaces.component import Lazy, lazy
 from lw2g.registry.catalogue import load_catalogue
@@ -97,6 +98,16 @@ def test_looking_up_imports_no_numerical_library(tmp_path, arguments, environmen
     printed, imported = called(tmp_path, arguments, environment=environment)
     assert says in printed
     assert HEAVY & imported == set()
+
+
+def test_help_imports_neither_a_command_nor_a_plugin(tmp_path):
+    """What `lw2g --help` says stands in records; of the commands, one that is asked imports itself."""
+    modules = {record.target.partition(":")[0] for record in COMMANDS}
+    _, imported = called(tmp_path, ["--help"])
+    assert modules & imported == set()
+    assert [name for name in imported if name.startswith("lw2g_")] == []
+    _, imported = called(tmp_path, ["export", "--help"])
+    assert modules & imported == {"lw2g.cli.export_command"}
 
 
 def test_verifying_a_run_imports_no_torch(finished, tmp_path):

@@ -19,6 +19,7 @@ from PIL import Image
 
 import lw2g
 import lw2g.api
+from all_commands import commands_of
 from lw2g.cli.main import main
 from lw2g.errors import ConfigError, DataError
 from lw2g.ground.spelling import composed, expanded, expands_paths
@@ -91,7 +92,7 @@ def test_a_path_of_nobodys_home_stays(home: Path) -> None:
 
 def commands(group: click.Group) -> Iterator[tuple[str, click.Command]]:
     """Yield all commands by name, those of groups too."""
-    for name, command in group.commands.items():
+    for name, command in commands_of(group):
         if isinstance(command, click.Group):
             yield from ((f"{name} {below}", one) for below, one in commands(command))
         else:
