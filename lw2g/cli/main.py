@@ -19,11 +19,11 @@ from click.shell_completion import CompletionItem
 
 import lw2g.cli.bash_words  # noqa: F401  # a shell that asks finds it
 from lw2g import __version__
-from lw2g.cli.own_commands import COMMANDS, GROUPS
+from lw2g.cli.own_commands import COMMANDS
 from lw2g.cli.signals import unwinding
 from lw2g.cli.signature import documented
 from lw2g.errors import ComponentError, Lw2gError, PluginError, is_out_of_memory, nearest, printable
-from lw2g.interfaces.command import Command
+from lw2g.interfaces.command import HEADINGS, Command
 from lw2g.registry.command_set import load_commands
 from lw2g.registry.manager import DISABLE_VARIABLE
 
@@ -166,7 +166,7 @@ def _all_commands() -> dict[str, dict[str, str]]:
         records.setdefault(name, entry.command)
     # a group may have commands of several packages: their names alone give an order
     names = sorted(records)
-    headings = [*GROUPS, *sorted({record.group for record in records.values()}.difference(GROUPS))]
+    headings = [*HEADINGS, *sorted({record.group for record in records.values()}.difference(HEADINGS))]
     by_group: dict[str, dict[str, str]] = {}
     for heading in headings:
         listed = {name: records[name].help for name in names if records[name].group == heading}

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import attrs
 
-__all__ = ["Command"]
+__all__ = ["HEADINGS", "INSTALLATION", "PHOTOS", "RESULTS", "STUDIES", "Command"]
+
+PHOTOS = "Models of photos"
+STUDIES = "Studies"
+RESULTS = "Results for others"
+INSTALLATION = "Components, data and installation"
+HEADINGS = (PHOTOS, STUDIES, RESULTS, INSTALLATION)
+"""The headings in the order of ``lw2g --help``; further ones of other packages follow."""
 
 _LINE = attrs.validators.matches_re(r"\S.*")
 """A text of one line."""

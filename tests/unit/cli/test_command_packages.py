@@ -16,7 +16,7 @@ from lw2g.api import examined_steps as steps
 from lw2g.cli import authoring
 from lw2g.cli.main import main
 from lw2g.cli.own_commands import COMMANDS as OWN
-from lw2g.cli.own_commands import GROUPS
+from lw2g.interfaces.command import HEADINGS
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.registry.command_set import load_commands
 from strangers import COMMANDS, commanding, install
@@ -63,7 +63,7 @@ def test_records_are_those_of_the_commands() -> None:
     assert {record.name for record in OWN} <= set(ours.entries)
     found = dict(commands_of(main))
     assert [found[name].name for name in ours.entries] == list(ours.entries)
-    assert {entry.command.group for entry in ours.entries.values()} == set(GROUPS)
+    assert {entry.command.group for entry in ours.entries.values()} == set(HEADINGS)
     assert len(ours.entries) >= 20
 
 
@@ -74,7 +74,7 @@ def test_a_command_of_another_package_is_listed_helped_completed_and_run(site: P
     headings = [
         line.removesuffix(":") for line in listing.splitlines() if line.endswith(":") and line[0] != " "
     ]
-    assert headings == ["Options", *GROUPS, "Mine"]
+    assert headings == ["Options", *HEADINGS, "Mine"]
     assert "say-it      Say say-it." in listing
     found = ShellComplete(main, {}, "lw2g", "_LW2G_COMPLETE").get_completions([], "say")
     assert [(item.value, item.help) for item in found] == [("say-it", "Say say-it.")]
