@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lw2g.api.tabular import RunRecord
+    from lw2g.interfaces.component import Kind
     from lw2g.interfaces.tracker import Tracker
 
 __all__ = ["continue_run", "export", "fork", "load", "report", "resume", "run", "runs", "sweep", "verify"]
@@ -89,7 +90,7 @@ def run(
         Interrupted: Ctrl-C stopped the run, which can be resumed.
     """
     # here and below: what a call needs is imported by the call, so that `import lw2g` takes no second
-    from lw2g.api.arguments import SINGLE, as_options
+    from lw2g.api.arguments import SHORT, as_options, with_short
     from lw2g.api.experiment import experiment_of
     from lw2g.api.given_objects import Locals, as_names, split_trackers
 
@@ -99,26 +100,23 @@ def run(
         )
     local = Locals()
     tracker_names, listeners = split_trackers(trackers)
-    given = {
+    given: dict[Kind, Any] = {
         "baseline": baseline,
         "retrieval": retrieval,
         "policy": policy,
         "benchmark": benchmark,
         "backbone": backbone,
     }
-    given, overrides = as_options(given, options)
+    keyed = as_options(given, options)
     # objects are registered before the catalogue is loaded, which then knows them by these names
-    names = {kind: local.name(kind, given[kind]) for kind in SINGLE}
-    constraint_names = as_names("constraint", constraints, local)
-    experiment = experiment_of(
-        catalogue=local.catalogue(),
-        file=Path(config) if config else None,
-        overrides=overrides,
-        constraints=constraint_names,
-        trackers=tracker_names,
-        weights=weights,
-        **names,
-    )
+    named = {kind: local.name(kind, keyed.get(SHORT[kind])) for kind in given}
+    further = {
+        "constraints": as_names("constraint", constraints, local),
+        "trackers": tracker_names,
+        "weights": weights,
+    }
+    keyed = with_short(keyed, {**named, **further})
+    experiment = experiment_of(Path(config) if config else None, keyed, local.catalogue())
     # only now is it known how many processes the run has
     local.require_reach(experiment.config)
     with experiment.new_directory(out) as directory:

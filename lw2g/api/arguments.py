@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lw2g.config.layers import SHORT
-from lw2g.config.settings import RUN_OPTIONS, RunConfig
+from lw2g.config.layers import SHORT, with_short
+from lw2g.config.settings import RunConfig
 from lw2g.errors import ConfigError, no_folder, shown
 from lw2g.ground.spelling import expanded
 from lw2g.interfaces.defaults import FOLDER_BENCHMARK, GIVEN_BENCHMARK, RECOMMENDED
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RECOMMENDED",
-    "RUN_OPTIONS",
+    "SHORT",
     "SINGLE",
     "RunConfig",
     "as_options",
     "as_typed",
     "offered_settings",
     "parse_settings",
+    "with_short",
 ]
 
-_SHORT = {
-    **SHORT,
+_SHORT_FROM_PYTHON = {
     **{name: f"benchmark.{name}" for name in ("increment", "test_share", "order", "order_seed")},
     "epochs": "baseline.epochs",
 }
-"""What stands for itself as an argument: as in a file, and what a notebook sets most often."""
+"""What stands for itself as an argument alone: what a notebook sets most often."""
 
 
-def as_options(given: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the components of a call by kind, and all options by their dotted keys.
+def as_options(given: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the components and options of a call by their dotted keys.
 
     Args:
         given: By kind a name, an object, or ``{"name": ..., option: value}``; a benchmark may be a folder.
@@ -48,18 +48,20 @@ def as_options(given: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[di
     Raises:
         ConfigError: A mapping has no name, or a folder is not there.
     """
-    components = dict(given)
-    overrides: dict[str, Any] = {}
+    names: dict[str, Any] = {}
+    keyed: dict[str, Any] = {}
     for kind, choice in given.items():
         if isinstance(choice, dict):
-            components[kind], own = _name_and_options(kind, choice)
-            overrides |= own
-    components["benchmark"], place = _place_of(components["benchmark"])
-    overrides |= place
-    # last: they override the options given with a component's name
+            choice, own = _name_and_options(kind, choice)
+            keyed |= own
+        if kind == "benchmark":
+            choice, place = _place_of(choice)
+            keyed |= place
+        names[kind] = choice
+    # after those given with a component's name, which they override
     for key, value in options.items():
-        overrides[_SHORT.get(key, key)] = value
-    return components, overrides
+        keyed[SHORT.get(key) or _SHORT_FROM_PYTHON.get(key, key)] = value
+    return with_short(keyed, names)
 
 
 def parse_settings(texts: Sequence[str], option: str = "--set") -> dict[str, Any]:
@@ -100,22 +102,13 @@ def as_typed(choices: Mapping[str, str]) -> str:
     return " ".join(words)
 
 
-def offered_settings(
-    begun: str,
-    *,
-    file: Path | None = None,
-    constraints: Sequence[str] | None = None,
-    trackers: Sequence[str] | None = None,
-    **components: Any,
-) -> dict[str, str]:
+def offered_settings(begun: str, file: Path | None, options: Mapping[str, Any]) -> dict[str, str]:
     """Return how ``KEY=VALUE`` may go on among the options of an experiment, each with its meaning.
 
     Args:
         begun: The beginning: of a key, or of a value behind its key.
         file: As ``config`` of :func:`lw2g.run`.
-        constraints: Their names.
-        trackers: Their names.
-        **components: Names of the other components by their kind.
+        options: What is said of the experiment so far, by dotted keys.
 
     Raises:
         Lw2gError: The components cannot be combined.
@@ -125,18 +118,15 @@ def offered_settings(
     from lw2g.registry.catalogue import load_catalogue
 
     catalogue = load_catalogue()
-    config = resolve(
-        catalogue, file=file, constraints=constraints or None, trackers=trackers or (), **components
-    ).config
-    options = describe_experiment(config)
+    described = describe_experiment(resolve(catalogue, file=file, overrides=options).config)
     key, equals, _ = begun.partition("=")
     settings: dict[str, str] = {}
     if not equals:
         # the sign is completed with the key, so that the next request is for a value
-        for name, option in options.items():
+        for name, option in described.items():
             settings[f"{name}="] = option.sentence()
-    elif key in options:
-        for value in _values_of(options[key], catalogue):
+    elif key in described:
+        for value in _values_of(described[key], catalogue):
             settings[f"{key}={value}"] = ""
     return {setting: meaning for setting, meaning in settings.items() if setting.startswith(begun)}
 

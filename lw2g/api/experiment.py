@@ -240,13 +240,16 @@ class Begun:
         return RunRecord(record, self.directory)
 
 
-def experiment_of(*, catalogue: Catalogue | None = None, **arguments: Any) -> Experiment:
+def experiment_of(
+    file: Path | None, options: Mapping[str, Any], catalogue: Catalogue | None = None
+) -> Experiment:
     """Put an experiment together.
 
     Args:
+        file: A TOML file.
+        options: Options by their dotted keys, which override the file's: ``policy.name`` is the policy, and
+            ``constraints`` has names.
         catalogue: Where components are looked up; None for all that are installed.
-        **arguments: What :func:`lw2g.config.resolve.resolve` takes: a file, names of components, and
-            ``overrides`` by dotted keys.
 
     Raises:
         ConfigError: The configuration is invalid; the message lists every problem.
@@ -256,7 +259,7 @@ def experiment_of(*, catalogue: Catalogue | None = None, **arguments: Any) -> Ex
 
     if catalogue is None:
         catalogue = load_catalogue()
-    return Experiment(resolve(catalogue, **arguments), catalogue)
+    return Experiment(resolve(catalogue, file=file, overrides=options), catalogue)
 
 
 @expands_paths

@@ -13,7 +13,7 @@ from lw2g.api.experiment import Experiment
 from lw2g.cli import execute
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.printed_estimate import tell_cost
-from lw2g.cli.shared_options import ExperimentCommand, ExperimentOptions, experiment_options, json_option
+from lw2g.cli.shared_options import ExperimentCommand, experiment_options, json_option, typed_experiment
 from lw2g.cli.signature import help_of, option_of, options_of
 from lw2g.cli.sweep_command import run_seeds
 from lw2g.runtime.console import note
@@ -38,7 +38,7 @@ def run(**values: Any) -> None:
         raise click.UsageError("--seed and --seeds exclude each other")
     if values["tasks"] is not None and values["seeds"] is not None:
         raise click.UsageError("--tasks and --seeds exclude each other; stop the run of one --seed")
-    experiment = ExperimentOptions.of(values).resolve()
+    experiment = typed_experiment(values)
     if values["recommended"]:
         note(f"--recommended is: {as_typed(RECOMMENDED)}")
     execute.announce(experiment)
@@ -64,7 +64,7 @@ def run(**values: Any) -> None:
 @experiment_options
 def config(**values: Any) -> None:
     """Print the configuration, and what was noticed about it."""
-    experiment = ExperimentOptions.of(values).resolve()
+    experiment = typed_experiment(values)
     for text in experiment.notes:
         note(text)
     click.echo(experiment.to_toml(), nl=False)

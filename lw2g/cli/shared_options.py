@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import attrs
 import click
+from click.shell_completion import CompletionItem
 
 from lw2g.api import run, sweeps
-from lw2g.api.arguments import RECOMMENDED, RUN_OPTIONS, SINGLE, RunConfig, parse_settings
+from lw2g.api.arguments import (
+    RECOMMENDED,
+    SHORT,
+    RunConfig,
+    offered_settings,
+    parse_settings,
+    with_short,
+)
 from lw2g.api.experiment import experiment_of
 from lw2g.api.plugins import places_of
-from lw2g.cli.completion import complete_component, complete_setting
+from lw2g.cli.completion import complete_component
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.signature import choices_of, field_option, meaning_of, option_of
-from lw2g.errors import ConfigError, shown
+from lw2g.errors import ConfigError, Lw2gError, shown
 
 if TYPE_CHECKING:
     from lw2g.api.experiment import Experiment
@@ -27,13 +34,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ExperimentCommand",
-    "ExperimentOptions",
     "FiniteRange",
     "component_option",
     "constraint_option",
     "experiment_options",
     "json_option",
     "settings_option",
+    "typed_experiment",
+    "typed_options",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -41,46 +49,39 @@ _MOST_SEEDS = 1_000
 """In one range: beyond it, a digit too many was typed."""
 
 
-@attrs.frozen(kw_only=True)
-class ExperimentOptions:
-    """The arguments of :func:`lw2g.config.resolve.resolve` on the command line."""
+def typed_options(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a command line says of an experiment, by dotted keys.
 
-    arguments: dict[str, Any]
+    Args:
+        values: What click has parsed; a line that is still being typed lacks some of them.
 
-    @classmethod
-    def of(cls, values: dict[str, Any]) -> ExperimentOptions:
-        """Collect the values that click has parsed.
+    Raises:
+        UsageError: Both ``--recommended`` and ``--baseline`` name a baseline.
+    """
+    options: dict[str, Any] = {}
+    if values.get("recommended"):
+        if values.get("baseline") is not None:
+            raise click.UsageError("--recommended names the baseline; leave --baseline out")
+        options = with_short(options, RECOMMENDED)
+    # what is typed overrides what --recommended stands for
+    options |= values.get("settings") or {}
+    alone = {name: values.get(name) for name in (*SHORT, "trackers")}
+    # none given leaves the policy its own
+    alone["constraints"] = values.get("constraints") or None
+    return with_short(options, alone)
 
-        Raises:
-            UsageError: Both ``--recommended`` and ``--baseline`` name a baseline.
-        """
-        arguments = {name: values[name] for name in ("file", *SINGLE, "weights", "trackers")}
-        # none given leaves the policy its own
-        arguments["constraints"] = values["constraints"] or None
-        overrides: dict[str, Any] = {}
-        if values["recommended"]:
-            if arguments["baseline"] is not None:
-                raise click.UsageError("--recommended names the baseline; leave --baseline out")
-            overrides |= RECOMMENDED
-            arguments["baseline"] = overrides.pop("baseline")
-        # what is typed overrides what --recommended stands for
-        overrides |= values["settings"]
-        for name in RUN_OPTIONS:
-            if values[name] is not None:
-                overrides[f"run.{name}"] = values[name]
-        arguments["overrides"] = overrides
-        return cls(arguments=arguments)
 
-    def resolve(self, catalogue: Catalogue | None = None) -> Experiment:
-        """Put the experiment together.
+def typed_experiment(values: Mapping[str, Any], catalogue: Catalogue | None = None) -> Experiment:
+    """Put the experiment of a command line together.
 
-        Args:
-            catalogue: Where components are looked up; None for all that are installed.
+    Args:
+        values: As for :func:`typed_options`.
+        catalogue: Where components are looked up; None for all that are installed.
 
-        Raises:
-            ConfigError: Something cannot be used.
-        """
-        return experiment_of(catalogue=catalogue, **self.arguments)
+    Raises:
+        ConfigError: Something cannot be used.
+    """
+    return experiment_of(values["file"], typed_options(values), catalogue)
 
 
 class FiniteRange(click.FloatRange):
@@ -259,7 +260,7 @@ def settings_option(
     """
     completer = None
     if complete:
-        completer = complete_setting
+        completer = _complete_setting
     return click.option(
         flag,
         called,
@@ -280,3 +281,13 @@ def _parse_settings(
         ConfigError: A text has no key or no equals sign.
     """
     return parse_settings(texts, parameter.opts[0])
+
+
+def _complete_setting(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
+    """Complete a key of ``--set``, or its value, from the options of the components named so far."""
+    values = context.params
+    try:
+        offered = offered_settings(begun, values.get("file"), typed_options(values))
+    except (Lw2gError, click.UsageError):  # an unfinished command line may not resolve
+        return []
+    return [CompletionItem(setting, help=meaning) for setting, meaning in offered.items()]
