@@ -14,7 +14,7 @@ from lw2g.cli import execute
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.printed_estimate import tell_cost
 from lw2g.cli.shared_options import ExperimentCommand, experiment_options, json_option, typed_experiment
-from lw2g.cli.signature import help_of, option_of, options_of
+from lw2g.cli.signature import Further, help_of, option_of, options_of
 from lw2g.cli.sweep_command import run_seeds
 from lw2g.runtime.console import note
 
@@ -28,7 +28,7 @@ have no effect."""
 @experiment_options
 @options_of(api.run, "tasks")
 @click.option("--dry-run", is_flag=True, help="Print the run's cost and what is missing; run nothing.")
-@json_option("With --dry-run: print JSON.")
+@json_option("With --dry-run: print JSON.", cls=Further)
 @option_of(Experiment.start, "settled", hidden=True, type=AnyPath(path_type=Path, file_okay=False))
 def run(**values: Any) -> None:
     """Print the progress, and what the run has reached; with --dry-run what it would cost."""

@@ -24,7 +24,7 @@ from lw2g.api.experiment import experiment_of
 from lw2g.api.plugins import places_of
 from lw2g.cli.completion import complete_component
 from lw2g.cli.paths import AnyPath
-from lw2g.cli.signature import choices_of, field_option, meaning_of, option_of
+from lw2g.cli.signature import Command, Further, choices_of, field_option, meaning_of, option_of
 from lw2g.errors import ConfigError, Lw2gError, shown
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class FiniteRange(click.FloatRange):
         return number
 
 
-class ExperimentCommand(click.Command):
+class ExperimentCommand(Command):
     """A command that suggests ``--set`` when a component's option is used as its own option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -131,10 +131,10 @@ def experiment_options(command: F) -> F:
         ),
         component_option(run, "baseline"),
         component_option(run, "policy"),
-        component_option(run, "retrieval"),
+        component_option(run, "retrieval", cls=Further),
         component_option(run, "benchmark"),
         component_option(run, "backbone"),
-        constraint_option(run),
+        constraint_option(run, cls=Further),
         option_of(
             run,
             "trackers",
@@ -142,17 +142,18 @@ def experiment_options(command: F) -> F:
             metavar="NAME",
             multiple=True,
             shell_complete=complete_component("tracker"),
+            cls=Further,
         ),
-        field_option(RunConfig, "protocol", type=click.Choice(protocols)),
-        option_of(run, "weights", metavar="FILE", type=path),
+        field_option(RunConfig, "protocol", type=click.Choice(protocols), cls=Further),
+        option_of(run, "weights", metavar="FILE", type=path, cls=Further),
         settings_option(run, "options"),
         field_option(RunConfig, "seed", type=str, callback=_parse_seed, metavar="N"),
         option_of(sweeps.run_seeds, "seeds", type=str, callback=_parse_seeds, metavar="0,1,2|0-4"),
         option_of(run, "out", metavar="DIR", type=path),
         field_option(RunConfig, "device"),
-        field_option(RunConfig, "devices"),
+        field_option(RunConfig, "devices", cls=Further),
         # what the configuration says of a wrong value says more than click would
-        field_option(RunConfig, "precision", type=str, metavar=f"[{'|'.join(precisions)}]"),
+        field_option(RunConfig, "precision", type=str, metavar=f"[{'|'.join(precisions)}]", cls=Further),
     ]
     # click lists first what is added last
     for decorate in reversed(decorators):
@@ -171,8 +172,13 @@ def component_option(function: Callable[..., Any], kind: Kind, **settings: Any) 
     return option_of(function, kind, metavar="NAME", shell_complete=complete_component(kind), **settings)
 
 
-def constraint_option(function: Callable[..., Any]) -> Callable[[F], F]:
-    """Return the option ``--constraint``, from the parameter ``constraints``."""
+def constraint_option(function: Callable[..., Any], **settings: Any) -> Callable[[F], F]:
+    """Return the option ``--constraint``, from the parameter ``constraints``.
+
+    Args:
+        function: As for :func:`~lw2g.cli.signature.option_of`.
+        **settings: As for :func:`~lw2g.cli.signature.option_of`.
+    """
     return option_of(
         function,
         "constraints",
@@ -180,12 +186,18 @@ def constraint_option(function: Callable[..., Any]) -> Callable[[F], F]:
         metavar="NAME",
         multiple=True,
         shell_complete=complete_component("constraint"),
+        **settings,
     )
 
 
-def json_option(help_text: str) -> Callable[[F], F]:
-    """Return the flag ``--json``, which prints what programs read."""
-    return click.option("--json", "as_json", is_flag=True, help=help_text)
+def json_option(help_text: str, **settings: Any) -> Callable[[F], F]:
+    """Return the flag ``--json``, which prints what programs read.
+
+    Args:
+        help_text: What it prints.
+        **settings: Further ones of :func:`click.option`.
+    """
+    return click.option("--json", "as_json", is_flag=True, help=help_text, **settings)
 
 
 def _parse_seed(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
@@ -248,6 +260,7 @@ def settings_option(
     *,
     called: str = "settings",
     complete: bool = True,
+    **settings: Any,
 ) -> Callable[[F], F]:
     """Return an option ``KEY=VALUE``, from a parameter that maps options to values.
 
@@ -257,6 +270,7 @@ def settings_option(
         flag: How the option is spelled.
         called: The command's argument.
         complete: Whether the shell completes its keys with those of an experiment.
+        **settings: Further ones of :func:`click.option`.
     """
     completer = None
     if complete:
@@ -269,6 +283,7 @@ def settings_option(
         callback=_parse_settings,
         help=f"{meaning_of(function, parameter).removesuffix('.')}; repeatable.",
         shell_complete=completer,
+        **settings,
     )
 
 

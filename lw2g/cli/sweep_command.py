@@ -18,7 +18,7 @@ from lw2g.cli.execute import tell
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.plan import print_missing, print_plan
 from lw2g.cli.shared_options import FiniteRange, json_option, settings_option
-from lw2g.cli.signature import documented, help_of, option_of, options_of
+from lw2g.cli.signature import Command, Further, documented, help_of, option_of, options_of
 from lw2g.errors import Interrupted, counted
 from lw2g.runtime.console import console, note, number, printable, table
 
@@ -51,7 +51,7 @@ class SweepGroup(click.Group):
         return [name for name in super().list_commands(ctx) if name != _DEFAULT]
 
 
-class _RunGrid(click.Command):
+class _RunGrid(Command):
     """The command that is not named."""
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
@@ -67,10 +67,15 @@ def _executor_options(command: Any) -> Any:
     # in reverse, because click lists first what is added last
     for decorate in (
         settings_option(
-            sweeps.sweep, "executor_options", "--executor-set", called="executor_options", complete=False
+            sweeps.sweep,
+            "executor_options",
+            "--executor-set",
+            called="executor_options",
+            complete=False,
+            cls=Further,
         ),
-        option_of(sweeps.sweep, "gpus_per_job", type=FiniteRange(min=0)),
-        options_of(sweeps.sweep, "threads"),
+        option_of(sweeps.sweep, "gpus_per_job", type=FiniteRange(min=0), cls=Further),
+        options_of(sweeps.sweep, "threads", cls=Further),
         options_of(sweeps.sweep, "jobs"),
         option_of(sweeps.sweep, "executor", type=click.Choice(sweeps.EXECUTORS)),
     ):
@@ -109,7 +114,7 @@ def sweep() -> None:
 @option_of(sweeps.sweep, "out", type=AnyPath(path_type=Path, file_okay=False))
 @_executor_options
 @click.option("--dry-run", is_flag=True, help="Print the cells and their needs; run nothing.")
-@json_option("With --dry-run: print JSON.")
+@json_option("With --dry-run: print JSON.", cls=Further)
 @option_of(
     sweeps.sweep,
     "rehearse",
@@ -193,7 +198,11 @@ def status(directory: Path, as_json: bool) -> None:
     click.echo(_counts(result.cells))
 
 
-@sweep.command(short_help="Run failed cells again and continue the others.", help=help_of(sweeps.retry_sweep))
+@sweep.command(
+    cls=Command,
+    short_help="Run failed cells again and continue the others.",
+    help=help_of(sweeps.retry_sweep),
+)
 @_DIRECTORY
 @_executor_options
 @options_of(sweeps.retry_sweep, "stale")

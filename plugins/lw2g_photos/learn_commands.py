@@ -11,7 +11,7 @@ import click
 
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import FiniteRange, json_option, settings_option
-from lw2g.cli.signature import help_of, option_of, options_of
+from lw2g.cli.signature import Command, Further, help_of, option_of, options_of
 from lw2g.errors import counted
 from lw2g.runtime.console import console, note, number, printable, table
 from lw2g_photos import photographs as learning
@@ -24,14 +24,18 @@ _JSON = json_option("Print the report as JSON.")
 
 
 @click.command(
-    short_help="Make a first model from a folder of images, without a run.", help=help_of(learning.start)
+    cls=Command,
+    short_help="Make a first model from a folder of images, without a run.",
+    help=help_of(learning.start),
 )
 @click.argument("folder", metavar="FOLDER", type=_PATH)
 @click.argument("out", metavar="MODEL", type=_PATH)
-@options_of(learning.start, "backbone", "image_size", "head")
-@settings_option(learning.start, complete=False)
+@options_of(learning.start, "backbone")
+@options_of(learning.start, "image_size", "head", cls=Further)
+@settings_option(learning.start, complete=False, cls=Further)
 @option_of(learning.start, "test", metavar="FOLDER2")
-@options_of(learning.start, "device", "weights")
+@options_of(learning.start, "device")
+@options_of(learning.start, "weights", cls=Further)
 @_JSON
 def start(folder: Path, out: Path, as_json: bool, settings: dict[str, Any], **options: Any) -> None:
     """Print what was learned."""
@@ -43,14 +47,17 @@ def start(folder: Path, out: Path, as_json: bool, settings: dict[str, Any], **op
 
 
 @click.command(
-    short_help="Let a model learn new classes, or more images of known ones.", help=help_of(learning.learn)
+    cls=Command,
+    short_help="Let a model learn new classes, or more images of known ones.",
+    help=help_of(learning.learn),
 )
 @_MODEL
 @click.argument("folder", metavar="FOLDER", type=_PATH)
 @option_of(learning.learn, "out", metavar="MODEL2")
 @option_of(learning.learn, "test", metavar="FOLDER2")
-@option_of(learning.learn, "max_loss", type=FiniteRange(min=0), metavar="POINTS")
-@options_of(learning.learn, "device", "weights")
+@option_of(learning.learn, "max_loss", type=FiniteRange(min=0), metavar="POINTS", cls=Further)
+@options_of(learning.learn, "device")
+@options_of(learning.learn, "weights", cls=Further)
 @_JSON
 def learn(model: Path, folder: Path, as_json: bool, **options: Any) -> None:
     """Print what was learned."""
