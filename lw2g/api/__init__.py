@@ -1,4 +1,4 @@
-"""The functions of lw2g: what its commands do, from Python.
+"""The functions of lw2g: what its commands do, from Python. Those that run experiments are here.
 
 Commands and functions run the same code; a function returns what its command prints. Importing this module
 imports neither torch nor any plugin.
@@ -9,9 +9,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lw2g.api.models import export, load
-from lw2g.api.reading import report, runs, verify
-from lw2g.api.sweeps import sweep
 from lw2g.errors import ConfigError
 from lw2g.ground.spelling import expands_paths
 
@@ -22,7 +19,7 @@ if TYPE_CHECKING:
     from lw2g.interfaces.component import Kind
     from lw2g.interfaces.tracker import Tracker
 
-__all__ = ["continue_run", "export", "fork", "load", "report", "resume", "run", "runs", "sweep", "verify"]
+__all__ = ["continue_run", "fork", "resume", "run"]
 
 
 @expands_paths

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lw2g.api import report as tabulate
 from lw2g.api import sweeps
+from lw2g.api.reading import report as tabulate
 from lw2g.cli.execute import tell
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.plan import print_missing, print_plan

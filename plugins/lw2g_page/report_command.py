@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from lw2g.api import report as tabulate
 from lw2g.api.reading import MIXABLE
+from lw2g.api.reading import report as tabulate
 from lw2g.api.tabular import Report
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.signature import help_of, option_of

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from lw2g.api import verify as examine
+from lw2g.api.reading import verify as examine
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import json_option
 from lw2g.cli.signature import help_of

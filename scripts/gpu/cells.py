@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu.lab import Lab, Measurement, Skipped
-from lw2g.api import report
+from lw2g.api.reading import report
 from lw2g.config.toml import parse_value
 from lw2g.disk.record import RunDirectory
 from lw2g.sweeps.grid import Cell, read_grid
