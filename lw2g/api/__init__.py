@@ -9,8 +9,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lw2g.api.arguments import SHORT, as_options, with_short
+from lw2g.api.experiment import Begun, experiment_of, fork_of
+from lw2g.api.given_objects import Locals, as_names, catalogue_of, split_trackers
 from lw2g.errors import ConfigError
 from lw2g.ground.spelling import expands_paths
+from lw2g.runtime.console import console
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -86,10 +90,6 @@ def run(
         DataError: The images cannot be used.
         Interrupted: Ctrl-C stopped the run, which can be resumed.
     """
-    # here and below: what a call needs is imported by the call, so that `import lw2g` takes no second
-    from lw2g.api.arguments import SHORT, as_options, with_short
-    from lw2g.api.experiment import experiment_of
-    from lw2g.api.given_objects import Locals, as_names, split_trackers
 
     if "seeds" in options:
         raise ConfigError(
@@ -151,9 +151,6 @@ def resume(
         UnknownComponentError: An object that the run began with is missing in ``local``.
         Interrupted: Ctrl-C stopped the run, which can be resumed again.
     """
-    from lw2g.api.experiment import Begun
-    from lw2g.api.given_objects import catalogue_of
-
     begun = Begun(Path(run), catalogue_of(local, run, goes_on=True, devices=devices))
     receivers = [*_callbacks(trackers), *_listeners(progress)]
     return begun.resume(receivers, settings=settings, devices=devices)
@@ -197,9 +194,6 @@ def continue_run(
         ConfigError: It has finished that many tasks, or its stream has fewer.
         Interrupted: Ctrl-C stopped the run, which can be resumed.
     """
-    from lw2g.api.experiment import Begun
-    from lw2g.api.given_objects import catalogue_of
-
     begun = Begun(Path(run), catalogue_of(local, run, goes_on=True, devices=devices))
     receivers = [*_callbacks(trackers), *_listeners(progress)]
     return begun.go_on(receivers, tasks=tasks, benchmark=benchmark, settings=settings, devices=devices)
@@ -246,9 +240,6 @@ def fork(
         ConfigError: The finished tasks depend on a changed option.
         Interrupted: Ctrl-C stopped the new run, which can be resumed.
     """
-    from lw2g.api.experiment import fork_of
-    from lw2g.api.given_objects import Locals, as_names
-
     known = Locals.of(local)
     experiment = fork_of(
         run,
@@ -266,8 +257,6 @@ def fork(
 
 def _callbacks(trackers: Any) -> Sequence[Tracker]:
     """Return listeners; trackers with names belong to a run's configuration."""
-    from lw2g.api.given_objects import split_trackers
-
     names, listeners = split_trackers(trackers)
     if names:
         raise ConfigError(
@@ -280,7 +269,6 @@ def _callbacks(trackers: Any) -> Sequence[Tracker]:
 def _listeners(progress: bool) -> list[Tracker]:
     if not progress:
         return []
-    from lw2g.runtime.console import console
     from lw2g.runtime.progress_display import progress_tracker
 
     return [progress_tracker(console(stderr=True))]

@@ -12,11 +12,11 @@ from lw2g.config.settings import RunConfig
 from lw2g.errors import ConfigError, no_folder, shown
 from lw2g.ground.spelling import expanded
 from lw2g.interfaces.defaults import FOLDER_BENCHMARK, GIVEN_BENCHMARK, RECOMMENDED
+from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.registry.kinds import SINGLE
 
 if TYPE_CHECKING:
     from lw2g.config.describe import OptionDescription
-    from lw2g.registry.catalogue import Catalogue
 
 __all__ = [
     "RECOMMENDED",
@@ -115,7 +115,6 @@ def offered_settings(begun: str, file: Path | None, options: Mapping[str, Any]) 
     """
     from lw2g.config.describe import describe_experiment
     from lw2g.config.resolve import resolve
-    from lw2g.registry.catalogue import load_catalogue
 
     catalogue = load_catalogue()
     described = describe_experiment(resolve(catalogue, file=file, overrides=options).config)
@@ -173,13 +172,12 @@ def _place_of(benchmark: Any) -> tuple[Any, dict[str, Any]]:
     if looks_like_a_path:
         _require_of_the_hub(benchmark)
         return GIVEN_BENCHMARK, {"benchmark.hub": benchmark}
-    if isinstance(benchmark, str) and os.path.isdir(benchmark):
-        # a benchmark is meant before a folder that happens to have its name
-        from lw2g.registry.catalogue import load_catalogue
-
-        if benchmark not in load_catalogue().names("benchmark"):
-            return FOLDER_BENCHMARK, {"benchmark.root": benchmark}
-    return benchmark, {}
+    if not isinstance(benchmark, str) or not os.path.isdir(benchmark):
+        return benchmark, {}
+    # a benchmark is meant before a folder that happens to have its name
+    if benchmark in load_catalogue().names("benchmark"):
+        return benchmark, {}
+    return FOLDER_BENCHMARK, {"benchmark.root": benchmark}
 
 
 def _require_of_the_hub(name: str) -> None:

@@ -7,20 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from lw2g.api.tabular import RunRecord
+from lw2g.config.directory import new_directory
 from lw2g.errors import ConfigError, DataError
 from lw2g.ground.spelling import expands_paths
+from lw2g.registry.catalogue import Catalogue, load_catalogue
+from lw2g.runtime.collector import collector_waits
 
 if TYPE_CHECKING:
-    from lw2g.api.tabular import RunRecord
     from lw2g.config.settings import ExperimentConfig, Resolved
     from lw2g.interfaces.tracker import Tracker
     from lw2g.lifecycle.estimate import Estimate
-    from lw2g.registry.catalogue import Catalogue
 
 __all__ = ["Begun", "Experiment", "Fork", "experiment_of", "fork_of", "load_engine"]
 
@@ -105,8 +108,6 @@ class Experiment:
         Raises:
             ConfigError: The directory is in use, or its path is not valid.
         """
-        from lw2g.config.directory import new_directory
-
         place = None if out is None else Path(out)
         with new_directory(self.config, place, inputs=self.reads) as directory:
             yield directory
@@ -133,7 +134,6 @@ class Experiment:
             ComponentError: A component raised an error.
             Interrupted: Ctrl-C stopped the run, which can be resumed.
         """
-        from lw2g.api.tabular import RunRecord
         from lw2g.lifecycle.runner import start
 
         record = start(self.resolved, self.catalogue, directory, listeners, tasks=tasks, settled=settled)
@@ -175,7 +175,6 @@ class Fork(Experiment):
             ConfigError: The finished tasks depend on a changed option.
             Interrupted: Ctrl-C stopped the run, which can be resumed.
         """
-        from lw2g.api.tabular import RunRecord
         from lw2g.lifecycle.forking import fork
 
         # within lw2g tasks count from 0
@@ -204,7 +203,6 @@ class Begun:
         devices: int | None = None,
     ) -> RunRecord:
         """Resume the run from its newest intact checkpoint (:func:`lw2g.resume`)."""
-        from lw2g.api.tabular import RunRecord
         from lw2g.lifecycle.runner import resume
 
         record = resume(self.directory, self.catalogue, listeners, devices=devices, settings=settings)
@@ -223,8 +221,6 @@ class Begun:
 
         Arguments and errors are those of :func:`lw2g.continue_run`.
         """
-        from lw2g.api.tabular import RunRecord
-
         if benchmark is None:
             from lw2g.lifecycle.continuing import proceed
 
@@ -255,7 +251,6 @@ def experiment_of(
         ConfigError: The configuration is invalid; the message lists every problem.
     """
     from lw2g.config.resolve import resolve
-    from lw2g.registry.catalogue import load_catalogue
 
     if catalogue is None:
         catalogue = load_catalogue()
@@ -289,7 +284,6 @@ def fork_of(
     """
     from lw2g.disk.origins import made_with
     from lw2g.lifecycle.forking import resolve_fork
-    from lw2g.registry.catalogue import load_catalogue
 
     parent = Path(run)
     if catalogue is None:
@@ -301,10 +295,6 @@ def fork_of(
 def load_engine() -> None:
     """Import what runs need, torch among it, before a run is announced."""
     # it takes seconds, in which a run that has been announced would seem to hang
-    from importlib import import_module
-
-    from lw2g.runtime.collector import collector_waits
-
     with collector_waits():
         for name in ("runner", "continuing"):
             import_module(f"lw2g.lifecycle.{name}")

@@ -9,9 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lw2g.api.given_objects import catalogue_of
 from lw2g.errors import DataError
 from lw2g.ground.spelling import expands_paths
 from lw2g.runtime.collector import collector_waits
+from lw2g_photos.photographs import learn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -49,9 +51,6 @@ def load(
         DataError: There is no such model, it is damaged, or its backbone is missing or a different one.
         ConfigError: The device does not exist.
     """
-    from lw2g.api.given_objects import catalogue_of
-    from lw2g_photos.photographs import learn
-
     file = None if weights is None else Path(weights)
     # imports make many objects and no garbage, and a collection would look at all of them
     with collector_waits():
@@ -144,7 +143,6 @@ def export(
         DataError: There is no such run or task, or its data are gone.
         ConfigError: The folder is in use, or the run has no model to export.
     """
-    from lw2g.api.given_objects import catalogue_of
     from lw2g.model.exporting import export_run
     from lw2g.model.learnable_export import export_learnable
 

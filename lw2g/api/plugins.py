@@ -13,14 +13,13 @@ import attrs
 from lw2g.config.settings import OWN_SECTIONS
 from lw2g.ground.docstrings import docstring
 from lw2g.ground.spelling import expands_paths
-from lw2g.interfaces.component import KINDS
+from lw2g.interfaces.component import KINDS, Component, Kind
+from lw2g.registry.catalogue import Catalogue, load_catalogue
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lw2g.config.describe import OptionDescription
-    from lw2g.interfaces.component import Component, Kind
-    from lw2g.registry.catalogue import Catalogue
     from lw2g.registry.manager import Origin
 
 __all__ = [
@@ -68,8 +67,6 @@ def components(run: Path | None = None) -> Catalogue:
         run: A run or a model: the plugins that it was made with are loaded, and the others when a name is
             asked for that these lack. None for all.
     """
-    from lw2g.registry.catalogue import load_catalogue
-
     if run is None:
         return load_catalogue()
     from lw2g.disk.origins import made_with
@@ -162,7 +159,6 @@ def new_plugin(name: str, *, kind: Kind, out: str | Path | None = None) -> tuple
         ConfigError: The name cannot be used, or the folder is in use.
     """
     from lw2g.api.scaffold.package import Scaffold, check_name, write_package
-    from lw2g.registry.catalogue import load_catalogue
 
     check_name(name, load_catalogue())
     scaffold = Scaffold(name=name, kind=kind)

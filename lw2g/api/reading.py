@@ -9,14 +9,15 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lw2g.api.tabular import Report, Runs, Verification
 from lw2g.errors import DataError
 from lw2g.ground.spelling import expands_paths
+from lw2g.registry.catalogue import load_catalogue
 from lw2g.results import MIXABLE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lw2g.api.tabular import Report, Runs, Verification
 
 __all__ = ["MIXABLE", "report", "runs", "verify"]
 
@@ -31,7 +32,6 @@ def runs(directory: str | Path = "runs") -> Runs:
     Raises:
         DataError: There is no such directory.
     """
-    from lw2g.api.tabular import Runs
     from lw2g.results.found_runs import find_runs
 
     return Runs(list(find_runs([Path(directory)], damaged=True)))
@@ -50,12 +50,9 @@ def verify(run: str | Path) -> Verification:
     Raises:
         DataError: There is none.
     """
-    from lw2g.api.tabular import Verification
     from lw2g_store import packs
 
     if packs.is_pack(Path(run)):
-        from lw2g.registry.catalogue import load_catalogue
-
         return Verification(packs.verify(Path(run), load_catalogue()))
     from lw2g.results.verification import verify as examine
 
@@ -92,8 +89,6 @@ def report(
         DataError: There is no run, or no store.
         ConfigError: A column is unknown, or the runs of one table cannot be compared.
     """
-    from lw2g.api.tabular import Report
-    from lw2g.registry.catalogue import load_catalogue
     from lw2g.results.columns import chosen_columns, further_columns
     from lw2g.results.found_runs import find_runs
     from lw2g.results.table import require_row, tables_of

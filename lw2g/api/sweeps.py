@@ -5,20 +5,22 @@ Importing this module imports neither torch nor any plugin.
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lw2g.api.tabular import SweepResult
+from lw2g.config.directory import RUNS
 from lw2g.errors import ConfigError, nearest
 from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.defaults import DEFAULT_BENCHMARK
+from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.sweeps import EXECUTORS
 
 if TYPE_CHECKING:
     from lw2g.api.experiment import Experiment
-    from lw2g.api.tabular import SweepResult
-    from lw2g.registry.catalogue import Catalogue
     from lw2g.sweeps.grid import Cell
     from lw2g.sweeps.needs import Need
     from lw2g.sweeps.sweep_directory import Status
@@ -75,9 +77,6 @@ def sweep(
     Raises:
         ConfigError: The grid, a cell or the executor cannot be used.
     """
-    from lw2g.api.tabular import SweepResult
-    from lw2g.config.directory import RUNS
-    from lw2g.registry.catalogue import load_catalogue
     from lw2g.sweeps.executors import load_executor, merged_settings
     from lw2g.sweeps.grid import read_executor
     from lw2g.sweeps.sweep_directory import SweepDirectory
@@ -115,9 +114,6 @@ def run_seeds(
     Raises:
         ConfigError: The runs need more processes than there are cores or GPUs.
     """
-    import tomllib
-
-    from lw2g.api.tabular import SweepResult
     from lw2g.config.toml import dump_resolved
     from lw2g.sweeps.executors import load_executor
     from lw2g.sweeps.grid import cells_of_seeds
@@ -202,7 +198,6 @@ def plan_of(
     Raises:
         ConfigError: The grid or a cell cannot be used.
     """
-    from lw2g.registry.catalogue import load_catalogue
     from lw2g.sweeps.needs import without_missing_files
     from lw2g.sweeps.sweep_engine import require_valid
 
@@ -227,8 +222,6 @@ def sweep_status(directory: str | Path) -> SweepResult:
     Raises:
         DataError: There is no sweep.
     """
-    from lw2g.api.tabular import SweepResult
-    from lw2g.registry.catalogue import load_catalogue
     from lw2g.sweeps.sweep_directory import SweepDirectory, differences_now
 
     store = SweepDirectory(Path(directory))
@@ -271,8 +264,6 @@ def retry_sweep(
         DataError: There is no sweep.
         ConfigError: The executor cannot be used.
     """
-    from lw2g.api.tabular import SweepResult
-    from lw2g.registry.catalogue import load_catalogue
     from lw2g.sweeps.executors import load_executor, merged_settings
     from lw2g.sweeps.sweep_directory import SweepDirectory, differences_now
     from lw2g.sweeps.sweep_engine import run_sweep

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lw2g.errors import ConfigError, counted, nearest
 from lw2g.ground.spelling import expands_paths
+from lw2g.registry.catalogue import Catalogue, load_catalogue
 
 if TYPE_CHECKING:
-    from lw2g.registry.catalogue import Catalogue
     from lw2g.results.columns import Column
     from lw2g.results.found_runs import ReportedRun
     from lw2g.results.table import Table
@@ -143,8 +143,6 @@ class Runs(_Tabular, Sequence["ReportedRun"]):
 
         The policy is None where the method has no sets to decide on.
         """
-        from lw2g.registry.catalogue import load_catalogue
-
         catalogue = load_catalogue()
         rows: list[Row] = []
         for run in self.runs:

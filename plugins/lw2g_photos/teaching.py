@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from lw2g.ground.spelling import expands_paths
+from lw2g.registry.catalogue import load_catalogue
 
 __all__ = ["teach"]
 
@@ -42,7 +43,6 @@ def teach(
         DataError: The model or its weights cannot be used.
         ConfigError: The model's head is trained, or the port cannot be had.
     """
-    from lw2g.registry.catalogue import load_catalogue
     from lw2g_photos.classroom import Classroom
     from lw2g_photos.server import Server
 

@@ -10,12 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lw2g.api.tabular import Verification
 from lw2g.errors import ConfigError
 from lw2g.ground.spelling import expands_paths
+from lw2g.registry.catalogue import load_catalogue
 from lw2g_store import LICENCES
 
 if TYPE_CHECKING:
-    from lw2g.api.tabular import Verification
     from lw2g_store.badges import Badge
     from lw2g_store.submit import Packed
 
@@ -67,7 +68,6 @@ def submit(
         ConfigError: Something required is missing, or not in its form.
         DataError: The run does not hold, or the store has no such protocol.
     """
-    from lw2g.registry.catalogue import load_catalogue
     from lw2g_store.layout import take_back
     from lw2g_store.submit import submit as pack
 
@@ -207,8 +207,6 @@ def check_store(directory: str | Path, *, changed: Sequence[str] | None = None) 
     Raises:
         DataError: There is no store.
     """
-    from lw2g.api.tabular import Verification
-    from lw2g.registry.catalogue import load_catalogue
     from lw2g_store.store_checks import check_store as check
 
     return Verification(check(Path(directory), load_catalogue(), changed))
@@ -242,7 +240,6 @@ def repredict(
     Raises:
         DataError: The pack does not hold, or model, protocol and data do not belong together.
     """
-    from lw2g.registry.catalogue import load_catalogue
     from lw2g_store.badges import add_badge, predicted_again
     from lw2g_store.packs import opened
 

@@ -21,6 +21,7 @@ from click.testing import CliRunner
 from packaging.version import Version
 from safetensors.torch import save_file
 
+from installed import load_instead
 from lw2g.api.scaffold.package import GRID, SCAFFOLDED, Scaffold, write_package
 from lw2g.cli.main import main
 from lw2g.config.resolve import resolve
@@ -306,7 +307,7 @@ def test_a_file_that_the_tracker_cannot_open_is_one_line(module_of, tmp_path):
 @pytest.fixture
 def loaded_once(catalogue, monkeypatch, tmp_path):
     """Let the command see the installed plugins without loading them anew, in an empty folder."""
-    monkeypatch.setattr("lw2g.registry.catalogue.load_catalogue", lambda **_: catalogue)
+    load_instead(monkeypatch, lambda **_: catalogue)
     monkeypatch.chdir(tmp_path)
 
 
