@@ -13,13 +13,13 @@ from lw2g.api.experiment import fork_of
 from lw2g.cli.execute import announce, run_one
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import component_option, constraint_option, settings_option
-from lw2g.cli.signature import Command, Further, field_option, help_of, option_of, options_of
+from lw2g.cli.signature import Further, LongCommand, field_option, help_of, option_of, options_of
 
 __all__ = ["fork"]
 
 
 @click.command(
-    cls=Command,
+    cls=LongCommand,
     short_help="Start a run from a task of another run, with other choices.",
     help=help_of(api.fork),
 )

@@ -12,14 +12,14 @@ import click
 from lw2g.api import models
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import FiniteRange, json_option
-from lw2g.cli.signature import Command, Further, help_of, option_of, options_of
+from lw2g.cli.signature import Further, LongCommand, help_of, option_of, options_of
 from lw2g.runtime.console import console, printable, table
 
 __all__ = ["predict"]
 
 
 @click.command(
-    cls=Command,
+    cls=LongCommand,
     short_help="Classify image files with a run or a model.",
     help=help_of(models.predict, "Exit code 1 says that some could not be read."),
 )

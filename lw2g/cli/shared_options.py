@@ -24,7 +24,7 @@ from lw2g.api.experiment import experiment_of
 from lw2g.api.plugins import places_of
 from lw2g.cli.completion import complete_component
 from lw2g.cli.paths import AnyPath
-from lw2g.cli.signature import Command, Further, choices_of, field_option, meaning_of, option_of
+from lw2g.cli.signature import Further, LongCommand, choices_of, field_option, meaning_of, option_of
 from lw2g.errors import ConfigError, Lw2gError, shown
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class FiniteRange(click.FloatRange):
         return number
 
 
-class ExperimentCommand(Command):
+class ExperimentCommand(LongCommand):
     """A command that suggests ``--set`` when a component's option is used as its own option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -22,8 +22,8 @@ from lw2g.cli.paths import AnyPath
 from lw2g.ground.docstrings import docstring
 
 __all__ = [
-    "Command",
     "Further",
+    "LongCommand",
     "choices_of",
     "documented",
     "field_option",
@@ -55,7 +55,7 @@ class Further(click.Option):
     """An option that a first user does without: ``--help-all`` shows it, and ``--help`` does not.
 
     So are marked, in commands of many options, those whose default suits whoever does not know them yet. The
-    command is a :class:`Command`.
+    command is a :class:`LongCommand`.
     """
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
@@ -65,7 +65,7 @@ class Further(click.Option):
         return super().get_help_record(ctx)
 
 
-class Command(click.Command):
+class LongCommand(click.Command):
     """A command with further options: the last line of its help names ``--help-all``."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:

@@ -18,7 +18,7 @@ from lw2g.cli.execute import tell
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.plan import print_missing, print_plan
 from lw2g.cli.shared_options import FiniteRange, json_option, settings_option
-from lw2g.cli.signature import Command, Further, documented, help_of, option_of, options_of
+from lw2g.cli.signature import Further, LongCommand, documented, help_of, option_of, options_of
 from lw2g.errors import Interrupted, counted
 from lw2g.runtime.console import console, note, number, printable, table
 
@@ -51,7 +51,7 @@ class SweepGroup(click.Group):
         return [name for name in super().list_commands(ctx) if name != _DEFAULT]
 
 
-class _RunGrid(Command):
+class _RunGrid(LongCommand):
     """The command that is not named."""
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
@@ -199,7 +199,7 @@ def status(directory: Path, as_json: bool) -> None:
 
 
 @sweep.command(
-    cls=Command,
+    cls=LongCommand,
     short_help="Run failed cells again and continue the others.",
     help=help_of(sweeps.retry_sweep),
 )

@@ -11,7 +11,7 @@ import click
 
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import FiniteRange, json_option, settings_option
-from lw2g.cli.signature import Command, Further, help_of, option_of, options_of
+from lw2g.cli.signature import Further, LongCommand, help_of, option_of, options_of
 from lw2g.errors import counted
 from lw2g.runtime.console import console, note, number, printable, table
 from lw2g_photos import photographs as learning
@@ -24,7 +24,7 @@ _JSON = json_option("Print the report as JSON.")
 
 
 @click.command(
-    cls=Command,
+    cls=LongCommand,
     short_help="Make a first model from a folder of images, without a run.",
     help=help_of(learning.start),
 )
@@ -47,7 +47,7 @@ def start(folder: Path, out: Path, as_json: bool, settings: dict[str, Any], **op
 
 
 @click.command(
-    cls=Command,
+    cls=LongCommand,
     short_help="Let a model learn new classes, or more images of known ones.",
     help=help_of(learning.learn),
 )

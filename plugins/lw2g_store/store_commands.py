@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from lw2g.cli.paths import AnyPath
-from lw2g.cli.signature import Command, Further, documented, help_of, option_of, options_of
+from lw2g.cli.signature import Further, LongCommand, documented, help_of, option_of, options_of
 from lw2g.errors import DataError
 from lw2g.runtime.console import in_units, printable
 from lw2g_store import stores
@@ -20,7 +20,7 @@ _RUN = AnyPath(path_type=Path, file_okay=False)
 
 
 @click.command(
-    cls=Command,
+    cls=LongCommand,
     short_help="Pack a run for a store of results; uploads nothing.",
     help=help_of(stores.submit),
 )

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from lw2g.cli.main import main
-from lw2g.cli.signature import Command, Further
+from lw2g.cli.signature import Further, LongCommand
 
 MOST_AT_FIRST = 12
 FEW = 6
@@ -58,7 +58,7 @@ def test_further_options_are_in_the_whole_help_alone(words):
         assert len(options) <= FEW, "many options, and none of them is a further one"
         assert "--help-all" not in text
         return
-    assert isinstance(command, Command)
+    assert isinstance(command, LongCommand)
     assert shown(text) == options - further | {"--help-all"}
     assert len(options - further) <= MOST_AT_FIRST
     last = " ".join(text.splitlines()[-1].split())
