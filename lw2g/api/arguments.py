@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from lw2g.config.describe import OptionDescription, describe_experiment, plain
 from lw2g.config.layers import SHORT, with_short
+from lw2g.config.resolve import resolve
 from lw2g.config.settings import RunConfig
+from lw2g.config.toml import parse_value
 from lw2g.errors import ConfigError, no_folder, shown
 from lw2g.ground.spelling import expanded
 from lw2g.interfaces.defaults import FOLDER_BENCHMARK, GIVEN_BENCHMARK, RECOMMENDED
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.registry.kinds import SINGLE
-
-if TYPE_CHECKING:
-    from lw2g.config.describe import OptionDescription
 
 __all__ = [
     "RECOMMENDED",
@@ -74,8 +74,6 @@ def parse_settings(texts: Sequence[str], option: str = "--set") -> dict[str, Any
     Raises:
         ConfigError: A text has no key or no equals sign.
     """
-    from lw2g.config.toml import parse_value
-
     settings = {}
     for text in texts:
         key, equals, value = text.partition("=")
@@ -113,9 +111,6 @@ def offered_settings(begun: str, file: Path | None, options: Mapping[str, Any]) 
     Raises:
         Lw2gError: The components cannot be combined.
     """
-    from lw2g.config.describe import describe_experiment
-    from lw2g.config.resolve import resolve
-
     catalogue = load_catalogue()
     described = describe_experiment(resolve(catalogue, file=file, overrides=options).config)
     key, equals, _ = begun.partition("=")
@@ -132,8 +127,6 @@ def offered_settings(begun: str, file: Path | None, options: Mapping[str, Any]) 
 
 def _values_of(option: OptionDescription, catalogue: Catalogue) -> Sequence[str]:
     """Return the values of an option, or examples: its default and its published value."""
-    from lw2g.config.describe import plain
-
     if option.component:
         values = list(option.choices)
         for entry in catalogue.components():

@@ -15,6 +15,9 @@ import attrs
 
 from lw2g.api.tabular import RunRecord
 from lw2g.config.directory import new_directory
+from lw2g.config.explain import explain_resolved
+from lw2g.config.resolve import resolve
+from lw2g.config.sources import resolve_source
 from lw2g.errors import ConfigError, DataError
 from lw2g.ground.spelling import expands_paths
 from lw2g.registry.catalogue import Catalogue, load_catalogue
@@ -69,8 +72,6 @@ class Experiment:
 
     def to_toml(self) -> str:
         """Write out the complete configuration as TOML, with a comment on each option; nothing is run."""
-        from lw2g.config.explain import explain_resolved
-
         return explain_resolved(self.resolved)
 
     def cost(self, *, tasks: int | None = None, runs: int = 1) -> tuple[Estimate | None, list[str]]:
@@ -228,7 +229,6 @@ class Begun:
                 self.directory, self.catalogue, listeners, tasks=tasks, devices=devices, settings=settings
             )
             return RunRecord(record, self.directory)
-        from lw2g.config.sources import resolve_source
         from lw2g.lifecycle.continuing import extend
 
         source = resolve_source(self.catalogue, benchmark, settings or {})
@@ -250,8 +250,6 @@ def experiment_of(
     Raises:
         ConfigError: The configuration is invalid; the message lists every problem.
     """
-    from lw2g.config.resolve import resolve
-
     if catalogue is None:
         catalogue = load_catalogue()
     return Experiment(resolve(catalogue, file=file, overrides=options), catalogue)

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from lw2g.config.describe import OptionDescription, describe_options
+from lw2g.config.describe import places_of as places
+from lw2g.config.facts import aliases, differences, traits, values_of
 from lw2g.config.settings import OWN_SECTIONS
 from lw2g.ground.docstrings import docstring
 from lw2g.ground.spelling import expands_paths
@@ -19,7 +22,6 @@ from lw2g.registry.catalogue import Catalogue, load_catalogue
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lw2g.config.describe import OptionDescription
     from lw2g.registry.manager import Origin
 
 __all__ = [
@@ -87,9 +89,6 @@ def describe(name: str) -> list[Description]:
         UnknownComponentError: There is none; the message suggests the nearest name.
         PluginError: There is one that cannot be used.
     """
-    from lw2g.config.describe import describe_options
-    from lw2g.config.facts import aliases, differences, traits, values_of
-
     section = OWN_SECTIONS.get(name)
     if section is not None:
         summary = docstring(section).partition("\n")[0]
@@ -136,8 +135,6 @@ def names_of(*kinds: Kind) -> dict[str, str]:
 
 def places_of(option: str) -> list[str]:
     """Return the dotted keys of all options with this name, whosoever they are, those of baselines first."""
-    from lw2g.config.describe import places_of as places
-
     return places(option, components())
 
 

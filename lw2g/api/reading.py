@@ -14,6 +14,8 @@ from lw2g.errors import DataError
 from lw2g.ground.spelling import expands_paths
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.results import MIXABLE
+from lw2g.results.columns import chosen_columns, further_columns
+from lw2g.results.found_runs import find_runs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,8 +34,6 @@ def runs(directory: str | Path = "runs") -> Runs:
     Raises:
         DataError: There is no such directory.
     """
-    from lw2g.results.found_runs import find_runs
-
     return Runs(list(find_runs([Path(directory)], damaged=True)))
 
 
@@ -89,8 +89,6 @@ def report(
         DataError: There is no run, or no store.
         ConfigError: A column is unknown, or the runs of one table cannot be compared.
     """
-    from lw2g.results.columns import chosen_columns, further_columns
-    from lw2g.results.found_runs import find_runs
     from lw2g.results.table import require_row, tables_of
 
     found = list(find_runs([Path(run) for run in runs]))

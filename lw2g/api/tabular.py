@@ -10,6 +10,7 @@ from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from lw2g.config.toml import parse_value
 from lw2g.errors import ConfigError, counted, nearest
 from lw2g.ground.spelling import expands_paths
 from lw2g.registry.catalogue import Catalogue, load_catalogue
@@ -178,7 +179,6 @@ def _condition(text: str) -> tuple[str, Any]:
     Raises:
         ConfigError: The text is not a condition.
     """
-    from lw2g.config.toml import parse_value
     from lw2g.sweeps.grid import settings_of
 
     key, equals, value = text.partition("=")

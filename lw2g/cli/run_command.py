@@ -15,7 +15,6 @@ from lw2g.cli.paths import AnyPath
 from lw2g.cli.printed_estimate import tell_cost
 from lw2g.cli.shared_options import ExperimentCommand, experiment_options, json_option, typed_experiment
 from lw2g.cli.signature import Further, help_of, option_of, options_of
-from lw2g.cli.sweep_command import run_seeds
 from lw2g.runtime.console import note
 
 __all__ = ["config", "run"]
@@ -53,6 +52,9 @@ def run(**values: Any) -> None:
         if values["seeds"] is None:
             execute.run_one(experiment, directory, values["tasks"], values["settled"])
         else:
+            # a sweep, whose modules one run does without
+            from lw2g.cli.sweep_command import run_seeds
+
             run_seeds(experiment, directory, values["seeds"])
 
 

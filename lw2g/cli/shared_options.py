@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from lw2g.api import run, sweeps
+from lw2g.api import run
 from lw2g.api.arguments import (
     RECOMMENDED,
     SHORT,
@@ -148,7 +148,8 @@ def experiment_options(command: F) -> F:
         option_of(run, "weights", metavar="FILE", type=path, cls=Further),
         settings_option(run, "options"),
         field_option(RunConfig, "seed", type=str, callback=_parse_seed, metavar="N"),
-        option_of(sweeps.run_seeds, "seeds", type=str, callback=_parse_seeds, metavar="0,1,2|0-4"),
+        # not from `run_seeds`: one run needs nothing of sweeps, whose modules take their time
+        click.option("--seeds", callback=_parse_seeds, metavar="0,1,2|0-4", help="A run per seed."),
         option_of(run, "out", metavar="DIR", type=path),
         field_option(RunConfig, "device"),
         field_option(RunConfig, "devices", cls=Further),

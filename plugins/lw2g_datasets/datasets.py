@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from lw2g.config.protocols import LIKE_FOR_LIKE
+from lw2g.config.resolve import resolve
 from lw2g.errors import UnknownComponentError, nearest
 from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.component import BenchmarkComponent
@@ -235,8 +236,6 @@ def _described(
     overrides: dict[str, Any],
 ) -> ExperimentConfig:
     """Return a configuration of a benchmark and a backbone, under a method that trains nothing."""
-    from lw2g.config.resolve import resolve
-
     return resolve(
         catalogue,
         overrides=overrides,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lw2g.api.tabular import Verification
+from lw2g.disk.contents import read_record
 from lw2g.errors import ConfigError
 from lw2g.ground.spelling import expands_paths
 from lw2g.registry.catalogue import load_catalogue
@@ -137,7 +138,6 @@ def _flag(name: str) -> str:
 
 def _added_protocol(run: Path, out: Path) -> Path | None:
     """Add the run's protocol to a store; return its file, or None where the store has the protocol."""
-    from lw2g.disk.contents import read_record
     from lw2g_store.layout import add_protocol, protocol_of, require_store
 
     require_store(out)
@@ -185,7 +185,6 @@ def add_protocol(
         DataError: There is no store or no run.
         ConfigError: The store has the protocol.
     """
-    from lw2g.disk.contents import read_record
     from lw2g_store.layout import add_protocol as add
     from lw2g_store.layout import require_store
 
