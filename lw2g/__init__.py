@@ -1,26 +1,56 @@
 """lw2g: continual learning on frozen pre-trained ViTs.
 
 ``lw2g.run`` and its neighbours are the commands from Python, under the same names (:mod:`lw2g.api`).
-Importing this package imports neither torch nor any plugin.
+Importing this package imports no other module of it: a function is imported when it is first asked for.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 __version__ = "0.2.0"
 
-from lw2g.api import (
-    continue_run,
-    export,
-    fork,
-    load,
-    resume,
-    run,
-    runs,
-    sweep,
-)
-from lw2g_page.reporting import report
-from lw2g_photos.photographs import learn, start, unlearn
-from lw2g_store.stores import verify
+if TYPE_CHECKING:
+    from lw2g.api import continue_run, fork, resume, run
+    from lw2g.api.models import export, load
+    from lw2g.api.recorded import runs
+    from lw2g.api.sweeps import sweep
+    from lw2g_page.reporting import report
+    from lw2g_photos.photographs import learn, start, unlearn
+    from lw2g_store.stores import verify
+else:
+
+    def __getattr__(name: str) -> object:
+        """Import a function of the package."""
+        from importlib import import_module
+
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        function = getattr(import_module(_HOMES[name]), name)
+        globals()[name] = function  # asked for once
+        return function
+
+    def __dir__() -> list[str]:
+        """Return the names of the package, those too that have not been imported yet."""
+        return sorted({*globals(), *__all__})
+
+
+_HOMES = {
+    "continue_run": "lw2g.api",
+    "export": "lw2g.api.models",
+    "fork": "lw2g.api",
+    "learn": "lw2g_photos.photographs",
+    "load": "lw2g.api.models",
+    "report": "lw2g_page.reporting",
+    "resume": "lw2g.api",
+    "run": "lw2g.api",
+    "runs": "lw2g.api.recorded",
+    "start": "lw2g_photos.photographs",
+    "sweep": "lw2g.api.sweeps",
+    "unlearn": "lw2g_photos.photographs",
+    "verify": "lw2g_store.stores",
+}
+"""Function -> the module that has it."""
 
 __all__ = [
     "__version__",

@@ -33,6 +33,8 @@ sys.path[:0] = [str(TREE), str(TREE / "plugins")]  # before what is installed
 from click.testing import CliRunner  # noqa: E402
 from torch.optim.optimizer import register_optimizer_step_pre_hook  # noqa: E402
 
+from lw2g.cli.main import main  # noqa: E402
+
 _OURS = tuple(f"{TREE / folder}/" for folder in ("lw2g", "plugins"))
 _DISPLAY = ("progress.py", "progress_display.py", "pace.py", "frames.py")
 """Modules that show where a run stands."""
@@ -131,8 +133,6 @@ def watched(watch: Callable[..., None]) -> Iterator[None]:
 
 def lw2g(*arguments: object) -> None:
     """Run a command in this process."""
-    from lw2g.cli.main import main
-
     done = CliRunner().invoke(main, [str(argument) for argument in arguments])
     if done.exit_code and not isinstance(done.exception, KeyboardInterrupt | SystemExit):
         raise RuntimeError(f"lw2g {' '.join(map(str, arguments))}\n{done.output}") from done.exception
@@ -144,11 +144,11 @@ def _settings() -> list[str]:
 
 def measured(work: Path) -> dict[str, Flow]:
     """Return the flows by what they are called."""
-    gradient, evidence, checkpoint, resumed, predicted, learned = (Flow() for _ in range(6))
-    # a whole run: the second task's first step, its decision and its record
+    configured, gradient, evidence, checkpoint, resumed, predicted, learned = (Flow() for _ in range(7))
+    # a whole run: from the command line to the runner; the second task's first step, decision and record
     watch = Watch(
         opens={"collect_evidence": evidence, "build_record": evidence, "_save": checkpoint},
-        closes={"train_phase": [evidence]},
+        closes={"train_phase": [evidence], "start": [configured]},
         ends={"write_record": [evidence], "save_behind": [checkpoint]},
     )
     stepped = register_optimizer_step_pre_hook(lambda *_: watch.close(gradient))
@@ -161,6 +161,7 @@ def measured(work: Path) -> dict[str, Flow]:
             watch.open(gradient)  # constraints bend gradients from the second task on
         watch(frame, event, argument)
 
+    watch.open(configured)
     with watched(watch_run):
         lw2g("run", *_RUN, *_settings(), "--out", work / "run")
     stepped.remove()
@@ -210,6 +211,7 @@ def measured(work: Path) -> dict[str, Flow]:
         with watched(watch):
             lw2g("learn", work / "model", work / "photos")
     return {
+        "`lw2g run --policy min`, to the runner": configured,
         "image to gradient": gradient,
         "evidence to decision, and to the record": evidence,
         "checkpoint": checkpoint,

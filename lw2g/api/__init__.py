@@ -1,4 +1,4 @@
-"""The functions of lw2g: what its commands do, from Python.
+"""The functions of lw2g: what its commands do, from Python. Those that run experiments are here.
 
 Commands and functions run the same code; a function returns what its command prints. Importing this module
 imports neither torch nor any plugin.
@@ -9,19 +9,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lw2g.api.models import export, load
-from lw2g.api.recorded import runs
-from lw2g.api.sweeps import sweep
+from lw2g.api.arguments import SHORT, as_options, with_short
+from lw2g.api.experiment import Begun, experiment_of, fork_of
+from lw2g.api.given_objects import Locals, as_names, catalogue_of, split_trackers
 from lw2g.errors import ConfigError
 from lw2g.ground.spelling import expands_paths
+from lw2g.runtime.console import console
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lw2g.api.tabular import RunRecord
+    from lw2g.interfaces.component import Kind
     from lw2g.interfaces.tracker import Tracker
 
-__all__ = ["continue_run", "export", "fork", "load", "resume", "run", "runs", "sweep"]
+__all__ = ["continue_run", "fork", "resume", "run"]
 
 
 @expands_paths
@@ -88,10 +90,6 @@ def run(
         DataError: The images cannot be used.
         Interrupted: Ctrl-C stopped the run, which can be resumed.
     """
-    # here and below: what a call needs is imported by the call, so that `import lw2g` takes no second
-    from lw2g.api.arguments import SINGLE, as_options
-    from lw2g.api.experiment import experiment_of
-    from lw2g.api.given_objects import Locals, as_names, split_trackers
 
     if "seeds" in options:
         raise ConfigError(
@@ -99,26 +97,23 @@ def run(
         )
     local = Locals()
     tracker_names, listeners = split_trackers(trackers)
-    given = {
+    given: dict[Kind, Any] = {
         "baseline": baseline,
         "retrieval": retrieval,
         "policy": policy,
         "benchmark": benchmark,
         "backbone": backbone,
     }
-    given, overrides = as_options(given, options)
+    keyed = as_options(given, options)
     # objects are registered before the catalogue is loaded, which then knows them by these names
-    names = {kind: local.name(kind, given[kind]) for kind in SINGLE}
-    constraint_names = as_names("constraint", constraints, local)
-    experiment = experiment_of(
-        catalogue=local.catalogue(),
-        file=Path(config) if config else None,
-        overrides=overrides,
-        constraints=constraint_names,
-        trackers=tracker_names,
-        weights=weights,
-        **names,
-    )
+    named = {kind: local.name(kind, keyed.get(SHORT[kind])) for kind in given}
+    further = {
+        "constraints": as_names("constraint", constraints, local),
+        "trackers": tracker_names,
+        "weights": weights,
+    }
+    keyed = with_short(keyed, {**named, **further})
+    experiment = experiment_of(Path(config) if config else None, keyed, local.catalogue())
     # only now is it known how many processes the run has
     local.require_reach(experiment.config)
     with experiment.new_directory(out) as directory:
@@ -156,9 +151,6 @@ def resume(
         UnknownComponentError: An object that the run began with is missing in ``local``.
         Interrupted: Ctrl-C stopped the run, which can be resumed again.
     """
-    from lw2g.api.experiment import Begun
-    from lw2g.api.given_objects import catalogue_of
-
     begun = Begun(Path(run), catalogue_of(local, run, goes_on=True, devices=devices))
     receivers = [*_callbacks(trackers), *_listeners(progress)]
     return begun.resume(receivers, settings=settings, devices=devices)
@@ -202,9 +194,6 @@ def continue_run(
         ConfigError: It has finished that many tasks, or its stream has fewer.
         Interrupted: Ctrl-C stopped the run, which can be resumed.
     """
-    from lw2g.api.experiment import Begun
-    from lw2g.api.given_objects import catalogue_of
-
     begun = Begun(Path(run), catalogue_of(local, run, goes_on=True, devices=devices))
     receivers = [*_callbacks(trackers), *_listeners(progress)]
     return begun.go_on(receivers, tasks=tasks, benchmark=benchmark, settings=settings, devices=devices)
@@ -251,9 +240,6 @@ def fork(
         ConfigError: The finished tasks depend on a changed option.
         Interrupted: Ctrl-C stopped the new run, which can be resumed.
     """
-    from lw2g.api.experiment import fork_of
-    from lw2g.api.given_objects import Locals, as_names
-
     known = Locals.of(local)
     experiment = fork_of(
         run,
@@ -271,8 +257,6 @@ def fork(
 
 def _callbacks(trackers: Any) -> Sequence[Tracker]:
     """Return listeners; trackers with names belong to a run's configuration."""
-    from lw2g.api.given_objects import split_trackers
-
     names, listeners = split_trackers(trackers)
     if names:
         raise ConfigError(
@@ -285,7 +269,6 @@ def _callbacks(trackers: Any) -> Sequence[Tracker]:
 def _listeners(progress: bool) -> list[Tracker]:
     if not progress:
         return []
-    from lw2g.runtime.console import console
     from lw2g.runtime.progress_display import progress_tracker
 
     return [progress_tracker(console(stderr=True))]

@@ -5,40 +5,40 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from lw2g.config.layers import SHORT
-from lw2g.config.settings import RUN_OPTIONS, RunConfig
+from lw2g.config.describe import OptionDescription, describe_experiment, plain
+from lw2g.config.layers import SHORT, with_short
+from lw2g.config.resolve import resolve
+from lw2g.config.settings import RunConfig
+from lw2g.config.toml import parse_value
 from lw2g.errors import ConfigError, no_folder, shown
 from lw2g.ground.spelling import expanded
 from lw2g.interfaces.defaults import FOLDER_BENCHMARK, GIVEN_BENCHMARK, RECOMMENDED
+from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.registry.kinds import SINGLE
-
-if TYPE_CHECKING:
-    from lw2g.config.describe import OptionDescription
-    from lw2g.registry.catalogue import Catalogue
 
 __all__ = [
     "RECOMMENDED",
-    "RUN_OPTIONS",
+    "SHORT",
     "SINGLE",
     "RunConfig",
     "as_options",
     "as_typed",
     "offered_settings",
     "parse_settings",
+    "with_short",
 ]
 
-_SHORT = {
-    **SHORT,
+_SHORT_FROM_PYTHON = {
     **{name: f"benchmark.{name}" for name in ("increment", "test_share", "order", "order_seed")},
     "epochs": "baseline.epochs",
 }
-"""What stands for itself as an argument: as in a file, and what a notebook sets most often."""
+"""What stands for itself as an argument alone: what a notebook sets most often."""
 
 
-def as_options(given: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the components of a call by kind, and all options by their dotted keys.
+def as_options(given: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the components and options of a call by their dotted keys.
 
     Args:
         given: By kind a name, an object, or ``{"name": ..., option: value}``; a benchmark may be a folder.
@@ -48,18 +48,20 @@ def as_options(given: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[di
     Raises:
         ConfigError: A mapping has no name, or a folder is not there.
     """
-    components = dict(given)
-    overrides: dict[str, Any] = {}
+    names: dict[str, Any] = {}
+    keyed: dict[str, Any] = {}
     for kind, choice in given.items():
         if isinstance(choice, dict):
-            components[kind], own = _name_and_options(kind, choice)
-            overrides |= own
-    components["benchmark"], place = _place_of(components["benchmark"])
-    overrides |= place
-    # last: they override the options given with a component's name
+            choice, own = _name_and_options(kind, choice)
+            keyed |= own
+        if kind == "benchmark":
+            choice, place = _place_of(choice)
+            keyed |= place
+        names[kind] = choice
+    # after those given with a component's name, which they override
     for key, value in options.items():
-        overrides[_SHORT.get(key, key)] = value
-    return components, overrides
+        keyed[SHORT.get(key) or _SHORT_FROM_PYTHON.get(key, key)] = value
+    return with_short(keyed, names)
 
 
 def parse_settings(texts: Sequence[str], option: str = "--set") -> dict[str, Any]:
@@ -72,8 +74,6 @@ def parse_settings(texts: Sequence[str], option: str = "--set") -> dict[str, Any
     Raises:
         ConfigError: A text has no key or no equals sign.
     """
-    from lw2g.config.toml import parse_value
-
     settings = {}
     for text in texts:
         key, equals, value = text.partition("=")
@@ -100,51 +100,33 @@ def as_typed(choices: Mapping[str, str]) -> str:
     return " ".join(words)
 
 
-def offered_settings(
-    begun: str,
-    *,
-    file: Path | None = None,
-    constraints: Sequence[str] | None = None,
-    trackers: Sequence[str] | None = None,
-    **components: Any,
-) -> dict[str, str]:
+def offered_settings(begun: str, file: Path | None, options: Mapping[str, Any]) -> dict[str, str]:
     """Return how ``KEY=VALUE`` may go on among the options of an experiment, each with its meaning.
 
     Args:
         begun: The beginning: of a key, or of a value behind its key.
         file: As ``config`` of :func:`lw2g.run`.
-        constraints: Their names.
-        trackers: Their names.
-        **components: Names of the other components by their kind.
+        options: What is said of the experiment so far, by dotted keys.
 
     Raises:
         Lw2gError: The components cannot be combined.
     """
-    from lw2g.config.describe import describe_experiment
-    from lw2g.config.resolve import resolve
-    from lw2g.registry.catalogue import load_catalogue
-
     catalogue = load_catalogue()
-    config = resolve(
-        catalogue, file=file, constraints=constraints or None, trackers=trackers or (), **components
-    ).config
-    options = describe_experiment(config)
+    described = describe_experiment(resolve(catalogue, file=file, overrides=options).config)
     key, equals, _ = begun.partition("=")
     settings: dict[str, str] = {}
     if not equals:
         # the sign is completed with the key, so that the next request is for a value
-        for name, option in options.items():
+        for name, option in described.items():
             settings[f"{name}="] = option.sentence()
-    elif key in options:
-        for value in _values_of(options[key], catalogue):
+    elif key in described:
+        for value in _values_of(described[key], catalogue):
             settings[f"{key}={value}"] = ""
     return {setting: meaning for setting, meaning in settings.items() if setting.startswith(begun)}
 
 
 def _values_of(option: OptionDescription, catalogue: Catalogue) -> Sequence[str]:
     """Return the values of an option, or examples: its default and its published value."""
-    from lw2g.config.describe import plain
-
     if option.component:
         values = list(option.choices)
         for entry in catalogue.components():
@@ -183,13 +165,12 @@ def _place_of(benchmark: Any) -> tuple[Any, dict[str, Any]]:
     if looks_like_a_path:
         _require_of_the_hub(benchmark)
         return GIVEN_BENCHMARK, {"benchmark.hub": benchmark}
-    if isinstance(benchmark, str) and os.path.isdir(benchmark):
-        # a benchmark is meant before a folder that happens to have its name
-        from lw2g.registry.catalogue import load_catalogue
-
-        if benchmark not in load_catalogue().names("benchmark"):
-            return FOLDER_BENCHMARK, {"benchmark.root": benchmark}
-    return benchmark, {}
+    if not isinstance(benchmark, str) or not os.path.isdir(benchmark):
+        return benchmark, {}
+    # a benchmark is meant before a folder that happens to have its name
+    if benchmark in load_catalogue().names("benchmark"):
+        return benchmark, {}
+    return FOLDER_BENCHMARK, {"benchmark.root": benchmark}
 
 
 def _require_of_the_hub(name: str) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from lw2g.api.examination import examine as findings
+
 if TYPE_CHECKING:
     from lw2g.api.finding import Finding
 
@@ -26,6 +28,4 @@ def examine(*, quick: bool = False) -> Iterator[Finding]:
     Yields:
         Each finding as soon as it is made.
     """
-    from lw2g.api.examination import examine as findings
-
     yield from findings(quick=quick)

@@ -7,20 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from lw2g.api.tabular import RunRecord
+from lw2g.config.directory import new_directory
+from lw2g.config.explain import explain_resolved
+from lw2g.config.resolve import resolve
+from lw2g.config.sources import resolve_source
 from lw2g.errors import ConfigError, DataError
 from lw2g.ground.spelling import expands_paths
+from lw2g.registry.catalogue import Catalogue, load_catalogue
+from lw2g.runtime.collector import collector_waits
 
 if TYPE_CHECKING:
-    from lw2g.api.tabular import RunRecord
     from lw2g.config.settings import ExperimentConfig, Resolved
     from lw2g.interfaces.tracker import Tracker
     from lw2g.lifecycle.estimate import Estimate
-    from lw2g.registry.catalogue import Catalogue
 
 __all__ = ["Begun", "Experiment", "Fork", "experiment_of", "fork_of", "load_engine"]
 
@@ -66,8 +72,6 @@ class Experiment:
 
     def to_toml(self) -> str:
         """Write out the complete configuration as TOML, with a comment on each option; nothing is run."""
-        from lw2g.config.explain import explain_resolved
-
         return explain_resolved(self.resolved)
 
     def cost(self, *, tasks: int | None = None, runs: int = 1) -> tuple[Estimate | None, list[str]]:
@@ -105,8 +109,6 @@ class Experiment:
         Raises:
             ConfigError: The directory is in use, or its path is not valid.
         """
-        from lw2g.config.directory import new_directory
-
         place = None if out is None else Path(out)
         with new_directory(self.config, place, inputs=self.reads) as directory:
             yield directory
@@ -133,7 +135,6 @@ class Experiment:
             ComponentError: A component raised an error.
             Interrupted: Ctrl-C stopped the run, which can be resumed.
         """
-        from lw2g.api.tabular import RunRecord
         from lw2g.lifecycle.runner import start
 
         record = start(self.resolved, self.catalogue, directory, listeners, tasks=tasks, settled=settled)
@@ -175,7 +176,6 @@ class Fork(Experiment):
             ConfigError: The finished tasks depend on a changed option.
             Interrupted: Ctrl-C stopped the run, which can be resumed.
         """
-        from lw2g.api.tabular import RunRecord
         from lw2g.lifecycle.forking import fork
 
         # within lw2g tasks count from 0
@@ -204,7 +204,6 @@ class Begun:
         devices: int | None = None,
     ) -> RunRecord:
         """Resume the run from its newest intact checkpoint (:func:`lw2g.resume`)."""
-        from lw2g.api.tabular import RunRecord
         from lw2g.lifecycle.runner import resume
 
         record = resume(self.directory, self.catalogue, listeners, devices=devices, settings=settings)
@@ -223,8 +222,6 @@ class Begun:
 
         Arguments and errors are those of :func:`lw2g.continue_run`.
         """
-        from lw2g.api.tabular import RunRecord
-
         if benchmark is None:
             from lw2g.lifecycle.continuing import proceed
 
@@ -232,7 +229,6 @@ class Begun:
                 self.directory, self.catalogue, listeners, tasks=tasks, devices=devices, settings=settings
             )
             return RunRecord(record, self.directory)
-        from lw2g.config.sources import resolve_source
         from lw2g.lifecycle.continuing import extend
 
         source = resolve_source(self.catalogue, benchmark, settings or {})
@@ -240,23 +236,23 @@ class Begun:
         return RunRecord(record, self.directory)
 
 
-def experiment_of(*, catalogue: Catalogue | None = None, **arguments: Any) -> Experiment:
+def experiment_of(
+    file: Path | None, options: Mapping[str, Any], catalogue: Catalogue | None = None
+) -> Experiment:
     """Put an experiment together.
 
     Args:
+        file: A TOML file.
+        options: Options by their dotted keys, which override the file's: ``policy.name`` is the policy, and
+            ``constraints`` has names.
         catalogue: Where components are looked up; None for all that are installed.
-        **arguments: What :func:`lw2g.config.resolve.resolve` takes: a file, names of components, and
-            ``overrides`` by dotted keys.
 
     Raises:
         ConfigError: The configuration is invalid; the message lists every problem.
     """
-    from lw2g.config.resolve import resolve
-    from lw2g.registry.catalogue import load_catalogue
-
     if catalogue is None:
         catalogue = load_catalogue()
-    return Experiment(resolve(catalogue, **arguments), catalogue)
+    return Experiment(resolve(catalogue, file=file, overrides=options), catalogue)
 
 
 @expands_paths
@@ -286,7 +282,6 @@ def fork_of(
     """
     from lw2g.disk.origins import made_with
     from lw2g.lifecycle.forking import resolve_fork
-    from lw2g.registry.catalogue import load_catalogue
 
     parent = Path(run)
     if catalogue is None:
@@ -298,10 +293,6 @@ def fork_of(
 def load_engine() -> None:
     """Import what runs need, torch among it, before a run is announced."""
     # it takes seconds, in which a run that has been announced would seem to hang
-    from importlib import import_module
-
-    from lw2g.runtime.collector import collector_waits
-
     with collector_waits():
         for name in ("runner", "continuing"):
             import_module(f"lw2g.lifecycle.{name}")

@@ -24,9 +24,10 @@ from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.component import KINDS, Component, Kind, Lazy
 from lw2g.interfaces.defaults import GIVEN_BENCHMARK, OWN_FAMILY
 from lw2g.interfaces.tracker import Event, Tracker
-from lw2g.registry.catalogue import LOCAL, Catalogue
+from lw2g.registry.catalogue import LOCAL, Catalogue, load_catalogue
 from lw2g.registry.kinds import COMPONENTS
 from lw2g.registry.markers import hookimpl
+from lw2g.runtime.shield import Shield
 
 __all__ = ["Locals", "as_names", "catalogue_of", "split_trackers"]
 
@@ -85,8 +86,6 @@ class Locals:
                 loaded when it lacks one. None for all at once.
             kinds: As for :func:`lw2g.registry.catalogue.load_catalogue`.
         """
-        from lw2g.registry.catalogue import load_catalogue
-
         known = None
         if directory is not None:
             from lw2g.disk.origins import made_with
@@ -320,8 +319,6 @@ def _listener_of(thing: Any) -> Tracker:
     Raises:
         ConfigError: It is neither.
     """
-    from lw2g.runtime.shield import Shield
-
     own = _own_name(thing)
     if isinstance(thing, type) or not (hasattr(thing, "on_event") or callable(thing)):
         raise ConfigError(

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lw2g.api.given_objects import catalogue_of
 from lw2g.errors import DataError
 from lw2g.ground.spelling import expands_paths
 from lw2g.runtime.collector import collector_waits
@@ -49,9 +50,7 @@ def load(
         DataError: There is no such model, it is damaged, or its backbone is missing or a different one.
         ConfigError: The device does not exist.
     """
-    # the root names the functions of the products, which the core does not import
-    from lw2g import learn
-    from lw2g.api.given_objects import catalogue_of
+    from lw2g import learn  # the root names the functions of the products, which the core does not import
 
     file = None if weights is None else Path(weights)
     # imports make many objects and no garbage, and a collection would look at all of them
@@ -145,7 +144,6 @@ def export(
         DataError: There is no such run or task, or its data are gone.
         ConfigError: The folder is in use, or the run has no model to export.
     """
-    from lw2g.api.given_objects import catalogue_of
     from lw2g.model.exporting import export_run
     from lw2g.model.learnable_export import export_learnable
 

@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, Literal
 
 import attrs
 
+from lw2g.config.describe import OptionDescription, describe_options
+from lw2g.config.describe import places_of as places
+from lw2g.config.facts import aliases, differences, traits, values_of
 from lw2g.config.settings import OWN_SECTIONS
 from lw2g.errors import UnknownComponentError
 from lw2g.ground.docstrings import docstring
 from lw2g.ground.spelling import expands_paths
-from lw2g.interfaces.component import KINDS
+from lw2g.interfaces.component import KINDS, Component, Kind
+from lw2g.registry.catalogue import Catalogue, load_catalogue
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lw2g.config.describe import OptionDescription
-    from lw2g.interfaces.component import Component, Kind
-    from lw2g.registry.catalogue import Catalogue
     from lw2g.registry.command_set import CommandSet
     from lw2g.registry.manager import Origin
 
@@ -76,8 +77,6 @@ def components(run: Path | None = None) -> Catalogue:
         run: A run or a model: the plugins that it was made with are loaded, and the others when a name is
             asked for that these lack. None for all.
     """
-    from lw2g.registry.catalogue import load_catalogue
-
     if run is None:
         return load_catalogue()
     from lw2g.disk.origins import made_with
@@ -105,9 +104,6 @@ def describe(name: str) -> list[Description]:
         UnknownComponentError: There is none; the message suggests the nearest name.
         PluginError: There is one that cannot be used.
     """
-    from lw2g.config.describe import describe_options
-    from lw2g.config.facts import aliases, differences, traits, values_of
-
     section = OWN_SECTIONS.get(name)
     if section is not None:
         summary = docstring(section).partition("\n")[0]
@@ -161,8 +157,6 @@ def names_of(*kinds: Kind) -> dict[str, str]:
 
 def places_of(option: str) -> list[str]:
     """Return the dotted keys of all options with this name, whosoever they are, those of baselines first."""
-    from lw2g.config.describe import places_of as places
-
     return places(option, components())
 
 
@@ -186,7 +180,6 @@ def new_plugin(
         ConfigError: The name cannot be used, or the folder is in use.
     """
     from lw2g.api.scaffold.package import Scaffold, check_name, write_package
-    from lw2g.registry.catalogue import load_catalogue
 
     # a component may have the name of a command
     check_name(name, load_catalogue(), commands=commands().entries if kind == "command" else ())

@@ -10,13 +10,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lw2g.api.arguments import as_typed
+from lw2g.config.directory import CONFIG, MANIFEST, RECORD, missing_run
 from lw2g.errors import DataError
 from lw2g.ground.spelling import expands_paths
+from lw2g.interfaces.defaults import DEFAULT_BACKBONE, DEFAULT_BENCHMARK, RECOMMENDED
+from lw2g.interfaces.metric import DEFINITIONS
+from lw2g.registry.catalogue import load_catalogue
+from lw2g.results.summaries import MeanStd, summary
 
 if TYPE_CHECKING:
     from lw2g.api.tabular import Runs
     from lw2g.model.manifest import Manifest
-    from lw2g.results.summaries import MeanStd
 
 __all__ = ["Recorded", "manifest_of", "next_method", "over_runs", "results_of", "runs"]
 
@@ -39,7 +44,6 @@ class Recorded:
     def grows(self) -> bool:
         """Whether the method has sets that a policy decides on."""
         from lw2g.disk.origins import made_with
-        from lw2g.registry.catalogue import load_catalogue
 
         catalogue = load_catalogue(made_with=made_with(self.run), kinds=["baseline"])
         return catalogue.grows(self.content["config"]["baseline"]["name"])
@@ -47,15 +51,12 @@ class Recorded:
     @cached_property
     def definitions(self) -> dict[str, str]:
         """What each metric is, those of plugins too."""
-        from lw2g.interfaces.metric import DEFINITIONS
-
         further = self.content.get("metric_definitions", {})
         return {**DEFINITIONS, **{name: entry["definition"] for name, entry in further.items()}}
 
     @cached_property
     def unfinished(self) -> str:
         """How far a run is that has not learned its whole stream, in a line; empty for a finished one."""
-        from lw2g.config.directory import CONFIG
         from lw2g.results.found_runs import read_run
 
         done = len(self.content["accuracy_matrix"])
@@ -93,9 +94,6 @@ class Recorded:
 
 def next_method(record: Mapping[str, Any]) -> str:
     """Return the options of the method to try next, after a first run on embedded data; else nothing."""
-    from lw2g.api.arguments import as_typed
-    from lw2g.interfaces.defaults import DEFAULT_BACKBONE, DEFAULT_BENCHMARK, RECOMMENDED
-
     config = record["config"]
     is_embedded = (
         config["benchmark"]["name"] == DEFAULT_BENCHMARK and config["backbone"]["name"] == DEFAULT_BACKBONE
@@ -115,8 +113,6 @@ def manifest_of(model: str | Path) -> Manifest | None:
     Raises:
         DataError: It holds a model that is damaged.
     """
-    from lw2g.config.directory import MANIFEST
-
     if not (Path(model) / MANIFEST).is_file():
         return None
     from lw2g.model.exported import read_export
@@ -134,7 +130,6 @@ def results_of(run: str | Path) -> Recorded:
     Raises:
         DataError: There is no run, it has finished no task, or its record is damaged.
     """
-    from lw2g.config.directory import CONFIG, RECORD, missing_run
     from lw2g.disk import contents
 
     run = Path(run)
@@ -149,8 +144,6 @@ def results_of(run: str | Path) -> Recorded:
 
 def over_runs(metrics: Sequence[Mapping[str, float | None]]) -> dict[str, MeanStd]:
     """Return mean and sample standard deviation of each metric over several runs."""
-    from lw2g.results.summaries import summary
-
     return {name: summary([of_run[name] for of_run in metrics]) for name in metrics[0]}
 
 

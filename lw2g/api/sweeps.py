@@ -5,23 +5,29 @@ Importing this module imports neither torch nor any plugin.
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lw2g.api.tabular import SweepResult
+from lw2g.config.directory import RUNS
+from lw2g.config.toml import dump_resolved
 from lw2g.errors import ConfigError, nearest
 from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.defaults import DEFAULT_BENCHMARK
+from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.sweeps import EXECUTORS
+from lw2g.sweeps.executors import load_executor, merged_settings
+from lw2g.sweeps.grid import Cell, cells_of_seeds, read_columns, read_executor, read_grid
+from lw2g.sweeps.needs import Need, missing_needs, needs_of, without_missing_files
+from lw2g.sweeps.rehearse import rehearsed_cells
+from lw2g.sweeps.sweep_directory import Status, SweepDirectory, differences_now
+from lw2g.sweeps.sweep_engine import require_valid, run_sweep
 
 if TYPE_CHECKING:
     from lw2g.api.experiment import Experiment
-    from lw2g.api.tabular import SweepResult
-    from lw2g.registry.catalogue import Catalogue
-    from lw2g.sweeps.grid import Cell
-    from lw2g.sweeps.needs import Need
-    from lw2g.sweeps.sweep_directory import Status
 
 __all__ = [
     "DEFAULT_BENCHMARK",
@@ -75,14 +81,6 @@ def sweep(
     Raises:
         ConfigError: The grid, a cell or the executor cannot be used.
     """
-    from lw2g.api.tabular import SweepResult
-    from lw2g.config.directory import RUNS
-    from lw2g.registry.catalogue import load_catalogue
-    from lw2g.sweeps.executors import load_executor, merged_settings
-    from lw2g.sweeps.grid import read_executor
-    from lw2g.sweeps.sweep_directory import SweepDirectory
-    from lw2g.sweeps.sweep_engine import require_valid, run_sweep
-
     file = Path(grid)
     catalogue = load_catalogue()
     cells = _cells(file, catalogue, settings or {}, rehearse)
@@ -115,15 +113,6 @@ def run_seeds(
     Raises:
         ConfigError: The runs need more processes than there are cores or GPUs.
     """
-    import tomllib
-
-    from lw2g.api.tabular import SweepResult
-    from lw2g.config.toml import dump_resolved
-    from lw2g.sweeps.executors import load_executor
-    from lw2g.sweeps.grid import cells_of_seeds
-    from lw2g.sweeps.sweep_directory import SweepDirectory
-    from lw2g.sweeps.sweep_engine import run_sweep
-
     store = SweepDirectory(directory)
     cells = cells_of_seeds(tomllib.loads(dump_resolved(experiment.resolved)), seeds)
     return SweepResult(directory, run_sweep(store, cells, load_executor({}, store.path), watch))
@@ -137,11 +126,6 @@ def _cells(
     Raises:
         ConfigError: The grid or a cell cannot be used.
     """
-    from lw2g.sweeps.grid import read_grid
-    from lw2g.sweeps.needs import without_missing_files
-    from lw2g.sweeps.rehearse import rehearsed_cells
-    from lw2g.sweeps.sweep_engine import require_valid
-
     cells = read_grid(grid, settings, catalogue=catalogue)
     if rehearse is None:
         return cells
@@ -166,22 +150,16 @@ class Plan:
     @property
     def columns(self) -> str | None:
         """The columns of the grid's table, as ``lw2g report --columns`` takes them; None: the usual ones."""
-        from lw2g.sweeps.grid import read_columns
-
         return read_columns(self.grid)
 
     @cached_property
     def needs(self) -> list[tuple[Need, ...]]:
         """What each cell needs: data, weights, files; and whether it is here."""
-        from lw2g.sweeps.needs import needs_of
-
         return [needs_of(cell, self._catalogue) for cell in self.cells]
 
     @property
     def missing(self) -> Sequence[tuple[Need, int]]:
         """What is not here, each thing once, with the number of cells that need it."""
-        from lw2g.sweeps.needs import missing_needs
-
         return list(missing_needs(self.needs))
 
 
@@ -202,10 +180,6 @@ def plan_of(
     Raises:
         ConfigError: The grid or a cell cannot be used.
     """
-    from lw2g.registry.catalogue import load_catalogue
-    from lw2g.sweeps.needs import without_missing_files
-    from lw2g.sweeps.sweep_engine import require_valid
-
     file = Path(grid)
     catalogue = load_catalogue()
     cells = _cells(file, catalogue, settings or {}, rehearse)
@@ -227,10 +201,6 @@ def sweep_status(directory: str | Path) -> SweepResult:
     Raises:
         DataError: There is no sweep.
     """
-    from lw2g.api.tabular import SweepResult
-    from lw2g.registry.catalogue import load_catalogue
-    from lw2g.sweeps.sweep_directory import SweepDirectory, differences_now
-
     store = SweepDirectory(Path(directory))
     catalogue = load_catalogue()
     statuses = store.statuses(store.cells())
@@ -271,12 +241,6 @@ def retry_sweep(
         DataError: There is no sweep.
         ConfigError: The executor cannot be used.
     """
-    from lw2g.api.tabular import SweepResult
-    from lw2g.registry.catalogue import load_catalogue
-    from lw2g.sweeps.executors import load_executor, merged_settings
-    from lw2g.sweeps.sweep_directory import SweepDirectory, differences_now
-    from lw2g.sweeps.sweep_engine import run_sweep
-
     store = SweepDirectory(Path(directory))
     catalogue = load_catalogue()
     cells = store.cells()
@@ -311,8 +275,6 @@ def cancel_sweep(directory: str | Path, *names: str) -> tuple[int, int]:
         DataError: There is no sweep.
         ConfigError: There is no such cell.
     """
-    from lw2g.sweeps.sweep_directory import SweepDirectory
-
     store = SweepDirectory(Path(directory))
     cells = store.cells()
     if names:

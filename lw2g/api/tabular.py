@@ -9,7 +9,9 @@ from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lw2g.config.toml import parse_value
 from lw2g.errors import ConfigError, counted, nearest
+from lw2g.registry.catalogue import load_catalogue
 
 if TYPE_CHECKING:
     from lw2g.results.found_runs import ReportedRun
@@ -138,8 +140,6 @@ class Runs(Tabular, Sequence["ReportedRun"]):
 
         The policy is None where the method has no sets to decide on.
         """
-        from lw2g.registry.catalogue import load_catalogue
-
         catalogue = load_catalogue()
         rows: list[Row] = []
         for run in self.runs:
@@ -175,7 +175,6 @@ def _condition(text: str) -> tuple[str, Any]:
     Raises:
         ConfigError: The text is not a condition.
     """
-    from lw2g.config.toml import parse_value
     from lw2g.sweeps.grid import settings_of
 
     key, equals, value = text.partition("=")

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from lw2g.api.arguments import SINGLE, offered_settings
 from lw2g.api.plugins import names_of
 from lw2g.cli.signature import documented
-from lw2g.errors import Lw2gError
 
 if TYPE_CHECKING:
     from lw2g.interfaces.component import Kind
 
-__all__ = ["complete_component", "complete_setting", "completion"]
+__all__ = ["complete_component", "completion"]
 
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
@@ -36,22 +34,6 @@ def complete_component(*kinds: Kind, also: Sequence[str] = ()) -> Completer:
         ]
 
     return complete
-
-
-def complete_setting(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
-    """Complete a key of ``--set``, or its value, from the options of the components named so far."""
-    values = context.params
-    try:
-        offered = offered_settings(
-            begun,
-            file=values.get("file"),
-            constraints=values.get("constraints"),
-            trackers=values.get("trackers"),
-            **{kind: values.get(kind) for kind in SINGLE},
-        )
-    except Lw2gError:  # an unfinished command line may not resolve
-        return []
-    return [CompletionItem(setting, help=meaning) for setting, meaning in offered.items()]
 
 
 @click.command()

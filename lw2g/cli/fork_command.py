@@ -13,20 +13,20 @@ from lw2g.api.experiment import fork_of
 from lw2g.cli.execute import announce, run_one
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import component_option, constraint_option, settings_option
-from lw2g.cli.signature import field_option, help_of, option_of, options_of
+from lw2g.cli.signature import Further, LongCommand, field_option, help_of, option_of, options_of
 
 __all__ = ["fork"]
 
 
-@click.command(help=help_of(api.fork))
+@click.command(cls=LongCommand, help=help_of(api.fork))
 @click.argument("run", metavar="RUN", type=AnyPath(path_type=Path, file_okay=False))
 @option_of(api.fork, "at_task", required=True, metavar="K")
 @option_of(api.fork, "out", type=AnyPath(path_type=Path), metavar="DIR")
 @component_option(api.fork, "policy")
-@constraint_option(api.fork)
+@constraint_option(api.fork, cls=Further)
 @settings_option(api.fork, "overrides")
 @options_of(api.fork, "tasks")
-@field_option(RunConfig, "devices")
+@field_option(RunConfig, "devices", cls=Further)
 def fork(
     run: Path,
     at_task: int,

@@ -12,19 +12,21 @@ import click
 from lw2g.api import models
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import FiniteRange, json_option
-from lw2g.cli.signature import help_of, option_of, options_of
+from lw2g.cli.signature import Further, LongCommand, help_of, option_of, options_of
 from lw2g.runtime.console import console, printable, table
 
 __all__ = ["predict"]
 
 
 @click.command(
+    cls=LongCommand,
     help=help_of(models.predict, "Exit code 1 says that some could not be read."),
 )
 @click.argument("run", metavar="RUN", type=AnyPath(path_type=Path, file_okay=False))
 @click.argument("images", metavar="IMAGES...", type=AnyPath(path_type=Path), nargs=-1, required=True)
 @option_of(models.predict, "top_k", metavar="K")
-@options_of(models.load, "task", "device", "batch_size", "weights")
+@options_of(models.load, "device")
+@options_of(models.load, "task", "batch_size", "weights", cls=Further)
 @option_of(models.predict, "reject", type=FiniteRange(0, 1, min_open=True, max_open=True), metavar="RATE")
 @json_option("Print a JSON list (tasks count from 0).")
 def predict(run: Path, images: tuple[Path, ...], as_json: bool, **options: Any) -> None:

@@ -13,9 +13,8 @@ from lw2g.api.experiment import Experiment
 from lw2g.cli import execute
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.printed_estimate import tell_cost
-from lw2g.cli.shared_options import ExperimentCommand, ExperimentOptions, experiment_options, json_option
-from lw2g.cli.signature import help_of, option_of, options_of
-from lw2g.cli.sweep_command import run_seeds
+from lw2g.cli.shared_options import ExperimentCommand, experiment_options, json_option, typed_experiment
+from lw2g.cli.signature import Further, help_of, option_of, options_of
 from lw2g.runtime.console import note
 
 __all__ = ["config", "run"]
@@ -24,11 +23,11 @@ _SAME_OPTIONS = """It takes the options of `lw2g run`; --out and --seeds do not 
 have no effect."""
 
 
-@click.command(cls=ExperimentCommand, short_help="Run an experiment.", help=help_of(api.run))
+@click.command(cls=ExperimentCommand, help=help_of(api.run))
 @experiment_options
 @options_of(api.run, "tasks")
 @click.option("--dry-run", is_flag=True, help="Print the run's cost and what is missing; run nothing.")
-@json_option("With --dry-run: print JSON.")
+@json_option("With --dry-run: print JSON.", cls=Further)
 @option_of(Experiment.start, "settled", hidden=True, type=AnyPath(path_type=Path, file_okay=False))
 def run(**values: Any) -> None:
     """Print the progress, and what the run has reached; with --dry-run what it would cost."""
@@ -38,7 +37,7 @@ def run(**values: Any) -> None:
         raise click.UsageError("--seed and --seeds exclude each other")
     if values["tasks"] is not None and values["seeds"] is not None:
         raise click.UsageError("--tasks and --seeds exclude each other; stop the run of one --seed")
-    experiment = ExperimentOptions.of(values).resolve()
+    experiment = typed_experiment(values)
     if values["recommended"]:
         note(f"--recommended is: {as_typed(RECOMMENDED)}")
     execute.announce(experiment)
@@ -53,18 +52,17 @@ def run(**values: Any) -> None:
         if values["seeds"] is None:
             execute.run_one(experiment, directory, values["tasks"], values["settled"])
         else:
+            # a sweep, whose modules one run does without
+            from lw2g.cli.sweep_command import run_seeds
+
             run_seeds(experiment, directory, values["seeds"])
 
 
-@click.command(
-    cls=ExperimentCommand,
-    short_help="Print the complete configuration of a run command.",
-    help=help_of(Experiment.to_toml, _SAME_OPTIONS),
-)
+@click.command(cls=ExperimentCommand, help=help_of(Experiment.to_toml, _SAME_OPTIONS))
 @experiment_options
 def config(**values: Any) -> None:
     """Print the configuration, and what was noticed about it."""
-    experiment = ExperimentOptions.of(values).resolve()
+    experiment = typed_experiment(values)
     for text in experiment.notes:
         note(text)
     click.echo(experiment.to_toml(), nl=False)

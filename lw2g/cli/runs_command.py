@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lw2g.api import runs as find
+from lw2g.api.recorded import runs as find
 from lw2g.api.tabular import Runs
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import json_option

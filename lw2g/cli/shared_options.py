@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import attrs
 import click
+from click.shell_completion import CompletionItem
 
-from lw2g.api import run, sweeps
-from lw2g.api.arguments import RECOMMENDED, RUN_OPTIONS, SINGLE, RunConfig, parse_settings
+from lw2g.api import run
+from lw2g.api.arguments import (
+    RECOMMENDED,
+    SHORT,
+    RunConfig,
+    offered_settings,
+    parse_settings,
+    with_short,
+)
 from lw2g.api.experiment import experiment_of
 from lw2g.api.plugins import places_of
-from lw2g.cli.completion import complete_component, complete_setting
+from lw2g.cli.completion import complete_component
 from lw2g.cli.paths import AnyPath
-from lw2g.cli.signature import choices_of, field_option, meaning_of, option_of
-from lw2g.errors import ConfigError, shown
+from lw2g.cli.signature import Further, LongCommand, choices_of, field_option, meaning_of, option_of
+from lw2g.errors import ConfigError, Lw2gError, shown
 
 if TYPE_CHECKING:
     from lw2g.api.experiment import Experiment
@@ -27,13 +34,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ExperimentCommand",
-    "ExperimentOptions",
     "FiniteRange",
     "component_option",
     "constraint_option",
     "experiment_options",
     "json_option",
     "settings_option",
+    "typed_experiment",
+    "typed_options",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -41,46 +49,39 @@ _MOST_SEEDS = 1_000
 """In one range: beyond it, a digit too many was typed."""
 
 
-@attrs.frozen(kw_only=True)
-class ExperimentOptions:
-    """The arguments of :func:`lw2g.config.resolve.resolve` on the command line."""
+def typed_options(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a command line says of an experiment, by dotted keys.
 
-    arguments: dict[str, Any]
+    Args:
+        values: What click has parsed; a line that is still being typed lacks some of them.
 
-    @classmethod
-    def of(cls, values: dict[str, Any]) -> ExperimentOptions:
-        """Collect the values that click has parsed.
+    Raises:
+        UsageError: Both ``--recommended`` and ``--baseline`` name a baseline.
+    """
+    options: dict[str, Any] = {}
+    if values.get("recommended"):
+        if values.get("baseline") is not None:
+            raise click.UsageError("--recommended names the baseline; leave --baseline out")
+        options = with_short(options, RECOMMENDED)
+    # what is typed overrides what --recommended stands for
+    options |= values.get("settings") or {}
+    alone = {name: values.get(name) for name in (*SHORT, "trackers")}
+    # none given leaves the policy its own
+    alone["constraints"] = values.get("constraints") or None
+    return with_short(options, alone)
 
-        Raises:
-            UsageError: Both ``--recommended`` and ``--baseline`` name a baseline.
-        """
-        arguments = {name: values[name] for name in ("file", *SINGLE, "weights", "trackers")}
-        # none given leaves the policy its own
-        arguments["constraints"] = values["constraints"] or None
-        overrides: dict[str, Any] = {}
-        if values["recommended"]:
-            if arguments["baseline"] is not None:
-                raise click.UsageError("--recommended names the baseline; leave --baseline out")
-            overrides |= RECOMMENDED
-            arguments["baseline"] = overrides.pop("baseline")
-        # what is typed overrides what --recommended stands for
-        overrides |= values["settings"]
-        for name in RUN_OPTIONS:
-            if values[name] is not None:
-                overrides[f"run.{name}"] = values[name]
-        arguments["overrides"] = overrides
-        return cls(arguments=arguments)
 
-    def resolve(self, catalogue: Catalogue | None = None) -> Experiment:
-        """Put the experiment together.
+def typed_experiment(values: Mapping[str, Any], catalogue: Catalogue | None = None) -> Experiment:
+    """Put the experiment of a command line together.
 
-        Args:
-            catalogue: Where components are looked up; None for all that are installed.
+    Args:
+        values: As for :func:`typed_options`.
+        catalogue: Where components are looked up; None for all that are installed.
 
-        Raises:
-            ConfigError: Something cannot be used.
-        """
-        return experiment_of(catalogue=catalogue, **self.arguments)
+    Raises:
+        ConfigError: Something cannot be used.
+    """
+    return experiment_of(values["file"], typed_options(values), catalogue)
 
 
 class FiniteRange(click.FloatRange):
@@ -96,7 +97,7 @@ class FiniteRange(click.FloatRange):
         return number
 
 
-class ExperimentCommand(click.Command):
+class ExperimentCommand(LongCommand):
     """A command that suggests ``--set`` when a component's option is used as its own option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -130,10 +131,10 @@ def experiment_options(command: F) -> F:
         ),
         component_option(run, "baseline"),
         component_option(run, "policy"),
-        component_option(run, "retrieval"),
+        component_option(run, "retrieval", cls=Further),
         component_option(run, "benchmark"),
         component_option(run, "backbone"),
-        constraint_option(run),
+        constraint_option(run, cls=Further),
         option_of(
             run,
             "trackers",
@@ -141,17 +142,19 @@ def experiment_options(command: F) -> F:
             metavar="NAME",
             multiple=True,
             shell_complete=complete_component("tracker"),
+            cls=Further,
         ),
-        field_option(RunConfig, "protocol", type=click.Choice(protocols)),
-        option_of(run, "weights", metavar="FILE", type=path),
+        field_option(RunConfig, "protocol", type=click.Choice(protocols), cls=Further),
+        option_of(run, "weights", metavar="FILE", type=path, cls=Further),
         settings_option(run, "options"),
         field_option(RunConfig, "seed", type=str, callback=_parse_seed, metavar="N"),
-        option_of(sweeps.run_seeds, "seeds", type=str, callback=_parse_seeds, metavar="0,1,2|0-4"),
+        # not from `run_seeds`: one run needs nothing of sweeps, whose modules take their time
+        click.option("--seeds", callback=_parse_seeds, metavar="0,1,2|0-4", help="A run per seed."),
         option_of(run, "out", metavar="DIR", type=path),
         field_option(RunConfig, "device"),
-        field_option(RunConfig, "devices"),
+        field_option(RunConfig, "devices", cls=Further),
         # what the configuration says of a wrong value says more than click would
-        field_option(RunConfig, "precision", type=str, metavar=f"[{'|'.join(precisions)}]"),
+        field_option(RunConfig, "precision", type=str, metavar=f"[{'|'.join(precisions)}]", cls=Further),
     ]
     # click lists first what is added last
     for decorate in reversed(decorators):
@@ -170,8 +173,13 @@ def component_option(function: Callable[..., Any], kind: Kind, **settings: Any) 
     return option_of(function, kind, metavar="NAME", shell_complete=complete_component(kind), **settings)
 
 
-def constraint_option(function: Callable[..., Any]) -> Callable[[F], F]:
-    """Return the option ``--constraint``, from the parameter ``constraints``."""
+def constraint_option(function: Callable[..., Any], **settings: Any) -> Callable[[F], F]:
+    """Return the option ``--constraint``, from the parameter ``constraints``.
+
+    Args:
+        function: As for :func:`~lw2g.cli.signature.option_of`.
+        **settings: As for :func:`~lw2g.cli.signature.option_of`.
+    """
     return option_of(
         function,
         "constraints",
@@ -179,12 +187,18 @@ def constraint_option(function: Callable[..., Any]) -> Callable[[F], F]:
         metavar="NAME",
         multiple=True,
         shell_complete=complete_component("constraint"),
+        **settings,
     )
 
 
-def json_option(help_text: str) -> Callable[[F], F]:
-    """Return the flag ``--json``, which prints what programs read."""
-    return click.option("--json", "as_json", is_flag=True, help=help_text)
+def json_option(help_text: str, **settings: Any) -> Callable[[F], F]:
+    """Return the flag ``--json``, which prints what programs read.
+
+    Args:
+        help_text: What it prints.
+        **settings: Further ones of :func:`click.option`.
+    """
+    return click.option("--json", "as_json", is_flag=True, help=help_text, **settings)
 
 
 def _parse_seed(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
@@ -247,6 +261,7 @@ def settings_option(
     *,
     called: str = "settings",
     complete: bool = True,
+    **settings: Any,
 ) -> Callable[[F], F]:
     """Return an option ``KEY=VALUE``, from a parameter that maps options to values.
 
@@ -256,10 +271,11 @@ def settings_option(
         flag: How the option is spelled.
         called: The command's argument.
         complete: Whether the shell completes its keys with those of an experiment.
+        **settings: Further ones of :func:`click.option`.
     """
     completer = None
     if complete:
-        completer = complete_setting
+        completer = _complete_setting
     return click.option(
         flag,
         called,
@@ -268,6 +284,7 @@ def settings_option(
         callback=_parse_settings,
         help=f"{meaning_of(function, parameter).removesuffix('.')}; repeatable.",
         shell_complete=completer,
+        **settings,
     )
 
 
@@ -280,3 +297,13 @@ def _parse_settings(
         ConfigError: A text has no key or no equals sign.
     """
     return parse_settings(texts, parameter.opts[0])
+
+
+def _complete_setting(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
+    """Complete a key of ``--set``, or its value, from the options of the components named so far."""
+    values = context.params
+    try:
+        offered = offered_settings(begun, values.get("file"), typed_options(values))
+    except (Lw2gError, click.UsageError):  # an unfinished command line may not resolve
+        return []
+    return [CompletionItem(setting, help=meaning) for setting, meaning in offered.items()]

@@ -21,9 +21,21 @@ import click
 from lw2g.cli.paths import AnyPath
 from lw2g.ground.docstrings import docstring
 
-__all__ = ["choices_of", "documented", "field_option", "help_of", "meaning_of", "option_of", "options_of"]
+__all__ = [
+    "Further",
+    "LongCommand",
+    "choices_of",
+    "documented",
+    "field_option",
+    "help_of",
+    "meaning_of",
+    "option_of",
+    "options_of",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
+_ALL = "lw2g.help_all"
+"""Whether the help that is being written shows all options, among what click's context keeps."""
 
 _BY_ANNOTATION: dict[str, dict[str, Any]] = {
     "bool": {"is_flag": True},
@@ -37,6 +49,49 @@ _CODE = re.compile(r"(?::\w+:`|``)(.+?)``?")
 # an entry of "Args:"; the lines that continue it are indented more deeply than its first
 _ENTRY = re.compile(r"^    \**(\w+): (.*(?:\n {5,}.*)*)", re.MULTILINE)
 _FOR_PROGRAMS = "From Python"
+
+
+class Further(click.Option):
+    """An option that a first user does without: ``--help-all`` shows it, and ``--help`` does not.
+
+    So are marked, in commands of many options, those whose default suits whoever does not know them yet. The
+    command is a :class:`LongCommand`.
+    """
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Return how the option is spelled and what it means, if all options are shown."""
+        if not ctx.meta.get(_ALL):
+            return None
+        return super().get_help_record(ctx)
+
+
+class LongCommand(click.Command):
+    """A command with further options: the last line of its help names ``--help-all``."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        count = sum(isinstance(parameter, Further) for parameter in self.params)
+        self._help_all = click.Option(
+            ["--help-all"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_show_all,
+            help=f"Show {count} further options, too, and exit.",
+        )
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return all parameters, the two of the help at the end."""
+        return [*super().get_params(ctx), self._help_all]
+
+
+def _show_all(context: click.Context, parameter: click.Parameter, asked: bool) -> None:
+    """Print the help with all options, and end the command."""
+    if not asked or context.resilient_parsing:
+        return
+    context.meta[_ALL] = True
+    click.echo(context.get_help(), color=context.color)
+    context.exit()
 
 
 def help_of(function: Callable[..., Any], *more: str) -> str:
@@ -60,13 +115,19 @@ def documented(command: F) -> F:
     return command
 
 
-def options_of(function: Callable[..., Any], *names: str) -> Callable[[F], F]:
-    """Return a decorator that adds the options of several parameters in this order."""
+def options_of(function: Callable[..., Any], *names: str, **settings: Any) -> Callable[[F], F]:
+    """Return a decorator that adds the options of several parameters in this order.
+
+    Args:
+        function: As for :func:`option_of`.
+        *names: The parameters.
+        **settings: As for :func:`option_of`, the same for all of them.
+    """
 
     def decorate(command: F) -> F:
         # click lists first what is added last
         for name in reversed(names):
-            command = option_of(function, name)(command)
+            command = option_of(function, name, **settings)(command)
         return command
 
     return decorate

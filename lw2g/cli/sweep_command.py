@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from lw2g import report as tabulate  # the root names the functions of the products
 from lw2g.api import sweeps
 from lw2g.cli.execute import tell
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.plan import print_missing, print_plan
 from lw2g.cli.shared_options import FiniteRange, json_option, settings_option
-from lw2g.cli.signature import documented, help_of, option_of, options_of
+from lw2g.cli.signature import Further, LongCommand, documented, help_of, option_of, options_of
 from lw2g.errors import Interrupted, counted
 from lw2g.runtime.console import console, note, number, printable, table
 
@@ -50,7 +51,7 @@ class SweepGroup(click.Group):
         return [name for name in super().list_commands(ctx) if name != _DEFAULT]
 
 
-class _RunGrid(click.Command):
+class _RunGrid(LongCommand):
     """The command that is not named."""
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
@@ -66,10 +67,15 @@ def _executor_options(command: Any) -> Any:
     # in reverse, because click lists first what is added last
     for decorate in (
         settings_option(
-            sweeps.sweep, "executor_options", "--executor-set", called="executor_options", complete=False
+            sweeps.sweep,
+            "executor_options",
+            "--executor-set",
+            called="executor_options",
+            complete=False,
+            cls=Further,
         ),
-        option_of(sweeps.sweep, "gpus_per_job", type=FiniteRange(min=0)),
-        options_of(sweeps.sweep, "threads"),
+        option_of(sweeps.sweep, "gpus_per_job", type=FiniteRange(min=0), cls=Further),
+        options_of(sweeps.sweep, "threads", cls=Further),
         options_of(sweeps.sweep, "jobs"),
         option_of(sweeps.sweep, "executor", type=click.Choice(sweeps.EXECUTORS)),
     ):
@@ -77,7 +83,7 @@ def _executor_options(command: Any) -> Any:
     return command
 
 
-@click.group(cls=SweepGroup, short_help="Run all cells of a grid and show their status.")
+@click.group(cls=SweepGroup)
 @documented
 def sweep() -> None:
     """Run the cells of a grid: lw2g sweep GRID.toml [--out DIR] [--jobs N] [--dry-run] [--rehearse]
@@ -103,12 +109,12 @@ def sweep() -> None:
     """
 
 
-@sweep.command(_DEFAULT, cls=_RunGrid, hidden=True, short_help="Run a grid.", help=help_of(sweeps.sweep))
+@sweep.command(_DEFAULT, cls=_RunGrid, hidden=True, help=help_of(sweeps.sweep))
 @click.argument("grid", metavar="GRID.toml", type=AnyPath(path_type=Path))
 @option_of(sweeps.sweep, "out", type=AnyPath(path_type=Path, file_okay=False))
 @_executor_options
 @click.option("--dry-run", is_flag=True, help="Print the cells and their needs; run nothing.")
-@json_option("With --dry-run: print JSON.")
+@json_option("With --dry-run: print JSON.", cls=Further)
 @option_of(
     sweeps.sweep,
     "rehearse",
@@ -155,8 +161,6 @@ def _print_rehearsal(result: SweepResult, real: Plan) -> None:
     """Print the table of a rehearsal, and what the real run needs that is not here."""
     columns = real.columns
     if any(status.state == "finished" for status in result.cells):
-        from lw2g import report as tabulate  # the root names the functions of the products
-
         text = tabulate(result.path, columns=columns).to_text("md")
         click.echo(printable(text, lines=True), nl=False)
     kinds = counted(len(result.cells), "kind")
@@ -194,7 +198,11 @@ def status(directory: Path, as_json: bool) -> None:
     click.echo(_counts(result.cells))
 
 
-@sweep.command(short_help="Run failed cells again and continue the others.", help=help_of(sweeps.retry_sweep))
+@sweep.command(
+    cls=LongCommand,
+    short_help="Run failed cells again and continue the others.",
+    help=help_of(sweeps.retry_sweep),
+)
 @_DIRECTORY
 @_executor_options
 @options_of(sweeps.retry_sweep, "stale")

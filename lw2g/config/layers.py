@@ -13,7 +13,17 @@ from lw2g.errors import nearest, shown
 from lw2g.interfaces.component import BaselineComponent
 from lw2g.registry import kinds
 
-__all__ = ["SECTIONS", "SHORT", "Preset", "choose_preset", "nest", "preset_tables", "table_of", "written_out"]
+__all__ = [
+    "SECTIONS",
+    "SHORT",
+    "Preset",
+    "choose_preset",
+    "nest",
+    "preset_tables",
+    "table_of",
+    "with_short",
+    "written_out",
+]
 
 SECTIONS = (*kinds.SECTIONS, *OWN_SECTIONS)
 _TUNED_SECTIONS = ("baseline", "retrieval", "constraints", "growth")
@@ -48,6 +58,29 @@ class Preset:
     def family(self) -> str:
         """The family of benchmarks; empty if the baseline has no values."""
         return self.label.partition(" ")[2]
+
+
+def with_short(options: Mapping[str, Any], short: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options by their dotted keys, and over them those that are given without their section.
+
+    This is the form of an option between a command line or a call and the configuration.
+
+    Args:
+        options: Options by their dotted keys; ``constraints`` has names.
+        short: Options by the names in :data:`SHORT`, or by their dotted keys, and names of ``constraints``
+            and ``trackers``; None says nothing.
+
+    >>> with_short({"policy.margin": 3}, {"policy": "one", "weights": None, "trackers": ["mlflow"]})
+    {'policy.margin': 3, 'policy.name': 'one', 'trackers.mlflow': {}}
+    """
+    keyed = dict(options)
+    for name, value in short.items():
+        if name == "trackers":
+            for tracker in value or ():
+                keyed.setdefault(f"trackers.{tracker}", {})
+        elif value is not None:
+            keyed[SHORT.get(name, name)] = value
+    return keyed
 
 
 def written_out(file: Mapping[str, Any]) -> dict[str, Any]:

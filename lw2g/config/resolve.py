@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 
 from lw2g.config.inputs import input_problems
-from lw2g.config.layers import Preset, choose_preset, nest, preset_tables, table_of
+from lw2g.config.layers import Preset, choose_preset, nest, preset_tables, table_of, with_short
 from lw2g.config.named import named_by
 from lw2g.config.protocols import AUTO, LIKE_FOR_LIKE, Protocol, choose_protocol, differences
 from lw2g.config.settings import (
@@ -27,7 +27,7 @@ from lw2g.config.settings import (
     RoutingConfig,
     RunConfig,
 )
-from lw2g.config.structure import NONE, structure
+from lw2g.config.structure import structure
 from lw2g.config.toml import read_toml, to_mapping
 from lw2g.config.unknown import unknown_name
 from lw2g.config.written import Written
@@ -66,8 +66,8 @@ def resolve(
     Args:
         catalogue: Where components are looked up.
         file: A TOML file, or its content.
-        overrides: Dotted keys and values, such as ``{"baseline.epochs": 3}``.
-        baseline: Name of the baseline; likewise the other names.
+        overrides: Dotted keys and values, such as ``{"baseline.epochs": 3}``; ``constraints`` has names.
+        baseline: Name of the baseline, over what the overrides say of it; likewise the other names.
         retrieval: Name of the retrieval strategy that replaces the baseline's own.
         policy: Name of the growth policy.
         constraints: Names of the constraints that replace the policy's own; empty or ``["none"]`` for none.
@@ -79,24 +79,19 @@ def resolve(
     Raises:
         ConfigError: Something cannot be used; the message lists every problem with its path.
     """
-    named = {
-        "baseline.name": baseline,
-        "retrieval.name": retrieval,
-        "policy.name": policy,
-        "benchmark.name": benchmark,
-        "backbone.name": backbone,
-        "backbone.weights": weights,
+    names = {
+        "baseline": baseline,
+        "retrieval": retrieval,
+        "policy": policy,
+        "constraints": constraints,
+        "trackers": trackers,
+        "benchmark": benchmark,
+        "backbone": backbone,
+        "weights": weights,
     }
-    # later ones override: an argument, such as --baseline, what --set says of the same key
-    explicit = {f"trackers.{name}": {} for name in trackers} | dict(overrides or {})
-    for key, value in named.items():
-        if value is not None:
-            explicit[key] = value
-    if constraints is None and explicit.get("constraints") == NONE:
-        constraints = (explicit.pop("constraints"),)
     if isinstance(file, Path):
         file = read_toml(file)
-    return _Resolver(catalogue, file or {}, explicit, constraints).resolve()
+    return _Resolver(catalogue, file or {}, with_short(overrides or {}, names)).resolve()
 
 
 def load_resolved(path: Path, catalogue: Catalogue, weights: Path | None = None) -> Resolved:
@@ -116,17 +111,11 @@ def load_resolved(path: Path, catalogue: Catalogue, weights: Path | None = None)
 class _Resolver:
     """The state of one resolution: the layers, and the problems and notes so far."""
 
-    def __init__(
-        self,
-        catalogue: Catalogue,
-        file: Mapping[str, Any],
-        explicit: Mapping[str, Any],
-        constraints: Sequence[str] | None,
-    ) -> None:
+    def __init__(self, catalogue: Catalogue, file: Mapping[str, Any], explicit: Mapping[str, Any]) -> None:
         self.catalogue = catalogue
         self.problems: list[str] = []
         self.notes: list[str] = []
-        self.written = Written(file, explicit, constraints, catalogue, self.problems)
+        self.written = Written(file, explicit, catalogue, self.problems)
         self.preset = Preset()
         self.protocol = Protocol(name=LIKE_FOR_LIKE, preset=self.preset)
         self.preset_tables: dict[str, Any] = {}

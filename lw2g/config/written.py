@@ -25,8 +25,8 @@ class Written:
 
     Args:
         file: Content of a TOML file.
-        explicit: Options by dotted keys; they override the file's.
-        constraints: Names of constraints in place of the file's; None where nobody says.
+        explicit: Options by dotted keys, which override the file's; ``constraints`` has names in place of the
+            file's.
         catalogue: Where components are looked up.
         problems: Receives what cannot be used.
 
@@ -39,14 +39,16 @@ class Written:
         self,
         file: Mapping[str, Any],
         explicit: Mapping[str, Any],
-        constraints: Sequence[str] | None,
         catalogue: Catalogue,
         problems: list[str],
     ) -> None:
         self._catalogue = catalogue
         self._problems = problems
-        self.explicit = nest(self._with_section(explicit), problems)
-        self._explicit_constraints = constraints
+        options = self._with_section(explicit)
+        self._explicit_constraints: Sequence[str] | None = None
+        if _are_names(options.get("constraints")):
+            self._explicit_constraints = options.pop("constraints")
+        self.explicit = nest(options, problems)
         self._file_constraints: list[str] | None = None
         self.file = self._read_sections(file)
 
@@ -76,6 +78,8 @@ class Written:
         """Return the names of constraints: the explicit ones, else the file's; None where neither says."""
         if self._explicit_constraints is None:
             return self._file_constraints
+        if self._explicit_constraints == NONE:
+            return []
         names = list(dict.fromkeys(self._explicit_constraints))
         if NONE in names and len(names) > 1:
             self._problems.append(f"constraints: {NONE!r} cannot be combined with other constraints")
@@ -99,7 +103,7 @@ class Written:
 
     def _with_section(self, explicit: Mapping[str, Any]) -> dict[str, Any]:
         """Remove options that lack their section, and report where they belong."""
-        kept = {}
+        kept: dict[str, Any] = {}
         for key, value in explicit.items():
             problem = self._lost(key)
             if problem is None:
@@ -116,6 +120,13 @@ class Written:
         if not places:
             return None
         return f"{name}: expected a key with its section (did you mean {' or '.join(map(repr, places))}?)"
+
+
+def _are_names(value: Any) -> bool:
+    """Whether a value lists names, or is the word for none."""
+    if isinstance(value, list | tuple):
+        return all(isinstance(name, str) for name in value)
+    return bool(value == NONE)
 
 
 def _model_in(folder: Path) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from lw2g.config.protocols import LIKE_FOR_LIKE
+from lw2g.config.resolve import resolve
 from lw2g.errors import UnknownComponentError, nearest
 from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.component import BenchmarkComponent
@@ -21,10 +23,10 @@ from lw2g.interfaces.dataset import (
     default_root,
 )
 from lw2g.interfaces.defaults import FROZEN_BASELINE
+from lw2g.registry.catalogue import Catalogue, load_catalogue
 
 if TYPE_CHECKING:
     from lw2g.config.settings import ExperimentConfig
-    from lw2g.registry.catalogue import Catalogue
 
 __all__ = [
     "ROOT_VARIABLE",
@@ -54,8 +56,6 @@ def data_sets(name: str | None = None) -> list[DataSet]:
     Raises:
         UnknownComponentError: No data set has this name.
     """
-    from lw2g.registry.catalogue import load_catalogue
-
     known = []
     for entry in load_catalogue().components():
         component = entry.component
@@ -180,7 +180,6 @@ def check_data(
         ConfigError: The benchmark has no such option.
         DataError: Images are missing or cannot be used.
     """
-    from lw2g.registry.catalogue import load_catalogue
     from lw2g_datasets.checking import examine_data
 
     folder = None if root is None else Path(root)
@@ -220,8 +219,6 @@ def store_features(
         ConfigError: The configuration is invalid, or the file has another ending.
         DataError: The file is there already, or an image cannot be used.
     """
-    from lw2g.config.protocols import LIKE_FOR_LIKE
-    from lw2g.registry.catalogue import load_catalogue
     from lw2g_datasets.writing_features import write_features
 
     # the protocol of one transform for all methods: a file of features serves any of them
@@ -239,8 +236,6 @@ def _described(
     overrides: dict[str, Any],
 ) -> ExperimentConfig:
     """Return a configuration of a benchmark and a backbone, under a method that trains nothing."""
-    from lw2g.config.resolve import resolve
-
     return resolve(
         catalogue,
         overrides=overrides,

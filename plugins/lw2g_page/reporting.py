@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from lw2g.api.tabular import Row, Tabular, html_table
+from lw2g.disk.sealed import write_atomically
 from lw2g.errors import ConfigError, DataError, counted
 from lw2g.ground.spelling import expands_paths
+from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.results import MIXABLE
+from lw2g.results.columns import Column, chosen_columns, further_columns
+from lw2g.results.found_runs import find_runs
 
 if TYPE_CHECKING:
-    from lw2g.registry.catalogue import Catalogue
-    from lw2g.results.columns import Column
     from lw2g.results.table import Table
 
 __all__ = ["MIXABLE", "Report", "report"]
@@ -55,9 +57,7 @@ def report(
         DataError: There is no run, or no store.
         ConfigError: A column is unknown, or the runs of one table cannot be compared.
     """
-    from lw2g.registry.catalogue import load_catalogue
-    from lw2g.results.columns import chosen_columns, further_columns
-    from lw2g.results.found_runs import find_runs
+    # tables compute by numpy, which `lw2g report --help` does without
     from lw2g.results.table import require_row, tables_of
 
     found = list(find_runs([Path(run) for run in runs]))
@@ -148,7 +148,6 @@ class Report(Tabular):
         Raises:
             ConfigError: The file is no report, or cannot be written.
         """
-        from lw2g.disk.sealed import write_atomically
         from lw2g_page.page import MARK
 
         out = Path(out)

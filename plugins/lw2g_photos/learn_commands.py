@@ -11,7 +11,7 @@ import click
 
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import FiniteRange, json_option, settings_option
-from lw2g.cli.signature import help_of, option_of, options_of
+from lw2g.cli.signature import Further, LongCommand, help_of, option_of, options_of
 from lw2g.errors import counted
 from lw2g.runtime.console import console, note, number, printable, table
 from lw2g_photos import photographs
@@ -23,13 +23,18 @@ _MODEL = click.argument("model", metavar="MODEL", type=AnyPath(path_type=Path, f
 _JSON = json_option("Print the report as JSON.")
 
 
-@click.command(help=help_of(photographs.start))
+@click.command(
+    cls=LongCommand,
+    help=help_of(photographs.start),
+)
 @click.argument("folder", metavar="FOLDER", type=_PATH)
 @click.argument("out", metavar="MODEL", type=_PATH)
-@options_of(photographs.start, "backbone", "image_size", "head")
-@settings_option(photographs.start, complete=False)
+@options_of(photographs.start, "backbone")
+@options_of(photographs.start, "image_size", "head", cls=Further)
+@settings_option(photographs.start, complete=False, cls=Further)
 @option_of(photographs.start, "test", metavar="FOLDER2")
-@options_of(photographs.start, "device", "weights")
+@options_of(photographs.start, "device")
+@options_of(photographs.start, "weights", cls=Further)
 @_JSON
 def start(folder: Path, out: Path, as_json: bool, settings: dict[str, Any], **options: Any) -> None:
     """Print what was learned."""
@@ -40,13 +45,17 @@ def start(folder: Path, out: Path, as_json: bool, settings: dict[str, Any], **op
     _print(report, as_json=as_json, has_old_classes=False)
 
 
-@click.command(help=help_of(photographs.learn))
+@click.command(
+    cls=LongCommand,
+    help=help_of(photographs.learn),
+)
 @_MODEL
 @click.argument("folder", metavar="FOLDER", type=_PATH)
 @option_of(photographs.learn, "out", metavar="MODEL2")
 @option_of(photographs.learn, "test", metavar="FOLDER2")
-@option_of(photographs.learn, "max_loss", type=FiniteRange(min=0), metavar="POINTS")
-@options_of(photographs.learn, "device", "weights")
+@option_of(photographs.learn, "max_loss", type=FiniteRange(min=0), metavar="POINTS", cls=Further)
+@options_of(photographs.learn, "device")
+@options_of(photographs.learn, "weights", cls=Further)
 @_JSON
 def learn(model: Path, folder: Path, as_json: bool, **options: Any) -> None:
     """Print what was learned."""

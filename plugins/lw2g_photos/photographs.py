@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lw2g.api.given_objects import Locals, catalogue_of
 from lw2g.api.models import load
 from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.defaults import DEFAULT_HEAD
@@ -64,8 +65,6 @@ def start(
         DataError: The folder, an image or the weights cannot be used.
         ConfigError: A name is unknown, or ``out`` is in use.
     """
-    from lw2g.api.given_objects import Locals
-
     with collector_waits():
         from lw2g_photos.starting import start as begin
 
@@ -125,8 +124,6 @@ def learn(
         DataError: The model, the folder or an image cannot be used.
         ConfigError: The head cannot learn, ``out`` is in use, or the old classes lose too much.
     """
-    from lw2g.api.given_objects import catalogue_of
-
     with collector_waits():
         from lw2g_photos.updating import learn as add
 
@@ -173,8 +170,6 @@ def unlearn(
         DataError: There is no such class or step.
         ConfigError: The head's sums do not tell the class from others.
     """
-    from lw2g.api.given_objects import catalogue_of
-
     with collector_waits():
         from lw2g_photos.updating import unlearn as remove
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from lw2g.cli.paths import AnyPath
-from lw2g.cli.signature import documented, help_of, option_of, options_of
+from lw2g.cli.signature import Further, LongCommand, documented, help_of, option_of, options_of
 from lw2g.errors import DataError
 from lw2g.runtime.console import in_units, printable
 from lw2g_store import stores
@@ -19,19 +19,19 @@ __all__ = ["store", "submit"]
 _RUN = AnyPath(path_type=Path, file_okay=False)
 
 
-@click.command(help=help_of(stores.submit))
+@click.command(cls=LongCommand, help=help_of(stores.submit))
 @click.argument("run", metavar="RUN", type=_RUN)
 @option_of(stores.submit, "out", type=_RUN)
 @options_of(stores.submit, "who")
 @option_of(stores.submit, "licence", type=click.Choice(stores.LICENCES))
 @option_of(stores.submit, "tuned_on", metavar="TEXT")
-@option_of(stores.submit, "runs")
-@option_of(stores.submit, "hardware", metavar="TEXT")
+@option_of(stores.submit, "runs", cls=Further)
+@option_of(stores.submit, "hardware", metavar="TEXT", cls=Further)
 @option_of(stores.submit, "contact", metavar="TEXT")
 @option_of(stores.submit, "paper", metavar="TEXT")
-@options_of(stores.submit, "new_protocol")
-@option_of(stores.submit, "replaces", metavar="SHA256")
-@option_of(stores.submit, "plugin", metavar="URL@COMMIT")
+@options_of(stores.submit, "new_protocol", cls=Further)
+@option_of(stores.submit, "replaces", metavar="SHA256", cls=Further)
+@option_of(stores.submit, "plugin", metavar="URL@COMMIT", cls=Further)
 def submit(run: Path, **options: Any) -> None:
     """Print what was packed."""
     packed, added = stores.submit(run, **options)

@@ -10,12 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lw2g.api.tabular import Verification
+from lw2g.disk.contents import read_record
 from lw2g.errors import ConfigError
 from lw2g.ground.spelling import expands_paths
+from lw2g.registry.catalogue import load_catalogue
 from lw2g_store import LICENCES
 
 if TYPE_CHECKING:
-    from lw2g.api.tabular import Verification
     from lw2g_store.badges import Badge
     from lw2g_store.submit import Packed
 
@@ -67,7 +69,6 @@ def submit(
         ConfigError: Something required is missing, or not in its form.
         DataError: The run does not hold, or the store has no such protocol.
     """
-    from lw2g.registry.catalogue import load_catalogue
     from lw2g_store.layout import take_back
     from lw2g_store.submit import submit as pack
 
@@ -137,7 +138,6 @@ def _flag(name: str) -> str:
 
 def _added_protocol(run: Path, out: Path) -> Path | None:
     """Add the run's protocol to a store; return its file, or None where the store has the protocol."""
-    from lw2g.disk.contents import read_record
     from lw2g_store.layout import add_protocol, protocol_of, require_store
 
     require_store(out)
@@ -210,7 +210,6 @@ def add_protocol(
         DataError: There is no store or no run.
         ConfigError: The store has the protocol.
     """
-    from lw2g.disk.contents import read_record
     from lw2g_store.layout import add_protocol as add
     from lw2g_store.layout import require_store
 
@@ -232,8 +231,6 @@ def check_store(directory: str | Path, *, changed: Sequence[str] | None = None) 
     Raises:
         DataError: There is no store.
     """
-    from lw2g.api.tabular import Verification
-    from lw2g.registry.catalogue import load_catalogue
     from lw2g_store.store_checks import check_store as check
 
     return Verification(check(Path(directory), load_catalogue(), changed))
@@ -267,7 +264,6 @@ def repredict(
     Raises:
         DataError: The pack does not hold, or model, protocol and data do not belong together.
     """
-    from lw2g.registry.catalogue import load_catalogue
     from lw2g_store.badges import add_badge, predicted_again
     from lw2g_store.packs import opened
 

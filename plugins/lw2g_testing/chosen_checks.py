@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from lw2g.config.structure import structure
 from lw2g.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -108,8 +109,6 @@ def _options(chosen: Sequence[Component], table: Mapping[str, Any]) -> dict[str,
     Raises:
         ConfigError: They do not fit the component, or several components are chosen.
     """
-    from lw2g.config.structure import structure
-
     if not table:
         return {}
     if len(chosen) != 1:

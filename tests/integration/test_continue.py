@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 from PIL import Image
 
+from installed import load_instead
 from listening import At, power_cut
 from lw2g.cli import execute
 from lw2g.cli.main import main
@@ -101,7 +102,7 @@ def test_a_continuation_killed_before_it_has_begun_is_begun_again(at, catalogue,
 @pytest.fixture
 def lw2g(monkeypatch, catalogue):
     """Run a command where the tiny components are registered."""
-    monkeypatch.setattr("lw2g.registry.catalogue.load_catalogue", lambda **_: catalogue)
+    load_instead(monkeypatch, lambda **_: catalogue)
     monkeypatch.setattr(execute, "_listeners", list)
 
     def invoke(*arguments: object) -> Result:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from installed import load_instead
 from lw2g.cli import execute
 from lw2g.cli.main import main
 from lw2g.config.toml import read_toml
@@ -121,7 +122,7 @@ def test_a_map_is_looked_at_beside_what_was_learned(catalogue, quick, tmp_path):
 
 def test_forking_from_the_command_line(finished, catalogue, monkeypatch, tmp_path):
     """The fork stops where it is told to, and says how to go on."""
-    monkeypatch.setattr("lw2g.registry.catalogue.load_catalogue", lambda **_: catalogue)
+    load_instead(monkeypatch, lambda **_: catalogue)
     monkeypatch.setattr(execute, "_listeners", list)
     out = tmp_path / "fork"
 

@@ -11,6 +11,7 @@ from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+from installed import load_instead
 from lw2g.cli.main import main
 from lw2g.vit.weights import file_sha256
 
@@ -294,7 +295,7 @@ def test_a_model_that_cannot_be_written_is_no_run():
 
 def test_images_to_predict(finished, catalogue, monkeypatch):
     """Bombs, text, floats and directories are told by their path, and nothing is predicted."""
-    monkeypatch.setattr("lw2g.registry.catalogue.load_catalogue", lambda **_: catalogue)
+    load_instead(monkeypatch, lambda **_: catalogue)
     Image.new("1", (20_000, 20_000)).save("bomb.png")
     Image.new("F", (3, 3)).save("real.tiff")
     write("text.png", "hello")

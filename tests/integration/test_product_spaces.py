@@ -29,6 +29,7 @@ import torch
 from click.testing import CliRunner
 from PIL import Image
 
+from installed import load_instead
 from lw2g.cli.main import main
 from lw2g.config.resolve import resolve
 from lw2g.disk.predictions import Predictions
@@ -416,7 +417,7 @@ def reported(cell: Cell) -> None:
 def command(cell: Cell, *words: object) -> str:
     """Return what a command prints where the tiny components are installed."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lw2g.registry.catalogue.load_catalogue", lambda **_: cell.catalogue)
+        load_instead(patch, lambda **_: cell.catalogue)
         patch.setattr("lw2g_page.page._script", lambda: "")  # it takes seconds to put together
         done = CliRunner().invoke(main, [str(word) for word in words])
     assert done.exit_code == 0, done.output

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import tomli_w
 
+from installed import load_instead
+
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 TOY = {
     "benchmark": {"name": "tiny"},
@@ -23,7 +25,7 @@ TOY = {
 def printed(monkeypatch, capsys, catalogue):
     """Run a benchmark in this process, and return the words of the lines that it prints."""
     monkeypatch.syspath_prepend(str(FOLDER))
-    monkeypatch.setattr("lw2g.registry.catalogue.load_catalogue", lambda **_: catalogue)
+    load_instead(monkeypatch, lambda **_: catalogue)
 
     def run(name, *arguments):
         monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])

@@ -16,6 +16,7 @@ import tomli_w
 import torch
 from safetensors.torch import save_file
 
+from installed import load_instead
 from lw2g.interfaces.pool import Routing
 from lw2g.lifecycle.run_opening import reopen
 from lw2g.sweeps.grid import read_grid
@@ -324,7 +325,7 @@ def test_angles_are_explained_by_nulls_within_a_task(script, tmp_path):
 
 def test_the_value_half_meets_the_attention_paid_to_it(script, finished, catalogue, monkeypatch, capsys):
     """Keys meet what the block's queries are, values shares of attention; every block has both rows."""
-    monkeypatch.setattr("lw2g.registry.catalogue.load_catalogue", lambda **_: catalogue)
+    load_instead(monkeypatch, lambda **_: catalogue)
     values, session = script("values"), reopen(finished[0], catalogue)
     (batch, *_), first, block = (
         values.batches(session, 0, 8),

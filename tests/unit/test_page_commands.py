@@ -15,7 +15,7 @@ import pytest
 
 import lw2g
 from lw2g.cli.main import main
-from lw2g.cli.shared_options import ExperimentOptions
+from lw2g.cli.shared_options import typed_experiment
 from lw2g.config.resolve import resolve
 from lw2g.errors import Lw2gError
 from lw2g.registry.catalogue import Catalogue, load_catalogue
@@ -73,7 +73,7 @@ def compose(name: str, values: dict[str, Any], catalogue: Catalogue) -> None:
         file = values["file"]
         values["file"] = ROOT / file if file is not None and (ROOT / file).is_file() else None
         values["weights"] = values["weights"] and Path(__file__)  # any file that exists
-        ExperimentOptions.of(values).resolve(catalogue)
+        typed_experiment(values, catalogue)
     elif name in ("fork", "continue"):
         kinds = {kind: values[kind] for kind in ("policy", "benchmark") if kind in values}
         resolve(catalogue, overrides=dict(values["settings"]), **kinds)

@@ -23,6 +23,7 @@ from packaging.version import Version
 from safetensors.torch import save_file
 
 import lw2g
+from installed import load_instead
 from lw2g.api.scaffold.package import GRID, SCAFFOLDED, Scaffold, write_package
 from lw2g.cli.main import main
 from lw2g.config.resolve import resolve
@@ -308,7 +309,7 @@ def test_a_file_that_the_tracker_cannot_open_is_one_line(module_of, tmp_path):
 @pytest.fixture
 def loaded_once(catalogue, monkeypatch, tmp_path):
     """Let the command see the installed plugins without loading them anew, in an empty folder."""
-    monkeypatch.setattr("lw2g.registry.catalogue.load_catalogue", lambda **_: catalogue)
+    load_instead(monkeypatch, lambda **_: catalogue)
     monkeypatch.chdir(tmp_path)
 
 

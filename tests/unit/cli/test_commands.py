@@ -17,6 +17,7 @@ from click.testing import CliRunner
 
 import lw2g
 from fake_components import CATALOGUE
+from installed import load_instead
 from lw2g.cli.main import main
 from lw2g.errors import DataError, Interrupted
 from lw2g.interfaces.deviations import Deviation
@@ -45,7 +46,7 @@ def fake_catalogue(monkeypatch, tmp_path):
         ("backbone", "micro", {"embedded": True}),
     ):
         loaded = loaded.with_component(attrs.evolve(loaded.get(kind, name), **facts))
-    monkeypatch.setattr("lw2g.registry.catalogue.load_catalogue", lambda **_: loaded)
+    load_instead(monkeypatch, lambda **_: loaded)
     monkeypatch.chdir(tmp_path)
     return loaded
 
@@ -297,7 +298,7 @@ def test_plugins_are_loaded_once(fake_catalogue, runner_calls, monkeypatch, comm
         loads.append(arguments)
         return fake_catalogue
 
-    monkeypatch.setattr("lw2g.registry.catalogue.load_catalogue", load)
+    load_instead(monkeypatch, load)
     place = ["--out", "here"] if command == "run" else ["here"]
     assert invoke(command, *place).exit_code == 0
     assert len(loads) == 1
@@ -328,7 +329,7 @@ def test_plugins_prints_problems_with_remedies_at_the_end(monkeypatch):
     bad = ModuleType("bad")
     bad.lw2g_policy = hookimpl(lambda: [])
     loaded = attrs.evolve(CATALOGUE, problems=load_catalogue(plugins=[bad], entry_points=False).problems)
-    monkeypatch.setattr("lw2g.registry.catalogue.load_catalogue", lambda **_: loaded)
+    load_instead(monkeypatch, lambda **_: loaded)
     result = invoke("plugins")
     assert result.exit_code == 0
     assert "hide-prompt" in result.stdout

@@ -82,7 +82,7 @@ def examined(monkeypatch):
             calls.append(options)
             return iter(findings)
 
-        monkeypatch.setattr("lw2g.api.examination.examine", examine)
+        monkeypatch.setattr("lw2g.api.doctor.findings", examine)
         return calls
 
     return install

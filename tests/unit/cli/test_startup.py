@@ -34,6 +34,8 @@ HEAVY = {
     "torchvision",
 }
 SLOW = {"timm", "torchvision", "torch._dynamo", "torch._inductor", "sympy", "sklearn", "scipy", "pandas"}
+PRODUCTS = ("lw2g_datasets", "lw2g_page", "lw2g_photos", "lw2g_store", "lw2g_testing")
+"""Packages with commands, whose records are looked through for a name."""
 """What a plain ViT does not need; all but scipy cost seconds, and it some tenths of one."""
 RUN = """
 import json, os, sys
@@ -105,7 +107,8 @@ def test_help_imports_neither_a_command_nor_a_plugin(tmp_path):
     modules = {record.target.partition(":")[0] for record in COMMANDS}
     _, imported = called(tmp_path, ["--help"])
     assert modules & imported == set()
-    assert [name for name in imported if name.startswith("lw2g_")] == []
+    of_packages = {name for name in imported if name.startswith("lw2g_")}
+    assert of_packages == {name for product in PRODUCTS for name in (product, f"{product}.plugin")}
     _, imported = called(tmp_path, ["export", "--help"])
     assert modules & imported == {"lw2g.cli.export_command"}
 
@@ -151,9 +154,9 @@ def test_a_model_is_made_used_and_taught_without_slow_imports(drawings, tmp_path
     assert "named rightly" in tested
     assert "grey" in learned
     assert SLOW & imported == set()
-    # no plugin but those of the model; `start` looks up what the user has named
+    # no components but those of the model; `start` looks up what the user has named
     packages = {name for name in imported if name.startswith("lw2g_") and "." not in name}
-    assert packages == {"lw2g_backbones", "lw2g_heads", "lw2g_single_set"}
+    assert packages == {"lw2g_backbones", "lw2g_heads", "lw2g_single_set", *PRODUCTS}
 
 
 def test_every_record_leads_to_its_code():

@@ -202,7 +202,7 @@ def test_an_executor_is_told_by_the_grid_and_the_command_line(grid, monkeypatch)
     """The command line wins, a retry goes where the sweep ran, and another executor shares nothing."""
     told = []
     monkeypatch.setattr(
-        "lw2g.sweeps.executors.load_executor",
+        "lw2g.api.sweeps.load_executor",
         lambda settings, path: told.append(dict(settings)) or load_executor({}, path),
     )
     Path("two.toml").write_text(GRID + '[executor]\nname = "ray"\njobs = 2\naddress = "a"\n')

@@ -350,7 +350,7 @@ def test_what_stands_for_itself_is_the_same_in_a_file_and_as_an_argument(tmp_pat
     assert values.keys() == set(RUN_OPTIONS)
     text = "\n".join(f"{name} = {value!r}" for name, value in values.items())
     of_file = flat(written_out(read_toml(write(tmp_path, text))))
-    _, of_arguments = as_options({"benchmark": None}, values)
+    of_arguments = as_options({"benchmark": None}, values)
     assert of_file == of_arguments
     assert of_file["run.devices"] == 2
 

@@ -14,6 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 import lw2g
+from installed import load_instead
 from lw2g.disk.record import RunDirectory
 from lw2g.errors import ConfigError, DataError
 from lw2g.lifecycle.run_opening import reopen
@@ -285,6 +286,6 @@ def test_a_run_that_is_told_the_task_cannot_be_used(catalogue, quick, tmp_path):
 
 def test_load_opens_a_run(finished, monkeypatch, catalogue):
     """``lw2g.load`` takes a directory as text and everything that a model is opened with."""
-    monkeypatch.setattr("lw2g.registry.catalogue.load_catalogue", lambda **_: catalogue)
+    load_instead(monkeypatch, lambda **_: catalogue)
     model = lw2g.load(str(finished[0]), task=2, batch_size=4)
     assert (model.task, model.batch_size, len(model.classes)) == (2, 4, 5)

@@ -288,14 +288,14 @@ def test_the_command_makes_the_same_configuration(write_full_run, installed, nam
     """What the command line parses to is the configuration of the run, however that was written."""
     import click
 
-    from lw2g.cli.shared_options import ExperimentOptions
+    from lw2g.cli.shared_options import typed_experiment
 
     run = write_full_run("run", **named)
     words = shlex.split(command_of(run, installed))
     assert words[:2] == ["lw2g", "run"]
     command = experiment_options(click.Command("run", callback=lambda **values: values))
     values = command.main(words[2:], standalone_mode=False)
-    found = ExperimentOptions.of(values).resolve(installed)
+    found = typed_experiment(values, installed)
     assert flat(to_mapping(found.config)) == run.options
 
 

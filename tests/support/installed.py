@@ -1,0 +1,18 @@
+"""Other components in place of the installed ones, wherever lw2g looks them up."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import pytest
+
+import lw2g.cli.main  # the modules that look components up are imported with the true function  # noqa: F401
+from lw2g.registry import catalogue
+
+
+def load_instead(patch: pytest.MonkeyPatch, load: Callable[..., catalogue.Catalogue]) -> None:
+    """Let every module of lw2g that loads the catalogue call another function for it."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("lw2g.") and hasattr(module, "load_catalogue"):
+            patch.setattr(module, "load_catalogue", load)
