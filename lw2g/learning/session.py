@@ -22,7 +22,7 @@ from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.vectors import VectorFacts
 from lw2g.learning.evaluator import Evaluator
 from lw2g.learning.evidence.evidence_sample import EvidenceSample
-from lw2g.learning.session_data import RunData, require_images, require_names
+from lw2g.learning.session_data import RunData, require_images
 from lw2g.learning.session_parts import Growth, RunParts
 from lw2g.model.frozen_expert import expert_of
 from lw2g.model.parts import (
@@ -200,7 +200,6 @@ def open_session(
             )
         stream = as_one_task(stream)
     mixer = mixer_of(config, engine)
-    require_names(stream)
     require_images(stream)
     shared = require_unseen_images(stream)
     if component.growth == "sets":

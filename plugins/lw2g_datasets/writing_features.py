@@ -20,7 +20,6 @@ from lw2g.disk.lock import one_writer
 from lw2g.errors import ConfigError, DataError
 from lw2g.ground.notes import tell_note
 from lw2g.interfaces.stream import TaskData, TaskStream, Transforms
-from lw2g.learning.session_data import require_names
 from lw2g.model.parts import engine_of, open_backbone
 from lw2g.pixels.decoding import workers_of
 from lw2g.pixels.feature_files import FORMAT, Integers, Split
@@ -130,7 +129,6 @@ def write_features(
             raise ConfigError(
                 f"benchmark {config.benchmark.name!r} holds stored features already", "name one of images"
             )
-        require_names(stream)
         for text in notes_on(stream):
             tell_note(text)
         chosen = config.backbone
