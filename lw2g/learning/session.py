@@ -106,10 +106,12 @@ class Session:
         if evidence_sample is None:
             evidence_sample = parts.evidence_sample(index, images)
 
-        def all_of(size: int, seed: int | None = None, shuffled: bool = False) -> Iterable[Batch]:
+        def batches(size: int, seed: int | None = None, shuffled: bool = False) -> Iterable[Batch]:
+            """Yield all images: under the training transform drawn by a seed, or without one as they are."""
             source = images if seed is None else data.image_set(images.originals, train=True)
-            whole = range(len(images))
-            order = np.random.default_rng(seed).permutation(whole).tolist() if shuffled else whole
+            order: Sequence[int] = range(len(images))
+            if shuffled:
+                order = np.random.default_rng(seed).permutation(order).tolist()
             with parts.engine.autocast():
                 yield from source.batches(chunks(order, size), seed=seed)
 
@@ -125,9 +127,9 @@ class Session:
             backbone=parts.backbone,
             device=parts.engine.device,
             seed=parts.config.run.seed,
-            statistics=all_of,
-            augmented=None if data.transforms.train_is_deterministic else all_of,
-            shuffled=partial(all_of, shuffled=True),
+            statistics=batches,
+            augmented=None if data.transforms.train_is_deterministic else batches,
+            shuffled=partial(batches, shuffled=True),
         )
 
     def evaluate(self, index: int, reporter: Reporter) -> tuple[Predictions, list[float | None]]:
