@@ -159,12 +159,19 @@ class ClassStatistics(nn.Module):
         until a count changes.
         """
         # a state that is loaded counts as a change in place, a move to a device gives another address
-        stamp = (classes, self.count._version, self.count.data_ptr())
-        if self._known is None or self._known[0] != stamp:
-            row, position = (self.count[list(classes)] > 0).cpu().nonzero().unbind(1)
-            label = torch.tensor(classes, dtype=torch.long)[row]
-            self._known = (stamp, label.to(self.mean.device), position.to(self.mean.device))
-        return self._known[1:]
+        asked = (classes, self.count._version, self.count.data_ptr())
+        if self._known is not None:
+            answered, label, position = self._known
+            if answered == asked:
+                return label, position
+        exists = self.count[list(classes)] > 0
+        row, position = exists.cpu().nonzero().unbind(1)
+        label = torch.tensor(classes, dtype=torch.long)[row]
+        device = self.mean.device
+        label = label.to(device)
+        position = position.to(device)
+        self._known = (asked, label, position)
+        return label, position
 
     def sample(
         self,

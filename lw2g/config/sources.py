@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ __all__ = [
     "lost_places",
     "moved_source",
     "named_options",
+    "place_options",
     "places_of",
     "resolve_source",
 ]
@@ -77,10 +79,23 @@ def moved_source(chosen: Chosen, settings: Mapping[str, Any]) -> Chosen:
     return _structured(chosen.name, kind, unstructure(chosen.config) | named)
 
 
+def place_options(config_class: type[Any]) -> list[str]:
+    """Return the names of the options of a benchmark that say where its data lie.
+
+    They are of role ``"machine"`` and of a type that takes a path, or several.
+    """
+    hints = typing.get_type_hints(config_class)
+    return [name for name in options_of_role(config_class, "machine") if _takes_path(hints[name])]
+
+
+def _takes_path(hint: Any) -> bool:
+    return hint is Path or any(map(_takes_path, typing.get_args(hint)))
+
+
 def places_of(chosen: Chosen) -> dict[str, list[Path]]:
     """Return where the data of a benchmark lie, by dotted keys of the options that say so."""
     places = {}
-    for name in options_of_role(type(chosen.config), "machine"):
+    for name in place_options(type(chosen.config)):
         value = getattr(chosen.config, name)
         listed = value if isinstance(value, list | tuple) else [value]
         if found := [place for place in listed if isinstance(place, Path)]:

@@ -57,8 +57,15 @@ class BusyError(DataError):
 
 
 @contextmanager
-def one_writer(directory: Path) -> Iterator[Writer | None]:
-    """Be the one writer of a run directory, which must exist, within the block.
+def one_writer(
+    place: Path, *, lock: Path | None = None, or_else: str = "stop it first"
+) -> Iterator[Writer | None]:
+    """Be the one writer of a run directory, which must exist, or of a file, within the block.
+
+    Args:
+        place: The directory or the file.
+        lock: The lock's file; None for that of a run directory.
+        or_else: What a user who meets another writer can do beside waiting.
 
     Yields:
         The writer before, if it ended without giving the lock back, else None.
@@ -68,11 +75,11 @@ def one_writer(directory: Path) -> Iterator[Writer | None]:
         DataError: The file system has no locks, or a link stands in the lock's place.
     """
     try:
-        with locked(directory / LOCK) as before:
+        with locked(lock or place / LOCK) as before:
             yield before
     except BusyError as error:
         raise BusyError(
-            f"{str(directory)!r} is being written by {error}", "wait for it, or stop it first"
+            f"{str(place)!r} is being written by {error}", f"wait for it, or {or_else}"
         ) from error
 
 

@@ -10,10 +10,21 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-__all__ = ["composed", "composed_list", "composed_names", "expanded", "expands_paths", "path_order"]
+__all__ = [
+    "composed",
+    "composed_list",
+    "composed_names",
+    "expanded",
+    "expands_paths",
+    "is_name",
+    "path_order",
+]
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+_NOT_IN_NAMES = ("Cc", "Cs", "Zl", "Zp")
+"""Control characters, halves of letters, and ends of lines and paragraphs."""
 
 
 def composed(name: str) -> str:
@@ -36,6 +47,16 @@ def composed_names(names: Iterable[str]) -> tuple[str, ...]:
 def composed_list(names: Iterable[str]) -> list[str]:
     """Return names as :func:`composed_names` does, where a file has them as a list."""
     return list(map(composed, names))
+
+
+def is_name(text: str) -> bool:
+    """Return whether a text that comes from outside may name something: one line without control characters.
+
+    >>> is_name("caf\\u00e9 no.\\u00a01"), is_name("two\\nlines"), is_name("\\x1b[31mred")
+    (True, False, False)
+    """
+    # the quick answer first: nearly every name is printable
+    return text.isprintable() or not any(unicodedata.category(letter) in _NOT_IN_NAMES for letter in text)
 
 
 def expanded(path: str | os.PathLike[str]) -> Path:

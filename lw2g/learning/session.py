@@ -13,18 +13,21 @@ from lw2g.config.settings import Chosen, ExperimentConfig
 from lw2g.disk.origins import ComponentOrigin, origins_of
 from lw2g.disk.predictions import Predictions
 from lw2g.errors import ConfigError
+from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.classes import ClassMap
 from lw2g.interfaces.component import BackboneComponent, BaselineComponent, Component, Kind, PolicyComponent
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.memory import SpaceOptions, SubspaceMemory
 from lw2g.interfaces.pool import Pool
+from lw2g.interfaces.stream import Benchmark, TaskData, TaskStream
 from lw2g.interfaces.vectors import VectorFacts
 from lw2g.learning.evaluator import Evaluator
 from lw2g.learning.evidence.evidence_sample import EvidenceSample
-from lw2g.learning.session_data import RunData, require_images, require_names
+from lw2g.learning.session_data import RunData, require_images
 from lw2g.learning.session_parts import Growth, RunParts
 from lw2g.model.frozen_expert import expert_of
+from lw2g.model.mixing import Mixer
 from lw2g.model.parts import (
     build_methods,
     engine_of,
@@ -36,13 +39,15 @@ from lw2g.pixels.decoding import chunks, require_open_files, workers_of
 from lw2g.pixels.image_set import ImageSet
 from lw2g.pixels.image_vectors import facts_of_all
 from lw2g.pixels.pixels import Originals
-from lw2g.pixels.shared import require_unseen_images
+from lw2g.pixels.shared import SharedImages, require_unseen_images
 from lw2g.pixels.streams import as_one_task, hold_back, joined
 from lw2g.registry.catalogue import Catalogue, Registered
 from lw2g.runtime.boundary import build
+from lw2g.runtime.engine import Engine
 from lw2g.runtime.precision import PrecisionChoice
 from lw2g.runtime.progress import Reporter
 from lw2g.runtime.returned import require_mergeable, require_several_classes, stream_of, transforms_of
+from lw2g.vit.backbone import Backbone
 
 __all__ = ["Components", "Session", "open_session"]
 
@@ -101,10 +106,12 @@ class Session:
         if evidence_sample is None:
             evidence_sample = parts.evidence_sample(index, images)
 
-        def all_of(size: int, seed: int | None = None, shuffled: bool = False) -> Iterable[Batch]:
+        def batches(size: int, seed: int | None = None, shuffled: bool = False) -> Iterable[Batch]:
+            """Yield all images: under the training transform drawn by a seed, or without one as they are."""
             source = images if seed is None else data.image_set(images.originals, train=True)
-            whole = range(len(images))
-            order = np.random.default_rng(seed).permutation(whole).tolist() if shuffled else whole
+            order: Sequence[int] = range(len(images))
+            if shuffled:
+                order = np.random.default_rng(seed).permutation(order).tolist()
             with parts.engine.autocast():
                 yield from source.batches(chunks(order, size), seed=seed)
 
@@ -120,9 +127,9 @@ class Session:
             backbone=parts.backbone,
             device=parts.engine.device,
             seed=parts.config.run.seed,
-            statistics=all_of,
-            augmented=None if data.transforms.train_is_deterministic else all_of,
-            shuffled=partial(all_of, shuffled=True),
+            statistics=batches,
+            augmented=None if data.transforms.train_is_deterministic else batches,
+            shuffled=partial(batches, shuffled=True),
         )
 
     def evaluate(self, index: int, reporter: Reporter) -> tuple[Predictions, list[float | None]]:
@@ -182,40 +189,20 @@ def open_session(
         ConfigError: Something cannot be built as configured.
         DataError: Data or weights are missing.
     """
-    run = config.run
     engine = engine_of(config)
-    require_open_files(workers_of(run.workers, engine.device))
+    require_open_files(workers_of(config.run.workers, engine.device))
     benchmark = build(catalogue, "benchmark", moved or config.benchmark)
     component = catalogue.get("baseline", config.baseline.name)
-    streams = [stream_of(benchmark, config.benchmark.name)]
-    for choice in later:
-        streams.append(stream_of(build(catalogue, "benchmark", choice), choice.name))
+    streams = _streams(config, benchmark, later, catalogue)
     vectors = facts_of_all(streams)
     sources, stream = joined([config.benchmark, *later], streams)
     if component.joint:
-        if later:
-            raise ConfigError(
-                f"baseline {component.name!r} learns all its tasks as one, and takes no more afterwards",
-                "run it on all classes at once",
-            )
-        stream = as_one_task(stream)
+        stream = _one_task(stream, component, later)
     mixer = mixer_of(config, engine)
-    require_names(stream)
-    require_images(stream)
-    shared = require_unseen_images(stream)
-    if component.growth == "sets":
-        for task in stream.tasks:
-            require_several_classes(task.index, len(task.classes), f"baseline {component.name!r}")
-    of_backbones = catalogue.get("backbone", config.backbone.name)
-    if vectors is not None:
-        config = _of_vectors(config, of_backbones, vectors)
-    chosen = config.backbone
+    shared = _require_learnable(stream, component)
     # from here on with the precision that is used: what is built next may ask for it
-    config, engine, precision, backbone = open_backbone(
-        config, engine, lambda: of_backbones.build(chosen.config, chosen.weights, chosen.image_size), settled
-    )
-    print_of = backbone.fingerprint
-    transforms = transforms_of(benchmark, config.benchmark.name, print_of)
+    config, engine, precision, backbone = _opened_backbone(config, engine, vectors, settled, catalogue)
+    transforms = transforms_of(benchmark, config.benchmark.name, backbone.fingerprint)
     context = BuildContext(
         backbone=backbone,
         num_tasks=len(stream.tasks),
@@ -224,27 +211,10 @@ def open_session(
         seed=config.run.seed,
     )
     baseline, retrieval = build_methods(config, catalogue, context)
-    expert = expert_of(baseline)
-    fits = mixer is not None or (expert is not None and expert.temperature is not None)
     # before anything counts training images: what is held back is none of them
-    stream, held_back = hold_back(stream, config.routing.held_back if fits else 0, run.seed)
-    if mixer is None and fits and not any(held_back):
-        raise ConfigError(
-            "routing.expert: scores of this head are no log likelihoods, and no class can spare images "
-            "that fit their temperature",
-            "use baseline.head=lda, or give classes 5 images or more",
-        )
-    options = config.growth
-    if options.merge != 1:
+    stream, held_back = _held_back(stream, config, mixer, baseline)
+    if config.growth.merge != 1:
         require_mergeable(baseline, component.name)
-    spaces = SpaceOptions(energy=options.energy, power=options.energy_power, rule=options.rule)
-    policy = catalogue.get("policy", config.policy.name)
-    growth = Growth(
-        policy=build(catalogue, "policy", config.policy),
-        fixed=component.growth == "fixed",
-        screen=policy.screen,
-        measures={choice.name: build(catalogue, "evidence", choice) for choice in config.evidence},
-    )
     parts = RunParts(
         config=config,
         engine=engine,
@@ -255,17 +225,14 @@ def open_session(
         mixer=mixer,
         still=transforms.test,
         infos=stream.infos,
-        growth=growth,
+        growth=_growth_of(config, component, catalogue),
         constraints={
             choice.name: build(catalogue, "constraint", choice, context) for choice in config.constraints
         },
-        memory=SubspaceMemory(spaces),
+        memory=_memory_of(config),
     )
-    if vectors is not None and (parts.builds_spaces or growth.collects_evidence):
-        raise ConfigError(
-            "constraints and evidence look into the transformer, and stored features have none",
-            "leave constraints and growth.measures out, or name a benchmark of images",
-        )
+    if vectors is not None:
+        _require_no_look_inside(parts)
     data = RunData(
         stream=stream,
         sources=sources,
@@ -277,14 +244,129 @@ def open_session(
         engine=engine,
         query_norm=retrieval is None or retrieval.query_norm,
     )
-    components = Components(
+    components = _components_of(config, component, later, catalogue)
+    return Session(parts=parts, data=data, components=components, precision=precision)
+
+
+# -- steps of opening ----------------------------------------------------------------------------------------
+
+
+def _streams(
+    config: ExperimentConfig, benchmark: Benchmark, later: Sequence[Chosen], catalogue: Catalogue
+) -> list[TaskStream]:
+    """Return the stream of a configuration's benchmark, which is built, and those of later ones."""
+    streams = [stream_of(benchmark, config.benchmark.name)]
+    for choice in later:
+        streams.append(stream_of(build(catalogue, "benchmark", choice), choice.name))
+    return streams
+
+
+def _one_task(stream: TaskStream, component: BaselineComponent, later: Sequence[Chosen]) -> TaskStream:
+    """Return the stream of a baseline that learns all classes at once.
+
+    Raises:
+        ConfigError: Classes are to follow.
+    """
+    if later:
+        raise ConfigError(
+            f"baseline {component.name!r} learns all its tasks as one, and takes no more afterwards",
+            "run it on all classes at once",
+        )
+    return as_one_task(stream)
+
+
+def _require_learnable(stream: TaskStream, component: BaselineComponent) -> SharedImages | None:
+    """Refuse tasks from which a baseline learns nothing; return which test images are training images, too.
+
+    Raises:
+        ConfigError: There is such a task.
+        DataError: Every test image is a training image.
+    """
+    require_images(stream)
+    shared = require_unseen_images(stream)
+    if component.growth == "sets":
+        for task in stream.tasks:
+            require_several_classes(task.index, len(task.classes), f"baseline {component.name!r}")
+    return shared
+
+
+def _opened_backbone(
+    config: ExperimentConfig,
+    engine: Engine,
+    vectors: VectorFacts | None,
+    settled: Path | None,
+    catalogue: Catalogue,
+) -> tuple[ExperimentConfig, Engine, PrecisionChoice, Backbone]:
+    """Return what :func:`~lw2g.model.parts.open_backbone` returns; on stored features for their backbone."""
+    component = catalogue.get("backbone", config.backbone.name)
+    if vectors is not None:
+        config = _of_vectors(config, component, vectors)
+    chosen = config.backbone
+    return open_backbone(
+        config, engine, lambda: component.build(chosen.config, chosen.weights, chosen.image_size), settled
+    )
+
+
+def _held_back(
+    stream: TaskStream, config: ExperimentConfig, mixer: Mixer | None, baseline: Baseline
+) -> tuple[TaskStream, tuple[TaskData | None, ...]]:
+    """Return the stream without the images to which routing is fitted, and these, task by task.
+
+    Raises:
+        ConfigError: A head needs such images, and no class can spare one.
+    """
+    expert = expert_of(baseline)
+    fits = mixer is not None or (expert is not None and expert.temperature is not None)
+    stream, held_back = hold_back(stream, config.routing.held_back if fits else 0, config.run.seed)
+    if mixer is None and fits and not any(held_back):
+        raise ConfigError(
+            "routing.expert: scores of this head are no log likelihoods, and no class can spare images "
+            "that fit their temperature",
+            "use baseline.head=lda, or give classes 5 images or more",
+        )
+    return stream, held_back
+
+
+def _growth_of(config: ExperimentConfig, component: BaselineComponent, catalogue: Catalogue) -> Growth:
+    """Return what decides when the pool grows."""
+    return Growth(
+        policy=build(catalogue, "policy", config.policy),
+        fixed=component.growth == "fixed",
+        screen=catalogue.get("policy", config.policy.name).screen,
+        measures={choice.name: build(catalogue, "evidence", choice) for choice in config.evidence},
+    )
+
+
+def _memory_of(config: ExperimentConfig) -> SubspaceMemory:
+    """Return an empty memory of subspaces."""
+    growth = config.growth
+    return SubspaceMemory(SpaceOptions(energy=growth.energy, power=growth.energy_power, rule=growth.rule))
+
+
+def _require_no_look_inside(parts: RunParts) -> None:
+    """Refuse, on stored features, what looks into the transformer.
+
+    Raises:
+        ConfigError: Something does.
+    """
+    if parts.builds_spaces or parts.growth.collects_evidence:
+        raise ConfigError(
+            "constraints and evidence look into the transformer, and stored features have none",
+            "leave constraints and growth.measures out, or name a benchmark of images",
+        )
+
+
+def _components_of(
+    config: ExperimentConfig, component: BaselineComponent, later: Sequence[Chosen], catalogue: Catalogue
+) -> Components:
+    """Return the records of what a run uses."""
+    return Components(
         baseline=component,
-        policy=policy,
+        policy=catalogue.get("policy", config.policy.name),
         every=tuple(catalogue.get(kind, choice.name) for kind, choice in config.chosen()),
         metrics=catalogue.metrics,
         origins=_origins_in_use(config, later, catalogue),
     )
-    return Session(parts=parts, data=data, components=components, precision=precision)
 
 
 def _origins_in_use(

@@ -9,9 +9,8 @@ from typing import Any
 import attrs
 
 from lw2g.config.settings import RunConfig
-from lw2g.config.structure import is_writable
 from lw2g.disk.protocol import noted_facts
-from lw2g.errors import ConfigError, DataError, shown
+from lw2g.errors import ConfigError
 from lw2g.interfaces.stream import RandomTransform, TaskData, TaskStream, Transforms
 from lw2g.learning.evaluator import Evaluator
 from lw2g.pixels.decoding import workers_of
@@ -23,7 +22,7 @@ from lw2g.pixels.streams import Source
 from lw2g.runtime.engine import Engine
 from lw2g.vit.backbone import Backbone
 
-__all__ = ["RunData", "require_images", "require_names"]
+__all__ = ["RunData", "require_images"]
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -161,22 +160,6 @@ class RunData:
         # a fixed transform's images are kept transformed; a random one needs the originals each time
         keep = not self.transforms.train_is_deterministic
         return Originals(parts, self.engine.device, limit=limit, keep=keep)
-
-
-def require_names(stream: TaskStream) -> None:
-    """Refuse names of classes and domains that no record can hold, before anything is learned.
-
-    Raises:
-        DataError: There is one.
-    """
-    named = [("class", name) for name in stream.class_names]
-    named += [("domain", task.domain) for task in stream.tasks]
-    for what, name in named:
-        if not is_writable(name):
-            raise DataError(
-                f"benchmark: no {what} can be called {shown(name)}",
-                "give it a name without NUL and broken UTF-8",
-            )
 
 
 def require_images(stream: TaskStream) -> None:

@@ -47,7 +47,8 @@ def log_prior(
     """
     scores = retrieval.class_scores(query, len(task_of_class))
     if scores is None:
-        return log_tasks[:, task_of_class] - torch.bincount(task_of_class)[task_of_class].double().log()
+        num_classes = torch.bincount(task_of_class)  # of each task
+        return log_tasks[:, task_of_class] - num_classes[task_of_class].double().log()
     return (scores.double() / retrieval.temperature.value).log_softmax(dim=1)
 
 

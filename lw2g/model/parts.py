@@ -111,11 +111,12 @@ def tensors_of(parts: ModelParts, sets: Mapping[str, Tensor] | None = None) -> d
     """Return all learned state by name: ``baseline/...``, ``pool/...``, ``retrieval/...``, ``routing/...``.
 
     Args:
-        parts: Whose.
-        sets: The state of all sets by these names, where it is known.
+        parts: What has learned.
+        sets: The state of all sets, ``pool/...``, where it is known; None reads it from the pool.
     """
-    tensors = under("baseline", parts.baseline.state_dict())
-    tensors |= under("pool", parts.pool.state_dict()) if sets is None else sets
+    if sets is None:
+        sets = under("pool", parts.pool.state_dict())
+    tensors = {**under("baseline", parts.baseline.state_dict()), **sets}
     if parts.retrieval is not None:
         tensors |= under("retrieval", parts.retrieval.state_dict())
     if parts.mixer is not None:

@@ -10,7 +10,6 @@ import io
 import json
 import math
 import struct
-import unicodedata
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
@@ -25,6 +24,7 @@ import torch
 from safetensors import safe_open
 
 from lw2g.errors import DataError, Lw2gError, first_line, shown
+from lw2g.ground.spelling import is_name
 from lw2g.ground.texts import text_of
 from lw2g.pixels.found_images import is_hidden
 from lw2g.pixels.stored_arrays import StoredArray, array_of, dtype_text, texts_of
@@ -35,7 +35,6 @@ __all__ = [
     "Readers",
     "array_of_file",
     "files_of",
-    "is_name",
     "open_archive",
     "open_container",
     "open_tensors",
@@ -55,8 +54,6 @@ _SMALL = 1_000_000
 """Bytes that any archive may unpack to."""
 _REASON = 200
 """Letters of a reader's reason in a message."""
-_NOT_IN_NAMES = ("Cc", "Cs", "Zl", "Zp")
-"""Control characters, halves of letters, and ends of lines and paragraphs."""
 _DIMENSIONS = 8
 _HEADER = 10_000
 """The longest header of an array in bytes; one of vectors has 128."""
@@ -168,12 +165,6 @@ def strings_of(path: Path, name: str, stored: Any) -> list[str]:
                 f"{str(path)!r}: {name} holds {shown(text)}", "leave control characters and ends of lines out"
             )
     return texts
-
-
-def is_name(text: str) -> bool:
-    """Return whether records, reports and terminals can hold a text: one line without control characters."""
-    # the quick answer first: nearly every name is printable
-    return text.isprintable() or not any(unicodedata.category(letter) in _NOT_IN_NAMES for letter in text)
 
 
 def _no_strings(path: Path, name: str, got: str) -> DataError:

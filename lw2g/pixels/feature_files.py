@@ -27,13 +27,12 @@ import torch
 from torch import Tensor
 
 from lw2g.errors import DataError, nearest, shown
-from lw2g.ground.spelling import composed_names
+from lw2g.ground.spelling import composed_names, is_name
 from lw2g.pixels.feature_containers import (
     JSON_FILE,
     LAYOUT,
     Readers,
     files_of,
-    is_name,
     open_container,
     read_entry,
     strings_of,

@@ -106,6 +106,26 @@ def printed_for(run: ReportedRun, differs: Mapping[str, str], catalogue: Catalog
         differs: The result of :func:`differences_of` for it.
         catalogue: Knows the files of published checkpoints.
     """
+    ours = run.config["backbone"]["name"]
+    if not has_known_weights(run.record, catalogue):  # the name says nothing about a stranger's file
+        ours = weights_name(run.record, catalogue)
+    of_method = []
+    for text, option in differs.items():
+        is_drawn = role_of_key(option, run.config, catalogue) == "draw"  # the source states its class order
+        if not is_drawn and option not in _STATED:
+            of_method.append(text)
+    by_column: dict[str, Printed] = {}
+    for source, row in _published_rows(run):
+        for name, value in row["values"].items():
+            if name in by_column:  # an earlier row has it
+                continue
+            printed = _printed(source, row, run, value, row.get("std", {}).get(name), ours)
+            by_column[name] = attrs.evolve(printed, differs=(*printed.differs, *of_method))
+    return by_column
+
+
+def _published_rows(run: ReportedRun) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """Return the published rows for the configuration of a run, each with its source, in their order."""
     config = run.config
     wanted = {
         "baseline": config["baseline"]["name"],
@@ -114,29 +134,17 @@ def printed_for(run: ReportedRun, differs: Mapping[str, str], catalogue: Catalog
         "benchmark": config["benchmark"]["name"],
         "increment": run.options.get("benchmark.increment"),
     }
-    rows = []
+    of_checkpoint = []
+    of_others = []
     for source in _sources():
         for row in source["rows"]:
-            if all(row[key] == value for key, value in wanted.items()):
-                rows.append((source, row))
-    # a stable sort: among the rows of this checkpoint, and among others, the order of sources counts
-    rows.sort(key=lambda pair: pair[1]["checkpoint"] != config["backbone"]["name"])
-    ours = config["backbone"]["name"]
-    if not has_known_weights(run.record, catalogue):  # the name says nothing about a stranger's file
-        ours = weights_name(run.record, catalogue)
-    of_method = []
-    for text, option in differs.items():
-        is_drawn = role_of_key(option, config, catalogue) == "draw"  # the source states its class order
-        if not is_drawn and option not in _STATED:
-            of_method.append(text)
-    by_column: dict[str, Printed] = {}
-    for source, row in rows:
-        for name, value in row["values"].items():
-            if name in by_column:
+            if any(row[key] != value for key, value in wanted.items()):
                 continue
-            printed = _printed(source, row, run, value, row.get("std", {}).get(name), ours)
-            by_column[name] = attrs.evolve(printed, differs=(*printed.differs, *of_method))
-    return by_column
+            if row["checkpoint"] == config["backbone"]["name"]:
+                of_checkpoint.append((source, row))
+            else:
+                of_others.append((source, row))
+    return of_checkpoint + of_others
 
 
 def _printed(

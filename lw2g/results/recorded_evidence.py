@@ -110,25 +110,30 @@ def apart(entry: Entry) -> _Differences:
     Returns:
         By set and measure: the reference, the difference, and its standard error.
     """
+    differences = {}
+    for name, measured in _measured(entry["candidates"]).items():
+        reference = entry["set"]
+        if reference not in measured:
+            reference = min(measured, key=lambda set_id: measured[set_id]["value"])
+        of_reference = measured[reference]
+        for set_id, of_set in measured.items():
+            if set_id == reference:
+                continue
+            difference = of_set["value"] - of_reference["value"]
+            # the error of paired differences, because both were measured on the same samples
+            error = error_of_difference(of_set.get("replicates", ()), of_reference.get("replicates", ()))
+            differences[set_id, name] = (reference, difference, error)
+    return differences
+
+
+def _measured(candidates: Sequence[Entry]) -> dict[str, dict[int, Entry]]:
+    """Return by measure and set what was measured; nothing of sets without a value."""
     by_name: dict[str, dict[int, Entry]] = {}
-    for candidate in entry["candidates"]:
+    for candidate in candidates:
         for name, measure in candidate.get("measures", {}).items():
             if measure["value"] is not None:
                 by_name.setdefault(name, {})[candidate["set"]] = measure
-    differences = {}
-    for name, sets in by_name.items():
-        reference = entry["set"]
-        if reference not in sets:
-            reference = min(sets, key=lambda set_id: sets[set_id]["value"])
-        of_reference = sets[reference]
-        for number, measure in sets.items():
-            if number == reference:
-                continue
-            difference = measure["value"] - of_reference["value"]
-            # of pairs: both were measured on the same samples
-            error = error_of_difference(measure.get("replicates", ()), of_reference.get("replicates", ()))
-            differences[number, name] = (reference, difference, error)
-    return differences
+    return by_name
 
 
 def _angles(parts: Entry) -> MeasureRow:

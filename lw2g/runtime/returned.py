@@ -7,7 +7,8 @@ from typing import cast
 
 from torch import Tensor
 
-from lw2g.errors import ConfigError, ContractError, shown
+from lw2g.config.structure import is_writable
+from lw2g.errors import ConfigError, ContractError, DataError, shown
 from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.growth import Decision, Grow, Measurement, Merge, Reuse
 from lw2g.interfaces.phase import ComputePhase, Phase, StepOutput, TrainingPhase
@@ -36,6 +37,7 @@ def stream_of(benchmark: Benchmark, name: str) -> TaskStream:
 
     Raises:
         ContractError: It gives something else, or one whose texts are none.
+        DataError: A class or a domain has a name that no record can hold.
     """
     stream: object = benchmark.stream()
     whose = f"benchmark {name!r}"
@@ -53,7 +55,20 @@ def stream_of(benchmark: Benchmark, name: str) -> TaskStream:
         sound = isinstance(values, list | tuple) and all(isinstance(value, str) for value in values)
         if not sound or (field == "class_names" and "" in stream.class_names):
             raise ContractError(f"{whose}, stream: {field} holds {shown(values)}", "give texts", whose)
+    _require_writable_names(stream)
     return stream
+
+
+def _require_writable_names(stream: TaskStream) -> None:
+    # no more than this is asked: names with control characters stand in records, and are shown as letters
+    named = [("class", name) for name in stream.class_names]
+    named += [("domain", task.domain) for task in stream.tasks]
+    for what, name in named:
+        if not is_writable(name):
+            raise DataError(
+                f"benchmark: no {what} can be called {shown(name)}",
+                "give it a name without NUL and broken UTF-8",
+            )
 
 
 def transforms_of(benchmark: Benchmark, name: str, known: BackboneFingerprint) -> Transforms:

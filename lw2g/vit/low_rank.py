@@ -205,17 +205,24 @@ def _whole_update(
 
 
 def _adder(parts: Sequence[_Part], scale: float) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], Tensor]:
-    """Return a hook that adds updates to a layer's output, each by one product."""
+    """Return a hook that adds updates to a layer's output, each by one product.
+
+    An update may be of some outputs alone, such as the keys of a layer that gives queries, keys and values
+    side by side. All updates of a layer have outputs of one width.
+    """
     width = parts[0].up.shape[-2]
     scaled = [part.scaled(scale) for part in parts]
 
     def add(module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
-        columns = list(output.chunk(output.shape[-1] // width, dim=-1))
+        (x,) = args
+        pieces = list(output.chunk(output.shape[-1] // width, dim=-1))
         for part in scaled:
+            hidden = x if part.down is None else x @ part.down.transpose(-2, -1)
             place = part.first // width
-            hidden = args[0] if part.down is None else args[0] @ part.down.transpose(-2, -1)
-            columns[place] = _plus_product(columns[place], hidden, part.up)
-        return columns[0] if len(columns) == 1 else torch.cat(columns, dim=-1)
+            pieces[place] = _plus_product(pieces[place], hidden, part.up)
+        if len(pieces) == 1:  # nothing to join: a copy less
+            return pieces[0]
+        return torch.cat(pieces, dim=-1)
 
     return add
 

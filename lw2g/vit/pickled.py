@@ -26,6 +26,8 @@ __all__ = ["load_pickled"]
 _PICKLES = 4
 """Of a file older than torch 1.6: a mark, a version, facts of the system, and the object."""
 _BUILTINS = {"__builtin__": "builtins"}
+_REFUSED = re.compile(r"GLOBAL ([\w.]+)|<class '([\w.]+)'>|'(\w+)' object does not support")
+"""How torch names what it refuses; the last is how those before 2.6 do of a table that is no plain dict."""
 
 
 class _StandIn:
@@ -104,10 +106,10 @@ def _pickles(file: BinaryIO) -> Iterator[Any]:
 def _reason(error: Exception) -> str:
     """Return why a file cannot be read, without torch's advice to read it all the same."""
     text = str(error)
-    # the last is what torch before 2.6 says of a table that is no plain dict
-    refused = re.search(r"GLOBAL ([\w.]+)|<class '([\w.]+)'>|'(\w+)' object does not support", text)
+    refused = _REFUSED.search(text)
     if refused:
-        return f"it holds {refused[refused.lastindex or 0]!r}, which is not read from a file"
+        name = next(filter(None, refused.groups()))  # that of the alternative that fits
+        return f"it holds {name!r}, which is not read from a file"
     if isinstance(error, pickle.UnpicklingError) or "weights_only" in text:
         return "it is damaged, or nothing that torch reads without running code of it"
     return first_line(error)

@@ -102,19 +102,25 @@ def shape_field(prototype: Draws, sample: Draws, view: Grid, jitter: float = 0.0
     hollow = prototype.below(0.5)
     depths = []
     for k in range(_PRIMITIVES):
-        x = view[0] - centres[:, 2 * k, None, None]
-        y = view[1] - centres[:, 2 * k + 1, None, None]
+        # two columns of a primitive, along x and along y; [n, 1, 1] against the pixels of the view
+        across, along = 2 * k, 2 * k + 1
+        x = view[0] - centres[:, across, None, None]
+        y = view[1] - centres[:, along, None, None]
         x, y = turn(x, y, turns[:, k, None, None])
-        x = np.abs(x / sizes[:, 2 * k, None, None])
-        y = np.abs(y / sizes[:, 2 * k + 1, None, None])
-        # the unit balls of three norms: an ellipse, a rectangle, a rhombus
+        x = np.abs(x / sizes[:, across, None, None])
+        y = np.abs(y / sizes[:, along, None, None])
+        # the unit balls of three norms
+        ellipse = np.sqrt(x * x + y * y)
+        rectangle = np.maximum(x, y)
+        rhombus = x + y
         kind = kinds[:, k, None, None]
-        norm = np.where(kind == 0, np.sqrt(x * x + y * y), np.where(kind == 1, np.maximum(x, y), x + y))
+        norm = np.where(kind == 0, ellipse, np.where(kind == 1, rectangle, rhombus))
         depths.append((np.float32(1) - norm) * np.float32(0.35))
-    # of signed depths the larger is the union, the smaller with a negative one the cut-out
-    solid = np.maximum(depths[0], depths[1])
-    solid = np.where(hollow, np.minimum(solid, -depths[2]), np.maximum(solid, depths[2]))
-    return solid, depths[2]
+    first, second, last = depths
+    # the larger of two signed depths is that of the union, the smaller with one negated that of the cut-out
+    body = np.maximum(first, second)
+    solid = np.where(hollow, np.minimum(body, -last), np.maximum(body, last))
+    return solid, last
 
 
 def grating(prototype: Draws, sample: Draws, view: Grid) -> Floats:

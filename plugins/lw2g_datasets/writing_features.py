@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -17,11 +16,10 @@ import torch
 from lw2g import __version__
 from lw2g.config.directory import folders_of, require_outside
 from lw2g.config.settings import ExperimentConfig
-from lw2g.disk.lock import BusyError, locked
+from lw2g.disk.lock import one_writer
 from lw2g.errors import ConfigError, DataError
 from lw2g.ground.notes import tell_note
 from lw2g.interfaces.stream import TaskData, TaskStream, Transforms
-from lw2g.learning.session_data import require_names
 from lw2g.model.parts import engine_of, open_backbone
 from lw2g.pixels.decoding import workers_of
 from lw2g.pixels.feature_files import FORMAT, Integers, Split
@@ -122,7 +120,8 @@ def write_features(
     """
     _require_free(out)
     require_outside(out, *folders_of(config.benchmark.config))
-    with _one_writer(out), guarded(catalogue, config):
+    lock = out.with_name(out.name + ".lock")
+    with one_writer(out, lock=lock, or_else="name another file"), guarded(catalogue, config):
         _require_free(out)  # under the lock: another process may have written it meanwhile
         benchmark = build(catalogue, "benchmark", _undivided(config))
         stream = stream_of(benchmark, config.benchmark.name)
@@ -130,7 +129,6 @@ def write_features(
             raise ConfigError(
                 f"benchmark {config.benchmark.name!r} holds stored features already", "name one of images"
             )
-        require_names(stream)
         for text in notes_on(stream):
             tell_note(text)
         chosen = config.backbone
@@ -160,22 +158,6 @@ def write_features(
 
 def _tell(progress: Progress, split: Split, total: int, done: int) -> None:
     progress(split, done, total)
-
-
-@contextmanager
-def _one_writer(out: Path) -> Iterator[None]:
-    """Be the one process that makes a file, within the block.
-
-    Raises:
-        BusyError: Another one does.
-    """
-    try:
-        with locked(out.with_name(out.name + ".lock")):
-            yield
-    except BusyError as error:
-        raise BusyError(
-            f"{str(out)!r} is being written by {error}", "wait for it, or name another file"
-        ) from error
 
 
 def _require_free(out: Path) -> None:

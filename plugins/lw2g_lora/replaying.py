@@ -116,28 +116,32 @@ class Replay(HeadedBaseline):
     @torch.no_grad()
     def keep(self, context: TaskContext) -> None:
         """Draw images of each of the task's classes and keep them."""
-        config = self.config
-        task = context.task
-        generator = context.generator("exemplars")
         # two passes, so that no more images are held than are kept: the first one reads labels alone
-        labels = torch.cat([batch.labels for batch in context.statistics(config.batch_size)]).cpu()
-        drawn: list[int] = []
-        for label in task.classes:
-            own = (labels == label).nonzero().flatten()
-            order = torch.randperm(len(own), generator=generator)
-            drawn += own[order[: config.exemplars]].tolist()
-        # the room is for equally many of every class: where one has fewer, drawn images are kept again
-        room = config.exemplars * len(task.classes)
-        chosen = torch.tensor(list(islice(cycle(drawn), room)))
-        first = 0
-        for batch in context.statistics(config.batch_size):
+        chosen = self.drawn_images(context)
+        first = 0  # the number of the batch's first image
+        for batch in context.statistics(self.config.batch_size):
             here = (first <= chosen) & (chosen < first + len(batch))
             if here.any():
-                places = self.old(task) + here.nonzero().flatten()
+                places = self.old(context.task) + here.nonzero().flatten()
                 rows = chosen[here] - first
                 self.pixels[places], self.scales[places] = to_bytes(batch.images[rows].float())
                 self.owners[places] = batch.labels[rows]
             first += len(batch)
+
+    def drawn_images(self, context: TaskContext) -> Tensor:
+        """Return the numbers of the images to keep among the task's, class after class, ``[room]``."""
+        config = self.config
+        classes = context.task.classes
+        generator = context.generator("exemplars")
+        labels = torch.cat([batch.labels for batch in context.statistics(config.batch_size)]).cpu()
+        drawn: list[int] = []
+        for label in classes:
+            own = (labels == label).nonzero().flatten()
+            order = torch.randperm(len(own), generator=generator)
+            drawn += own[order[: config.exemplars]].tolist()
+        # the room is for equally many of every class: where one has fewer, drawn images are kept again
+        room = config.exemplars * len(classes)
+        return torch.tensor(list(islice(cycle(drawn), room)))
 
     def step(self, batch: Batch, context: TaskContext) -> StepOutput:
         """Return the loss over all classes seen, of new images and as many old ones."""

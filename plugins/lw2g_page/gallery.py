@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lw2g.config.directory import MOVED
-from lw2g.config.sources import named_options, resolve_source
+from lw2g.config.sources import named_options, place_options, resolve_source
+from lw2g.config.structure import NONE
 from lw2g.config.toml import read_json, read_toml
 from lw2g.errors import DataError, Lw2gError
 from lw2g.registry.catalogue import Catalogue
@@ -202,7 +203,7 @@ def _images_of(run: ReportedRun, catalogue: Catalogue, samples: Iterable[int]) -
     Raises:
         DataError: The run was tested on other images.
     """
-    files = _TestFiles(run)
+    files = _TestFiles(run, catalogue)
     return files if all(map(files.has, samples)) else _TestImages(run, catalogue)
 
 
@@ -211,6 +212,16 @@ def _benchmark_now(run: ReportedRun) -> Mapping[str, Any]:
     moved = run.path / MOVED
     options: Mapping[str, Any] = read_toml(moved)["benchmark"] if moved.exists() else run.config["benchmark"]
     return options
+
+
+def _roots_of(benchmark: Mapping[str, Any], catalogue: Catalogue) -> list[Path]:
+    """Return the places of a benchmark's data that its options, as plain values, name."""
+    roots = []
+    for name in place_options(catalogue.get("benchmark", benchmark["name"]).config):
+        value = benchmark.get(name)
+        listed = value if isinstance(value, list | tuple) else [value]
+        roots += [Path(place) for place in listed if place not in (None, NONE)]
+    return roots
 
 
 def _tested_ids(run: ReportedRun) -> list[str]:
@@ -236,9 +247,8 @@ class _TestFiles:
     A stream examines all its images and needs torch, and a page shows a few of them.
     """
 
-    def __init__(self, run: ReportedRun) -> None:
-        options = _benchmark_now(run)
-        roots = [Path(root) for root in (options.get("root"), *options.get("more_roots", ())) if root]
+    def __init__(self, run: ReportedRun, catalogue: Catalogue) -> None:
+        roots = _roots_of(_benchmark_now(run), catalogue)
         self._roots = {root.resolve().name: root for root in roots}
         self.ids = _tested_ids(run) if roots else []
 

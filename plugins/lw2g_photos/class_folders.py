@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 
 from lw2g.errors import DataError, no_folder, shown
+from lw2g.ground.spelling import is_name
 from lw2g.pixels.found_images import (
     EXTENSIONS,
     SPLITS,
@@ -64,7 +65,7 @@ def read_class_folders(folder: Path) -> dict[str, ClassImages]:
 
     Raises:
         DataError: There is no such folder, no class in it, or ``train/`` and its like instead of classes; a
-            class has no image or a name that cannot be printed; a file is no usable image, or lies in the
+            class has no image or a name with control characters; a file is no usable image, or lies in the
             folders of two classes.
     """
     if not folder.is_dir():
@@ -76,7 +77,7 @@ def read_class_folders(folder: Path) -> dict[str, ClassImages]:
         what = f"the image {loose[0]!r} lies in no class" if loose else "no class"
         raise DataError(f"{str(folder)!r}: {what}", "make a folder for each class: FOLDER/CLASS/IMAGE")
     _require_no_splits(folder, names)
-    if unprintable := [name for name in names if not name.isprintable()]:
+    if unprintable := [name for name in names if not is_name(name)]:
         raise DataError(f"no class can be called {shown(unprintable[0])}", "rename its folder")
     classes = find_classes(folder)
     headers = examine_images(path for found in classes.values() for path in found.paths)

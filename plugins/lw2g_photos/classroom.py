@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import attrs
 
 from lw2g.errors import ConfigError, DataError, Lw2gError, counted, shown
-from lw2g.ground.spelling import composed
+from lw2g.ground.spelling import composed, is_name
 from lw2g.model.exported import Saved, read_export
 from lw2g.model.live import live_model
 from lw2g.model.solved import solved_of
@@ -83,7 +83,7 @@ class Upload:
 
 def _can_be_a_folder(name: str) -> bool:
     """Whether a name that was sent can become a folder: one, and below the folder it is meant for."""
-    if not name.isprintable() or name.startswith("."):
+    if not is_name(name) or name.startswith("."):
         return False
     if "/" in name or "\\" in name:
         return False

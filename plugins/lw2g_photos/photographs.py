@@ -240,12 +240,14 @@ def teach(
         DataError: The model or its weights cannot be used.
         ConfigError: The model's head is trained, or the port cannot be had.
     """
+    from lw2g.disk.origins import made_with
     from lw2g.registry.catalogue import load_catalogue
     from lw2g_photos.classroom import Classroom
     from lw2g_photos.server import Server
 
     file = None if weights is None else Path(weights)
-    classroom = Classroom(Path(model), load_catalogue(), device=device, weights=file)
+    catalogue = load_catalogue(made_with=made_with(Path(model)))
+    classroom = Classroom(Path(model), catalogue, device=device, weights=file)
     try:
         with Server(classroom, port) as server:
             on_address(server.address)

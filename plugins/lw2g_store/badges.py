@@ -11,6 +11,7 @@ import attrs
 import numpy as np
 
 from lw2g import __version__
+from lw2g.config.sources import place_options
 from lw2g.config.structure import NONE, misfit, structure
 from lw2g.disk.protocol import noted_facts
 from lw2g.disk.sealed import write_atomically
@@ -147,9 +148,9 @@ def _benchmark_of(pack: Pack, catalogue: Catalogue, data: Path | None) -> tuple[
         if key != "name":
             # JSON has null, TOML has not: an option is spelt as a configuration spells it
             options[key] = NONE if value is None else value
-    for key in ("root", "file"):
-        if data is not None and key in options:
-            options[key] = str(data)
+    places = place_options(component.config)
+    if data is not None and places:
+        options[places[0]] = str(data)
     config, problems = structure(component.config, options)
     if config is None:
         raise DataError(f"benchmark {component.name!r}: {problems[0][0]}: {problems[0][1]}")

@@ -69,6 +69,7 @@ def submit(
         ConfigError: Something required is missing, or not in its form.
         DataError: The run does not hold, or the store has no such protocol.
     """
+    from lw2g.disk.origins import made_with
     from lw2g_store.layout import take_back
     from lw2g_store.submit import submit as pack
 
@@ -88,7 +89,8 @@ def submit(
     # first: a pack is checked against its store's protocol
     added = _added_protocol(Path(run), place) if new_protocol else None
     try:
-        return pack(Path(run), load_catalogue(), place, told), added
+        catalogue = load_catalogue(made_with=made_with(Path(run)))
+        return pack(Path(run), catalogue, place, told), added
     except BaseException:
         # a store is left as it was, after a full disk or a Ctrl-C too
         if added is not None:

@@ -16,11 +16,13 @@ from safetensors.numpy import save
 
 from lw2g import __version__
 from lw2g.config.directory import CONFIG, RECORD
+from lw2g.config.sources import place_options
 from lw2g.config.structure import NONE
 from lw2g.disk.contents import prediction_name, read_record, record_hash
 from lw2g.disk.sealed import seal_json, sha256_of
 from lw2g.errors import ConfigError, DataError
 from lw2g.interfaces.metric import CORE_METRICS
+from lw2g.interfaces.options import options_of_role
 from lw2g.model.places import reserved, write_folder
 from lw2g.registry.catalogue import Catalogue
 from lw2g.results.recomputed import read_columns
@@ -70,10 +72,10 @@ def submit(run: Path, catalogue: Catalogue, out: Path, told: Mapping[str, Any]) 
     record = read_record(run)
     components = _require_fit(run, record, catalogue)
     columns = _packed_predictions(run, len(record["accuracy_matrix"]))
-    config = _scrubbed(tomllib.loads((run / CONFIG).read_text(encoding="utf-8")))
+    config = _scrubbed(tomllib.loads((run / CONFIG).read_text(encoding="utf-8")), catalogue)
     # each file names those before it by their checksums, and so the last one seals all
     files = {CONFIG: tomli_w.dumps(config).encode(), PREDICTED: save(columns)}
-    files[RECORD] = seal_json(public(record, files))
+    files[RECORD] = seal_json(public(record, files, catalogue))
     sealed = _seal_of(files[RECORD])
     submission = Submission(
         lw2g_version=__version__,
@@ -156,16 +158,22 @@ def _require_fit(run: Path, record: Mapping[str, Any], catalogue: Catalogue) -> 
     return components
 
 
-def public(record: Mapping[str, Any], files: Mapping[str, bytes]) -> dict[str, Any]:
+def public(record: Mapping[str, Any], files: Mapping[str, bytes], catalogue: Catalogue) -> dict[str, Any]:
     """Return a record without what is of the machine, and with the checksums of its pack's files.
 
     Class names stay out: the protocol's hash says which classes they are. Metrics of plugins stay out: a
     store holds what it can compute again.
+
+    Args:
+        record: The record.
+        files: The other files of the pack by name.
+        catalogue: Knows which options of the benchmarks name places.
     """
-    shared: dict[str, Any] = _scrubbed({key: value for key, value in record.items() if key != "files"})
+    told = {key: value for key, value in record.items() if key != "files"}
+    shared: dict[str, Any] = _scrubbed(told, catalogue)
     shared["config"]["trackers"] = {}
     for source in shared["sources"]:
-        source["benchmark"] = _without_places(source["benchmark"])
+        source["benchmark"] = _without_places(source["benchmark"], catalogue)
     # of "Linux-6.1.0-13-amd64-x86_64" the system alone: a kernel of one's own may be named after its place
     system = str(shared["environment"].get("platform", "")).partition("-")[0]
     shared["environment"]["platform"] = system
@@ -184,21 +192,21 @@ def public(record: Mapping[str, Any], files: Mapping[str, bytes]) -> dict[str, A
     return shared
 
 
-def _scrubbed(value: Any) -> Any:
-    """Return plain values without paths; the data set's name stands for its root."""
+def _scrubbed(value: Any, catalogue: Catalogue) -> Any:
+    """Return plain values without paths; the benchmark's name stands for where its data lie."""
     if isinstance(value, str):
         return _PATH.sub("PATH", value)
     if isinstance(value, list | tuple):
-        return [_scrubbed(inner) for inner in value]
+        return [_scrubbed(inner, catalogue) for inner in value]
     if not isinstance(value, Mapping):
         return value
     table: dict[str, Any] = {}
     for key, inner in value.items():
         if key != "trackers":  # addresses and folders of a laboratory
-            table[key] = _scrubbed(inner)
+            table[key] = _scrubbed(inner, catalogue)
     benchmark = table.get("benchmark")
     if isinstance(benchmark, Mapping):
-        table["benchmark"] = _without_places(benchmark)
+        table["benchmark"] = _without_places(benchmark, catalogue)
     backbone = table.get("backbone")
     if isinstance(backbone, Mapping) and (backbone.get("weights") or NONE) != NONE:
         # a file of weights is known by its checksum; here it is called as its architecture is
@@ -206,11 +214,15 @@ def _scrubbed(value: Any) -> Any:
     return table
 
 
-def _without_places(options: Mapping[str, Any]) -> dict[str, Any]:
+def _without_places(options: Mapping[str, Any], catalogue: Catalogue) -> dict[str, Any]:
     """Return the options of a benchmark without what names places on the machine that made the run."""
-    instead: dict[str, Any] = {"root": options.get("name"), "more_roots": [], "title": NONE}
+    declared = catalogue.get("benchmark", options["name"]).config
     kept = dict(options)
-    for key, value in instead.items():
-        if options.get(key) not in (None, NONE, [], ()):  # else it names no place
-            kept[key] = value
+    for key in place_options(declared):
+        place = options.get(key)
+        if place not in (None, NONE):
+            kept[key] = [] if isinstance(place, list | tuple) else options["name"]
+    for key in options_of_role(declared, "title"):
+        if options.get(key) not in (None, NONE):
+            kept[key] = NONE
     return kept

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import attrs
 import torch
 from torch import Tensor, nn
 
@@ -41,10 +42,16 @@ def measured_set(
     >>> measured_set(0, -1.5, rank=3).measures["hindrance"].value
     -1.5
     """
-    of_set = {name: said.pop(name) for name in ("rank", "captured", "excluded") if name in said}
+    of_set = {}
+    of_measure = {}
+    for name, attribute in said.items():
+        if name in attrs.fields_dict(CandidateEvidence):
+            of_set[name] = attribute
+        else:
+            of_measure[name] = attribute
     measures = {}
     if value is not None:
-        measures[measure] = Measurement(value=value, error=error, **said)
+        measures[measure] = Measurement(value=value, error=error, **of_measure)
     return CandidateEvidence(set=set_id, measures=measures, **of_set)
 
 

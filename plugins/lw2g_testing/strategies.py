@@ -59,14 +59,20 @@ def feature_matrices(
     """
     dim = draw(dims)
     count = draw(rows)
-    rank = min(draw(st.integers(1, dim) if ranks is None else ranks), dim)
+    if ranks is None:
+        ranks = st.integers(1, dim)
+    rank = min(draw(ranks), dim)
     decay = draw(st.sampled_from([1.0, 0.7, 0.4]))
     seed = draw(_SEEDS)
-    directions: Tensor = torch.linalg.qr(_normal(seed, dim, rank)).Q * decay ** torch.arange(rank)
-    offset = torch.zeros(rank, dtype=torch.float64)
-    offset[0] = draw(st.sampled_from([0.0, 1.0, 5.0]))
-    rows_drawn: Tensor = (_normal(seed and seed + 1, count, rank) + offset) @ directions.T
-    return rows_drawn
+    orthonormal = torch.linalg.qr(_normal(seed, dim, rank)).Q
+    directions = orthonormal * decay ** torch.arange(rank)
+    mean = torch.zeros(rank, dtype=torch.float64)
+    mean[0] = draw(st.sampled_from([0.0, 1.0, 5.0]))
+    # other numbers than those of the directions; seed 0 has unit rows for both
+    seed_of_rows = seed + 1 if seed else 0
+    coordinates = _normal(seed_of_rows, count, rank) + mean
+    features: Tensor = coordinates @ directions.T
+    return features
 
 
 @st.composite

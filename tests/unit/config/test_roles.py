@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -9,8 +10,10 @@ from typing import Any, get_args, get_type_hints
 import attrs
 import pytest
 
+import lw2g
 from lw2g.config.describe import OWN_OPTIONS
 from lw2g.config.roles import keys_of_role, role_of_key
+from lw2g.config.sources import place_options
 from lw2g.interfaces.options import ROLES, UNCOUNTED, batch_size_of, option, options_of_role, role_of
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.registry.kinds import place_of
@@ -144,3 +147,32 @@ def test_a_strangers_option_of_the_machine_separates_no_rows(installed: Catalogu
         )
         rows.append(settings_of(run, catalogue).values)
     assert rows[0] == rows[1] != rows[2]
+
+
+def test_a_benchmark_says_which_options_are_places(installed: Catalogue) -> None:
+    """A path of the machine is one, what else is of the machine is none; of all, the first comes first."""
+
+    @attrs.frozen(kw_only=True)
+    class Own:
+        backend: str = option("pil", "reader", role="machine")
+        lists: tuple[Path, ...] = option((), "lists", role="machine")
+        cache: Path | None = option(None, "cache", role="machine")
+        model: Path | None = option(None, "what is learned from")
+
+    assert place_options(Own) == ["lists", "cache"]
+    places = {name: place_options(installed.get("benchmark", name).config) for name in ("folder", "features")}
+    assert places == {"folder": ["root", "more_roots"], "features": ["file"]}
+
+
+@pytest.mark.parametrize("room", ["store", "reports"])
+def test_packs_and_reports_name_no_option_of_a_place(room: str, installed: Catalogue) -> None:
+    """They ask the benchmark; a stranger's would else leave its paths in a pack."""
+    named = set()
+    for name in installed.names("benchmark"):
+        named |= {*place_options(installed.get("benchmark", name).config)}
+    named.remove("file")  # also a word for where weights come from
+    for path in (Path(lw2g.__file__).parent / room).rglob("*.py"):
+        words = [
+            node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)
+        ]
+        assert not named.intersection(words), path

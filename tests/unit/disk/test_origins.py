@@ -6,6 +6,7 @@ import json
 import shutil
 
 import pytest
+from lw2g_photos.teaching import teach
 
 import lw2g
 from lw2g.disk.origins import made_with, noted_origins
@@ -13,6 +14,7 @@ from lw2g.disk.sealed import seal_json
 from lw2g.errors import ConfigError
 from lw2g.registry import manager
 from lw2g.results.verification import verify
+from lw2g_store.stores import submit
 from strangers import install, offering
 
 STRANGER = offering("[record('cautious')]")
@@ -93,6 +95,24 @@ def test_what_opens_a_run_imports_its_plugins_alone(run, imported, tmp_path):
     assert lw2g.resume(run, progress=False).path == run
     assert "mine" in imported
     assert set(imported) <= OWN
+
+
+def test_what_packs_a_run_or_teaches_a_model_imports_its_plugins_alone(run, imported, tmp_path):
+    """To be packed, a run needs its policy's distribution; a trained head is refused by its own plugins."""
+    lw2g.continue_run(run, progress=False)
+    imported.clear()
+    pack, _ = submit(run, out=tmp_path, who="somebody", licence="CC0-1.0", tuned_on="nothing", runs=1)
+    assert json.loads((pack.path / "submission.json").read_text())["components"]["policy cautious"] == (
+        "mine-dist 1.0"
+    )
+    assert "mine" in imported
+    assert set(imported) <= OWN
+    lw2g.export(run, tmp_path / "export")
+    imported.clear()
+    with pytest.raises(ConfigError, match="head"):
+        teach(tmp_path / "export")
+    assert "prompts" in imported
+    assert set(imported) <= OWN - {"mine"}
 
 
 def test_a_broken_plugin_that_a_run_does_not_use_does_not_disturb_it(run, site, imported, tmp_path):

@@ -25,9 +25,11 @@ from lw2g.errors import ConfigError, DataError
 from lw2g.ground.spelling import composed, expanded, expands_paths
 from lw2g.interfaces.classes import ClassMap
 from lw2g.model.manifest import TaskNote
+from lw2g.pixels.feature_containers import strings_of
 from lw2g.pixels.feature_files import open_features
 from lw2g.pixels.pictures import as_list
 from lw2g.pixels.text_vectors import read_text_vectors, write_vectors
+from lw2g_photos.class_folders import read_class_folders
 
 CAFE = "caf\u00e9"
 DECOMPOSED = "cafe\u0301"
@@ -68,6 +70,32 @@ def test_names_in_files_of_text_vectors(tmp_path: Path, classes: tuple[str, ...]
     vectors = read_text_vectors(file, "option")
     for name in (CAFE, DECOMPOSED):
         assert vectors.of_class(name).tolist() == [1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "sound"),
+    [
+        ("caf\u00e9 no.\u00a01", True),
+        ("\U0001f468\u200d\U0001f469\u200d\U0001f467", True),
+        ("two\nlines", False),
+        ("\x1b[31mred", False),
+        ("caf\udce9", False),
+    ],
+)
+def test_a_class_may_be_called_the_same_in_a_folder_and_in_a_file(
+    tmp_path: Path, name: str, sound: bool
+) -> None:
+    """Fixed spaces and joined signs are names, control characters and broken UTF-8 are none, in both."""
+    (tmp_path / name / "images").mkdir(parents=True)
+    Image.new("RGB", (8, 8)).save(tmp_path / name / "images" / "0.png")
+    if sound:
+        assert list(read_class_folders(tmp_path)) == [name]
+        assert strings_of(tmp_path, "class_names", [name]) == [name]
+    else:
+        with pytest.raises(DataError, match=r"no class can be called .*; rename its folder"):
+            read_class_folders(tmp_path)
+        with pytest.raises(DataError, match=r"class_names holds .*; leave control characters"):
+            strings_of(tmp_path, "class_names", [name])
 
 
 # -- paths ---------------------------------------------------------------------------------------------------

@@ -380,7 +380,7 @@ def test_images_in_folders_are_read_as_files(moved, opened, installed, tmp_path,
     if moved:
         (opened.run.path / "moved.toml").write_text(f"[benchmark]\nname = 'folder'\nroot = {root!r}\n")
     else:
-        opened.run.config["benchmark"]["root"] = root
+        opened.run.config["benchmark"] |= {"name": "folder", "root": root}
     monkeypatch.setattr(gallery, "_TestImages", None)
     pair, *_ = confused_most(opened, installed)
     shown = gallery_of(opened, installed).pictures
@@ -397,7 +397,7 @@ def test_an_image_in_an_unusual_mode_is_left_to_its_stream(opened, installed, tm
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         Image.new("I;16", (4, 4)).save(tmp_path / name, "PNG")
     (opened.run.path / "samples.json").write_text(json.dumps(ids))
-    opened.run.config["benchmark"]["root"] = str(tmp_path / "photos")
+    opened.run.config["benchmark"] |= {"name": "folder", "root": str(tmp_path / "photos")}
     assert confused_most(opened, installed) == ()
 
 

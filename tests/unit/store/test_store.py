@@ -64,28 +64,37 @@ def test_packs_are_checked_without_torch(honest: tuple[Path, Path, Path]) -> Non
         assert "everything holds" in done.stdout
 
 
-def test_what_is_of_the_machine_stays_out() -> None:
+def test_what_is_of_the_machine_stays_out(known: Catalogue) -> None:
     """Roots, weights, paths in texts, the kernel, trackers and class names are not in a public record."""
     config = {
-        "benchmark": {"name": "cifar100", "root": "/home/me/data", "more_roots": ["/x/y"], "title": "mine"},
+        "benchmark": {"name": "folder", "root": "/home/me/data", "more_roots": ["/x/y"], "title": "mine"},
         "backbone": {"name": "vit", "weights": "/data/me/vit.npz"},
         "trackers": {"wandb": {"entity": "me"}},
     }
     record = {
         "config": config,
-        "sources": [{"benchmark": config["benchmark"]}],
+        "sources": [
+            {"benchmark": config["benchmark"]},
+            {"benchmark": {"name": "features", "file": "secret.npz", "title": None, "increment": 5}},
+        ],
         "environment": {"platform": "Linux-6.1-secret-x86_64"},
         "class_names": ["apple", "bear"],
         "metrics": {},
         "findings": {"note": "read from /mnt/disk/file.txt (twice)", "ratio": "1/2 and a/b"},
         "files": {"samples.json": "0", "predictions/task-000.safetensors": "1"},
     }
-    told = public(record, {})
+    told = public(record, {}, known)
     assert told["config"]["benchmark"] == {
-        "name": "cifar100",
-        "root": "cifar100",
+        "name": "folder",
+        "root": "folder",
         "more_roots": [],
         "title": "none",
+    }
+    assert told["sources"][1]["benchmark"] == {
+        "name": "features",
+        "file": "features",
+        "title": None,
+        "increment": 5,
     }
     assert told["config"]["backbone"]["weights"] == "vit"
     assert told["findings"] == {"note": "read from PATH (twice)", "ratio": "1/2 and a/b"}

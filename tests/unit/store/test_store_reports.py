@@ -170,17 +170,17 @@ def test_what_is_broken_hides_nothing_else(
     assert "exists already" in packed.stderr or packed.exit_code == 0
 
 
-def test_a_metric_of_a_plugin_stays_in_the_run() -> None:
+def test_a_metric_of_a_plugin_stays_in_the_run(known: Catalogue) -> None:
     """A store holds numbers that it computes again, so a pack leaves the others out."""
     record = {
-        "config": {"benchmark": {"name": "x"}},
-        "sources": [{"benchmark": {"name": "x"}}],
+        "config": {"benchmark": {"name": "glyphs"}},
+        "sources": [{"benchmark": {"name": "glyphs"}}],
         "environment": {},
         "class_names": [],
         "files": {},
         "metrics": {"faa": 1.0, "theirs": 2.0},
         "metric_definitions": {"theirs": {"definition": "", "unit": "", "digits": 2, "plugin": "p 1"}},
     }
-    told = public(record, {})
+    told = public(record, {}, known)
     assert told["metrics"] == {"faa": 1.0}
     assert told["metric_definitions"] == {}
