@@ -106,7 +106,7 @@ def run(
     }
     keyed = as_options(given, options)
     # objects are registered before the catalogue is loaded, which then knows them by these names
-    named = {kind: local.name(kind, keyed.get(SHORT[kind])) for kind in given}
+    named: dict[str, Any] = {kind: local.name(kind, keyed.get(SHORT[kind])) for kind in given}
     further = {
         "constraints": as_names("constraint", constraints, local),
         "trackers": tracker_names,

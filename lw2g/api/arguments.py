@@ -14,6 +14,7 @@ from lw2g.config.settings import RunConfig
 from lw2g.config.toml import parse_value
 from lw2g.errors import ConfigError, no_folder, shown
 from lw2g.ground.spelling import expanded
+from lw2g.interfaces.component import Kind
 from lw2g.interfaces.defaults import FOLDER_BENCHMARK, GIVEN_BENCHMARK, RECOMMENDED
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.registry.kinds import SINGLE
@@ -37,7 +38,7 @@ _SHORT_FROM_PYTHON = {
 """What stands for itself as an argument alone: what a notebook sets most often."""
 
 
-def as_options(given: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+def as_options(given: Mapping[Kind, Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the components and options of a call by their dotted keys.
 
     Args:
