@@ -16,6 +16,7 @@ __all__ = [
     "BackbonePreset",
     "KnownFile",
     "MicroConfig",
+    "Pool",
     "PresetConfig",
     "StoredConfig",
     "TimmConfig",
@@ -26,6 +27,7 @@ __all__ = [
 _FILE = "checkpoints.toml"
 
 Pool = Literal["default", "token", "avg", "map"]
+"""How a feature is made of the model's output."""
 
 
 _POOL = (

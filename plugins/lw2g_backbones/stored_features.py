@@ -15,8 +15,8 @@ from lw2g.vit.anatomy import Rung
 from lw2g.vit.attention import Attention
 from lw2g.vit.backbone import Backbone, BackboneFingerprint
 from lw2g.vit.injection import Injection
-from lw2g.vit.pooling import Pool
 from lw2g.vit.taps import Tap
+from lw2g_backbones.known_backbones import Pool
 
 __all__ = ["StoredFeatures"]
 

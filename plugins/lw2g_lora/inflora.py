@@ -25,7 +25,7 @@ from lw2g.interfaces.pool import Routing
 from lw2g.interfaces.scope import POOL
 from lw2g.interfaces.site import Activation, Site
 from lw2g.maths.moments import SecondMoment
-from lw2g.maths.subspace import Subspace, build, complement, extend
+from lw2g.maths.subspace import Subspace
 from lw2g.vit.low_rank import LowRankInjection
 from lw2g.vit.taps import Tap
 from lw2g_lora.options import InfLoraConfig
@@ -152,7 +152,7 @@ class InfLora(HeadedBaseline):
                 continue
             # beyond half of all dimensions the complement is what is stored (DualGPM)
             left = dim - rank
-            spaces.append(complement(Subspace(basis=basis[None, :, :left], ranks=(left,))))
+            spaces.append(Subspace(basis=basis[None, :, :left], ranks=(left,)).complement())
         return tuple(spaces)
 
     def injection(self, routing: Routing) -> LowRankInjection:
@@ -230,7 +230,7 @@ class InfLora(HeadedBaseline):
             space = self.remembered(old, moment, energy)
             stored = space
             if space.rank > self.basis.shape[2]:
-                stored = complement(space)
+                stored = space.complement()
             self.basis[position] = 0.0
             self.basis[position, :, : stored.rank] = stored.basis[0]
             self.ranks[position] = space.rank
@@ -240,11 +240,11 @@ class InfLora(HeadedBaseline):
         config = self.config
         power = config.memory_power
         if not old.is_empty:
-            return extend(old, moment, energy, power=power, residual=config.memory_residual)
-        space = build(moment, energy, power=power, rule=config.memory_rule)
+            return old.extend(moment, energy, power=power, residual=config.memory_residual)
+        space = Subspace.build(moment, energy, power=power, rule=config.memory_rule)
         if space.is_empty:
             # "below" may keep nothing; the release keeps one
-            return build(moment, energy, power=power)
+            return Subspace.build(moment, energy, power=power)
         return space
 
     def input_moments(self, context: TaskContext, progress: Progress, purpose: str) -> list[SecondMoment]:

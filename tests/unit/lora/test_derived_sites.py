@@ -18,7 +18,7 @@ from lw2g.lifecycle.runner import start
 from lw2g.maths.comparisons import disjoint_halves
 from lw2g.maths.hindrance import hfc
 from lw2g.maths.moments import SecondMoment
-from lw2g.maths.subspace import build, image
+from lw2g.maths.subspace import Subspace, image
 from lw2g.vit.taps import Tap
 
 
@@ -76,12 +76,12 @@ def test_energy_is_cut_behind_the_map_where_a_site_says_so():
     )
     memory = SubspaceMemory(SpaceOptions(energy=0.5))
     memory.absorb(1, site, moment_of(rows))
-    expected = build(moment_of(rows @ matrix.T), 0.5)
+    expected = Subspace.build(moment_of(rows @ matrix.T), 0.5)
     assert memory.space(1, site).rank == expected.rank < 3
     torch.testing.assert_close(
         memory.space(1, site).on(rows[:, :3]), expected.on(rows[:, :3]), atol=1e-4, rtol=0
     )
-    assert image(matrix, build(moment_of(rows), 0.5)).is_full
+    assert image(matrix, Subspace.build(moment_of(rows), 0.5)).is_full
 
 
 def test_evidence_behind_the_map_equals_its_definition(session_of):
@@ -114,7 +114,7 @@ def test_evidence_behind_the_map_equals_its_definition(session_of):
             chosen = plan.subsets[number].nonzero()[:, 0].tolist()
             whole = sum(evidence_sample.moments([tap])[tap][group].matrix[0] for group in chosen)
             rows = torch.linalg.cholesky(whole + 1e-12 * torch.eye(len(whole))).T @ down.T
-            spaces.append(build(moment_of(rows), 0.5))
+            spaces.append(Subspace.build(moment_of(rows), 0.5))
         own = plan.subsets[gradient].bool()
         angles += [
             hfc([one[draw, own].double().sum(dim=0) for one in gradients], spaces).degrees
