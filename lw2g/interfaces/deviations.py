@@ -6,7 +6,7 @@ from typing import Literal
 
 import attrs
 
-__all__ = ["NEW_SETS_MERGED", "PLAIN_IMAGES", "UNSEEN_MASKED", "VALUES_FREE", "Condition", "Deviation"]
+__all__ = ["NEW_SETS_MERGED", "PLAIN_IMAGES", "UNSEEN_MASKED", "Condition", "Deviation"]
 
 Condition = Literal["always", "reuse", "spaces"]
 
@@ -55,12 +55,4 @@ NEW_SETS_MERGED = Deviation(
     published="the set of every task, with those of all earlier tasks",
     note="mixing would carry a reused set into the space of its old tasks",
     when="reuse",
-)
-
-VALUES_FREE = Deviation(
-    topic="sites.values",
-    value="neither measured nor projected",
-    published="part of the prompt",
-    note="the paper speaks of prompt and key, its code takes the key half: values multiply no activation",
-    when="spaces",
 )

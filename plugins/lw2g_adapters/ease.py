@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lw2g.blocks.adapters import AdapterBaseline, AdapterSet, as_buffers
+from lw2g.blocks.adapters import AdapterBaseline, AdapterSet
 from lw2g.blocks.heads import CosineClassifier
 from lw2g.blocks.statistics import collect_features
 from lw2g.interfaces.batch import Batch
@@ -93,7 +93,7 @@ class Ease(AdapterBaseline):
         if config.plain_weight:
             # adapters that change nothing: the plain backbone answers under them
             identity = AdapterSet(context.backbone.depth, context.backbone.dim, config.bottleneck)
-            self._beside = (as_buffers(identity, zero=True).to(context.device),)
+            self._beside = (identity.as_buffers(zero=True).to(context.device),)
         self.register_buffer("owner", torch.zeros(context.num_classes, dtype=torch.long))
         self.classifier: CosineClassifier | None = None
         self.to(context.device)

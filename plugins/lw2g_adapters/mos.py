@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lw2g.blocks.adapters import DROPOUT, AdapterBaseline, bottlenecks_of
+from lw2g.blocks.adapters import AdapterBaseline, AdapterSet, bottlenecks_of
 from lw2g.blocks.contrastive import self_identification_loss
 from lw2g.blocks.heads import linear_head
 from lw2g.blocks.replay import replay_phase
@@ -171,7 +171,7 @@ class Mos(AdapterBaseline):
             features = self.training_features(batch, context)
         else:
             depth = self.context.backbone.depth
-            branches = bottlenecks_of(pull.during_forward(), depth, dropout=DROPOUT)
+            branches = bottlenecks_of(pull.during_forward(), depth, dropout=AdapterSet.DROPOUT)
             features = self._through(batch, branches)
         loss = self.probe_loss(features, batch, task)
         if config.contrastive:
@@ -224,7 +224,7 @@ class Mos(AdapterBaseline):
         dropout = 0.0
         if index and self.config.merging == "released":
             # the release aligns its head in training mode, and stays in it
-            dropout = DROPOUT
+            dropout = AdapterSet.DROPOUT
 
         def features(batch: Batch) -> Tensor:
             if dropout:  # seeded by the images, whichever process reads them

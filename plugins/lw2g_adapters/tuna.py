@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lw2g.blocks.adapters import AdapterBaseline, AdapterSet, as_buffers
+from lw2g.blocks.adapters import AdapterBaseline, AdapterSet
 from lw2g.blocks.replay import replay_phase
 from lw2g.blocks.schedules import cosine
 from lw2g.blocks.set_measures import entropy
@@ -98,7 +98,7 @@ class Tuna(AdapterBaseline):
         self.head = nn.Linear(dim, classes, bias=False)
         nn.init.trunc_normal_(self.head.weight, std=0.02)
         self.statistics = ClassStatistics(classes, dim, "covariance")
-        self.universal = as_buffers(AdapterSet(context.backbone.depth, dim, config.bottleneck))
+        self.universal = AdapterSet(context.backbone.depth, dim, config.bottleneck).as_buffers()
         self.register_buffer("newest", torch.zeros((), dtype=torch.long))
         self._seen = classes
         self.to(context.device)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lw2g.ground.spelling import composed, composed_names
+from lw2g.ground.spelling import composed
 from lw2g.interfaces.stream import (
     Contents,
     ImageSource,
@@ -229,7 +229,7 @@ def build_stream(
     labels: list[int] = []
     for portion in planned:
         labels += portion.labels
-    names = composed_names(class_names[label] for label in labels)
+    names = tuple(composed(class_names[label]) for label in labels)
 
     # of each image the position of its class in the stream, or -1: it is in no task
     positions = {

@@ -29,7 +29,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from lw2g.errors import Lw2gError
+from lw2g.errors import ConfigError, DataError
 from lw2g.ground.docstrings import docstring
 from lw2g.ground.spelling import expanded
 from lw2g.ground.texts import text_of
@@ -108,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parsed = parser.parse_args(arguments)
     try:
         _export(parsed)
-    except (OSError, ValueError, KeyError, SafetensorError, Lw2gError) as error:
+    except (OSError, ValueError, KeyError, SafetensorError, ConfigError, DataError) as error:
         raise SystemExit(f"error: {error}") from error
 
 

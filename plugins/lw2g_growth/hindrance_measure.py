@@ -18,7 +18,7 @@ from torch import Tensor
 from lw2g.interfaces.evidence import Candidate, Measure, Sample
 from lw2g.interfaces.growth import Measurement
 from lw2g.interfaces.site import Activation
-from lw2g.maths.comparisons import Comparisons, disjoint_halves, in_sample
+from lw2g.maths.comparisons import Comparisons
 from lw2g.maths.hindrance import energy_null_hfc, null_hfc, over_sites, site_angles
 from lw2g.maths.moments import SecondMoment
 from lw2g.maths.subspace import Subspace
@@ -38,7 +38,7 @@ class Hindrance(Measure):
 
     def measure(self, sample: Sample) -> Mapping[int, Measurement]:
         """Return Z of every candidate."""
-        plan = in_sample if sample.literal else disjoint_halves
+        plan = Comparisons.in_sample if sample.literal else Comparisons.disjoint_halves
         comparisons = plan(sample.num_groups, sample.generator("half-samples"))
         angles: dict[tuple[int, str], Tensor] = {}
         ranks: dict[tuple[int, str], list[int]] = {}

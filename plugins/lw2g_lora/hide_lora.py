@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from lw2g.blocks.contrastive import self_identification_loss
 from lw2g.blocks.heads import HeadedBaseline
-from lw2g.blocks.lora import LowRankSet, LowRankSets, factor_sites, trained_factors
+from lw2g.blocks.lora import LowRankSet, LowRankSets
 from lw2g.blocks.replay import head_replay, replay_statistics
 from lw2g.blocks.schedules import chosen_schedule
 from lw2g.interfaces.batch import Batch
@@ -67,12 +67,12 @@ class HideLora(HeadedBaseline):
 
     def sites(self, parameters: nn.Module) -> Sequence[Site]:
         """Return the down factors, measured, and the up factors behind them."""
-        return factor_sites(parameters, self.updates.blocks, self.updates.targets, self.config.up_on_reuse)
+        return self.updates.sites(parameters, self.config.up_on_reuse)
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return training, averaging, statistics and replay."""
         config = self.config
-        trained = trained_factors(context, config.up_on_reuse)
+        trained = self.updates.trained(context, config.up_on_reuse)
         lr = config.effective_lr
         train = TrainingPhase(
             name="lora",

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from lw2g.blocks.heads import HeadedBaseline
-from lw2g.blocks.lora import LowRankSet, LowRankSets, inject_factors, summed_factors
+from lw2g.blocks.lora import LowRankSet, LowRankSets
 from lw2g.blocks.schedules import coda_cosine, stepped
 from lw2g.errors import ConfigError
 from lw2g.interfaces.batch import Batch
@@ -157,8 +157,7 @@ class InfLora(HeadedBaseline):
 
     def injection(self, routing: Routing) -> LowRankInjection:
         """Return the updates of all sets and what has been folded."""
-        factors = summed_factors(routing.sets)
-        return inject_factors(self.updates.blocks, self.updates.targets, factors, dense=self.folded)
+        return self.updates.summed(routing, dense=self.folded)
 
     def sites(self, parameters: nn.Module) -> Sequence[Site]:
         """Return the up factors of each block, the only trained ones; they multiply ``z = down x``.

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lw2g.blocks.heads import HeadedBaseline
-from lw2g.blocks.lora import LowRankSet, LowRankSets, factor_sites
+from lw2g.blocks.lora import LowRankSet, LowRankSets
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
 from lw2g.interfaces.phase import ComputePhase, Phase, StepOutput
@@ -100,7 +100,7 @@ class Replay(HeadedBaseline):
 
     def sites(self, parameters: nn.Module) -> Sequence[Site]:
         """Return the down factors, measured, and the up factors behind them."""
-        return factor_sites(parameters, self.updates.blocks, self.updates.targets, "project")
+        return self.updates.sites(parameters, "project")
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return the training of LoRA and head, and the phase that keeps images."""

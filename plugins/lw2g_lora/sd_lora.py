@@ -18,10 +18,6 @@ from lw2g.blocks.heads import HeadedBaseline
 from lw2g.blocks.lora import (
     LowRankSet,
     LowRankSets,
-    factor_sites,
-    inject_factors,
-    summed_factors,
-    trained_factors,
 )
 from lw2g.blocks.schedules import milestones
 from lw2g.interfaces.batch import Batch
@@ -159,8 +155,7 @@ class SdLora(HeadedBaseline):
 
     def injection(self, routing: Routing) -> LowRankInjection:
         """Return the weighted updates of all sets."""
-        factors = summed_factors(routing.sets, self.weights(routing.sets))
-        return inject_factors(self.updates.blocks, self.updates.targets, factors)
+        return self.updates.summed(routing, weights=self.weights(routing.sets))
 
     def features(self, batch: Batch, routing: Routing) -> Tensor:
         """Return features of the updated network, ``[B, dim]``."""
@@ -170,7 +165,7 @@ class SdLora(HeadedBaseline):
         """Return the down factors, measured, and the up factors behind them; none of an empty set."""
         if cast(RankedSet, parameters).is_empty:
             return ()
-        return factor_sites(parameters, self.updates.blocks, self.updates.targets, self.config.up_on_reuse)
+        return self.updates.sites(parameters, self.config.up_on_reuse)
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return the boundary between tasks, the training, and the absorption of a set that adds little."""
@@ -179,7 +174,7 @@ class SdLora(HeadedBaseline):
         lr = config.lr
         if later and config.later_lr is not None:
             lr = config.later_lr
-        trained = trained_factors(context, config.up_on_reuse)
+        trained = self.updates.trained(context, config.up_on_reuse)
         factors, head = self.updates.groups(trained, self.head, lr)
         groups = []
         if config.directions == "all" or not later:

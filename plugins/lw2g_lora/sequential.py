@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lw2g.blocks.heads import HeadedBaseline
-from lw2g.blocks.lora import LowRankSet, LowRankSets, factor_sites
+from lw2g.blocks.lora import LowRankSet, LowRankSets
 from lw2g.blocks.schedules import cosine
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
@@ -86,7 +86,7 @@ class Sequential(HeadedBaseline):
 
     def sites(self, parameters: nn.Module) -> Sequence[Site]:
         """Return the down factors, measured, and the up factors behind them."""
-        return factor_sites(parameters, self.updates.blocks, self.updates.targets, "project")
+        return self.updates.sites(parameters, "project")
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return the training of LoRA and head."""
@@ -119,7 +119,7 @@ class Finetune(HeadedBaseline):
 
     def sites(self, parameters: nn.Module) -> Sequence[Site]:
         """Return the down factors, measured, and the up factors behind them."""
-        return factor_sites(parameters, self.updates.blocks, self.updates.targets, "project")
+        return self.updates.sites(parameters, "project")
 
     def class_loss(self, features: Tensor, batch: Batch, task: TaskInfo) -> Tensor:
         """Return the cross-entropy over the classes that the option names."""
@@ -169,7 +169,7 @@ class Lwf(HeadedBaseline):
 
     def sites(self, parameters: nn.Module) -> Sequence[Site]:
         """Return the down factors, measured, and the up factors behind them."""
-        return factor_sites(parameters, self.updates.blocks, self.updates.targets, "project")
+        return self.updates.sites(parameters, "project")
 
     def class_loss(self, features: Tensor, batch: Batch, task: TaskInfo) -> Tensor:
         """Return the cross-entropy over the classes that the option names."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lw2g.blocks.adapters import DROPOUT, AdapterSet, bottlenecks
+from lw2g.blocks.adapters import AdapterSet, bottlenecks
 from lw2g.blocks.heads import CosineClassifier
 from lw2g.blocks.schedules import cosine
 from lw2g.interfaces.batch import Batch
@@ -131,7 +131,7 @@ class _ByAdapters(Adaptation):
         routing = Routing(sets=(parameters,), chosen=0)
         dropout = 0.0
         if training:
-            dropout = DROPOUT
+            dropout = AdapterSet.DROPOUT
         branches = bottlenecks(routing, self.backbone.depth, dropout=dropout)
         return AdapterInjection(dict(enumerate(branches)))
 

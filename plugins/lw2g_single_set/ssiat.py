@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lw2g.blocks.adapters import DROPOUT, AdapterSet, bottlenecks, down_sites
+from lw2g.blocks.adapters import AdapterSet, bottlenecks
 from lw2g.blocks.heads import HeadedBaseline
 from lw2g.blocks.replay import replay_phase
 from lw2g.blocks.schedules import cosine
@@ -95,7 +95,7 @@ class Ssiat(HeadedBaseline):
 
     def sites(self, parameters: nn.Module) -> Sequence[Site]:
         """Return every block's down-projection."""
-        return down_sites(cast(AdapterSet, parameters), self.context.backbone.depth)
+        return cast(AdapterSet, parameters).down_sites()
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return training, and statistics and alignment where the trained classifier predicts."""
@@ -122,7 +122,7 @@ class Ssiat(HeadedBaseline):
 
     def step(self, batch: Batch, context: TaskContext) -> StepOutput:
         """Return the loss over the task's classes, with dropout in the adapters."""
-        features = self._adapted(batch, context.pool.force(context.set_id), DROPOUT)
+        features = self._adapted(batch, context.pool.force(context.set_id), AdapterSet.DROPOUT)
         return StepOutput(loss=self.class_loss(features, batch, context.task), features=features)
 
     def _alignment(self, context: TaskContext, gaussians: ClassStatistics) -> Sequence[Phase]:

@@ -22,7 +22,7 @@ from lw2g.learning.evidence.evidence_sample import EvidenceSample, balanced
 from lw2g.learning.evidence.fitted import FittedHead
 from lw2g.learning.evidence.gradients import group_gradients, set_features
 from lw2g.learning.evidence.spaces import absorb_task
-from lw2g.maths.comparisons import disjoint_halves, in_sample
+from lw2g.maths.comparisons import Comparisons
 from lw2g.maths.hindrance import hfc
 from lw2g.maths.moments import SecondMoment
 from lw2g.maths.subspace import Subspace
@@ -47,7 +47,9 @@ def test_evidence_equals_its_definition(session_of, options):
     sites = list(baseline.sites(session.parts.pool[0]))
     old = [session.parts.memory.space(0, site) for site in sites]
     literal, centred = "growth.evidence" in options, "growth.centre" in options
-    plan = (in_sample if literal else disjoint_halves)(16, evidence_sample.generator("half-samples"))
+    plan = (Comparisons.in_sample if literal else Comparisons.disjoint_halves)(
+        16, evidence_sample.generator("half-samples")
+    )
     subsets = [
         [p for g in subset.nonzero()[:, 0] for p in evidence_sample.groups[int(g)]] for subset in plan.subsets
     ]

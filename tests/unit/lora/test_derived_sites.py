@@ -15,7 +15,7 @@ from lw2g.learning.evidence.gradients import group_gradients
 from lw2g.learning.evidence.spaces import absorb_task
 from lw2g.learning.protection import Protection
 from lw2g.lifecycle.runner import start
-from lw2g.maths.comparisons import disjoint_halves
+from lw2g.maths.comparisons import Comparisons
 from lw2g.maths.hindrance import hfc
 from lw2g.maths.moments import SecondMoment
 from lw2g.maths.subspace import Subspace, image
@@ -102,7 +102,7 @@ def test_evidence_behind_the_map_equals_its_definition(session_of):
     found = collect_evidence(session.parts, evidence_sample).candidates[0].measures["hindrance"]
     sites = list(session.parts.baseline.sites(session.parts.pool[0]))
     gradients = group_gradients(evidence_sample, session.parts.baseline, session.parts.pool, {0: sites})[0]
-    plan = disjoint_halves(len(evidence_sample.groups), evidence_sample.generator("half-samples"))
+    plan = Comparisons.disjoint_halves(len(evidence_sample.groups), evidence_sample.generator("half-samples"))
     angles = []
     for number, (gradient, weight) in enumerate(zip(plan.gradient[0], plan.whole[0], strict=True)):
         if not weight:
