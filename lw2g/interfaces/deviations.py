@@ -41,6 +41,7 @@ UNSEEN_MASKED = Deviation(
     published="scored",
     note="the released evaluation leaves the untrained outputs of future classes in the argmax",
 )
+"""Outputs of classes to come are masked in the evaluation."""
 
 PLAIN_IMAGES = Deviation(
     topic="spaces.images",
@@ -48,6 +49,7 @@ PLAIN_IMAGES = Deviation(
     published="under training augmentation",
     note="spaces and evidence should not depend on random crops; the paper says nothing, the code augments",
 )
+"""Spaces are made of images without augmentation."""
 
 NEW_SETS_MERGED = Deviation(
     topic="baseline.ensemble",
@@ -56,3 +58,4 @@ NEW_SETS_MERGED = Deviation(
     note="mixing would carry a reused set into the space of its old tasks",
     when="reuse",
 )
+"""A new set is mixed with the other live sets, and a reused one is not."""

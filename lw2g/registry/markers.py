@@ -11,3 +11,4 @@ PROJECT = "lw2g"
 
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
+"""Marks the functions of a plugin that return its records, such as ``lw2g_baselines``."""

@@ -12,15 +12,26 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lw2g.blocks.adapters import AdapterBaseline, AdapterSet, bottlenecks_of
-from lw2g.blocks.contrastive import self_identification_loss
-from lw2g.blocks.heads import linear_head
-from lw2g.blocks.replay import replay_phase
-from lw2g.blocks.statistics import ClassStatistics, collect_features, statistics_phase
-from lw2g.interfaces.baseline import mask_logits
-from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo, derive_seed
-from lw2g.interfaces.phase import ComputePhase, Phase, StepOutput
+from lw2g.plugin import (
+    AdapterBaseline,
+    AdapterSet,
+    Batch,
+    BuildContext,
+    ClassStatistics,
+    ComputePhase,
+    Phase,
+    StepOutput,
+    TaskContext,
+    TaskInfo,
+    bottlenecks_of,
+    collect_features,
+    derive_seed,
+    linear_head,
+    mask_logits,
+    replay_phase,
+    self_identification_loss,
+    statistics_phase,
+)
 from lw2g_adapters.options import MosConfig
 
 __all__ = ["Mos", "Pull"]

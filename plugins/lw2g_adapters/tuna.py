@@ -15,15 +15,23 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lw2g.blocks.adapters import AdapterBaseline, AdapterSet
-from lw2g.blocks.replay import replay_phase
-from lw2g.blocks.schedules import cosine
-from lw2g.blocks.set_measures import entropy
-from lw2g.blocks.statistics import ClassStatistics, statistics_phase
-from lw2g.interfaces.baseline import mask_logits
-from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
-from lw2g.interfaces.phase import ComputePhase, Phase, Schedule, StepOutput
+from lw2g.plugin import (
+    AdapterBaseline,
+    AdapterSet,
+    Batch,
+    BuildContext,
+    ClassStatistics,
+    ComputePhase,
+    Phase,
+    StepOutput,
+    TaskContext,
+    TaskInfo,
+    cosine,
+    entropy,
+    mask_logits,
+    replay_phase,
+    statistics_phase,
+)
 from lw2g_adapters.options import TunaConfig
 
 __all__ = ["Tuna", "merge", "overlap"]
@@ -171,7 +179,7 @@ class Tuna(AdapterBaseline):
         config = self.config
         trained = (*self.trained(context), *self.head.parameters())
         routing = context.pool.force(context.set_id)
-        schedule: Schedule = cosine()
+        schedule = cosine()
         if config.align_schedule == "cosine-5":
             schedule = _five
         change = None

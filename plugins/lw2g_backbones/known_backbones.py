@@ -8,8 +8,7 @@ from typing import Any, Literal
 import attrs
 from attrs.validators import ge, optional
 
-from lw2g.interfaces.options import option
-from lw2g.interfaces.tables import make_record, read_table
+from lw2g.plugin import make_record, option, read_table
 
 __all__ = [
     "PRESETS",

@@ -10,11 +10,7 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor, nn
 
-from lw2g.errors import ConfigError
-from lw2g.vit.anatomy import Rung
-from lw2g.vit.backbone import Backbone, BackboneFingerprint
-from lw2g.vit.injection import Injection
-from lw2g.vit.taps import Tap
+from lw2g.plugin import Backbone, BackboneFingerprint, ConfigError, Injection, Rung, Tap
 from lw2g_backbones.known_backbones import Pool
 
 __all__ = ["StoredFeatures"]

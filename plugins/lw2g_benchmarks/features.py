@@ -13,11 +13,17 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from lw2g.errors import ConfigError, nearest
-from lw2g.interfaces.stream import Contents, IndexArray, TaskStream
-from lw2g.interfaces.vectors import VectorFacts
-from lw2g.pixels.feature_files import FeatureFile, open_features
-from lw2g.pixels.preprocessing import AsStored
+from lw2g.plugin import (
+    AsStored,
+    ConfigError,
+    Contents,
+    FeatureFile,
+    IndexArray,
+    TaskStream,
+    VectorFacts,
+    nearest,
+    open_features,
+)
 from lw2g_benchmarks.listed_images import FileFacts, no_files, tell_progress
 from lw2g_benchmarks.options import FeaturesConfig
 from lw2g_benchmarks.orders import ordered

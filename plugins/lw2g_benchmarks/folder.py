@@ -17,16 +17,20 @@ from typing import TypeAlias
 import attrs
 import numpy as np
 
-from lw2g.errors import ConfigError, DataError, counted, nearest, no_folder
-from lw2g.ground.spelling import composed
-from lw2g.interfaces.stream import TaskStream
-from lw2g.pixels.found_images import (
+from lw2g.plugin import (
+    ConfigError,
+    DataError,
     FoundImages,
+    TaskStream,
+    composed,
+    counted,
     domains_below,
     find_classes,
     find_images,
     is_hidden,
     named_folders,
+    nearest,
+    no_folder,
     passed_over,
 )
 from lw2g_benchmarks.listed_images import FileSource

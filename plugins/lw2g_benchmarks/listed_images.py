@@ -15,10 +15,19 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from lw2g.errors import DataError, counted, printable
-from lw2g.interfaces.stream import Contents, ImageSource, IndexArray
-from lw2g.pixels.image_files import ImageHeader, examine_image, read_image
-from lw2g.pixels.stamps import Stamp, stamp_of
+from lw2g.plugin import (
+    Contents,
+    DataError,
+    ImageHeader,
+    ImageSource,
+    IndexArray,
+    Stamp,
+    counted,
+    examine_image,
+    printable,
+    read_image,
+    stamp_of,
+)
 
 __all__ = [
     "READERS",

@@ -22,13 +22,18 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from lw2g.interfaces.evidence import Candidate, Measure, Sample
-from lw2g.interfaces.growth import Measurement
-from lw2g.interfaces.memory import SpaceOptions
-from lw2g.maths.comparisons import half_samples, spread_over_halves
-from lw2g.maths.moments import SecondMoment
-from lw2g.maths.subspace import Subspace
-from lw2g.vit.taps import Tap
+from lw2g.plugin import (
+    Candidate,
+    Measure,
+    Measurement,
+    Sample,
+    SecondMoment,
+    SpaceOptions,
+    Subspace,
+    Tap,
+    half_samples,
+    spread_over_halves,
+)
 from lw2g_growth.averages import mean_of_known
 from lw2g_growth.options import EnergyConfig
 

@@ -15,14 +15,21 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from lw2g.interfaces.evidence import Candidate, Measure, Sample
-from lw2g.interfaces.growth import Measurement
-from lw2g.interfaces.site import Activation
-from lw2g.maths.comparisons import Comparisons
-from lw2g.maths.hindrance import energy_null_hfc, null_hfc, over_sites, site_angles
-from lw2g.maths.moments import SecondMoment
-from lw2g.maths.subspace import Subspace
-from lw2g.vit.taps import Tap
+from lw2g.plugin import (
+    Activation,
+    Candidate,
+    Comparisons,
+    Measure,
+    Measurement,
+    Sample,
+    SecondMoment,
+    Subspace,
+    Tap,
+    energy_null_hfc,
+    null_hfc,
+    over_sites,
+    site_angles,
+)
 from lw2g_growth.options import PlainConfig
 
 __all__ = ["Hindrance"]

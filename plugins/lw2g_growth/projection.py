@@ -16,10 +16,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from lw2g.interfaces.evidence import Candidate, Measure, Sample
-from lw2g.interfaces.growth import Measurement
-from lw2g.maths.comparisons import Comparisons
-from lw2g.maths.hindrance import site_angles
+from lw2g.plugin import Candidate, Comparisons, Measure, Measurement, Sample, site_angles
 
 __all__ = ["Capacity", "Projection"]
 

@@ -15,16 +15,24 @@ import attrs
 import torch
 from torch import Tensor, nn
 
-from lw2g.blocks.heads import HeadedBaseline
-from lw2g.blocks.lora import LowRankSet, LowRankSets
-from lw2g.blocks.schedules import coda_cosine, stepped
-from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.phase import ComputePhase, Phase, StepOutput, TrainingPhase
-from lw2g.interfaces.pool import Routing
-from lw2g.interfaces.scope import POOL
-from lw2g.interfaces.site import Site
-from lw2g.vit.low_rank import LowRankInjection
+from lw2g.plugin import (
+    POOL,
+    Batch,
+    BuildContext,
+    ComputePhase,
+    HeadedBaseline,
+    LowRankInjection,
+    LowRankSet,
+    LowRankSets,
+    Phase,
+    Routing,
+    Site,
+    StepOutput,
+    TaskContext,
+    TrainingPhase,
+    coda_cosine,
+    stepped,
+)
 from lw2g_lora.options import CLoraConfig
 
 __all__ = ["CLora", "overlap"]

@@ -14,17 +14,26 @@ import attrs
 import torch
 from torch import Tensor, nn
 
-from lw2g.blocks.contrastive import self_identification_loss
-from lw2g.blocks.heads import HeadedBaseline
-from lw2g.blocks.lora import LowRankSet, LowRankSets
-from lw2g.blocks.replay import head_replay, replay_statistics
-from lw2g.blocks.schedules import chosen_schedule
-from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.phase import ComputePhase, Phase, StepOutput, TrainingPhase
-from lw2g.interfaces.pool import Pool, Routing
-from lw2g.interfaces.site import Site
-from lw2g.vit.low_rank import LowRankInjection
+from lw2g.plugin import (
+    Batch,
+    BuildContext,
+    ComputePhase,
+    HeadedBaseline,
+    LowRankInjection,
+    LowRankSet,
+    LowRankSets,
+    Phase,
+    Pool,
+    Routing,
+    Site,
+    StepOutput,
+    TaskContext,
+    TrainingPhase,
+    chosen_schedule,
+    head_replay,
+    replay_statistics,
+    self_identification_loss,
+)
 from lw2g_lora.options import HideLoraConfig
 
 __all__ = ["HideLora"]

@@ -14,20 +14,28 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from lw2g.blocks.heads import HeadedBaseline
-from lw2g.blocks.lora import LowRankSet, LowRankSets
-from lw2g.blocks.schedules import coda_cosine, stepped
-from lw2g.errors import ConfigError
-from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.phase import ComputePhase, Phase, TrainingPhase
-from lw2g.interfaces.pool import Routing
-from lw2g.interfaces.scope import POOL
-from lw2g.interfaces.site import Activation, Site
-from lw2g.maths.moments import SecondMoment
-from lw2g.maths.subspace import Subspace
-from lw2g.vit.low_rank import LowRankInjection
-from lw2g.vit.taps import Tap
+from lw2g.plugin import (
+    POOL,
+    Activation,
+    Batch,
+    BuildContext,
+    ComputePhase,
+    ConfigError,
+    HeadedBaseline,
+    LowRankInjection,
+    LowRankSet,
+    LowRankSets,
+    Phase,
+    Routing,
+    SecondMoment,
+    Site,
+    Subspace,
+    Tap,
+    TaskContext,
+    TrainingPhase,
+    coda_cosine,
+    stepped,
+)
 from lw2g_lora.options import InfLoraConfig
 
 __all__ = ["DesignedSet", "InfLora", "design_down", "memory_energy"]

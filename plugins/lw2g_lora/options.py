@@ -7,7 +7,7 @@ from typing import Literal
 import attrs
 from attrs.validators import deep_iterable, ge, gt, le, lt, optional
 
-from lw2g.blocks.options import (
+from lw2g.plugin import (
     HeadOptions,
     LowRankOptions,
     ReplayOptions,
@@ -15,9 +15,9 @@ from lw2g.blocks.options import (
     SteppingOptions,
     TrainedFactorsOptions,
     blocks_option,
+    option,
     targets_option,
 )
-from lw2g.interfaces.options import option
 
 __all__ = [
     "CLoraConfig",

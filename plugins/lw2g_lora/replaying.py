@@ -10,15 +10,22 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lw2g.blocks.heads import HeadedBaseline
-from lw2g.blocks.lora import LowRankSet, LowRankSets
-from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
-from lw2g.interfaces.phase import ComputePhase, Phase, StepOutput
-from lw2g.interfaces.pool import Routing
-from lw2g.interfaces.scope import POOL
-from lw2g.interfaces.site import Site
-from lw2g.vit.low_rank import LowRankInjection
+from lw2g.plugin import (
+    POOL,
+    Batch,
+    BuildContext,
+    ComputePhase,
+    HeadedBaseline,
+    LowRankInjection,
+    LowRankSet,
+    LowRankSets,
+    Phase,
+    Routing,
+    Site,
+    StepOutput,
+    TaskContext,
+    TaskInfo,
+)
 from lw2g_lora.options import ReplayConfig
 from lw2g_lora.sequential import trained_together, training
 

@@ -14,19 +14,24 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from lw2g.blocks.heads import HeadedBaseline
-from lw2g.blocks.lora import (
+from lw2g.plugin import (
+    POOL,
+    Batch,
+    BuildContext,
+    ComputePhase,
+    HeadedBaseline,
+    LowRankInjection,
     LowRankSet,
     LowRankSets,
+    ParameterGroup,
+    Phase,
+    Pool,
+    Routing,
+    Site,
+    TaskContext,
+    TrainingPhase,
+    milestones,
 )
-from lw2g.blocks.schedules import milestones
-from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, TrainingPhase
-from lw2g.interfaces.pool import Pool, Routing
-from lw2g.interfaces.scope import POOL
-from lw2g.interfaces.site import Site
-from lw2g.vit.low_rank import LowRankInjection
 from lw2g_lora.options import SdLoraConfig
 
 __all__ = ["RankedSet", "SdLora", "inner_products"]

@@ -15,16 +15,25 @@ import attrs
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lw2g.blocks.heads import HeadedBaseline
-from lw2g.blocks.lora import LowRankSet, LowRankSets
-from lw2g.blocks.schedules import cosine
-from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
-from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, StepOutput, TrainingPhase
-from lw2g.interfaces.pool import Routing
-from lw2g.interfaces.scope import POOL
-from lw2g.interfaces.site import Site
-from lw2g.vit.low_rank import LowRankInjection
+from lw2g.plugin import (
+    POOL,
+    Batch,
+    BuildContext,
+    ComputePhase,
+    HeadedBaseline,
+    LowRankInjection,
+    LowRankSet,
+    LowRankSets,
+    ParameterGroup,
+    Phase,
+    Routing,
+    Site,
+    StepOutput,
+    TaskContext,
+    TaskInfo,
+    TrainingPhase,
+    cosine,
+)
 from lw2g_lora.options import FinetuneConfig, LwfConfig, SequentialConfig
 
 __all__ = ["Finetune", "Lwf", "Sequential", "seen_loss", "trained_together", "training"]

@@ -13,16 +13,25 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lw2g.blocks.prefixes import check_blocks
-from lw2g.blocks.schedules import cosine
-from lw2g.interfaces.baseline import Baseline
-from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
-from lw2g.interfaces.phase import ParameterGroup, Phase, StepOutput, TrainingPhase
-from lw2g.interfaces.pool import Pool, Routing
-from lw2g.interfaces.site import Activation, Site
-from lw2g.vit.taps import Tap
-from lw2g.vit.tokens import TokenInjection
+from lw2g.plugin import (
+    Activation,
+    Baseline,
+    Batch,
+    BuildContext,
+    ParameterGroup,
+    Phase,
+    Pool,
+    Routing,
+    Site,
+    StepOutput,
+    Tap,
+    TaskContext,
+    TaskInfo,
+    TokenInjection,
+    TrainingPhase,
+    check_blocks,
+    cosine,
+)
 from lw2g_prompts.options import CPromptConfig
 
 __all__ = ["CPrompt", "TokenSet", "smoothing_loss"]

@@ -9,16 +9,25 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from lw2g.blocks.heads import HeadedBaseline
-from lw2g.blocks.prefixes import PrefixSet, PrefixSets, check_blocks, inject_prefixes, prefix_sites
-from lw2g.errors import ConfigError
-from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.phase import ParameterGroup, Phase
-from lw2g.interfaces.pool import Pool, Routing
-from lw2g.interfaces.scope import SET_SHARED
-from lw2g.interfaces.site import Site
-from lw2g.vit.prefix import PrefixInjection
+from lw2g.plugin import (
+    SET_SHARED,
+    Batch,
+    BuildContext,
+    ConfigError,
+    HeadedBaseline,
+    Injection,
+    ParameterGroup,
+    Phase,
+    Pool,
+    PrefixSet,
+    PrefixSets,
+    Routing,
+    Site,
+    TaskContext,
+    check_blocks,
+    inject_prefixes,
+    prefix_sites,
+)
 from lw2g_prompts.options import DualPromptConfig
 
 __all__ = ["DualPrompt"]
@@ -60,7 +69,7 @@ class DualPrompt(HeadedBaseline):
         """Return the most recently trained E-prompt if the options start new ones from it."""
         return self.prefixes.source_of(pool)
 
-    def injections(self, routing: Routing, size: int) -> Sequence[PrefixInjection]:
+    def injections(self, routing: Routing, size: int) -> Sequence[Injection]:
         """Return the E-prompts of the chosen sets, for a batch of ``size`` samples, and the G-prompt."""
         # whichever set was chosen: an image retrieved wrongly still meets the right G-prompt
         shared = inject_prefixes(self.shared_blocks, self.shared_prompt.key, self.shared_prompt.value)

@@ -13,9 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from lw2g.blocks.weighted_prefixes import WeightedPrefixBaseline, component_weights, visible
-from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext
+from lw2g.plugin import Batch, BuildContext, WeightedPrefixBaseline, component_weights, visible
 from lw2g_prompts.options import OsPromptConfig
 
 __all__ = ["OsPrompt", "query_pool_distance"]

@@ -14,14 +14,24 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lw2g.blocks.heads import linear_head
-from lw2g.blocks.replay import Gradients, logit_gradient, replay_phase, replay_statistics
-from lw2g.blocks.statistics import statistics_phase
-from lw2g.interfaces.baseline import mask_logits
-from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, StepOutput, TrainingPhase
-from lw2g.interfaces.retrieval import ClassRetrieval
+from lw2g.plugin import (
+    Batch,
+    BuildContext,
+    ClassRetrieval,
+    ComputePhase,
+    Gradients,
+    ParameterGroup,
+    Phase,
+    StepOutput,
+    TaskContext,
+    TrainingPhase,
+    linear_head,
+    logit_gradient,
+    mask_logits,
+    replay_phase,
+    replay_statistics,
+    statistics_phase,
+)
 from lw2g_retrieval.options import ClassifierConfig, ClassPredictorOptions
 
 __all__ = ["ClassPredictor", "Classifier", "ResidualMLP"]

@@ -18,16 +18,26 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lw2g.blocks.prefixes import PrefixSet, check_blocks, inject_prefixes, prefix_sites
-from lw2g.blocks.schedules import coda_cosine, stepped
-from lw2g.blocks.statistics import collect_features
-from lw2g.errors import ConfigError
-from lw2g.interfaces.baseline import Baseline
-from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, TrainingPhase
-from lw2g.interfaces.pool import Routing
-from lw2g.interfaces.site import Site
+from lw2g.plugin import (
+    Baseline,
+    Batch,
+    BuildContext,
+    ComputePhase,
+    ConfigError,
+    ParameterGroup,
+    Phase,
+    PrefixSet,
+    Routing,
+    Site,
+    TaskContext,
+    TrainingPhase,
+    check_blocks,
+    coda_cosine,
+    collect_features,
+    inject_prefixes,
+    prefix_sites,
+    stepped,
+)
 from lw2g_single_set.options import OnePromptConfig
 
 __all__ = [

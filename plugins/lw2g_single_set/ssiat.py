@@ -14,17 +14,26 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lw2g.blocks.adapters import AdapterSet, bottlenecks
-from lw2g.blocks.heads import HeadedBaseline
-from lw2g.blocks.replay import replay_phase
-from lw2g.blocks.schedules import cosine
-from lw2g.blocks.statistics import ClassStatistics, statistics_phase
-from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
-from lw2g.interfaces.phase import ParameterGroup, Phase, StepOutput, TrainingPhase
-from lw2g.interfaces.pool import Routing
-from lw2g.interfaces.site import Site
-from lw2g.vit.adapter import AdapterInjection
+from lw2g.plugin import (
+    AdapterInjection,
+    AdapterSet,
+    Batch,
+    BuildContext,
+    ClassStatistics,
+    HeadedBaseline,
+    ParameterGroup,
+    Phase,
+    Routing,
+    Site,
+    StepOutput,
+    TaskContext,
+    TaskInfo,
+    TrainingPhase,
+    bottlenecks,
+    cosine,
+    replay_phase,
+    statistics_phase,
+)
 from lw2g_single_set.options import SsiatConfig
 
 __all__ = ["Ssiat"]

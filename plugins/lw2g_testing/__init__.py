@@ -6,6 +6,7 @@ What checks stand on is :mod:`lw2g_testing`.
 """
 
 # imported because they register checks
+from lw2g.registry.catalogue import load_catalogue
 from lw2g_testing import (  # noqa: F401
     backbone_checks,
     baseline_checks,
@@ -41,6 +42,7 @@ __all__ = [
     "TinyPlugin",
     "check",
     "contract_cases",
+    "load_catalogue",
     "tiny_backbone",
     "tiny_catalogue",
 ]

@@ -10,16 +10,24 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from lw2g.blocks.heads import linear_head
-from lw2g.blocks.prefixes import check_blocks
-from lw2g.interfaces.baseline import Baseline
-from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.phase import ParameterGroup, Phase, TrainingPhase
-from lw2g.interfaces.pool import Pool, Routing
-from lw2g.interfaces.site import Activation, Site
-from lw2g.vit.injection import attention_of, block_at
-from lw2g.vit.taps import Tap
+from lw2g.plugin import (
+    Activation,
+    Baseline,
+    Batch,
+    BuildContext,
+    ParameterGroup,
+    Phase,
+    Pool,
+    Routing,
+    Site,
+    Tap,
+    TaskContext,
+    TrainingPhase,
+    attention_of,
+    block_at,
+    check_blocks,
+    linear_head,
+)
 from lw2g_peft_adapters.adapters import AdapterInjection, AdapterSet
 from lw2g_peft_adapters.plugin import PeftLoraConfig
 
