@@ -381,7 +381,7 @@ NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "Burden",
         ),
     },
-    "Evidence": {
+    "Measures of evidence": {
         "lw2g.interfaces.component": ("EvidenceComponent",),
         "lw2g.interfaces.evidence": ("Measure", "Sample", "Candidate"),
         "lw2g.maths.comparisons": ("half_samples", "spread_over_halves", "Spread", "Comparisons"),
