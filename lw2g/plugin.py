@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from lw2g.blocks.options import ReplayOptions as ReplayOptions
     from lw2g.blocks.options import ScheduleOptions as ScheduleOptions
     from lw2g.blocks.options import SteppingOptions as SteppingOptions
-    from lw2g.blocks.options import TrainedFactorsOptions as TrainedFactorsOptions
     from lw2g.blocks.options import WeightedPrefixOptions as WeightedPrefixOptions
     from lw2g.blocks.options import blocks_option as blocks_option
     from lw2g.blocks.options import schedule_option as schedule_option
@@ -73,8 +72,6 @@ if TYPE_CHECKING:
     from lw2g.blocks.statistics import statistics_phase as statistics_phase
     from lw2g.blocks.weighted_prefixes import ComponentSet as ComponentSet
     from lw2g.blocks.weighted_prefixes import WeightedPrefixBaseline as WeightedPrefixBaseline
-    from lw2g.blocks.weighted_prefixes import component_weights as component_weights
-    from lw2g.blocks.weighted_prefixes import visible as visible
     from lw2g.errors import ConfigError as ConfigError
     from lw2g.errors import ContractError as ContractError
     from lw2g.errors import DataError as DataError
@@ -205,7 +202,6 @@ if TYPE_CHECKING:
     from lw2g.pixels.preprocessing import Preprocessing as Preprocessing
     from lw2g.pixels.resampling import channels_last as channels_last
     from lw2g.pixels.resampling import resize as resize
-    from lw2g.pixels.stamps import Stamp as Stamp
     from lw2g.pixels.stamps import stamp_of as stamp_of
     from lw2g.pixels.text_vectors import TextVectors as TextVectors
     from lw2g.pixels.text_vectors import class_sentence as class_sentence
@@ -302,17 +298,11 @@ NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "PrefixOptions",
             "WeightedPrefixOptions",
             "LowRankOptions",
-            "TrainedFactorsOptions",
             "targets_option",
             "AdapterSetOptions",
         ),
         "lw2g.blocks.prefixes": ("PrefixSet", "PrefixSets", "prefix_sites", "check_blocks", "checked_blocks"),
-        "lw2g.blocks.weighted_prefixes": (
-            "WeightedPrefixBaseline",
-            "ComponentSet",
-            "component_weights",
-            "visible",
-        ),
+        "lw2g.blocks.weighted_prefixes": ("WeightedPrefixBaseline", "ComponentSet"),
         "lw2g.blocks.lora": ("LowRankSet", "LowRankSets"),
         "lw2g.blocks.merging": ("interpolate",),
         "lw2g.blocks.adapters": ("AdapterSet", "AdapterBaseline", "bottlenecks", "bottlenecks_of"),
@@ -431,7 +421,7 @@ NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "is_hidden",
         ),
         "lw2g.pixels.image_files": ("ImageHeader", "examine_image", "read_image", "pixels_of"),
-        "lw2g.pixels.stamps": ("Stamp", "stamp_of"),
+        "lw2g.pixels.stamps": ("stamp_of",),
     },
     "Data sets": {
         "lw2g.interfaces.dataset": (

@@ -21,7 +21,6 @@ from lw2g.plugin import (
     ImageHeader,
     ImageSource,
     IndexArray,
-    Stamp,
     counted,
     examine_image,
     printable,
@@ -87,7 +86,7 @@ class FileSource:
         self._ids = tuple(ids)
         self._upright = upright
         self._read: tuple[str, Contents, FileFacts] | None = None
-        self._stamps: list[Stamp] = []
+        self._stamps: list[tuple[int, int]] = []  # bytes and time of each file, once they are read
 
     def __len__(self) -> int:
         return len(self._paths)

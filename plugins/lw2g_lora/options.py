@@ -13,7 +13,6 @@ from lw2g.plugin import (
     ReplayOptions,
     ScheduleOptions,
     SteppingOptions,
-    TrainedFactorsOptions,
     blocks_option,
     option,
     targets_option,
@@ -31,6 +30,16 @@ __all__ = [
     "SequentialConfig",
     "SlcaConfig",
 ]
+
+
+@attrs.frozen(kw_only=True)
+class TrainedFactorsOptions(LowRankOptions):
+    """Options of low-rank methods that train both factors."""
+
+    up_on_reuse: Literal["project", "freeze", "free"] = option(
+        "project",
+        "up factor of a reused set: protected like the down factor, frozen, or free (then old outputs drift)",
+    )
 
 
 @attrs.frozen(kw_only=True)
