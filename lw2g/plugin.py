@@ -47,17 +47,13 @@ if TYPE_CHECKING:
     from lw2g.blocks.options import targets_option as targets_option
     from lw2g.blocks.prefixes import PrefixSet as PrefixSet
     from lw2g.blocks.prefixes import PrefixSets as PrefixSets
-    from lw2g.blocks.prefixes import check_blocks as check_blocks
-    from lw2g.blocks.prefixes import checked_blocks as checked_blocks
     from lw2g.blocks.prefixes import inject_prefixes as inject_prefixes
-    from lw2g.blocks.prefixes import prefix_sites as prefix_sites
     from lw2g.blocks.presets import PresetFile as PresetFile
     from lw2g.blocks.random_maps import RandomMap as RandomMap
     from lw2g.blocks.replay import Gradients as Gradients
     from lw2g.blocks.replay import head_replay as head_replay
     from lw2g.blocks.replay import logit_gradient as logit_gradient
     from lw2g.blocks.replay import replay_phase as replay_phase
-    from lw2g.blocks.replay import replay_statistics as replay_statistics
     from lw2g.blocks.ridge import Ridge as Ridge
     from lw2g.blocks.schedules import chosen_schedule as chosen_schedule
     from lw2g.blocks.schedules import coda_cosine as coda_cosine
@@ -69,7 +65,6 @@ if TYPE_CHECKING:
     from lw2g.blocks.statistics import cluster as cluster
     from lw2g.blocks.statistics import collect_features as collect_features
     from lw2g.blocks.statistics import held_back as held_back
-    from lw2g.blocks.statistics import statistics_phase as statistics_phase
     from lw2g.blocks.weighted_prefixes import ComponentSet as ComponentSet
     from lw2g.blocks.weighted_prefixes import WeightedPrefixBaseline as WeightedPrefixBaseline
     from lw2g.errors import ConfigError as ConfigError
@@ -301,7 +296,7 @@ NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "targets_option",
             "AdapterSetOptions",
         ),
-        "lw2g.blocks.prefixes": ("PrefixSet", "PrefixSets", "prefix_sites", "check_blocks", "checked_blocks"),
+        "lw2g.blocks.prefixes": ("PrefixSet", "PrefixSets"),
         "lw2g.blocks.weighted_prefixes": ("WeightedPrefixBaseline", "ComponentSet"),
         "lw2g.blocks.lora": ("LowRankSet", "LowRankSets"),
         "lw2g.blocks.merging": ("interpolate",),
@@ -312,20 +307,8 @@ NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "Schedules, statistics, replay": {
         "lw2g.blocks.options": ("ScheduleOptions", "SteppingOptions", "schedule_option", "ReplayOptions"),
         "lw2g.blocks.schedules": ("chosen_schedule", "cosine", "coda_cosine", "milestones", "stepped"),
-        "lw2g.blocks.statistics": (
-            "ClassStatistics",
-            "statistics_phase",
-            "collect_features",
-            "cluster",
-            "held_back",
-        ),
-        "lw2g.blocks.replay": (
-            "replay_phase",
-            "head_replay",
-            "replay_statistics",
-            "Gradients",
-            "logit_gradient",
-        ),
+        "lw2g.blocks.statistics": ("ClassStatistics", "collect_features", "cluster", "held_back"),
+        "lw2g.blocks.replay": ("replay_phase", "head_replay", "Gradients", "logit_gradient"),
     },
     "Heads": {
         "lw2g.interfaces.component": ("HeadComponent",),

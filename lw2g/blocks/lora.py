@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from lw2g.blocks.merging import interpolate
 from lw2g.blocks.options import LowRankOptions, UpOnReuse
-from lw2g.blocks.prefixes import checked_blocks
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.phase import ParameterGroup
 from lw2g.interfaces.pool import Routing
@@ -252,7 +251,7 @@ class LowRankSets:
         self.set_class = set_class
         self.shared_down = shared_down
         blocks = options.blocks or tuple(range(context.backbone.depth))
-        self.blocks = checked_blocks(blocks, context.backbone, "low-rank updates", "baseline.blocks")
+        self.blocks = context.backbone.check_blocks(blocks, "baseline.blocks", "low-rank updates")
         self.targets = options.targets
 
     def new_set(self, source: nn.Module | None) -> LowRankSet:

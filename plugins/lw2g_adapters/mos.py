@@ -30,7 +30,6 @@ from lw2g.plugin import (
     mask_logits,
     replay_phase,
     self_identification_loss,
-    statistics_phase,
 )
 from lw2g_adapters.options import MosConfig
 
@@ -202,9 +201,7 @@ class Mos(AdapterBaseline):
         return (
             self.adapters_phase(groups, lambda batch: self.step(batch, context, pull), pull),
             ComputePhase(name="class-means", run=lambda progress: self.measure(context, progress)),
-            statistics_phase(
-                "statistics", context, self.statistics, lambda batch: self.features(batch, routing)
-            ),
+            self.statistics.phase("statistics", context, lambda batch: self.features(batch, routing)),
             replay_phase(
                 "alignment",
                 context,

@@ -30,7 +30,6 @@ from lw2g.plugin import (
     entropy,
     mask_logits,
     replay_phase,
-    statistics_phase,
 )
 from lw2g_adapters.options import TunaConfig
 
@@ -188,9 +187,7 @@ class Tuna(AdapterBaseline):
         return (
             self.adapters_phase([self.group(trained)], lambda batch: self.step(batch, context)),
             ComputePhase(name="merge", run=lambda progress: self.merge(context)),
-            statistics_phase(
-                "statistics", context, self.statistics, lambda batch: self.features(batch, routing)
-            ),
+            self.statistics.phase("statistics", context, lambda batch: self.features(batch, routing)),
             replay_phase(
                 "alignment",
                 context,

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from lw2g.plugin import (
     Batch,
     BuildContext,
+    ClassStatistics,
     ComputePhase,
     HeadedBaseline,
     LowRankInjection,
@@ -31,7 +32,6 @@ from lw2g.plugin import (
     TrainingPhase,
     chosen_schedule,
     head_replay,
-    replay_statistics,
     self_identification_loss,
 )
 from lw2g_lora.options import HideLoraConfig
@@ -54,7 +54,7 @@ class HideLora(HeadedBaseline):
         self.config = config
         # alpha is 1; the bound is as released: torch takes the rank of its transposed factor for the fan-in
         self.updates = LowRankSets(config, context, scale=1 / config.rank, bound=float(config.rank**-0.5))
-        self.statistics = replay_statistics(config, context)
+        self.statistics = ClassStatistics.of(config, context)
 
     def new_set(self, source: nn.Module | None) -> LowRankSet:
         """Return a new set: a copy of ``source``, or one that changes nothing yet."""

@@ -36,7 +36,6 @@ from lw2g.plugin import (
     cosine,
     linear_head,
     replay_phase,
-    statistics_phase,
 )
 from lw2g_lora.options import SlcaConfig
 from lw2g_lora.slow_set import SlowSet
@@ -286,7 +285,7 @@ class SlcaPlusPlus(HeadedBaseline):
             return ()
         routing = context.pool.force(context.set_id)
         return (
-            statistics_phase("statistics", context, gaussians, lambda batch: self.features(batch, routing)),
+            gaussians.phase("statistics", context, lambda batch: self.features(batch, routing)),
             ComputePhase(name="alignment", run=lambda progress: self.align(context, gaussians, progress)),
         )
 

@@ -29,7 +29,6 @@ from lw2g.plugin import (
     TaskInfo,
     TokenInjection,
     TrainingPhase,
-    check_blocks,
     cosine,
 )
 from lw2g_prompts.options import CPromptConfig
@@ -90,7 +89,7 @@ class CPrompt(Baseline):
         self.config = config
         context.backbone.require("prompt tokens")
         context.backbone.require_class_token("a feature before the final norm")
-        self.blocks = check_blocks(config.blocks, context.backbone.depth, "baseline.blocks")
+        self.blocks = context.backbone.check_blocks(config.blocks, "baseline.blocks")
         self.classifiers = nn.ModuleList()
         self.auxiliary: nn.Module = nn.Identity()
 

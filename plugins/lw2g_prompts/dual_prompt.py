@@ -24,9 +24,7 @@ from lw2g.plugin import (
     Routing,
     Site,
     TaskContext,
-    check_blocks,
     inject_prefixes,
-    prefix_sites,
 )
 from lw2g_prompts.options import DualPromptConfig
 
@@ -42,9 +40,7 @@ class DualPrompt(HeadedBaseline):
         super().__init__(config, context)
         self.config = config
         self.prefixes = PrefixSets(config, context)
-        self.shared_blocks = check_blocks(
-            config.shared_blocks, context.backbone.depth, "baseline.shared_blocks"
-        )
+        self.shared_blocks = context.backbone.check_blocks(config.shared_blocks, "baseline.shared_blocks")
         context.backbone.require("prefixes", self.shared_blocks)
         both = sorted(set(self.prefixes.blocks) & set(self.shared_blocks))
         if both:
@@ -95,6 +91,4 @@ class DualPrompt(HeadedBaseline):
 
     def shared_sites(self) -> Sequence[Site]:
         """Return the key half of the G-prompt."""
-        return prefix_sites(
-            self.shared_prompt, self.shared_blocks, "shared", tap=self.context.backbone.key_tap
-        )
+        return self.shared_prompt.sites(self.shared_blocks, "shared", tap=self.context.backbone.key_tap)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from lw2g.plugin import (
     Batch,
     BuildContext,
+    ClassStatistics,
     ComputePhase,
     HeadedBaseline,
     ParameterGroup,
@@ -27,7 +28,6 @@ from lw2g.plugin import (
     StepOutput,
     TaskContext,
     head_replay,
-    replay_statistics,
     self_identification_loss,
 )
 from lw2g_prompts.options import HidePromptConfig
@@ -49,7 +49,7 @@ class HidePrompt(HeadedBaseline):
         super().__init__(config, context)
         self.config = config
         self.prefixes = PrefixSets(config, context)
-        self.statistics = replay_statistics(config, context)
+        self.statistics = ClassStatistics.of(config, context)
 
     @property
     def takes_copies(self) -> bool:

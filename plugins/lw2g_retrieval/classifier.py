@@ -18,6 +18,7 @@ from lw2g.plugin import (
     Batch,
     BuildContext,
     ClassRetrieval,
+    ClassStatistics,
     ComputePhase,
     Gradients,
     ParameterGroup,
@@ -29,8 +30,6 @@ from lw2g.plugin import (
     logit_gradient,
     mask_logits,
     replay_phase,
-    replay_statistics,
-    statistics_phase,
 )
 from lw2g_retrieval.options import ClassifierConfig, ClassPredictorOptions
 
@@ -113,7 +112,7 @@ class ClassPredictor(ClassRetrieval):
         super().__init__(context)
         self.options = options
         self.network = network
-        self.statistics = replay_statistics(options, context)
+        self.statistics = ClassStatistics.of(options, context)
         self.to(context.device)
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
@@ -128,7 +127,7 @@ class ClassPredictor(ClassRetrieval):
             batch_size=options.batch_size,
             clip_norm=options.clip_norm,
         )
-        statistics = statistics_phase("retrieval-statistics", context, self.statistics, self.query)
+        statistics = self.statistics.phase("retrieval-statistics", context, self.query)
         return (train, statistics, self.replay(context))
 
     def replay(self, context: TaskContext) -> ComputePhase:

@@ -18,7 +18,6 @@ from lw2g.plugin import (
     LowRankSet,
     ParameterGroup,
     TaskContext,
-    checked_blocks,
     inject_factors,
     linear_head,
     replay_phase,
@@ -47,7 +46,7 @@ class LoraClassifier(ClassPredictor):
         super().__init__(linear_head(backbone.dim, context.num_classes), config, context)
         self.config = config
         blocks = config.blocks or tuple(range(backbone.depth))
-        self.blocks = checked_blocks(blocks, backbone, "low-rank updates", "retrieval.blocks")
+        self.blocks = backbone.check_blocks(blocks, "retrieval.blocks", "low-rank updates")
         self.update = LowRankSet(
             num_blocks=len(self.blocks),
             num_targets=len(_TARGETS),

@@ -31,11 +31,9 @@ from lw2g.plugin import (
     Site,
     TaskContext,
     TrainingPhase,
-    check_blocks,
     coda_cosine,
     collect_features,
     inject_prefixes,
-    prefix_sites,
     stepped,
 )
 from lw2g_single_set.options import OnePromptConfig
@@ -109,8 +107,8 @@ class OnePrompt(Baseline):
         backbone = context.backbone
         backbone.require("prefixes")
         self.config = config
-        self.shallow_blocks = check_blocks(config.shallow_blocks, backbone.depth, "baseline.shallow_blocks")
-        self.deep_blocks = check_blocks(config.deep_blocks, backbone.depth, "baseline.deep_blocks")
+        self.shallow_blocks = backbone.check_blocks(config.shallow_blocks, "baseline.shallow_blocks")
+        self.deep_blocks = backbone.check_blocks(config.deep_blocks, "baseline.deep_blocks")
         both = sorted(set(self.shallow_blocks) & set(self.deep_blocks))
         if both:
             raise ConfigError(
@@ -146,8 +144,8 @@ class OnePrompt(Baseline):
         prefixes = cast(TwoLengths, parameters)
         tap = self.context.backbone.key_tap
         return (
-            *prefix_sites(prefixes.shallow, self.shallow_blocks, tap=tap),
-            *prefix_sites(prefixes.deep, self.deep_blocks, tap=tap),
+            *prefixes.shallow.sites(self.shallow_blocks, tap=tap),
+            *prefixes.deep.sites(self.deep_blocks, tap=tap),
         )
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:

@@ -32,7 +32,6 @@ from lw2g.plugin import (
     bottlenecks,
     cosine,
     replay_phase,
-    statistics_phase,
 )
 from lw2g_single_set.options import SsiatConfig
 
@@ -158,7 +157,7 @@ class Ssiat(HeadedBaseline):
             weight_decay=self.config.weight_decay,
             change=shrink,
         )
-        fit = statistics_phase("statistics", context, gaussians, lambda batch: self.features(batch, routing))
+        fit = gaussians.phase("statistics", context, lambda batch: self.features(batch, routing))
         return (fit, align)
 
     def _adapted(self, batch: Batch, routing: Routing, dropout: float) -> Tensor:

@@ -25,7 +25,6 @@ from lw2g.plugin import (
     TrainingPhase,
     attention_of,
     block_at,
-    check_blocks,
     linear_head,
 )
 from lw2g_peft_adapters.adapters import AdapterInjection, AdapterSet
@@ -40,9 +39,10 @@ class PeftLora(Baseline):
     def __init__(self, config: PeftLoraConfig, context: BuildContext) -> None:
         super().__init__(context)
         self.config = config
-        depth = context.backbone.depth
-        self.blocks = check_blocks(config.blocks or tuple(range(depth)), depth, "baseline.blocks")
-        self.head = linear_head(context.backbone.dim, context.num_classes).to(context.device)
+        backbone = context.backbone
+        blocks = config.blocks or tuple(range(backbone.depth))
+        self.blocks = backbone.check_blocks(blocks, "baseline.blocks")
+        self.head = linear_head(backbone.dim, context.num_classes).to(context.device)
 
     # -- sets ------------------------------------------------------------------------------------------
 
