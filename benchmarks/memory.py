@@ -7,7 +7,7 @@ import time
 import torch
 
 from lw2g.maths.moments import SecondMoment
-from lw2g.maths.subspace import build
+from lw2g.maths.subspace import Subspace
 
 IMAGES, TOKENS, BATCH = 256, 197, 32
 
@@ -25,7 +25,7 @@ if __name__ == "__main__":
             moment.update(rows)
             streamed += time.perf_counter() - began
         began = time.perf_counter()
-        space = build(moment, 0.95)
+        space = Subspace.build(moment, 0.95)
         streamed += time.perf_counter() - began
         data = torch.cat(batches)
         began = time.perf_counter()

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
         TinyPlugin,
         check,
         contract_cases,
+        load_catalogue,
+        load_commands,
         tiny_backbone,
         tiny_catalogue,
     )
@@ -31,6 +33,8 @@ __all__ = [
     "TinyPlugin",
     "check",
     "contract_cases",
+    "load_catalogue",
+    "load_commands",
     "tiny_backbone",
     "tiny_catalogue",
 ]

@@ -1,4 +1,6 @@
-"""Write docs/reference.md from the docstrings of the public modules; nothing is imported.
+"""Write docs/reference.md: the functions of ``import lw2g`` and the names of ``lw2g.plugin``.
+
+Nothing is imported.
 
 python scripts/write_reference.py            # write it
 python scripts/write_reference.py --check    # exit 1 where it is out of date
@@ -10,7 +12,7 @@ import ast
 import inspect
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,186 +22,92 @@ from docstrings import inline, markdown
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "docs" / "reference.md"
 
-WHOLE = {
-    "From Python": [
-        "lw2g/api/__init__.py",
-        "lw2g/api/models.py",
-        "lw2g_photos/photographs.py",
-        "lw2g/api/reading.py",
-    ],
-    "What a plugin offers": [
-        *(
-            f"lw2g/interfaces/{name}.py"
-            for name in ["component", "options", "tables", "deviations", "dataset", "command"]
-        ),
-        "lw2g/registry/markers.py",
-    ],
-    "Contracts": [
-        f"lw2g/interfaces/{name}.py"
-        for name in [
-            "baseline",
-            "phase",
-            "batch",
-            "context",
-            "pool",
-            "memory",
-            "site",
-            "scope",
-            "head",
-            "carry",
-            "retrieval",
-            "calibration",
-            "growth",
-            "evidence",
-            "constraint",
-            "stream",
-            "vectors",
-            "metric",
-        ]
-    ],
-    "Testing": [
-        "lw2g_testing/kit.py",
-        *(f"plugins/lw2g_testing/{name}.py" for name in ["cases", "tiny", "evidence"]),
-    ],
-}
-"""Parts with whole docstrings."""
-
-BRIEF = {
-    "Building blocks of baselines": [
-        f"lw2g/blocks/{name}.py"
-        for name in [
-            "heads",
-            "closed_form",
-            "discriminants",
-            "ridge",
-            "spectrum",
-            "random_maps",
-            "carrying",
-            "motions",
-            "expert",
-            "options",
-            "schedules",
-            "prefixes",
-            "weighted_prefixes",
-            "lora",
-            "merging",
-            "adapters",
-            "statistics",
-            "replay",
-            "contrastive",
-            "set_measures",
-        ]
-    ],
-    "Building blocks of measures": ["lw2g/maths/comparisons.py"],
-    "Building blocks of benchmarks": [
-        "lw2g/blocks/presets.py",
-        *(
-            f"lw2g/pixels/{name}.py"
-            for name in [
-                "preprocessing",
-                "resampling",
-                "augmentation",
-                "found_images",
-                "image_files",
-                "feature_files",
-                "text_vectors",
-            ]
-        ),
-    ],
-    "The backbone and what is injected": [
-        f"lw2g/vit/{name}.py"
-        for name in [
-            "backbone",
-            "loading",
-            "fingerprint",
-            "anatomy",
-            "pooling",
-            "taps",
-            "injection",
-            "prefix",
-            "tokens",
-            "lora",
-            "adapter",
-            "parameters",
-        ]
-    ],
-    "Geometry and metrics": [
-        "lw2g/maths/moments.py",
-        "lw2g/maths/subspace.py",
-        "lw2g/maths/hindrance.py",
-        "lw2g/maths/metrics.py",
-    ],
-    "Hypothesis strategies": ["lw2g_testing/strategies.py"],
-    "Further functions of the commands": [
-        f"lw2g/api/{name}.py"
-        for name in ["check", "datasets", "doctor", "experiment", "plugins", "recorded", "teaching"]
-    ],
-    "What the functions return": ["lw2g/api/tabular.py"],
-    "A trained model": ["lw2g/model/trained.py", "lw2g/model/answers.py"],
-    "What a run would cost": ["lw2g/lifecycle/estimate.py"],
-    "The classes of tasks": ["lw2g/interfaces/classes.py"],
-    "Events of a run": ["lw2g/interfaces/tracker.py"],
-    "Errors": ["lw2g/errors.py"],
-}
-"""Parts with one line for everything; ``help(...)`` has the rest."""
-
-PUBLIC = tuple(path for parts in (WHOLE, BRIEF) for paths in parts.values() for path in paths)
-"""The modules whose ``__all__`` is the public interface: what the deprecation policy covers."""
-
-INTERNAL = (
-    "lw2g/pixels/feature_containers.py",
-    "lw2g/pixels/stamps.py",
-    "lw2g/pixels/stored_arrays.py",
-    "lw2g/interfaces/defaults.py",
-    *(
-        f"lw2g/vit/{name}.py"
-        for name in [
-            "attention",
-            "compiling",
-            "layouts",
-            "names",
-            "plain",
-            "products",
-            "sizes",
-            "stopping",
-            "storage",
-            "timm_models",
-            "transformers_layouts",
-            "weights",
-        ]
-    ),
+RETURNED = (
+    "lw2g/api/tabular.py",
+    "plugins/lw2g_page/reporting.py",
+    "lw2g/model/trained.py",
+    "lw2g/model/answers.py",
 )
-"""Modules of the public packages that are nobody's to rely on."""
+"""The modules whose classes the functions of the root return."""
+
+CONTRACTS = ("lw2g.interfaces.", "lw2g.registry.")
+"""How the names of modules begin whose docstrings stand there whole; ``help(...)`` has the others' rest."""
 
 HEAD = """# Reference
 
 Written by `scripts/write_reference.py` from the docstrings; change those, not this page. What stands here is
-public: programs and plugins may rely on it as [compatibility](compatibility.md) says.
-`help(NAME)` in Python says more of what has one line. How it fits together: [writing a plugin](plugins.md).
+public: programs and plugins may rely on it as [compatibility](compatibility.md) says. Programs `import lw2g`,
+plugins `from lw2g.plugin import NAME`. `help(NAME)` says more of what has one line. How it fits together:
+[writing a plugin](plugins.md).
 """
 
 Definition = ast.FunctionDef | ast.ClassDef
+Named = Definition | ast.Assign | ast.AnnAssign
 
 
-def public_names(tree: ast.Module) -> list[str]:
-    """Return a module's ``__all__``."""
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-            return [str(name) for name in ast.literal_eval(node.value)]
-    return []
+@cache
+def tree_of(path: str) -> ast.Module:
+    """Return what a file of the repository says."""
+    return ast.parse((ROOT / path).read_text(encoding="utf-8"))
+
+
+@cache
+def file_of(module: str) -> str:
+    """Return the file of a module, below the root of the repository."""
+    path = module.replace(".", "/")
+    if path.startswith("lw2g_"):
+        path = f"plugins/{path}"
+    if (ROOT / path).is_dir():
+        return f"{path}/__init__.py"
+    return f"{path}.py"
+
+
+def assigned(path: str, name: str) -> Any:
+    """Return the value of a constant that a module writes out."""
+    node = definitions(path)[name][0]
+    assert isinstance(node, ast.Assign | ast.AnnAssign)
+    assert node.value is not None
+    return ast.literal_eval(node.value)
+
+
+def authors_names() -> Mapping[str, Mapping[str, tuple[str, ...]]]:
+    """Return the names of ``lw2g.plugin``, by part and by module."""
+    names: Mapping[str, Mapping[str, tuple[str, ...]]] = assigned("lw2g/plugin.py", "NAMES")
+    return names
+
+
+@cache
+def definitions(path: str) -> Mapping[str, tuple[Named, str]]:
+    """Return the classes, functions and constants of a module, each with its docstring."""
+    found: dict[str, tuple[Named, str]] = {}
+    body = tree_of(path).body
+    for node, following in zip(body, [*body[1:], ast.Pass()], strict=True):
+        if isinstance(node, Definition):
+            found[node.name] = (node, inspect.cleandoc(ast.get_docstring(node) or ""))
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            said = ""
+            # of a constant: the text that stands below it
+            if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
+                said = inspect.cleandoc(str(following.value.value))
+            found[ast.unparse(target)] = (node, said)
+    return found
+
+
+def root_functions() -> Iterator[tuple[ast.FunctionDef, str]]:
+    """Yield the functions of ``import lw2g``, from the modules that its table names."""
+    homes: dict[str, str] = assigned("lw2g/__init__.py", "_HOMES")
+    for name, module in homes.items():
+        node, said = definitions(file_of(module))[name]
+        assert isinstance(node, ast.FunctionDef)
+        yield node, said
 
 
 @cache
 def component_defaults() -> dict[str, Any]:
     """Return the components that lw2g takes where nobody chooses, by the constants that name them."""
-    tree = ast.parse((ROOT / "lw2g" / "interfaces" / "defaults.py").read_text(encoding="utf-8"))
-    found = {}
-    for node in tree.body:
-        if isinstance(node, ast.Assign):
-            name = ast.unparse(node.targets[0])
-            if name.startswith("DEFAULT_"):
-                found[name] = ast.literal_eval(node.value)
-    return found
+    path = "lw2g/interfaces/defaults.py"
+    return {name: assigned(path, name) for name in definitions(path) if name.startswith("DEFAULT_")}
 
 
 def _named_default(found: re.Match[str]) -> str:
@@ -225,68 +133,77 @@ def is_property(node: ast.FunctionDef) -> bool:
     return any(ast.unparse(one).endswith("property") for one in node.decorator_list)
 
 
-def docstring(node: Definition | ast.Module) -> str:
-    """Return the docstring, indentation taken off."""
-    return inspect.cleandoc(ast.get_docstring(node) or "")
-
-
 def members(node: ast.ClassDef) -> Iterator[str]:
     """Yield one line for every public method and property."""
     for child in node.body:
         if isinstance(child, ast.FunctionDef) and not child.name.startswith("_"):
             shown = f"{child.name}" if is_property(child) else signature(child)
-            yield f"- `{shown}`: {inline(docstring(child).splitlines()[0])}"
+            yield f"- `{shown}`: {inline((ast.get_docstring(child) or '').splitlines()[0])}"
 
 
-def entry(node: Definition) -> Iterator[str]:
-    """Yield the lines of one class or function."""
+def form(node: Named) -> str:
+    """Return how a name is called or written: arguments of a function, bases of a class."""
+    if isinstance(node, ast.FunctionDef):
+        return signature(node)
     if isinstance(node, ast.ClassDef):
         bases = ", ".join(ast.unparse(base) for base in node.bases)
-        yield f"#### class {node.name}" + (f"({bases})" if bases else "")
-    else:
-        yield f"#### {node.name}"
-        yield ""
-        yield f"`{signature(node)}`"
+        return f"class {node.name}" + (f"({bases})" if bases else "")
+    return ast.unparse(node.targets[0] if isinstance(node, ast.Assign) else node.target)
+
+
+def entry(name: str, node: Named, said: str) -> Iterator[str]:
+    """Yield the lines of one name with its whole docstring."""
+    yield f"### {name}"
     yield ""
-    yield from markdown(docstring(node))
+    if form(node) not in (name, f"class {name}"):
+        yield f"`{form(node)}`"
+        yield ""
+    yield from markdown(said)
     if isinstance(node, ast.ClassDef):
         listed = list(members(node))
         if listed:
             yield from (*listed, "")
 
 
-def brief_entry(node: Definition) -> Iterator[str]:
-    """Yield one line for a class or function, and one for each method."""
-    shown = f"class {node.name}" if isinstance(node, ast.ClassDef) else signature(node)
-    yield f"- `{shown}`: {inline(docstring(node).splitlines()[0])}"
+def brief_entry(node: Named, said: str) -> Iterator[str]:
+    """Yield one line for a name, and one for each method of a class."""
+    shown = f"class {node.name}" if isinstance(node, ast.ClassDef) else form(node)
+    yield f"- `{shown}`: {inline(said.splitlines()[0])}"
     if isinstance(node, ast.ClassDef):
         yield from (f"  {line}" for line in members(node))
 
 
-def module_section(path: str, *, whole: bool) -> Iterator[str]:
-    """Yield the lines of one module."""
-    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
-    name = path.removesuffix("/__init__.py").removesuffix(".py").replace("/", ".")
-    yield f"### {name}"
+def part_of_authors(title: str, modules: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
+    """Yield the lines of a part of ``lw2g.plugin``: contracts whole, then what is built on them."""
+    yield f"## {title}"
     yield ""
-    yield inline(docstring(tree).partition("\n\n")[0])
-    yield ""
-    public = set(public_names(tree))
-    for node in tree.body:
-        if isinstance(node, Definition) and node.name in public:
-            yield from entry(node) if whole else brief_entry(node)
-    if not whole:
-        yield ""
+    briefly: list[str] = []
+    for module, names in modules.items():
+        for name in names:
+            node, said = definitions(file_of(module))[name]
+            if module.startswith(CONTRACTS):
+                yield from entry(name, node, said)
+            else:
+                briefly += brief_entry(node, said)
+    if briefly:
+        yield from (*briefly, "")
 
 
 def reference() -> str:
     """Return the whole page."""
-    lines = [HEAD]
-    for parts, whole in ((WHOLE, True), (BRIEF, False)):
-        for title, paths in parts.items():
-            lines += [f"## {title}", ""]
-            for path in paths:
-                lines += module_section(path, whole=whole)
+    lines = [HEAD, "## From Python", ""]
+    for node, said in root_functions():
+        lines += entry(node.name, node, said)
+    lines += ["## What these functions return", ""]
+    for path in RETURNED:
+        for name in assigned(path, "__all__"):
+            # beside the classes stand functions of the root, and what a class is built of
+            node, said = definitions(path).get(name, (None, ""))
+            if isinstance(node, ast.ClassDef):
+                lines += brief_entry(node, said)
+    lines.append("")
+    for title, modules in authors_names().items():
+        lines += part_of_authors(title, modules)
     return "\n".join(lines).rstrip() + "\n"
 
 

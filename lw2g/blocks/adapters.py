@@ -8,7 +8,7 @@ attention; h is not normalised, so a few of its coordinates are huge. ``down`` m
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import cast
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -26,20 +26,15 @@ from lw2g.vit.adapter import AdapterInjection, Bottleneck
 from lw2g.vit.taps import Tap
 
 __all__ = [
-    "DROPOUT",
     "SCALE",
     "AdapterBaseline",
     "AdapterSet",
-    "as_buffers",
     "bottlenecks",
     "bottlenecks_of",
-    "down_sites",
 ]
 
 SCALE = 0.1
 """Factor on a branch, as in Aper, EASE, TUNA and MOS."""
-DROPOUT = 0.1
-"""Dropout between the layers of a branch in training, as there."""
 _TENSORS = ("down", "down_bias", "up", "up_bias")
 """Names of the tensors of a set."""
 
@@ -53,12 +48,15 @@ class AdapterSet(nn.Module):
         bottleneck: Inner width r.
 
     Attributes:
+        DROPOUT: Dropout between the layers of a branch in training, as in Aper, EASE, TUNA and MOS.
         down: ``[num_blocks, r, dim]``, drawn from U(-1/sqrt(dim), 1/sqrt(dim)); its last axis multiplies the
             stream after attention.
         down_bias: ``[num_blocks, r]``.
         up: ``[num_blocks, dim, r]``; its last axis multiplies the inner activations.
         up_bias: ``[num_blocks, dim]``.
     """
+
+    DROPOUT: ClassVar[float] = 0.1
 
     def __init__(self, num_blocks: int, dim: int, bottleneck: int) -> None:
         super().__init__()
@@ -67,6 +65,33 @@ class AdapterSet(nn.Module):
         self.down_bias = nn.Parameter(torch.zeros(num_blocks, bottleneck))
         self.up = nn.Parameter(torch.zeros(num_blocks, dim, bottleneck))
         self.up_bias = nn.Parameter(torch.zeros(num_blocks, dim))
+
+    def as_buffers(self, *, zero: bool = False) -> nn.Module:
+        """Return a module with the form of the set that is never trained: its tensors are buffers.
+
+        Args:
+            zero: Whether all values are zero instead: the module then changes nothing and has no state.
+        """
+        module = nn.Module()
+        for name, value in self.named_parameters():
+            buffer = value.detach().clone()
+            if zero:
+                buffer.zero_()
+            # zeros need no place in a checkpoint
+            module.register_buffer(name, buffer, persistent=not zero)
+        return module
+
+    def down_sites(self) -> list[Site]:
+        """Return the sites of every block's down-projection, which multiplies the stream after attention."""
+        return [
+            Site(
+                name=f"blocks.{block}.adapter_down",
+                parameter=self.down,
+                index=(block,),
+                activation=Tap(block=block, kind="block_mid"),
+            )
+            for block in range(len(self.down))
+        ]
 
 
 def bottlenecks(
@@ -114,36 +139,6 @@ def bottlenecks_of(
     return branches
 
 
-def down_sites(adapters: AdapterSet, num_blocks: int) -> list[Site]:
-    """Return the sites of every block's down-projection, which multiplies the stream after attention."""
-    return [
-        Site(
-            name=f"blocks.{block}.adapter_down",
-            parameter=adapters.down,
-            index=(block,),
-            activation=Tap(block=block, kind="block_mid"),
-        )
-        for block in range(num_blocks)
-    ]
-
-
-def as_buffers(adapters: AdapterSet, *, zero: bool = False) -> nn.Module:
-    """Return a module with the form of a set that is never trained: its tensors are buffers.
-
-    Args:
-        adapters: The set to copy.
-        zero: Whether all values are zero instead: the module then changes nothing and has no state.
-    """
-    module = nn.Module()
-    for name, value in adapters.named_parameters():
-        buffer = value.detach().clone()
-        if zero:
-            buffer.zero_()
-        # zeros need no place in a checkpoint
-        module.register_buffer(name, buffer, persistent=not zero)
-    return module
-
-
 class AdapterBaseline(Baseline):
     """A baseline whose sets are adapters at all blocks.
 
@@ -183,7 +178,7 @@ class AdapterBaseline(Baseline):
 
     def training_features(self, batch: Batch, context: TaskContext) -> Tensor:
         """Return features under the task's set, with dropout in its adapters."""
-        return self._adapted(batch, context.pool.force(context.set_id), DROPOUT)
+        return self._adapted(batch, context.pool.force(context.set_id), AdapterSet.DROPOUT)
 
     def trained(self, context: TaskContext) -> tuple[nn.Parameter, ...]:
         """Return the parameters of its set that a task trains.
@@ -247,7 +242,7 @@ class AdapterBaseline(Baseline):
         """
         own = cast(AdapterSet, parameters)
         blocks = range(self.context.backbone.depth)
-        sites = down_sites(own, len(blocks))
+        sites = own.down_sites()
         if self.options.up_on_reuse != "project":
             return sites
         for block in blocks:

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from lw2g.blocks.merging import interpolate
 from lw2g.blocks.options import LowRankOptions, UpOnReuse
-from lw2g.blocks.prefixes import checked_blocks
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.phase import ParameterGroup
 from lw2g.interfaces.pool import Routing
@@ -29,10 +28,8 @@ __all__ = [
     "LowRankSets",
     "chosen_factors",
     "down_sites",
-    "factor_sites",
     "inject_factors",
     "summed_factors",
-    "trained_factors",
     "up_sites",
 ]
 
@@ -213,25 +210,6 @@ def up_sites(
     return tuple(sites)
 
 
-def factor_sites(
-    parameters: nn.Module, blocks: Sequence[int], targets: Sequence[UpdateTarget], up_on_reuse: UpOnReuse
-) -> tuple[Site, ...]:
-    """Return the sites of a set whose factors are both trained; a free up factor has none."""
-    down = down_sites(parameters, blocks)
-    if up_on_reuse == "free":
-        return down
-    return (*down, *up_sites(parameters, blocks, targets))
-
-
-def trained_factors(context: TaskContext, up_on_reuse: UpOnReuse) -> tuple[nn.Parameter, ...]:
-    """Return the factors of its set that a task trains, for methods that train both."""
-    own = cast(LowRankSet, context.parameters)
-    # a new set trains both: up is zero at first, and down would get no gradient
-    if up_on_reuse == "freeze" and not context.grew:
-        return (own.down,)
-    return (own.down, own.up)
-
-
 class LowRankSets:
     """What methods share whose sets are low-rank updates: how one is made, injected and trained.
 
@@ -273,7 +251,7 @@ class LowRankSets:
         self.set_class = set_class
         self.shared_down = shared_down
         blocks = options.blocks or tuple(range(context.backbone.depth))
-        self.blocks = checked_blocks(blocks, context.backbone, "low-rank updates", "baseline.blocks")
+        self.blocks = context.backbone.check_blocks(blocks, "baseline.blocks", "low-rank updates")
         self.targets = options.targets
 
     def new_set(self, source: nn.Module | None) -> LowRankSet:
@@ -295,9 +273,18 @@ class LowRankSets:
             shared_down=self.shared_down,
         )
 
-    def summed(self, routing: Routing) -> LowRankInjection:
-        """Return the sum of the updates of all sets, whatever the routing chooses."""
-        return inject_factors(self.blocks, self.targets, summed_factors(routing.sets), self.scale)
+    def summed(
+        self, routing: Routing, *, weights: Tensor | None = None, dense: Tensor | None = None
+    ) -> LowRankInjection:
+        """Return the sum of the updates of all sets, whatever the routing chooses.
+
+        Args:
+            routing: Over the sets.
+            weights: Factor on the product of each set, ``[sets, num_blocks, num_targets]``; 1 by default.
+            dense: Increments ``[num_blocks, num_targets, dim, dim]`` to add.
+        """
+        factors = summed_factors(routing.sets, weights)
+        return inject_factors(self.blocks, self.targets, factors, self.scale, dense)
 
     def chosen(self, routing: Routing) -> LowRankInjection:
         """Return the updates of the chosen set, or of each sample's."""
@@ -311,3 +298,18 @@ class LowRankSets:
             ParameterGroup(parameters=tuple(factors), lr=lr),
             ParameterGroup(parameters=tuple(head.parameters()), lr=lr * self.options.head_factor),
         )
+
+    def trained(self, context: TaskContext, up_on_reuse: UpOnReuse) -> tuple[nn.Parameter, ...]:
+        """Return the factors of its set that a task trains, for methods that train both."""
+        own = cast(LowRankSet, context.parameters)
+        # a new set trains both: up is zero at first, and down would get no gradient
+        if up_on_reuse == "freeze" and not context.grew:
+            return (own.down,)
+        return (own.down, own.up)
+
+    def sites(self, parameters: nn.Module, up_on_reuse: UpOnReuse) -> tuple[Site, ...]:
+        """Return the sites of a set whose factors are both trained; a free up factor has none."""
+        down = down_sites(parameters, self.blocks)
+        if up_on_reuse == "free":
+            return down
+        return (*down, *up_sites(parameters, self.blocks, self.targets))

@@ -20,7 +20,6 @@ __all__ = [
     "StatisticsMode",
     "Stepping",
     "SteppingOptions",
-    "TrainedFactorsOptions",
     "UpOnReuse",
     "WeightedPrefixOptions",
     "blocks_option",
@@ -204,16 +203,6 @@ class LowRankOptions(HeadOptions):
     batch_size: int = option(128, "images per step", validator=ge(1), role="batch")
     head_factor: float = option(
         1.0, "learning rate of the head over that of the updates", validator=gt(0), published=1.0
-    )
-
-
-@attrs.frozen(kw_only=True)
-class TrainedFactorsOptions(LowRankOptions):
-    """Options of low-rank methods that train both factors."""
-
-    up_on_reuse: UpOnReuse = option(
-        "project",
-        "up factor of a reused set: protected like the down factor, frozen, or free (then old outputs drift)",
     )
 
 

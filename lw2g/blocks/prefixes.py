@@ -14,26 +14,24 @@ from torch import Tensor, nn
 
 from lw2g.blocks.options import PrefixOptions
 from lw2g.blocks.schedules import chosen_schedule
-from lw2g.errors import ConfigError
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.phase import ParameterGroup, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Pool, Routing
 from lw2g.interfaces.site import Owner, Site
-from lw2g.vit.anatomy import Rung
-from lw2g.vit.backbone import Backbone
 from lw2g.vit.prefix import PrefixInjection
 from lw2g.vit.taps import Tap
 
 __all__ = [
     "PrefixSet",
     "PrefixSets",
-    "check_blocks",
     "chosen_prefixes",
     "inject_prefixes",
-    "prefix_sites",
     "reshaped",
 ]
+
+
+_QUERY = partial(Tap, kind="query")
 
 
 class PrefixSet(nn.Module):
@@ -60,6 +58,35 @@ class PrefixSet(nn.Module):
         if source is not None:
             self.load_state_dict(source.state_dict())
         return self
+
+    def sites(
+        self,
+        blocks: Sequence[int],
+        owner: Owner = "set",
+        *,
+        tap: Callable[[int], Tap] = _QUERY,
+    ) -> tuple[Site, ...]:
+        """Return one site per block: the key half, measured and protected against the block's queries.
+
+        The value half multiplies attention probabilities, which depend on the prefix length, and is no site.
+
+        Args:
+            blocks: The blocks, in the order of the set's block axis.
+            owner: Whose parameters they are.
+            tap: Where to read the queries that meet the keys of a block: ``Backbone.key_tap``, which knows of
+                rotated ones.
+        """
+        return tuple(
+            Site(
+                name=f"blocks.{block}.prefix_key",
+                parameter=self.key,
+                index=(position,),
+                activation=tap(block),
+                owner=owner,
+                per_sample=True,  # inject_prefixes accepts a batch axis
+            )
+            for position, block in enumerate(blocks)
+        )
 
 
 def inject_prefixes(blocks: Sequence[int], key: Tensor, value: Tensor) -> PrefixInjection:
@@ -104,75 +131,6 @@ def reshaped(key: Tensor, value: Tensor, size: int) -> tuple[Tensor, Tensor]:
     return row[0::2], row[1::2]
 
 
-_QUERY = partial(Tap, kind="query")
-
-
-def prefix_sites(
-    prefixes: nn.Module,
-    blocks: Sequence[int],
-    owner: Owner = "set",
-    *,
-    tap: Callable[[int], Tap] = _QUERY,
-) -> tuple[Site, ...]:
-    """Return one site per block: the key half, measured and protected against the block's queries.
-
-    The value half multiplies attention probabilities, which depend on the prefix length, and is no site.
-
-    Args:
-        prefixes: The set.
-        blocks: The blocks, in the order of its block axis.
-        owner: Whose parameters they are.
-        tap: Where to read the queries that meet the keys of a block: ``Backbone.key_tap``, which knows of
-            rotated ones.
-    """
-    key = cast(PrefixSet, prefixes).key
-    return tuple(
-        Site(
-            name=f"blocks.{block}.prefix_key",
-            parameter=key,
-            index=(position,),
-            activation=tap(block),
-            owner=owner,
-            per_sample=True,  # inject_prefixes accepts a batch axis
-        )
-        for position, block in enumerate(blocks)
-    )
-
-
-def check_blocks(blocks: Sequence[int], depth: int, path: str) -> tuple[int, ...]:
-    """Return the blocks as a tuple after checking that the backbone has them.
-
-    Args:
-        blocks: Block indices from 0.
-        depth: Number of blocks of the backbone.
-        path: Name of the option, for the message.
-
-    Raises:
-        ConfigError: A block is repeated or lies outside the backbone.
-    """
-    if len(set(blocks)) != len(blocks):
-        raise ConfigError(f"{path}: blocks {tuple(blocks)!r} repeat", "name each block once")
-    outside = [block for block in blocks if not 0 <= block < depth]
-    if outside:
-        raise ConfigError(
-            f"{path}: block {outside[0]!r} is outside the backbone's {depth} blocks", f"use 0 to {depth - 1}"
-        )
-    return tuple(blocks)
-
-
-def checked_blocks(blocks: Sequence[int], backbone: Backbone, rung: Rung, path: str) -> tuple[int, ...]:
-    """Return :func:`check_blocks` of a backbone after checking that it offers an injection at them.
-
-    Raises:
-        ConfigError: The backbone lacks what the injection needs, or a block is repeated or missing.
-    """
-    # first without blocks: of a backbone that has none, the error must not say that it lacks block 0
-    backbone.require(rung, ())
-    checked = check_blocks(blocks, backbone.depth, path)
-    backbone.require(rung, checked)
-    return checked
-
-
 class PrefixSets:
     """What methods share whose sets are prefixes: how one is made, injected, protected and trained.
 
@@ -193,7 +151,7 @@ class PrefixSets:
         self.options = options
         self.backbone = context.backbone
         self.device = context.device
-        self.blocks = checked_blocks(options.blocks, context.backbone, "prefixes", "baseline.blocks")
+        self.blocks = context.backbone.check_blocks(options.blocks, "baseline.blocks", "prefixes")
 
     @property
     def takes_copies(self) -> bool:
@@ -224,7 +182,7 @@ class PrefixSets:
 
     def sites(self, parameters: nn.Module) -> Sequence[Site]:
         """Return the key half of every block's prefix."""
-        return prefix_sites(parameters, self.blocks, tap=self.backbone.key_tap)
+        return cast(PrefixSet, parameters).sites(self.blocks, tap=self.backbone.key_tap)
 
     def phase(
         self,

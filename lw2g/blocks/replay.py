@@ -18,8 +18,8 @@ from torch.nn import functional
 from lw2g.blocks.heads import HeadedBaseline
 from lw2g.blocks.options import ReplayOptions
 from lw2g.blocks.schedules import cosine
-from lw2g.blocks.statistics import ClassStatistics, statistics_phase
-from lw2g.interfaces.context import BuildContext, TaskContext
+from lw2g.blocks.statistics import ClassStatistics
+from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.phase import ComputePhase, Schedule
 
 __all__ = [
@@ -28,7 +28,6 @@ __all__ = [
     "linear_gradients",
     "logit_gradient",
     "replay_phase",
-    "replay_statistics",
 ]
 
 Gradients = Callable[[Tensor, Tensor, int], list[Tensor]]
@@ -36,14 +35,6 @@ Gradients = Callable[[Tensor, Tensor, int], list[Tensor]]
 ``[B, dim]``, labels ``[B]`` and the number of those classes."""
 
 _MOMENTUM = 0.9
-
-
-def replay_statistics(options: ReplayOptions, context: BuildContext) -> ClassStatistics:
-    """Return empty statistics for features of the backbone's width and all classes."""
-    statistics = ClassStatistics(
-        context.num_classes, context.backbone.dim, options.statistics, options.clusters
-    )
-    return statistics.to(context.device)
 
 
 def head_replay(
@@ -61,7 +52,7 @@ def head_replay(
         per_centroid=options.replay_batch,
     )
     return (
-        statistics_phase("statistics", context, statistics, lambda batch: baseline.features(batch, routing)),
+        statistics.phase("statistics", context, lambda batch: baseline.features(batch, routing)),
         replay,
     )
 

@@ -7,15 +7,16 @@ centroids uses the clustering alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from lw2g.blocks.carrying import Motion
-from lw2g.blocks.options import StatisticsMode
+from lw2g.blocks.options import ReplayOptions, StatisticsMode
 from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import TaskContext
+from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.phase import ComputePhase
 
 __all__ = [
@@ -23,7 +24,6 @@ __all__ = [
     "cluster",
     "collect_features",
     "held_back",
-    "statistics_phase",
 ]
 
 _HELD_BACK = 5
@@ -98,6 +98,12 @@ class ClassStatistics(nn.Module):
         self.register_buffer("count", torch.zeros(num_classes, size, dtype=torch.long))
         self._known: tuple[tuple[object, ...], Tensor, Tensor] | None = None
 
+    @classmethod
+    def of(cls, options: ReplayOptions, context: BuildContext) -> Self:
+        """Return empty statistics for features of the backbone's width and all classes."""
+        dim = context.backbone.dim
+        return cls(context.num_classes, dim, options.statistics, options.clusters).to(context.device)
+
     def fit(self, label: int, features: Tensor) -> None:
         """Fit the statistics of one class.
 
@@ -121,6 +127,22 @@ class ClassStatistics(nn.Module):
             self.mean[label, position] = members.mean(0)
             self.spread[label, position] = self._spread_of(members)
             self.count[label, position] = len(members)
+
+    def phase(self, name: str, context: TaskContext, features: Callable[[Batch], Tensor]) -> ComputePhase:
+        """Return the phase that fits the Gaussians of the task's classes.
+
+        Args:
+            name: Shown in the progress.
+            context: The task.
+            features: Returns the features of a batch.
+        """
+
+        def run(progress: Progress) -> None:
+            rows, labels = collect_features(context, features, progress)
+            for label in context.task.classes:
+                self.fit(label, rows[labels == label])
+
+        return ComputePhase(name=name, run=run)
 
     @torch.no_grad()
     def carry(self, motion: Motion, classes: Sequence[int]) -> None:
@@ -287,26 +309,6 @@ def _carried_factor(factor: Tensor, motion: Motion) -> Tensor:
         rounding = torch.finfo(torch.float32).eps * moved.diagonal().sum()
         lower = torch.linalg.cholesky(moved + (_JITTER + rounding) * torch.eye(len(moved)).to(moved))
     return lower
-
-
-def statistics_phase(
-    name: str, context: TaskContext, statistics: ClassStatistics, features: Callable[[Batch], Tensor]
-) -> ComputePhase:
-    """Return the phase that fits the statistics of the task's classes.
-
-    Args:
-        name: Shown in the progress.
-        context: The task.
-        statistics: The statistics to fit.
-        features: Returns the features of a batch.
-    """
-
-    def run(progress: Progress) -> None:
-        rows, labels = collect_features(context, features, progress)
-        for label in context.task.classes:
-            statistics.fit(label, rows[labels == label])
-
-    return ComputePhase(name=name, run=run)
 
 
 def held_back(labels: Tensor) -> Tensor:

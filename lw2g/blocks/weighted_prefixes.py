@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lw2g.blocks.options import WeightedPrefixOptions
-from lw2g.blocks.prefixes import checked_blocks
 from lw2g.blocks.schedules import coda_cosine, stepped
 from lw2g.errors import ConfigError
 from lw2g.interfaces.baseline import Baseline, mask_logits
@@ -222,7 +221,7 @@ class WeightedPrefixBaseline(Baseline):
                 f"baseline.components: {config.components!r} keys of width {dim} cannot be orthogonal",
                 f"use at most {dim}",
             )
-        self.blocks = checked_blocks(config.blocks, context.backbone, "prefixes", "baseline.blocks")
+        self.blocks = context.backbone.check_blocks(config.blocks, "baseline.blocks", "prefixes")
         if self.query_source == "block":
             context.backbone.require_class_token("the query of a block")
         self.head = nn.Linear(dim, context.num_classes).to(context.device)

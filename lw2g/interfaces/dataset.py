@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import attrs
 
+from lw2g.errors import PluginError
 from lw2g.ground.spelling import expanded
+from lw2g.interfaces.tables import make_record
 
 __all__ = [
     "ROOT_VARIABLE",
@@ -130,6 +132,15 @@ class ByHand:
 
 Route: TypeAlias = TorchvisionRoute | HubRoute | FileRoute | ByHand
 
+_ROUTES: Mapping[str, type[Route]] = {
+    "classes": TorchvisionRoute,
+    "repo": HubRoute,
+    "where": ByHand,
+    # last: a route to the hub names a file, too
+    "file": FileRoute,
+}
+"""The kind of a route by the key that it must have."""
+
 
 @attrs.frozen(kw_only=True)
 class Split:
@@ -200,6 +211,35 @@ class DataSet:
     flaws: str = ""
     unconfirmed: tuple[str, ...] = ()
 
+    @classmethod
+    def from_table(cls, name: str, table: Mapping[str, Any], where: str) -> DataSet:
+        """Return the facts that a table of a plugin's TOML file states (:func:`read_table`).
+
+        A route is of the kind whose key it has: ``classes`` (torchvision), ``repo`` (the hub), ``where`` (by
+        hand) or ``file`` (an address).
+
+        Args:
+            name: Name of the benchmark.
+            table: The facts, by the names of the fields.
+            where: File and key of the table, for messages.
+
+        Raises:
+            PluginError: A fact is unknown, missing or of another type.
+        """
+        splits = {}
+        for key, split in table["splits"].items():
+            place = f"{where}.splits.{key}"
+            splits[key] = make_record(
+                Split,
+                split,
+                place,
+                train_lists=_files(split, "train_lists", place),
+                test_lists=_files(split, "test_lists", place),
+            )
+        routes = [_route(route, f"{where}.routes") for route in table["routes"]]
+        beside = _files(table, "beside", where)
+        return make_record(cls, table, where, name=name, splits=splits, routes=tuple(routes), beside=beside)
+
     def split(self, name: str) -> Split:
         """Return the split of a name, which may be ``random:<seed>``.
 
@@ -227,3 +267,17 @@ class DataSet:
     def lists(self) -> tuple[RemoteFile, ...]:
         """Return the list files of all splits."""
         return tuple(file for split in self.splits.values() for file in split.train_lists + split.test_lists)
+
+
+def _files(table: Mapping[str, Any], key: str, where: str) -> tuple[RemoteFile, ...]:
+    return tuple(make_record(RemoteFile, file, f"{where}.{key}") for file in table.get(key, ()))
+
+
+def _route(table: Mapping[str, Any], where: str) -> Route:
+    for key, kind in _ROUTES.items():
+        if key not in table:
+            continue
+        if kind is FileRoute:  # the one whose field is a record of its own
+            return FileRoute(file=make_record(RemoteFile, table["file"], f"{where}.file"))
+        return make_record(kind, table, where)
+    raise PluginError(f"{where}: expected one of the keys {', '.join(_ROUTES)}", "correct the file")

@@ -6,7 +6,7 @@ from typing import Literal
 
 import attrs
 
-__all__ = ["NEW_SETS_MERGED", "PLAIN_IMAGES", "UNSEEN_MASKED", "VALUES_FREE", "Condition", "Deviation"]
+__all__ = ["NEW_SETS_MERGED", "PLAIN_IMAGES", "UNSEEN_MASKED", "Condition", "Deviation"]
 
 Condition = Literal["always", "reuse", "spaces"]
 
@@ -41,6 +41,7 @@ UNSEEN_MASKED = Deviation(
     published="scored",
     note="the released evaluation leaves the untrained outputs of future classes in the argmax",
 )
+"""Outputs of classes to come are masked in the evaluation."""
 
 PLAIN_IMAGES = Deviation(
     topic="spaces.images",
@@ -48,6 +49,7 @@ PLAIN_IMAGES = Deviation(
     published="under training augmentation",
     note="spaces and evidence should not depend on random crops; the paper says nothing, the code augments",
 )
+"""Spaces are made of images without augmentation."""
 
 NEW_SETS_MERGED = Deviation(
     topic="baseline.ensemble",
@@ -56,11 +58,4 @@ NEW_SETS_MERGED = Deviation(
     note="mixing would carry a reused set into the space of its old tasks",
     when="reuse",
 )
-
-VALUES_FREE = Deviation(
-    topic="sites.values",
-    value="neither measured nor projected",
-    published="part of the prompt",
-    note="the paper speaks of prompt and key, its code takes the key half: values multiply no activation",
-    when="spaces",
-)
+"""A new set is mixed with the other live sets, and a reused one is not."""

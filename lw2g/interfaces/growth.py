@@ -195,6 +195,7 @@ class Merge:
 
 
 Decision = Grow | Reuse | Merge
+"""What a policy returns."""
 
 Burden = Literal["grow", "reuse"]
 """Which decision the evidence must prove; if it is too noisy, the policy takes the other one."""

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lw2g.interfaces.site import Site
 from lw2g.maths.moments import SecondMoment
-from lw2g.maths.subspace import Subspace, build, extend
+from lw2g.maths.subspace import Subspace
 from lw2g.vit.taps import Tap
 
 __all__ = ["SpaceOptions", "SubspaceMemory"]
@@ -34,11 +34,11 @@ class SpaceOptions:
 
     def build(self, moment: SecondMoment) -> Subspace:
         """Return the leading space of a second moment."""
-        return build(moment, self.energy, power=self.power, rule=self.rule)
+        return Subspace.build(moment, self.energy, power=self.power, rule=self.rule)
 
     def extend(self, space: Subspace, moment: SecondMoment) -> Subspace:
         """Return the space extended by the directions that the moment adds."""
-        return extend(space, moment, self.energy, power=self.power)
+        return space.extend(moment, self.energy, power=self.power)
 
 
 class SubspaceMemory:

@@ -139,3 +139,4 @@ class ComputePhase:
 
 
 Phase = TrainingPhase | ComputePhase
+"""What :meth:`Baseline.phases` lists."""

@@ -36,9 +36,11 @@ __all__ = [
 ]
 
 IndexArray: TypeAlias = npt.NDArray[np.int64]
+"""Numbers of images or classes, ``[n]``."""
 Contents: TypeAlias = npt.NDArray[np.bytes_]
 """Hashes of the content of images, 16 bytes each: two are equal where the images are."""
 ImageTransform: TypeAlias = Callable[[Tensor], Tensor]
+"""What makes of a decoded image the input of the backbone."""
 
 
 class ImageSource(Protocol):

@@ -17,10 +17,7 @@ from torch import Tensor
 __all__ = [
     "Comparisons",
     "Spread",
-    "disjoint_halves",
     "half_samples",
-    "in_sample",
-    "mean_of_known",
     "spread_over_halves",
 ]
 
@@ -53,6 +50,42 @@ class Comparisons:
     whole: Tensor
     halves: Tensor
     share: float
+
+    @classmethod
+    def disjoint_halves(cls, groups: int, generator: torch.Generator) -> Comparisons:
+        """Return the comparisons of gradients with spaces of other images.
+
+        Z is the mean over random partitions into halves, either half giving the gradient once. For the error
+        the groups are cut into quarters: any two make a half-sample, the other two its complement.
+        """
+        if groups < 2:  # a sample of one image has no second half: space and gradient share it
+            return cls.in_sample(groups, generator)
+        whole: _Pairs = []
+        for _ in range(_PARTITIONS):
+            order = torch.randperm(groups, generator=generator)
+            whole += _both_ways(order[: groups // 2], order[groups // 2 :])
+        size = groups // 4
+        halves: list[tuple[_Pairs, _Pairs]] = []
+        if size:
+            for _ in range(_PERMUTATIONS):
+                a, b, c, d = torch.randperm(groups, generator=generator)[: 4 * size].chunk(4)
+                # four quarters make three pairs of half-samples
+                halves.append((_both_ways(a, b), _both_ways(c, d)))
+                halves.append((_both_ways(a, c), _both_ways(b, d)))
+                halves.append((_both_ways(a, d), _both_ways(b, c)))
+        return _table(groups, whole, halves, 2 * size / groups)
+
+    @classmethod
+    def in_sample(cls, groups: int, generator: torch.Generator) -> Comparisons:
+        """Return the comparison of the gradient with the space of its own images (the papers' letter)."""
+        everything = torch.arange(groups)
+        size = groups // 2
+        halves: list[tuple[_Pairs, _Pairs]] = []
+        if size:
+            for _ in range(_PERMUTATIONS):
+                a, b = torch.randperm(groups, generator=generator)[: 2 * size].chunk(2)
+                halves.append(([(a, a)], [(b, b)]))
+        return _table(groups, [(everything, everything)], halves, size / groups)
 
     def value(self, table: Tensor) -> Tensor:
         """Return the statistic on all groups, ``[...]``; NaN where no comparison is defined."""
@@ -164,42 +197,6 @@ def spread_over_halves(
     return Spread.of(torch.tensor(differences, dtype=torch.float64), 0.5, left_out)
 
 
-def disjoint_halves(groups: int, generator: torch.Generator) -> Comparisons:
-    """Return the comparisons of gradients with spaces of other images.
-
-    Z is the mean over random partitions into halves, either half giving the gradient once. For the error the
-    groups are cut into quarters: any two make a half-sample, the other two its complement.
-    """
-    if groups < 2:  # a sample of one image has no second half: space and gradient share it
-        return in_sample(groups, generator)
-    whole: _Pairs = []
-    for _ in range(_PARTITIONS):
-        order = torch.randperm(groups, generator=generator)
-        whole += _both_ways(order[: groups // 2], order[groups // 2 :])
-    size = groups // 4
-    halves: list[tuple[_Pairs, _Pairs]] = []
-    if size:
-        for _ in range(_PERMUTATIONS):
-            a, b, c, d = torch.randperm(groups, generator=generator)[: 4 * size].chunk(4)
-            # four quarters make three pairs of half-samples
-            halves.append((_both_ways(a, b), _both_ways(c, d)))
-            halves.append((_both_ways(a, c), _both_ways(b, d)))
-            halves.append((_both_ways(a, d), _both_ways(b, c)))
-    return _table(groups, whole, halves, 2 * size / groups)
-
-
-def in_sample(groups: int, generator: torch.Generator) -> Comparisons:
-    """Return the comparison of the gradient with the space of the very same images (the papers' letter)."""
-    everything = torch.arange(groups)
-    size = groups // 2
-    halves: list[tuple[_Pairs, _Pairs]] = []
-    if size:
-        for _ in range(_PERMUTATIONS):
-            a, b = torch.randperm(groups, generator=generator)[: 2 * size].chunk(2)
-            halves.append(([(a, a)], [(b, b)]))
-    return _table(groups, [(everything, everything)], halves, size / groups)
-
-
 def _both_ways(first: Tensor, second: Tensor) -> _Pairs:
     """Return two comparisons: either part gives the gradient once, the other one the space."""
     return [(first, second), (second, first)]
@@ -261,11 +258,3 @@ def _weighted(table: Tensor, weights: Tensor) -> Tensor:
     defined = ~table.isnan()
     total = (weights * defined).sum(dim=(-2, -1))
     return (weights * torch.where(defined, table, 0.0)).sum(dim=(-2, -1)) / total
-
-
-def mean_of_known(values: Sequence[float | None]) -> float | None:
-    """Return the mean of the values that are defined; None where there is none."""
-    known = [value for value in values if value is not None]
-    if not known:
-        return None
-    return sum(known) / len(known)

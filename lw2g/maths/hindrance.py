@@ -78,7 +78,7 @@ def site_angles(
     Args:
         gradients: The gradients to sum over groups, ``[draws, groups, rows, dim]``.
         weights: The weight of each group in each sum, ``[n, width, groups]`` float64.
-        space: The direct sum of n spaces (:func:`~lw2g.maths.subspace.side_by_side`); the sums of
+        space: The direct sum of n spaces (:meth:`Subspace.side_by_side`); the sums of
             ``weights[i]`` are measured against the i-th of them.
         reduce: As in :func:`hfc`.
 

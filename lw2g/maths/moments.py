@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["SecondMoment", "head_width", "side_by_side", "split_heads", "subsets", "traces"]
+__all__ = ["SecondMoment", "head_width", "split_heads", "traces"]
 
 
 class SecondMoment:
@@ -37,6 +37,63 @@ class SecondMoment:
         self.matrix = torch.zeros(heads, width, width, dtype=torch.float64, device=device)
         self.row_sum = torch.zeros(heads, width, dtype=torch.float64, device=device)
         self.count = 0
+
+    @staticmethod
+    def side_by_side(moments: Sequence[SecondMoment]) -> SecondMoment:
+        """Return several moments of one width as the heads of one, for a single call of a batched solver.
+
+        >>> SecondMoment.side_by_side([SecondMoment(4, 2), SecondMoment(4, 2)]).matrix.shape
+        torch.Size([4, 2, 2])
+
+        Raises:
+            ValueError: No moment is given, or the widths of their heads differ.
+        """
+        widths = {moment.matrix.shape[1] for moment in moments}
+        if len(widths) != 1:
+            raise ValueError(f"expected moments whose heads have one width but got {sorted(widths)}")
+        matrices = torch.cat([moment.matrix for moment in moments])
+        result = SecondMoment(matrices.shape[0] * matrices.shape[1], matrices.shape[0], matrices.device)
+        result.matrix = matrices
+        result.row_sum = torch.cat([moment.row_sum for moment in moments])
+        result.count = sum(moment.count for moment in moments)
+        return result
+
+    @staticmethod
+    def subsets(moments: Sequence[SecondMoment], members: Tensor) -> list[SecondMoment]:
+        """Return the second moments of several unions of disjoint samples, in one product.
+
+        Args:
+            moments: One per sample, of one width and heads.
+            members: Which samples belong to a union, ``[unions, samples]`` float64, 0 or 1.
+
+        >>> a, b = SecondMoment(1), SecondMoment(1)
+        >>> a.update(torch.tensor([[3.0]])), b.update(torch.tensor([[4.0]]))
+        (None, None)
+        >>> members = torch.tensor([[1.0, 1.0], [0.0, 1.0]], dtype=torch.float64)
+        >>> [union.trace() for union in SecondMoment.subsets([a, b], members)]
+        [25.0, 16.0]
+        """
+        first = moments[0]
+        members = members.to(first.matrix.device)
+        matrices = []
+        row_sums = []
+        counts = []
+        for moment in moments:
+            matrices.append(moment.matrix)
+            row_sums.append(moment.row_sum)
+            counts.append(moment.count)
+        summed_matrices = torch.tensordot(members, torch.stack(matrices), dims=1)
+        summed_rows = torch.tensordot(members, torch.stack(row_sums), dims=1)
+        # exact in float64: no sample has 2^53 rows
+        summed_counts = (members.cpu() @ torch.tensor(counts).double()).tolist()
+        unions = []
+        for matrix, row_sum, count in zip(summed_matrices, summed_rows, summed_counts, strict=True):
+            union = SecondMoment(first.dim, first.heads, first.matrix.device)
+            union.matrix = matrix
+            union.row_sum = row_sum
+            union.count = int(count)
+            unions.append(union)
+        return unions
 
     @property
     def heads(self) -> int:
@@ -90,7 +147,7 @@ class SecondMoment:
     def image(self, matrix: Tensor) -> SecondMoment:
         """Return the moment of the rows ``z = D x`` for a matrix D [r, dim]: ``D C D^T``, in joint form.
 
-        For joint moments :func:`side_by_side` it returns their images side by side.
+        For joint moments :meth:`side_by_side` it returns their images side by side.
 
         Raises:
             ValueError: The matrix is not as wide as one block.
@@ -109,62 +166,6 @@ class SecondMoment:
     def trace(self) -> float:
         """Return the total energy: the sum of squared entries of all rows."""
         return max(0.0, float(traces(self.matrix).sum()))  # centred moments may round to below 0
-
-
-def side_by_side(moments: Sequence[SecondMoment]) -> SecondMoment:
-    """Return several moments of one width as the heads of one, for a single call of a batched solver.
-
-    >>> side_by_side([SecondMoment(4, 2), SecondMoment(4, 2)]).matrix.shape
-    torch.Size([4, 2, 2])
-
-    Raises:
-        ValueError: No moment is given, or the widths of their heads differ.
-    """
-    widths = {moment.matrix.shape[1] for moment in moments}
-    if len(widths) != 1:
-        raise ValueError(f"expected moments whose heads have one width but got {sorted(widths)}")
-    matrices = torch.cat([moment.matrix for moment in moments])
-    result = SecondMoment(matrices.shape[0] * matrices.shape[1], matrices.shape[0], matrices.device)
-    result.matrix = matrices
-    result.row_sum = torch.cat([moment.row_sum for moment in moments])
-    result.count = sum(moment.count for moment in moments)
-    return result
-
-
-def subsets(moments: Sequence[SecondMoment], members: Tensor) -> list[SecondMoment]:
-    """Return the second moments of several unions of disjoint samples, in one product.
-
-    Args:
-        moments: One per sample, of one width and heads.
-        members: Which samples belong to a union, ``[unions, samples]`` float64, 0 or 1.
-
-    >>> a, b = SecondMoment(1), SecondMoment(1)
-    >>> a.update(torch.tensor([[3.0]])), b.update(torch.tensor([[4.0]]))
-    (None, None)
-    >>> [union.trace() for union in subsets([a, b], torch.tensor([[1.0, 1.0], [0.0, 1.0]]).double())]
-    [25.0, 16.0]
-    """
-    first = moments[0]
-    members = members.to(first.matrix.device)
-    matrices = []
-    row_sums = []
-    counts = []
-    for moment in moments:
-        matrices.append(moment.matrix)
-        row_sums.append(moment.row_sum)
-        counts.append(moment.count)
-    summed_matrices = torch.tensordot(members, torch.stack(matrices), dims=1)
-    summed_rows = torch.tensordot(members, torch.stack(row_sums), dims=1)
-    # exact in float64: no sample has 2^53 rows
-    summed_counts = (members.cpu() @ torch.tensor(counts).double()).tolist()
-    unions = []
-    for matrix, row_sum, count in zip(summed_matrices, summed_rows, summed_counts, strict=True):
-        union = SecondMoment(first.dim, first.heads, first.matrix.device)
-        union.matrix = matrix
-        union.row_sum = row_sum
-        union.count = int(count)
-        unions.append(union)
-    return unions
 
 
 def head_width(dim: int, heads: int) -> int:

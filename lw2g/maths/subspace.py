@@ -21,12 +21,8 @@ __all__ = [
     "Residual",
     "Rule",
     "Subspace",
-    "build",
     "captured_shares",
-    "complement",
-    "extend",
     "image",
-    "side_by_side",
     "union",
 ]
 
@@ -41,8 +37,8 @@ class Subspace:
     """A subspace of R^dim, the direct sum of one subspace per head.
 
     ``basis`` is [heads, dim / heads, k_max] with orthonormal columns, zero padded on the right to the largest
-    rank of a head; ``ranks`` has the number of true columns per head. :func:`build`, :func:`extend`,
-    :func:`union`, :func:`image`, :func:`complement` and :meth:`empty` return float64; :meth:`to` casts.
+    rank of a head; ``ranks`` has the number of true columns per head. :meth:`build`, :meth:`extend`,
+    :func:`union`, :func:`image`, :meth:`complement` and :meth:`empty` return float64; :meth:`to` casts.
 
     >>> axis = Subspace(basis=torch.tensor([[[1.0], [0.0]]]), ranks=(1,))
     >>> axis.on(torch.tensor([3.0, 4.0])), axis.off(torch.tensor([3.0, 4.0]))
@@ -93,6 +89,51 @@ class Subspace:
             raise ValueError(f"expected an orthonormal basis but got one that is off by {float(error):.2g}")
         return space
 
+    @classmethod
+    def build(cls, moment: SecondMoment, energy: float, *, power: int = 2, rule: Rule = "reach") -> Subspace:
+        """Return the leading eigenvectors of C that hold the share ``energy`` of each head's own energy.
+
+        ``power`` 2 weights a direction by its eigenvalue (a squared singular value of the data), 4 by its
+        square. ``rule`` "reach" keeps the fewest directions whose cumulative share is at least ``energy``;
+        "below" counts the cumulative shares strictly below it, one direction less (possibly none).
+        ``energy=1`` gives the numerical rank of the data: directions with energy at rounding level are never
+        kept.
+
+        >>> moment = SecondMoment(3)
+        >>> moment.update(torch.diag(torch.tensor([3.0, 2.0, 1.0])))  # energies 9, 4 and 1 of 14
+        >>> [Subspace.build(moment, 0.9, power=power).rank for power in (2, 4)]
+        [2, 2]
+        >>> Subspace.build(moment, 0.9, rule="below").rank
+        1
+
+        Raises:
+            ValueError: ``energy`` is outside (0, 1], ``power`` is not 2 or 4, the rule is unknown, or the
+                moment holds values that are not finite.
+        """
+        if rule not in ("reach", "below"):
+            raise ValueError(f"expected rule 'reach' or 'below' but got {rule!r}")
+        empty = cls.empty(moment.dim, moment.heads, moment.matrix.device)
+        return _appended(empty, moment, energy, power=power, residual="pcp", short=int(rule == "below"))
+
+    @staticmethod
+    def side_by_side(spaces: Sequence[Subspace]) -> Subspace:
+        """Return the direct sum of spaces of one width, each with its own columns of the sum's rows.
+
+        >>> axis = Subspace(basis=torch.tensor([[[1.0], [0.0]]]), ranks=(1,))
+        >>> Subspace.side_by_side([axis, axis]).on(torch.tensor([3.0, 4.0, 5.0, 6.0]))
+        tensor([3., 0., 5., 0.])
+
+        Raises:
+            ValueError: No space is given, or the widths of their heads differ.
+        """
+        widths = {space.basis.shape[1] for space in spaces}
+        if len(widths) != 1:
+            raise ValueError(f"expected spaces whose heads have one width but got {sorted(widths)}")
+        columns: list[Tensor] = []
+        for space in spaces:
+            columns += _columns_of_heads(space.basis, space.ranks)
+        return _pack(columns)
+
     @property
     def heads(self) -> int:
         """Number of heads in the direct sum; 1 is the joint form."""
@@ -140,8 +181,49 @@ class Subspace:
         """
         return rows - self.on(rows)
 
+    def extend(
+        self, moment: SecondMoment, energy: float, *, power: int = 2, residual: Residual = "pcp"
+    ) -> Subspace:
+        """Return the space with the fewest directions appended that reach the share ``energy`` of ``moment``.
+
+        Per head, with P the projection off the old columns and mu the singular values of the residual: h
+        directions are enough when what they leave over, ``sum_{i>h} mu_i``, is at most
+        ``(1 - energy) sum_i lambda_i(C)`` (LW2G stage 2, with the rank-h truncation its printed inequality
+        lacks). A head that already reaches ``energy`` stays as it is. For ``power=4`` both sums are over
+        squares of the same values, so the directions and their order are those of ``power=2``. Old columns
+        are kept bit for bit (in float64, on the device of the moment) and come first.
+
+        ``residual`` "pcp" is ``P C P``, the second moment of the rows' part outside the space. "pc" is the
+        one-sided ``P C`` of released code (with ``power=4``): it counts correlation between old and new
+        directions as missing, and so appends at least as many directions.
+
+        Raises:
+            ValueError: As :meth:`build`, the residual is unknown, or space and moment differ in width or
+                heads.
+        """
+        if residual not in ("pcp", "pc"):
+            raise ValueError(f"expected residual 'pcp' or 'pc' but got {residual!r}")
+        return _appended(self, moment, energy, power=power, residual=residual)
+
+    def complement(self) -> Subspace:
+        """Return the orthogonal complement, head by head.
+
+        The smaller of the two bases determines both (DualGPM; Liang & Li, CVPR 2023).
+
+        >>> axis = Subspace(basis=torch.tensor([[[1.0], [0.0]]]), ranks=(1,))
+        >>> axis.complement().basis.abs()
+        tensor([[[0.],
+                 [1.]]], dtype=torch.float64)
+        """
+        others = []
+        for columns in _columns_of_heads(self.basis.double(), self.ranks):
+            # the other columns of a complete QR are orthogonal to the span of the first ones
+            complete = torch.linalg.qr(columns, mode="complete").Q
+            others.append(complete[:, columns.shape[1] :])
+        return _pack(others)
+
     def parts(self, count: int) -> tuple[Subspace, ...]:
-        """Split the direct sum into ``count`` spaces of equally many heads (reverses :func:`side_by_side`).
+        """Split the direct sum into ``count`` spaces of equally many heads (reverses :meth:`side_by_side`).
 
         Raises:
             ValueError: ``count`` does not divide the heads.
@@ -175,53 +257,6 @@ class Subspace:
         return {"basis": self.basis.contiguous(), "ranks": torch.tensor(self.ranks, dtype=torch.int64)}
 
 
-def build(moment: SecondMoment, energy: float, *, power: int = 2, rule: Rule = "reach") -> Subspace:
-    """Return the leading eigenvectors of C that hold the share ``energy`` of each head's own energy.
-
-    ``power`` 2 weights a direction by its eigenvalue (a squared singular value of the data), 4 by its square.
-    ``rule`` "reach" keeps the fewest directions whose cumulative share is at least ``energy``; "below" counts
-    the cumulative shares strictly below it, one direction less (possibly none). ``energy=1`` gives the
-    numerical rank of the data: directions with energy at rounding level are never kept.
-
-    >>> moment = SecondMoment(3)
-    >>> moment.update(torch.diag(torch.tensor([3.0, 2.0, 1.0])))  # energies 9, 4 and 1 of 14
-    >>> build(moment, 0.9).rank, build(moment, 0.9, power=4).rank, build(moment, 0.9, rule="below").rank
-    (2, 2, 1)
-
-    Raises:
-        ValueError: ``energy`` is outside (0, 1], ``power`` is not 2 or 4, the rule is unknown, or the moment
-            holds values that are not finite.
-    """
-    if rule not in ("reach", "below"):
-        raise ValueError(f"expected rule 'reach' or 'below' but got {rule!r}")
-    empty = Subspace.empty(moment.dim, moment.heads, moment.matrix.device)
-    return _appended(empty, moment, energy, power=power, residual="pcp", short=int(rule == "below"))
-
-
-def extend(
-    space: Subspace, moment: SecondMoment, energy: float, *, power: int = 2, residual: Residual = "pcp"
-) -> Subspace:
-    """Return ``space`` with the fewest directions appended that reach the share ``energy`` of ``moment``.
-
-    Per head, with P the projection off the old columns and mu the singular values of the residual: h
-    directions are enough when what they leave over, ``sum_{i>h} mu_i``, is at most
-    ``(1 - energy) sum_i lambda_i(C)`` (LW2G stage 2, with the rank-h truncation its printed inequality
-    lacks). A head that already reaches ``energy`` stays as it is. For ``power=4`` both sums are over squares
-    of the same values, so the directions and their order are those of ``power=2``. Old columns are kept bit
-    for bit (in float64, on the device of the moment) and come first.
-
-    ``residual`` "pcp" is ``P C P``, the second moment of the rows' part outside the space. "pc" is the
-    one-sided ``P C`` of released code (with ``power=4``): it counts correlation between old and new
-    directions as missing, and so appends at least as many directions.
-
-    Raises:
-        ValueError: As :func:`build`, the residual is unknown, or space and moment differ in width or heads.
-    """
-    if residual not in ("pcp", "pc"):
-        raise ValueError(f"expected residual 'pcp' or 'pc' but got {residual!r}")
-    return _appended(space, moment, energy, power=power, residual=residual)
-
-
 def union(*spaces: Subspace) -> Subspace:
     """Return the smallest subspace that contains all ``spaces``, per head if all have the same heads.
 
@@ -246,25 +281,6 @@ def union(*spaces: Subspace) -> Subspace:
     return _span(torch.cat(columns, dim=-1), coarsest**0.5)
 
 
-def side_by_side(spaces: Sequence[Subspace]) -> Subspace:
-    """Return the direct sum of spaces of one width, each with its own columns of the sum's rows.
-
-    >>> axis = Subspace(basis=torch.tensor([[[1.0], [0.0]]]), ranks=(1,))
-    >>> side_by_side([axis, axis]).on(torch.tensor([3.0, 4.0, 5.0, 6.0]))
-    tensor([3., 0., 5., 0.])
-
-    Raises:
-        ValueError: No space is given, or the widths of their heads differ.
-    """
-    widths = {space.basis.shape[1] for space in spaces}
-    if len(widths) != 1:
-        raise ValueError(f"expected spaces whose heads have one width but got {sorted(widths)}")
-    columns: list[Tensor] = []
-    for space in spaces:
-        columns += _columns_of_heads(space.basis, space.ranks)
-    return _pack(columns)
-
-
 def image(matrix: Tensor, space: Subspace) -> Subspace:
     """Return the image of ``space`` under ``matrix`` D [r, dim]: the span of ``D B``, in joint form.
 
@@ -284,24 +300,6 @@ def image(matrix: Tensor, space: Subspace) -> Subspace:
     double = matrix.detach().to(torch.float64)
     columns = double @ _joint_columns(space).to(double)  # [1, r, rank]
     return _span(columns, max(matrix.shape) * torch.finfo(matrix.dtype).eps)
-
-
-def complement(space: Subspace) -> Subspace:
-    """Return the orthogonal complement, head by head.
-
-    The smaller of the two bases determines both (DualGPM; Liang & Li, CVPR 2023).
-
-    >>> axis = Subspace(basis=torch.tensor([[[1.0], [0.0]]]), ranks=(1,))
-    >>> complement(axis).basis.abs()
-    tensor([[[0.],
-             [1.]]], dtype=torch.float64)
-    """
-    others = []
-    for columns in _columns_of_heads(space.basis.double(), space.ranks):
-        # the other columns of a complete QR are orthogonal to the span of the first ones
-        complete = torch.linalg.qr(columns, mode="complete").Q
-        others.append(complete[:, columns.shape[1] :])
-    return _pack(others)
 
 
 def captured_shares(pairs: Sequence[tuple[Subspace, SecondMoment]]) -> list[float | None]:
@@ -340,7 +338,7 @@ def _check_fits(space: Subspace, moment: SecondMoment) -> None:
 def _appended(
     space: Subspace, moment: SecondMoment, energy: float, *, power: int, residual: Residual, short: int = 0
 ) -> Subspace:
-    """Append the directions of :func:`extend` to ``space``, ``short`` fewer per head."""
+    """Append the directions of :meth:`Subspace.extend` to ``space``, ``short`` fewer per head."""
     _check_fits(space, moment)
     if not 0 < energy <= 1:
         raise ValueError(f"expected an energy in (0, 1] but got {energy!r}")

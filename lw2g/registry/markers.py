@@ -17,3 +17,4 @@ several times slower, and one that waits for a network would hold up who has not
 
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
+"""Marks the functions of a plugin that return its records, such as ``lw2g_baselines``."""

@@ -182,6 +182,32 @@ class Backbone(nn.Module):
         """
         require_rung(self.model, rung, blocks)
 
+    def check_blocks(self, blocks: Sequence[int], path: str, rung: Rung | None = None) -> tuple[int, ...]:
+        """Return the blocks that an option names, after checking that they are there.
+
+        Args:
+            blocks: Block indices from 0.
+            path: Name of the option, for the message.
+            rung: The kind of injection that needs a place at them; None for any.
+
+        Raises:
+            ConfigError: A block is repeated or missing, or lacks what the injection needs.
+        """
+        if rung is not None:
+            # first without blocks: of a backbone that has none, the error must not say that it lacks block 0
+            self.require(rung, ())
+        if len(set(blocks)) != len(blocks):
+            raise ConfigError(f"{path}: blocks {tuple(blocks)!r} repeat", "name each block once")
+        outside = [block for block in blocks if not 0 <= block < self.depth]
+        if outside:
+            raise ConfigError(
+                f"{path}: block {outside[0]!r} is outside the backbone's {self.depth} blocks",
+                f"use 0 to {self.depth - 1}",
+            )
+        if rung is not None:
+            self.require(rung, blocks)
+        return tuple(blocks)
+
     def require_class_token(self, what: str) -> None:
         """Refuse what reads the class token where features are pooled in another way.
 

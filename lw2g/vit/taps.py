@@ -35,6 +35,7 @@ TapKind = Literal[
     "published",
     "feature",
 ]
+"""The places where activations are read; :class:`Tap` says which is which."""
 _KINDS = get_args(TapKind)
 _READ_AT_NORMS = ("attn_in", "mlp_in", "block_mid", "published")
 

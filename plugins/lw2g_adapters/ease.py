@@ -14,13 +14,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lw2g.blocks.adapters import AdapterBaseline, AdapterSet, as_buffers
-from lw2g.blocks.heads import CosineClassifier
-from lw2g.blocks.statistics import collect_features
-from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
-from lw2g.interfaces.phase import ComputePhase, Phase, StepOutput
-from lw2g.interfaces.pool import Routing
+from lw2g.plugin import (
+    AdapterBaseline,
+    AdapterSet,
+    Batch,
+    BuildContext,
+    ComputePhase,
+    CosineClassifier,
+    Phase,
+    Routing,
+    StepOutput,
+    TaskContext,
+    TaskInfo,
+    collect_features,
+)
 from lw2g_adapters.options import EaseConfig
 
 __all__ = ["Ease", "Subspace", "synthesise"]
@@ -93,7 +100,7 @@ class Ease(AdapterBaseline):
         if config.plain_weight:
             # adapters that change nothing: the plain backbone answers under them
             identity = AdapterSet(context.backbone.depth, context.backbone.dim, config.bottleneck)
-            self._beside = (as_buffers(identity, zero=True).to(context.device),)
+            self._beside = (identity.as_buffers(zero=True).to(context.device),)
         self.register_buffer("owner", torch.zeros(context.num_classes, dtype=torch.long))
         self.classifier: CosineClassifier | None = None
         self.to(context.device)

@@ -12,15 +12,25 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lw2g.blocks.adapters import DROPOUT, AdapterBaseline, bottlenecks_of
-from lw2g.blocks.contrastive import self_identification_loss
-from lw2g.blocks.heads import linear_head
-from lw2g.blocks.replay import replay_phase
-from lw2g.blocks.statistics import ClassStatistics, collect_features, statistics_phase
-from lw2g.interfaces.baseline import mask_logits
-from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo, derive_seed
-from lw2g.interfaces.phase import ComputePhase, Phase, StepOutput
+from lw2g.plugin import (
+    AdapterBaseline,
+    AdapterSet,
+    Batch,
+    BuildContext,
+    ClassStatistics,
+    ComputePhase,
+    Phase,
+    StepOutput,
+    TaskContext,
+    TaskInfo,
+    bottlenecks_of,
+    collect_features,
+    derive_seed,
+    linear_head,
+    mask_logits,
+    replay_phase,
+    self_identification_loss,
+)
 from lw2g_adapters.options import MosConfig
 
 __all__ = ["Mos", "Pull"]
@@ -171,7 +181,7 @@ class Mos(AdapterBaseline):
             features = self.training_features(batch, context)
         else:
             depth = self.context.backbone.depth
-            branches = bottlenecks_of(pull.during_forward(), depth, dropout=DROPOUT)
+            branches = bottlenecks_of(pull.during_forward(), depth, dropout=AdapterSet.DROPOUT)
             features = self._through(batch, branches)
         loss = self.probe_loss(features, batch, task)
         if config.contrastive:
@@ -191,9 +201,7 @@ class Mos(AdapterBaseline):
         return (
             self.adapters_phase(groups, lambda batch: self.step(batch, context, pull), pull),
             ComputePhase(name="class-means", run=lambda progress: self.measure(context, progress)),
-            statistics_phase(
-                "statistics", context, self.statistics, lambda batch: self.features(batch, routing)
-            ),
+            self.statistics.phase("statistics", context, lambda batch: self.features(batch, routing)),
             replay_phase(
                 "alignment",
                 context,
@@ -224,7 +232,7 @@ class Mos(AdapterBaseline):
         dropout = 0.0
         if index and self.config.merging == "released":
             # the release aligns its head in training mode, and stays in it
-            dropout = DROPOUT
+            dropout = AdapterSet.DROPOUT
 
         def features(batch: Batch) -> Tensor:
             if dropout:  # seeded by the images, whichever process reads them

@@ -7,8 +7,7 @@ from typing import Literal
 import attrs
 from attrs.validators import ge, gt, le
 
-from lw2g.blocks.options import AdapterSetOptions, HeadOptions
-from lw2g.interfaces.options import option
+from lw2g.plugin import AdapterSetOptions, HeadOptions, option
 
 __all__ = ["EaseConfig", "MosConfig", "SemaConfig", "TunaConfig"]
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from lw2g.blocks.presets import PresetFile
-from lw2g.interfaces.component import BaselineComponent, lazy
-from lw2g.interfaces.deviations import Deviation
-from lw2g.registry.markers import hookimpl
+from lw2g.plugin import BaselineComponent, Deviation, PresetFile, hookimpl, lazy
 from lw2g_adapters import options
 
 __all__ = ["EASE", "MOS", "SEMA", "TUNA", "lw2g_baselines"]

@@ -14,17 +14,26 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from lw2g.blocks.adapters import AdapterSet, bottlenecks
-from lw2g.blocks.heads import HeadedBaseline
-from lw2g.blocks.schedules import cosine
-from lw2g.errors import ConfigError
-from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
-from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, StepOutput, TrainingPhase
-from lw2g.interfaces.pool import Routing
-from lw2g.interfaces.scope import SET_SHARED
-from lw2g.vit.adapter import AdapterInjection
-from lw2g.vit.taps import Tap
+from lw2g.plugin import (
+    SET_SHARED,
+    AdapterInjection,
+    AdapterSet,
+    Batch,
+    BuildContext,
+    ComputePhase,
+    ConfigError,
+    HeadedBaseline,
+    ParameterGroup,
+    Phase,
+    Routing,
+    StepOutput,
+    Tap,
+    TaskContext,
+    TaskInfo,
+    TrainingPhase,
+    bottlenecks,
+    cosine,
+)
 from lw2g_adapters.options import SemaConfig
 
 __all__ = ["Descriptor", "Module", "Modules", "Sema", "is_novel"]

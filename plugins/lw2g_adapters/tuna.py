@@ -15,15 +15,22 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lw2g.blocks.adapters import AdapterBaseline, AdapterSet, as_buffers
-from lw2g.blocks.replay import replay_phase
-from lw2g.blocks.schedules import cosine
-from lw2g.blocks.set_measures import entropy
-from lw2g.blocks.statistics import ClassStatistics, statistics_phase
-from lw2g.interfaces.baseline import mask_logits
-from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
-from lw2g.interfaces.phase import ComputePhase, Phase, Schedule, StepOutput
+from lw2g.plugin import (
+    AdapterBaseline,
+    AdapterSet,
+    Batch,
+    BuildContext,
+    ClassStatistics,
+    ComputePhase,
+    Phase,
+    StepOutput,
+    TaskContext,
+    TaskInfo,
+    cosine,
+    entropy,
+    mask_logits,
+    replay_phase,
+)
 from lw2g_adapters.options import TunaConfig
 
 __all__ = ["Tuna", "merge", "overlap"]
@@ -98,7 +105,7 @@ class Tuna(AdapterBaseline):
         self.head = nn.Linear(dim, classes, bias=False)
         nn.init.trunc_normal_(self.head.weight, std=0.02)
         self.statistics = ClassStatistics(classes, dim, "covariance")
-        self.universal = as_buffers(AdapterSet(context.backbone.depth, dim, config.bottleneck))
+        self.universal = AdapterSet(context.backbone.depth, dim, config.bottleneck).as_buffers()
         self.register_buffer("newest", torch.zeros((), dtype=torch.long))
         self._seen = classes
         self.to(context.device)
@@ -171,7 +178,7 @@ class Tuna(AdapterBaseline):
         config = self.config
         trained = (*self.trained(context), *self.head.parameters())
         routing = context.pool.force(context.set_id)
-        schedule: Schedule = cosine()
+        schedule = cosine()
         if config.align_schedule == "cosine-5":
             schedule = _five
         change = None
@@ -180,9 +187,7 @@ class Tuna(AdapterBaseline):
         return (
             self.adapters_phase([self.group(trained)], lambda batch: self.step(batch, context)),
             ComputePhase(name="merge", run=lambda progress: self.merge(context)),
-            statistics_phase(
-                "statistics", context, self.statistics, lambda batch: self.features(batch, routing)
-            ),
+            self.statistics.phase("statistics", context, lambda batch: self.features(batch, routing)),
             replay_phase(
                 "alignment",
                 context,

@@ -8,14 +8,14 @@ from typing import Any, Literal
 import attrs
 from attrs.validators import ge, optional
 
-from lw2g.interfaces.options import option
-from lw2g.interfaces.tables import make_record, read_table
+from lw2g.plugin import make_record, option, read_table
 
 __all__ = [
     "PRESETS",
     "BackbonePreset",
     "KnownFile",
     "MicroConfig",
+    "Pool",
     "PresetConfig",
     "StoredConfig",
     "TimmConfig",
@@ -26,6 +26,7 @@ __all__ = [
 _FILE = "checkpoints.toml"
 
 Pool = Literal["default", "token", "avg", "map"]
+"""How a feature is made of the model's output."""
 
 
 _POOL = (

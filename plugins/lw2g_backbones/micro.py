@@ -7,16 +7,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from safetensors import SafetensorError, safe_open
 
-from lw2g.errors import DataError, shown
-from lw2g.vit.backbone import Backbone, WeightSource
-from lw2g.vit.hub_folder import weight_files
-from lw2g.vit.loading import plain_model
-from lw2g.vit.plain import PlainShape
-from lw2g.vit.weights import file_sha256, load_weights
+from lw2g.plugin import (
+    Backbone,
+    DataError,
+    PlainShape,
+    load_weights,
+    plain_model,
+    shown,
+    weight_files,
+    weights_sha256,
+)
 from lw2g_backbones.known_backbones import MicroConfig
 
 __all__ = ["FILE", "build_micro", "untrained_micro"]
@@ -74,7 +78,7 @@ def _shape(described: dict[str, Any], image_size: int | None) -> PlainShape:
     )
 
 
-def _load(path: Path, source: WeightSource, image_size: int | None) -> Backbone:
+def _load(path: Path, source: Literal["file", "package"], image_size: int | None) -> Backbone:
     described = _describe(path)
     model = plain_model("micro", _shape(described, image_size))
     load_weights(model, path)
@@ -86,7 +90,7 @@ def _load(path: Path, source: WeightSource, image_size: int | None) -> Backbone:
         name=name,
         timm_name="micro",
         source=source,
-        sha256=file_sha256(path),
+        sha256=weights_sha256(path),
         mean=described["mean"],
         std=described["std"],
         finetuned_on_1k=False,

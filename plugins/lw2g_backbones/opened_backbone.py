@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lw2g.errors import ConfigError, DataError
-from lw2g.vit.backbone import Backbone
-from lw2g.vit.loading import load_backbone
-from lw2g.vit.weights import weights_sha256
+from lw2g.plugin import Backbone, ConfigError, DataError, load_backbone, weights_sha256
 from lw2g_backbones.known_backbones import BackbonePreset, KnownFile, PresetConfig, TimmConfig
 
 __all__ = ["load_checkpoint", "load_timm", "require_same", "untrained_checkpoint", "untrained_timm"]

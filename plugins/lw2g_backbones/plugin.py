@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from lw2g.interfaces.component import BackboneComponent, lazy
-from lw2g.registry.markers import hookimpl
+from lw2g.plugin import BackboneComponent, hookimpl, lazy
 from lw2g_backbones.known_backbones import (
     PRESETS,
     BackbonePreset,

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import attrs
 
-from lw2g.errors import ConfigError
-from lw2g.interfaces.vectors import VectorFacts
+from lw2g.plugin import ConfigError, VectorFacts
 from lw2g_backbones.known_backbones import StoredConfig
 from lw2g_backbones.stored_features import StoredFeatures
 

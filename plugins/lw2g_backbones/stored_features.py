@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
 
-from lw2g.errors import ConfigError
-from lw2g.vit.anatomy import Rung
-from lw2g.vit.attention import Attention
-from lw2g.vit.backbone import Backbone, BackboneFingerprint
-from lw2g.vit.injection import Injection
-from lw2g.vit.pooling import Pool
-from lw2g.vit.taps import Tap
+from lw2g.plugin import Backbone, BackboneFingerprint, ConfigError, Injection, Rung, Tap
+from lw2g_backbones.known_backbones import Pool
 
 __all__ = ["StoredFeatures"]
 
@@ -81,7 +76,7 @@ class StoredFeatures(Backbone):
         return 4 * self.dim
 
     @property
-    def attention(self) -> Attention:
+    def attention(self) -> Literal["timm's"]:
         """There is none to change."""
         return "timm's"
 

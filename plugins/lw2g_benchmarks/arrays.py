@@ -9,10 +9,7 @@ import attrs
 import numpy as np
 import torch
 
-from lw2g.errors import DataError, counted
-from lw2g.interfaces.stream import TaskStream
-from lw2g.pixels.found_images import find_classes
-from lw2g.pixels.image_files import examine_image
+from lw2g.plugin import DataError, TaskStream, counted, examine_image, find_classes
 from lw2g_benchmarks.listed_images import FileSource, HashedSource
 from lw2g_benchmarks.options import PublishedConfig
 from lw2g_benchmarks.orders import ordered

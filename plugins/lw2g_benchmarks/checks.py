@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from lw2g.errors import DataError
-from lw2g.interfaces.dataset import DataSet, Split
+from lw2g.plugin import DataError, DataSet, Split
 from lw2g_benchmarks.listings import Listing, file_list_sha256
 from lw2g_benchmarks.orders import class_order
 

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from sklearn.datasets import load_digits
 
-from lw2g.interfaces.stream import IndexArray, TaskStream
+from lw2g.plugin import IndexArray, TaskStream
 from lw2g_benchmarks.options import DigitsConfig, TransformOptions
 from lw2g_benchmarks.orders import ordered
 from lw2g_benchmarks.recurrence import sizes_of

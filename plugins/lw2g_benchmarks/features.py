@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import attrs
 import numpy as np
@@ -13,11 +13,17 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from lw2g.errors import ConfigError, nearest
-from lw2g.interfaces.stream import Contents, IndexArray, TaskStream
-from lw2g.interfaces.vectors import VectorFacts
-from lw2g.pixels.feature_files import FeatureFile, Rows, Split, open_features
-from lw2g.pixels.preprocessing import AsStored
+from lw2g.plugin import (
+    AsStored,
+    ConfigError,
+    Contents,
+    FeatureFile,
+    IndexArray,
+    TaskStream,
+    VectorFacts,
+    nearest,
+    open_features,
+)
 from lw2g_benchmarks.listed_images import FileFacts, no_files, tell_progress
 from lw2g_benchmarks.options import FeaturesConfig
 from lw2g_benchmarks.orders import ordered
@@ -29,15 +35,16 @@ __all__ = ["FeaturesBenchmark", "StoredVectors"]
 
 _HELP = "--set benchmark.file=FILE; lw2g data features --out FILE writes one"
 _Bytes: TypeAlias = npt.NDArray[np.uint8]
+_Split: TypeAlias = Literal["train", "test"]
 
 
 class StoredVectors:
     """The vectors of one split; they stay on the disk until they are read."""
 
-    def __init__(self, file: FeatureFile, rows: Rows) -> None:
+    def __init__(self, file: FeatureFile, split: _Split) -> None:
         """Hold the rows of a split of a file."""
         self._file = file
-        self._rows = rows
+        self._rows = file.splits[split]
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -106,7 +113,7 @@ class FeaturesBenchmark:
             raise ConfigError("benchmark 'features' needs 'file'", _HELP)
         file = open_features(config.file)
         domains = self._domains(file)
-        sources = {split: StoredVectors(file, rows) for split, rows in file.splits.items()}
+        sources = {split: StoredVectors(file, split) for split in file.splits}
         stream = build_stream(
             name="features",
             train=_labelled(file, sources, "train", domains),
@@ -157,7 +164,7 @@ class FeaturesBenchmark:
 
 
 def _labelled(
-    file: FeatureFile, sources: dict[Split, StoredVectors], split: Split, domains: Sequence[str]
+    file: FeatureFile, sources: dict[_Split, StoredVectors], split: _Split, domains: Sequence[str]
 ) -> LabelledImages:
     rows = file.splits[split]
     domain: IndexArray | None = None
@@ -169,7 +176,7 @@ def _labelled(
     return LabelledImages(source=sources[split], labels=rows.y, domain=domain)
 
 
-def _facts(file: FeatureFile, sources: dict[Split, StoredVectors]) -> VectorFacts:
+def _facts(file: FeatureFile, sources: dict[_Split, StoredVectors]) -> VectorFacts:
     digests = "".join(source.digest() for source in sources.values())
     return VectorFacts(
         dim=file.dim,

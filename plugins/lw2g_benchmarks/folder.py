@@ -17,16 +17,20 @@ from typing import TypeAlias
 import attrs
 import numpy as np
 
-from lw2g.errors import ConfigError, DataError, counted, nearest, no_folder
-from lw2g.ground.spelling import composed, composed_names
-from lw2g.interfaces.stream import TaskStream
-from lw2g.pixels.found_images import (
+from lw2g.plugin import (
+    ConfigError,
+    DataError,
     FoundImages,
+    TaskStream,
+    composed,
+    counted,
     domains_below,
     find_classes,
     find_images,
     is_hidden,
     named_folders,
+    nearest,
+    no_folder,
     passed_over,
 )
 from lw2g_benchmarks.listed_images import FileSource
@@ -147,7 +151,7 @@ class FolderBenchmark:
                     f"two folders of {str(root)!r} are called {name!r} in two Unicode forms", "merge them"
                 )
             there[name] = folder
-        wanted = composed_names(config.domain_order or there)
+        wanted = tuple(map(composed, config.domain_order or there))
         if not wanted:
             raise DataError(f"{str(root.absolute())!r} holds no domain", _domain_help(str(root)))
         for name in wanted:
@@ -206,13 +210,13 @@ def _without(classes: Mapping[str, _ClassFiles], exclude: tuple[str, ...]) -> di
     """
     if not exclude:
         return dict(classes)
-    left_out = set(composed_names(exclude))
+    left_out = set(map(composed, exclude))
     known: set[str] = set()
     kept: dict[str, _ClassFiles] = {}
     for name, (root, splits) in classes.items():
         files = {}
         for split, paths in splits.items():
-            ids = composed_names(_ids(root, paths))
+            ids = tuple(map(composed, _ids(root, paths)))
             known.update(ids)
             files[split] = tuple(
                 path for image, path in zip(ids, paths, strict=True) if image not in left_out

@@ -13,8 +13,7 @@ from typing import Any
 import attrs
 import numpy as np
 
-from lw2g.errors import ConfigError, DataError
-from lw2g.interfaces.stream import TaskStream
+from lw2g.plugin import ConfigError, DataError, TaskStream
 from lw2g_benchmarks.given_splits import (
     WHOLE,
     GivenSplit,

@@ -18,8 +18,7 @@ from typing import Any
 
 import attrs
 
-from lw2g.errors import ConfigError, DataError, counted, error_text, no_folder, shown
-from lw2g.ground.spelling import expanded
+from lw2g.plugin import ConfigError, DataError, counted, error_text, expanded, no_folder, shown
 from lw2g_benchmarks.listed_images import HashedSource
 from lw2g_benchmarks.objects import ListedFiles, ObjectSource
 

@@ -15,7 +15,7 @@ import attrs
 import numpy as np
 import torch
 
-from lw2g.interfaces.stream import TaskStream
+from lw2g.plugin import TaskStream
 from lw2g_benchmarks.glyph_shapes import FAMILIES, render_classes
 from lw2g_benchmarks.options import GlyphsConfig, TransformOptions
 from lw2g_benchmarks.orders import ordered

@@ -15,10 +15,18 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from lw2g.errors import DataError, counted, printable
-from lw2g.interfaces.stream import Contents, ImageSource, IndexArray
-from lw2g.pixels.image_files import ImageHeader, examine_image, read_image
-from lw2g.pixels.stamps import Stamp, stamp_of
+from lw2g.plugin import (
+    Contents,
+    DataError,
+    ImageHeader,
+    ImageSource,
+    IndexArray,
+    counted,
+    examine_image,
+    printable,
+    read_image,
+    stamp_of,
+)
 
 __all__ = [
     "READERS",
@@ -78,7 +86,7 @@ class FileSource:
         self._ids = tuple(ids)
         self._upright = upright
         self._read: tuple[str, Contents, FileFacts] | None = None
-        self._stamps: list[Stamp] = []
+        self._stamps: list[tuple[int, int]] = []  # bytes and time of each file, once they are read
 
     def __len__(self) -> int:
         return len(self._paths)

@@ -11,10 +11,18 @@ import attrs
 import torch
 import yaml
 
-from lw2g.errors import DataError, shown
-from lw2g.ground.texts import text_of
-from lw2g.interfaces.dataset import DataSet, RemoteFile, Split
-from lw2g.pixels.found_images import FoundImages, find_classes, is_hidden, passed_over
+from lw2g.plugin import (
+    DataError,
+    DataSet,
+    FoundImages,
+    RemoteFile,
+    Split,
+    find_classes,
+    is_hidden,
+    passed_over,
+    shown,
+    text_of,
+)
 
 __all__ = ["Item", "Listing", "file_list_sha256", "from_folders", "from_index", "from_lists", "from_seed"]
 

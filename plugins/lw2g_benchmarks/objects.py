@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from lw2g.errors import DataError, counted
-from lw2g.interfaces.stream import Contents
-from lw2g.pixels.image_files import pixels_of
+from lw2g.plugin import Contents, DataError, counted, pixels_of
 from lw2g_benchmarks.listed_images import FileFacts, FileSource, content_of, no_files, tell_progress
 
 __all__ = ["ListedFiles", "ObjectSource"]

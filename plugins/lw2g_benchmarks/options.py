@@ -9,8 +9,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import attrs
 from attrs.validators import and_, ge, gt, le, lt, optional
 
-from lw2g.interfaces.dataset import DEFAULT_ROOT, ROOT_VARIABLE, DataSet
-from lw2g.interfaces.options import option
+from lw2g.plugin import DEFAULT_ROOT, ROOT_VARIABLE, DataSet, option
 
 __all__ = [
     "NORMALISATIONS",

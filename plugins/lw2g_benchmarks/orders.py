@@ -15,8 +15,7 @@ from collections.abc import Sequence
 import attrs
 import numpy as np
 
-from lw2g.errors import ConfigError, counted, nearest
-from lw2g.ground.spelling import composed
+from lw2g.plugin import ConfigError, composed, counted, nearest
 from lw2g_benchmarks.options import ORDERS, Order, OrderOptions
 
 __all__ = ["SplitName", "class_order", "ordered", "parse_split_name", "task_sizes"]

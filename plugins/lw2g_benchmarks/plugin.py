@@ -7,8 +7,7 @@ from typing import Any
 
 import attrs
 
-from lw2g.interfaces.component import BenchmarkComponent, lazy
-from lw2g.registry.markers import hookimpl
+from lw2g.plugin import BenchmarkComponent, hookimpl, lazy
 from lw2g_benchmarks import options
 from lw2g_benchmarks.data_set_facts import PUBLISHED, Published
 

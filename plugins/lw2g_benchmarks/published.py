@@ -12,9 +12,16 @@ from pathlib import Path
 import attrs
 import numpy as np
 
-from lw2g.errors import ConfigError, DataError
-from lw2g.interfaces.dataset import ROOT_VARIABLE, DataSet, Split, default_root
-from lw2g.interfaces.stream import IndexArray, TaskStream
+from lw2g.plugin import (
+    ROOT_VARIABLE,
+    ConfigError,
+    DataError,
+    DataSet,
+    IndexArray,
+    Split,
+    TaskStream,
+    default_root,
+)
 from lw2g_benchmarks.checks import deviations_of
 from lw2g_benchmarks.listed_images import FileSource
 from lw2g_benchmarks.listings import Item, Listing, from_folders, from_index, from_lists, from_seed

@@ -15,8 +15,7 @@ from itertools import product
 import attrs
 import numpy as np
 
-from lw2g.errors import ConfigError, counted
-from lw2g.interfaces.stream import IndexArray
+from lw2g.plugin import ConfigError, IndexArray, counted
 from lw2g_benchmarks.options import OrderOptions
 from lw2g_benchmarks.orders import task_sizes
 

@@ -14,8 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from lw2g.errors import DataError, counted
-from lw2g.interfaces.stream import Contents, IndexArray
+from lw2g.plugin import Contents, DataError, IndexArray, counted
 from lw2g_benchmarks.listed_images import READERS, FileFacts, HashedSource, content_of, tell_progress
 
 __all__ = ["same_contents"]

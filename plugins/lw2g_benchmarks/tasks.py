@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lw2g.ground.spelling import composed, composed_names
-from lw2g.interfaces.stream import (
+from lw2g.plugin import (
     Contents,
     ImageSource,
     IndexArray,
@@ -21,6 +20,7 @@ from lw2g.interfaces.stream import (
     Task,
     TaskData,
     TaskStream,
+    composed,
 )
 from lw2g_benchmarks.listed_images import FileFacts, HashedSource, content_of, no_files, tell_progress
 from lw2g_benchmarks.options import OrderOptions
@@ -229,7 +229,7 @@ def build_stream(
     labels: list[int] = []
     for portion in planned:
         labels += portion.labels
-    names = composed_names(class_names[label] for label in labels)
+    names = tuple(composed(class_names[label]) for label in labels)
 
     # of each image the position of its class in the stream, or -1: it is in no task
     positions = {

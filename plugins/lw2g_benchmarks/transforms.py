@@ -15,10 +15,19 @@ import attrs
 import torch
 from torch import Tensor
 
-from lw2g.interfaces.stream import ImageTransform, RandomTransform, StagedTransform
-from lw2g.pixels.augmentation import CROP_DRAWS, brightened, crop_boxes, resampled, shifted
-from lw2g.pixels.preprocessing import Preprocessing
-from lw2g.pixels.resampling import channels_last, resize
+from lw2g.plugin import (
+    CROP_DRAWS,
+    ImageTransform,
+    Preprocessing,
+    RandomTransform,
+    StagedTransform,
+    brightened,
+    channels_last,
+    crop_boxes,
+    resampled,
+    resize,
+    shifted,
+)
 from lw2g_benchmarks.options import Normalisation, TransformOptions
 
 __all__ = ["TransformPair", "make_transforms"]

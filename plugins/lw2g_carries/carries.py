@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from lw2g.blocks.carrying import CARRIES, gated
-from lw2g.errors import ConfigError
-from lw2g.interfaces.carry import Carry, CarryContext, Motion
+from lw2g.plugin import CARRIES, Carry, CarryContext, ConfigError, Motion, gated
 from lw2g_carries.options import NoOptions
 
 __all__ = ["Gated", "candidates"]

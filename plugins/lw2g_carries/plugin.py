@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from lw2g.interfaces.component import CarryComponent, lazy
-from lw2g.registry.markers import hookimpl
+from lw2g.plugin import CarryComponent, hookimpl, lazy
 from lw2g_carries.options import NoOptions
 
 __all__ = ["AFFINE", "AUTO", "GATED", "NONE", "SHIFT", "lw2g_carries"]

@@ -1,4 +1,32 @@
-"""Write the text vectors that the constraint ``lgcl`` and the head ``text`` read.
+"""Write the text vectors of ``lgcl`` and of the head ``text``: ``python -m lw2g_constraints.export``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from lw2g.plugin import (
+    ConfigError,
+    DataError,
+    class_sentence,
+    expanded,
+    task_sentence,
+    text_of,
+    words,
+    write_vectors,
+)
+from lw2g_constraints.text import ClipEncoder
+
+__all__ = ["main"]
+
+# a constant and no docstring: python -OO drops those
+_DESCRIPTION = """Write the text vectors that the constraint ``lgcl`` and the head ``text`` read.
 
 With a CLIP model, from a folder or from the local cache of transformers (nothing is downloaded), the
 sentences of all classes, and of all tasks where the increment is given:
@@ -16,27 +44,6 @@ The head ``text`` reads two things more. With ``--classes FILE``, a JSON list of
 are sentences as they stand, several for a class. ``--projection FILE`` takes the map of images into the space
 of text, and the logit scale, from the safetensors file of a whole CLIP model (Hugging Face or open_clip).
 """
-
-from __future__ import annotations
-
-import argparse
-import json
-import sys
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
-
-from safetensors import SafetensorError, safe_open
-from torch import Tensor
-
-from lw2g.errors import Lw2gError
-from lw2g.ground.docstrings import docstring
-from lw2g.ground.spelling import expanded
-from lw2g.ground.texts import text_of
-from lw2g.pixels.text_vectors import class_sentence, task_sentence, words, write_vectors
-from lw2g_constraints.text import ClipEncoder
-
-__all__ = ["main"]
 
 
 def read_class_names(path: Path) -> list[str]:
@@ -95,7 +102,7 @@ def encoded(model: str, sentences: Sequence[str]) -> tuple[Tensor, list[str]]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Write the file that the arguments ask for; by default those of the command line."""
     parser = argparse.ArgumentParser(
-        description=docstring(sys.modules[__name__]), formatter_class=argparse.RawDescriptionHelpFormatter
+        description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("names", type=expanded, help="JSON file of class names; with --classes, of sentences")
     parser.add_argument("out", type=expanded, help="file to write, .safetensors")
@@ -108,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parsed = parser.parse_args(arguments)
     try:
         _export(parsed)
-    except (OSError, ValueError, KeyError, SafetensorError, Lw2gError) as error:
+    except (OSError, ValueError, KeyError, SafetensorError, ConfigError, DataError) as error:
         raise SystemExit(f"error: {error}") from error
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from lw2g.interfaces.constraint import Constraint
-from lw2g.interfaces.context import BuildContext, TaskContext
+from lw2g.plugin import BuildContext, Constraint, TaskContext
 from lw2g_constraints.options import FreezeConfig
 
 __all__ = ["Freeze"]

@@ -16,12 +16,19 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from lw2g.errors import ConfigError, DataError, nearest
-from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.constraint import Constraint
-from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
-from lw2g.interfaces.phase import StepOutput
-from lw2g.pixels.text_vectors import class_sentence, task_sentence
+from lw2g.plugin import (
+    Batch,
+    BuildContext,
+    ConfigError,
+    Constraint,
+    DataError,
+    StepOutput,
+    TaskContext,
+    TaskInfo,
+    class_sentence,
+    nearest,
+    task_sentence,
+)
 from lw2g_constraints.options import LgclConfig
 from lw2g_constraints.text import (
     ClipEncoder,

@@ -8,7 +8,7 @@ from typing import Literal
 import attrs
 from attrs.validators import and_, ge, gt, le
 
-from lw2g.interfaces.options import option
+from lw2g.plugin import option
 
 __all__ = ["CpkConfig", "FreezeConfig", "LgclConfig", "OrthogonalConfig", "PgpConfig"]
 

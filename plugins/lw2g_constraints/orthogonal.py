@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from lw2g.interfaces.constraint import Constraint
-from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.site import Restriction, Site
+from lw2g.plugin import BuildContext, Constraint, Restriction, Site, TaskContext
 from lw2g_constraints.options import OrthogonalConfig
 
 __all__ = ["Orthogonal"]

@@ -10,12 +10,16 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from lw2g.interfaces.constraint import Constraint
-from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.memory import SpaceOptions
-from lw2g.interfaces.site import Restriction, Site
-from lw2g.maths.moments import SecondMoment
-from lw2g.maths.subspace import Subspace
+from lw2g.plugin import (
+    BuildContext,
+    Constraint,
+    Restriction,
+    SecondMoment,
+    Site,
+    SpaceOptions,
+    Subspace,
+    TaskContext,
+)
 from lw2g_constraints.options import PgpConfig
 
 __all__ = ["PromptGradientProjection"]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from lw2g.interfaces.component import ConstraintComponent, lazy
-from lw2g.interfaces.deviations import PLAIN_IMAGES
-from lw2g.registry.markers import hookimpl
+from lw2g.plugin import PLAIN_IMAGES, ConstraintComponent, hookimpl, lazy
 from lw2g_constraints import options
 
 __all__ = ["lw2g_constraints"]

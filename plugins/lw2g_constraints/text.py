@@ -13,10 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from lw2g.errors import ConfigError, DataError, nearest
-from lw2g.ground.spelling import composed
-from lw2g.ground.texts import text_of
-from lw2g.pixels.text_vectors import class_sentence, read_text_vectors
+from lw2g.plugin import ConfigError, DataError, class_sentence, composed, nearest, read_text_vectors, text_of
 
 __all__ = ["ClipEncoder", "HashEncoder", "TextEncoder", "VectorFile", "orthogonal_map", "read_names"]
 

@@ -16,10 +16,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from lw2g.interfaces.evidence import Measure, Sample
-from lw2g.interfaces.growth import Measurement
-from lw2g.maths.comparisons import half_samples, mean_of_known, spread_over_halves
-from lw2g.maths.subspace import Subspace
+from lw2g.plugin import Measure, Measurement, Sample, Subspace, half_samples, spread_over_halves
+from lw2g_growth.averages import mean_of_known
 
 __all__ = ["Agreement"]
 

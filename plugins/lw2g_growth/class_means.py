@@ -22,9 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from lw2g.interfaces.evidence import Measure, Sample
-from lw2g.interfaces.growth import Measurement
-from lw2g.maths.comparisons import Spread, half_samples, spread_over_halves
+from lw2g.plugin import Measure, Measurement, Sample, Spread, half_samples, spread_over_halves
 
 __all__ = ["Centroid", "Confusion", "expected_largest_cosine"]
 

@@ -22,13 +22,19 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from lw2g.interfaces.evidence import Candidate, Measure, Sample
-from lw2g.interfaces.growth import Measurement
-from lw2g.interfaces.memory import SpaceOptions
-from lw2g.maths.comparisons import half_samples, mean_of_known, spread_over_halves
-from lw2g.maths.moments import SecondMoment, subsets, traces
-from lw2g.maths.subspace import Subspace
-from lw2g.vit.taps import Tap
+from lw2g.plugin import (
+    Candidate,
+    Measure,
+    Measurement,
+    Sample,
+    SecondMoment,
+    SpaceOptions,
+    Subspace,
+    Tap,
+    half_samples,
+    spread_over_halves,
+)
+from lw2g_growth.averages import mean_of_known
 from lw2g_growth.options import EnergyConfig
 
 __all__ = ["Energy", "Novelty"]
@@ -207,7 +213,7 @@ def _part(stored: Mapping[str, Tensor], tap: Tap) -> dict[str, Tensor]:
 
 
 def _total(groups: Sequence[SecondMoment], chosen: Tensor) -> SecondMoment:
-    (total,) = subsets(groups, chosen.to(torch.float64)[None])
+    (total,) = SecondMoment.subsets(groups, chosen.to(torch.float64)[None])
     return total
 
 
@@ -232,7 +238,7 @@ def _residuals(
         shifted = moment if about is None else _about(moment, about)
         matrix = shifted.matrix
         basis = space.basis.to(matrix)
-        energy = traces(matrix).sum()
+        energy = matrix.diagonal(dim1=-2, dim2=-1).sum(dim=-1).sum()
         inside = (basis * (matrix @ basis)).sum()  # tr(B' C B)
         # where all energy lies inside, the difference may round to below 0
         outside = (energy - inside).clamp(min=0)

@@ -15,15 +15,21 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from lw2g.interfaces.evidence import Candidate, Measure, Sample
-from lw2g.interfaces.growth import Measurement
-from lw2g.interfaces.site import Activation
-from lw2g.maths.comparisons import Comparisons, disjoint_halves, in_sample
-from lw2g.maths.hindrance import energy_null_hfc, null_hfc, over_sites, site_angles
-from lw2g.maths.moments import side_by_side, subsets
-from lw2g.maths.subspace import Subspace
-from lw2g.maths.subspace import side_by_side as spaces_side_by_side
-from lw2g.vit.taps import Tap
+from lw2g.plugin import (
+    Activation,
+    Candidate,
+    Comparisons,
+    Measure,
+    Measurement,
+    Sample,
+    SecondMoment,
+    Subspace,
+    Tap,
+    energy_null_hfc,
+    null_hfc,
+    over_sites,
+    site_angles,
+)
 from lw2g_growth.options import PlainConfig
 
 __all__ = ["Hindrance"]
@@ -39,7 +45,7 @@ class Hindrance(Measure):
 
     def measure(self, sample: Sample) -> Mapping[int, Measurement]:
         """Return Z of every candidate."""
-        plan = in_sample if sample.literal else disjoint_halves
+        plan = Comparisons.in_sample if sample.literal else Comparisons.disjoint_halves
         comparisons = plan(sample.num_groups, sample.generator("half-samples"))
         angles: dict[tuple[int, str], Tensor] = {}
         ranks: dict[tuple[int, str], list[int]] = {}
@@ -155,12 +161,12 @@ class _Pretrained:
 
     def __init__(self, sample: Sample, tap: Tap, members: Tensor) -> None:
         self._build = sample.space_options.build
-        moments = subsets(sample.moments([tap])[tap], members)
+        moments = SecondMoment.subsets(sample.moments([tap])[tap], members)
         if sample.centre:
             moments = [moment.centred() for moment in moments]
         self._count = len(moments)
         # side by side: the solver takes all subsets in one call
-        self._moments = side_by_side(moments)
+        self._moments = SecondMoment.side_by_side(moments)
 
     def spaces(self, activations: Sequence[Activation]) -> list[Subspace]:
         """Return the spaces of each activation, one per subset, side by side; each is built once."""
@@ -168,7 +174,7 @@ class _Pretrained:
         own: tuple[Subspace, ...] = ()
         if mapped:  # the map comes before the cut: each has a space of its own
             moments = [activation.moment(self._moments) for activation in mapped]
-            own = self._build(side_by_side(moments)).parts(len(mapped))
+            own = self._build(SecondMoment.side_by_side(moments)).parts(len(mapped))
         if len(mapped) == len(activations):
             return list(own)
         # the others are images of one space, that of the tap
@@ -185,4 +191,4 @@ class _Pretrained:
     def _image(self, activation: Activation, tapped: Subspace) -> Subspace:
         if not activation.is_image:
             return tapped
-        return spaces_side_by_side([activation.image(part) for part in tapped.parts(self._count)])
+        return Subspace.side_by_side([activation.image(part) for part in tapped.parts(self._count)])

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import attrs
 from attrs.validators import and_, deep_iterable, ge, le, lt, matches_re
 
-from lw2g.interfaces.options import option
+from lw2g.plugin import option
 
 __all__ = [
     "AffinityConfig",

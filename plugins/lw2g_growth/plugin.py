@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lw2g.interfaces.component import EvidenceComponent, PolicyComponent, lazy
-from lw2g.interfaces.deviations import PLAIN_IMAGES
-from lw2g.registry.markers import hookimpl
+from lw2g.plugin import PLAIN_IMAGES, EvidenceComponent, PolicyComponent, hookimpl, lazy
 from lw2g_growth.options import (
     AffinityConfig,
     BudgetConfig,

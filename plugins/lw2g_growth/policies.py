@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from lw2g.errors import ConfigError
-from lw2g.interfaces.growth import Burden, Decision, Evidence, Grow, Reuse
+from lw2g.plugin import Burden, ConfigError, Decision, Evidence, Grow, Reuse
 from lw2g_growth.options import BudgetConfig, FixedConfig, MarginConfig, MinConfig, PlainConfig
 from lw2g_growth.rules import Rule, Standing, beyond, probability_of_sharing
 

@@ -16,10 +16,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from lw2g.interfaces.evidence import Candidate, Measure, Sample
-from lw2g.interfaces.growth import Measurement
-from lw2g.maths.comparisons import Comparisons, in_sample
-from lw2g.maths.hindrance import site_angles
+from lw2g.plugin import Candidate, Comparisons, Measure, Measurement, Sample, site_angles
 
 __all__ = ["Capacity", "Projection"]
 
@@ -36,7 +33,7 @@ class Projection(Measure):
     def measure(self, sample: Sample) -> Mapping[int, Measurement]:
         """Return the mean length of every candidate that has spaces."""
         # unlike Z, this needs no second half: an old space was fitted on images of old tasks
-        comparisons = in_sample(sample.num_groups, sample.generator("half-samples"))
+        comparisons = Comparisons.in_sample(sample.num_groups, sample.generator("half-samples"))
         by_set = {}
         for candidate in sample.candidates:
             if candidate.spaces:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import attrs
 
-from lw2g.interfaces.growth import Burden, CandidateEvidence, Evidence, Measurement
+from lw2g.plugin import Burden, CandidateEvidence, Evidence, Measurement
 
 __all__ = ["Reading", "Rule", "Scale", "Standing", "beyond", "probability_of_sharing"]
 

@@ -19,9 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from lw2g.interfaces.evidence import Measure, Sample
-from lw2g.interfaces.growth import Measurement
-from lw2g.maths.comparisons import half_samples, spread_over_halves
+from lw2g.plugin import Measure, Measurement, Sample, half_samples, spread_over_halves
 
 __all__ = ["LeaveOneOut", "LogMe", "is_right_left_out", "log_evidence"]
 

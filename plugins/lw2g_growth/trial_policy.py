@@ -15,8 +15,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from lw2g.interfaces.evidence import Measure, Sample
-from lw2g.interfaces.growth import Measurement
+from lw2g.plugin import Measure, Measurement, Sample
 from lw2g_growth.options import TrialConfig
 
 __all__ = ["Trial"]

@@ -13,10 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lw2g.blocks.closed_form import ClosedForm, factor
-from lw2g.blocks.discriminants import Discriminant
-from lw2g.blocks.random_maps import RandomMap
-from lw2g.interfaces.context import TaskInfo, derive_seed
+from lw2g.plugin import ClosedForm, Discriminant, RandomMap, TaskInfo, derive_seed, factor
 
 __all__ = ["AnaCP", "MapBack", "spread_means"]
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import attrs
 from attrs.validators import ge, gt, le, lt, optional
 
-from lw2g.interfaces.options import option
+from lw2g.plugin import option
 
 __all__ = [
     "AnaCPConfig",

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from lw2g.interfaces.component import Alias, HeadComponent, lazy
-from lw2g.interfaces.deviations import Deviation
-from lw2g.registry.markers import hookimpl
+from lw2g.plugin import Alias, Deviation, HeadComponent, hookimpl, lazy
 from lw2g_heads import options
 
 __all__ = ["ANACP", "COSINE", "KLDA", "LDA", "MAHALANOBIS", "RIDGE", "TEXT", "lw2g_heads"]

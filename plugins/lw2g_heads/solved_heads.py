@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import attrs
 
-from lw2g.blocks.closed_form import ClosedForm, Cosine
-from lw2g.blocks.discriminants import Discriminant, KernelDiscriminant, Mahalanobis
-from lw2g.blocks.ridge import Ridge
-from lw2g.errors import ConfigError
-from lw2g.interfaces.head import HeadContext
+from lw2g.plugin import (
+    ClosedForm,
+    ConfigError,
+    Cosine,
+    Discriminant,
+    HeadContext,
+    KernelDiscriminant,
+    Mahalanobis,
+    Ridge,
+)
 from lw2g_heads.anacp import AnaCP
 from lw2g_heads.options import (
     AnaCPConfig,

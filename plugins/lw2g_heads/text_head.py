@@ -14,11 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from lw2g.blocks.closed_form import ClosedForm
-from lw2g.blocks.statistics import held_back
-from lw2g.errors import ConfigError
-from lw2g.interfaces.context import TaskInfo
-from lw2g.pixels.text_vectors import TextVectors, read_text_vectors
+from lw2g.plugin import ClosedForm, ConfigError, TaskInfo, TextVectors, held_back, read_text_vectors
 
 __all__ = ["WEIGHTS", "TextHead"]
 

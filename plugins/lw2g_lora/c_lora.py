@@ -15,16 +15,24 @@ import attrs
 import torch
 from torch import Tensor, nn
 
-from lw2g.blocks.heads import HeadedBaseline
-from lw2g.blocks.lora import LowRankSet, LowRankSets, factor_sites, trained_factors
-from lw2g.blocks.schedules import coda_cosine, stepped
-from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.phase import ComputePhase, Phase, StepOutput, TrainingPhase
-from lw2g.interfaces.pool import Routing
-from lw2g.interfaces.scope import POOL
-from lw2g.interfaces.site import Site
-from lw2g.vit.low_rank import LowRankInjection
+from lw2g.plugin import (
+    POOL,
+    Batch,
+    BuildContext,
+    ComputePhase,
+    HeadedBaseline,
+    LowRankInjection,
+    LowRankSet,
+    LowRankSets,
+    Phase,
+    Routing,
+    Site,
+    StepOutput,
+    TaskContext,
+    TrainingPhase,
+    coda_cosine,
+    stepped,
+)
 from lw2g_lora.options import CLoraConfig
 
 __all__ = ["CLora", "overlap"]
@@ -80,7 +88,7 @@ class CLora(HeadedBaseline):
 
     def sites(self, parameters: nn.Module) -> Sequence[Site]:
         """Return the down factors, measured, and the up factors behind them."""
-        return factor_sites(parameters, self.updates.blocks, self.updates.targets, self.config.up_on_reuse)
+        return self.updates.sites(parameters, self.config.up_on_reuse)
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return two phases: remember the set as it is, then train it together with the head."""
@@ -101,7 +109,7 @@ class CLora(HeadedBaseline):
             increment = cast(LowRankSet, context.parameters).increments() - start
             return attrs.evolve(output, loss=output.loss + config.penalty * overlap(past, increment))
 
-        trained = trained_factors(context, config.up_on_reuse)
+        trained = self.updates.trained(context, config.up_on_reuse)
         phase = TrainingPhase(
             name="lora",
             groups=self.updates.groups(trained, self.head, config.lr),

@@ -14,17 +14,26 @@ import attrs
 import torch
 from torch import Tensor, nn
 
-from lw2g.blocks.contrastive import self_identification_loss
-from lw2g.blocks.heads import HeadedBaseline
-from lw2g.blocks.lora import LowRankSet, LowRankSets, factor_sites, trained_factors
-from lw2g.blocks.replay import head_replay, replay_statistics
-from lw2g.blocks.schedules import chosen_schedule
-from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.phase import ComputePhase, Phase, StepOutput, TrainingPhase
-from lw2g.interfaces.pool import Pool, Routing
-from lw2g.interfaces.site import Site
-from lw2g.vit.low_rank import LowRankInjection
+from lw2g.plugin import (
+    Batch,
+    BuildContext,
+    ClassStatistics,
+    ComputePhase,
+    HeadedBaseline,
+    LowRankInjection,
+    LowRankSet,
+    LowRankSets,
+    Phase,
+    Pool,
+    Routing,
+    Site,
+    StepOutput,
+    TaskContext,
+    TrainingPhase,
+    chosen_schedule,
+    head_replay,
+    self_identification_loss,
+)
 from lw2g_lora.options import HideLoraConfig
 
 __all__ = ["HideLora"]
@@ -45,7 +54,7 @@ class HideLora(HeadedBaseline):
         self.config = config
         # alpha is 1; the bound is as released: torch takes the rank of its transposed factor for the fan-in
         self.updates = LowRankSets(config, context, scale=1 / config.rank, bound=float(config.rank**-0.5))
-        self.statistics = replay_statistics(config, context)
+        self.statistics = ClassStatistics.of(config, context)
 
     def new_set(self, source: nn.Module | None) -> LowRankSet:
         """Return a new set: a copy of ``source``, or one that changes nothing yet."""
@@ -67,12 +76,12 @@ class HideLora(HeadedBaseline):
 
     def sites(self, parameters: nn.Module) -> Sequence[Site]:
         """Return the down factors, measured, and the up factors behind them."""
-        return factor_sites(parameters, self.updates.blocks, self.updates.targets, self.config.up_on_reuse)
+        return self.updates.sites(parameters, self.config.up_on_reuse)
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return training, averaging, statistics and replay."""
         config = self.config
-        trained = trained_factors(context, config.up_on_reuse)
+        trained = self.updates.trained(context, config.up_on_reuse)
         lr = config.effective_lr
         train = TrainingPhase(
             name="lora",

@@ -14,20 +14,28 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from lw2g.blocks.heads import HeadedBaseline
-from lw2g.blocks.lora import LowRankSet, LowRankSets, inject_factors, summed_factors
-from lw2g.blocks.schedules import coda_cosine, stepped
-from lw2g.errors import ConfigError
-from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.phase import ComputePhase, Phase, TrainingPhase
-from lw2g.interfaces.pool import Routing
-from lw2g.interfaces.scope import POOL
-from lw2g.interfaces.site import Activation, Site
-from lw2g.maths.moments import SecondMoment
-from lw2g.maths.subspace import Subspace, build, complement, extend
-from lw2g.vit.low_rank import LowRankInjection
-from lw2g.vit.taps import Tap
+from lw2g.plugin import (
+    POOL,
+    Activation,
+    Batch,
+    BuildContext,
+    ComputePhase,
+    ConfigError,
+    HeadedBaseline,
+    LowRankInjection,
+    LowRankSet,
+    LowRankSets,
+    Phase,
+    Routing,
+    SecondMoment,
+    Site,
+    Subspace,
+    Tap,
+    TaskContext,
+    TrainingPhase,
+    coda_cosine,
+    stepped,
+)
 from lw2g_lora.options import InfLoraConfig
 
 __all__ = ["DesignedSet", "InfLora", "design_down", "memory_energy"]
@@ -152,13 +160,12 @@ class InfLora(HeadedBaseline):
                 continue
             # beyond half of all dimensions the complement is what is stored (DualGPM)
             left = dim - rank
-            spaces.append(complement(Subspace(basis=basis[None, :, :left], ranks=(left,))))
+            spaces.append(Subspace(basis=basis[None, :, :left], ranks=(left,)).complement())
         return tuple(spaces)
 
     def injection(self, routing: Routing) -> LowRankInjection:
         """Return the updates of all sets and what has been folded."""
-        factors = summed_factors(routing.sets)
-        return inject_factors(self.updates.blocks, self.updates.targets, factors, dense=self.folded)
+        return self.updates.summed(routing, dense=self.folded)
 
     def sites(self, parameters: nn.Module) -> Sequence[Site]:
         """Return the up factors of each block, the only trained ones; they multiply ``z = down x``.
@@ -230,7 +237,7 @@ class InfLora(HeadedBaseline):
             space = self.remembered(old, moment, energy)
             stored = space
             if space.rank > self.basis.shape[2]:
-                stored = complement(space)
+                stored = space.complement()
             self.basis[position] = 0.0
             self.basis[position, :, : stored.rank] = stored.basis[0]
             self.ranks[position] = space.rank
@@ -240,11 +247,11 @@ class InfLora(HeadedBaseline):
         config = self.config
         power = config.memory_power
         if not old.is_empty:
-            return extend(old, moment, energy, power=power, residual=config.memory_residual)
-        space = build(moment, energy, power=power, rule=config.memory_rule)
+            return old.extend(moment, energy, power=power, residual=config.memory_residual)
+        space = Subspace.build(moment, energy, power=power, rule=config.memory_rule)
         if space.is_empty:
             # "below" may keep nothing; the release keeps one
-            return build(moment, energy, power=power)
+            return Subspace.build(moment, energy, power=power)
         return space
 
     def input_moments(self, context: TaskContext, progress: Progress, purpose: str) -> list[SecondMoment]:

@@ -7,17 +7,16 @@ from typing import Literal
 import attrs
 from attrs.validators import deep_iterable, ge, gt, le, lt, optional
 
-from lw2g.blocks.options import (
+from lw2g.plugin import (
     HeadOptions,
     LowRankOptions,
     ReplayOptions,
     ScheduleOptions,
     SteppingOptions,
-    TrainedFactorsOptions,
     blocks_option,
+    option,
     targets_option,
 )
-from lw2g.interfaces.options import option
 
 __all__ = [
     "CLoraConfig",
@@ -31,6 +30,16 @@ __all__ = [
     "SequentialConfig",
     "SlcaConfig",
 ]
+
+
+@attrs.frozen(kw_only=True)
+class TrainedFactorsOptions(LowRankOptions):
+    """Options of low-rank methods that train both factors."""
+
+    up_on_reuse: Literal["project", "freeze", "free"] = option(
+        "project",
+        "up factor of a reused set: protected like the down factor, frozen, or free (then old outputs drift)",
+    )
 
 
 @attrs.frozen(kw_only=True)

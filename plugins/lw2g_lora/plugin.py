@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from lw2g.blocks.presets import PresetFile
-from lw2g.interfaces.component import BaselineComponent, lazy
-from lw2g.interfaces.deviations import NEW_SETS_MERGED, UNSEEN_MASKED, Deviation
-from lw2g.registry.markers import hookimpl
+from lw2g.plugin import (
+    NEW_SETS_MERGED,
+    UNSEEN_MASKED,
+    BaselineComponent,
+    Deviation,
+    PresetFile,
+    hookimpl,
+    lazy,
+)
 from lw2g_lora import options
 
 __all__ = [

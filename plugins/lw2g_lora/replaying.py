@@ -10,15 +10,22 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lw2g.blocks.heads import HeadedBaseline
-from lw2g.blocks.lora import LowRankSet, LowRankSets, factor_sites
-from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
-from lw2g.interfaces.phase import ComputePhase, Phase, StepOutput
-from lw2g.interfaces.pool import Routing
-from lw2g.interfaces.scope import POOL
-from lw2g.interfaces.site import Site
-from lw2g.vit.low_rank import LowRankInjection
+from lw2g.plugin import (
+    POOL,
+    Batch,
+    BuildContext,
+    ComputePhase,
+    HeadedBaseline,
+    LowRankInjection,
+    LowRankSet,
+    LowRankSets,
+    Phase,
+    Routing,
+    Site,
+    StepOutput,
+    TaskContext,
+    TaskInfo,
+)
 from lw2g_lora.options import ReplayConfig
 from lw2g_lora.sequential import trained_together, training
 
@@ -100,7 +107,7 @@ class Replay(HeadedBaseline):
 
     def sites(self, parameters: nn.Module) -> Sequence[Site]:
         """Return the down factors, measured, and the up factors behind them."""
-        return factor_sites(parameters, self.updates.blocks, self.updates.targets, "project")
+        return self.updates.sites(parameters, "project")
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return the training of LoRA and head, and the phase that keeps images."""

@@ -14,23 +14,24 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from lw2g.blocks.heads import HeadedBaseline
-from lw2g.blocks.lora import (
+from lw2g.plugin import (
+    POOL,
+    Batch,
+    BuildContext,
+    ComputePhase,
+    HeadedBaseline,
+    LowRankInjection,
     LowRankSet,
     LowRankSets,
-    factor_sites,
-    inject_factors,
-    summed_factors,
-    trained_factors,
+    ParameterGroup,
+    Phase,
+    Pool,
+    Routing,
+    Site,
+    TaskContext,
+    TrainingPhase,
+    milestones,
 )
-from lw2g.blocks.schedules import milestones
-from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, TrainingPhase
-from lw2g.interfaces.pool import Pool, Routing
-from lw2g.interfaces.scope import POOL
-from lw2g.interfaces.site import Site
-from lw2g.vit.low_rank import LowRankInjection
 from lw2g_lora.options import SdLoraConfig
 
 __all__ = ["RankedSet", "SdLora", "inner_products"]
@@ -159,8 +160,7 @@ class SdLora(HeadedBaseline):
 
     def injection(self, routing: Routing) -> LowRankInjection:
         """Return the weighted updates of all sets."""
-        factors = summed_factors(routing.sets, self.weights(routing.sets))
-        return inject_factors(self.updates.blocks, self.updates.targets, factors)
+        return self.updates.summed(routing, weights=self.weights(routing.sets))
 
     def features(self, batch: Batch, routing: Routing) -> Tensor:
         """Return features of the updated network, ``[B, dim]``."""
@@ -170,7 +170,7 @@ class SdLora(HeadedBaseline):
         """Return the down factors, measured, and the up factors behind them; none of an empty set."""
         if cast(RankedSet, parameters).is_empty:
             return ()
-        return factor_sites(parameters, self.updates.blocks, self.updates.targets, self.config.up_on_reuse)
+        return self.updates.sites(parameters, self.config.up_on_reuse)
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return the boundary between tasks, the training, and the absorption of a set that adds little."""
@@ -179,7 +179,7 @@ class SdLora(HeadedBaseline):
         lr = config.lr
         if later and config.later_lr is not None:
             lr = config.later_lr
-        trained = trained_factors(context, config.up_on_reuse)
+        trained = self.updates.trained(context, config.up_on_reuse)
         factors, head = self.updates.groups(trained, self.head, lr)
         groups = []
         if config.directions == "all" or not later:

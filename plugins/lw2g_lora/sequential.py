@@ -15,16 +15,25 @@ import attrs
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lw2g.blocks.heads import HeadedBaseline
-from lw2g.blocks.lora import LowRankSet, LowRankSets, factor_sites
-from lw2g.blocks.schedules import cosine
-from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
-from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, StepOutput, TrainingPhase
-from lw2g.interfaces.pool import Routing
-from lw2g.interfaces.scope import POOL
-from lw2g.interfaces.site import Site
-from lw2g.vit.low_rank import LowRankInjection
+from lw2g.plugin import (
+    POOL,
+    Batch,
+    BuildContext,
+    ComputePhase,
+    HeadedBaseline,
+    LowRankInjection,
+    LowRankSet,
+    LowRankSets,
+    ParameterGroup,
+    Phase,
+    Routing,
+    Site,
+    StepOutput,
+    TaskContext,
+    TaskInfo,
+    TrainingPhase,
+    cosine,
+)
 from lw2g_lora.options import FinetuneConfig, LwfConfig, SequentialConfig
 
 __all__ = ["Finetune", "Lwf", "Sequential", "seen_loss", "trained_together", "training"]
@@ -86,7 +95,7 @@ class Sequential(HeadedBaseline):
 
     def sites(self, parameters: nn.Module) -> Sequence[Site]:
         """Return the down factors, measured, and the up factors behind them."""
-        return factor_sites(parameters, self.updates.blocks, self.updates.targets, "project")
+        return self.updates.sites(parameters, "project")
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return the training of LoRA and head."""
@@ -119,7 +128,7 @@ class Finetune(HeadedBaseline):
 
     def sites(self, parameters: nn.Module) -> Sequence[Site]:
         """Return the down factors, measured, and the up factors behind them."""
-        return factor_sites(parameters, self.updates.blocks, self.updates.targets, "project")
+        return self.updates.sites(parameters, "project")
 
     def class_loss(self, features: Tensor, batch: Batch, task: TaskInfo) -> Tensor:
         """Return the cross-entropy over the classes that the option names."""
@@ -169,7 +178,7 @@ class Lwf(HeadedBaseline):
 
     def sites(self, parameters: nn.Module) -> Sequence[Site]:
         """Return the down factors, measured, and the up factors behind them."""
-        return factor_sites(parameters, self.updates.blocks, self.updates.targets, "project")
+        return self.updates.sites(parameters, "project")
 
     def class_loss(self, features: Tensor, batch: Batch, task: TaskInfo) -> Tensor:
         """Return the cross-entropy over the classes that the option names."""

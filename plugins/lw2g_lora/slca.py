@@ -14,18 +14,29 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lw2g.blocks.heads import HeadedBaseline, linear_head
-from lw2g.blocks.replay import replay_phase
-from lw2g.blocks.schedules import cosine
-from lw2g.blocks.statistics import ClassStatistics, statistics_phase
-from lw2g.errors import ConfigError
-from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
-from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, StepOutput, TrainingPhase
-from lw2g.interfaces.pool import Routing
-from lw2g.interfaces.site import Activation, Site
-from lw2g.vit.backbone import Backbone
-from lw2g.vit.taps import Tap, TapKind
+from lw2g.plugin import (
+    Activation,
+    Backbone,
+    Batch,
+    BuildContext,
+    ClassStatistics,
+    ComputePhase,
+    ConfigError,
+    HeadedBaseline,
+    ParameterGroup,
+    Phase,
+    Routing,
+    Site,
+    StepOutput,
+    Tap,
+    TapKind,
+    TaskContext,
+    TaskInfo,
+    TrainingPhase,
+    cosine,
+    linear_head,
+    replay_phase,
+)
 from lw2g_lora.options import SlcaConfig
 from lw2g_lora.slow_set import SlowSet
 
@@ -274,7 +285,7 @@ class SlcaPlusPlus(HeadedBaseline):
             return ()
         routing = context.pool.force(context.set_id)
         return (
-            statistics_phase("statistics", context, gaussians, lambda batch: self.features(batch, routing)),
+            gaussians.phase("statistics", context, lambda batch: self.features(batch, routing)),
             ComputePhase(name="alignment", run=lambda progress: self.align(context, gaussians, progress)),
         )
 

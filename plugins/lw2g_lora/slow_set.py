@@ -9,11 +9,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lw2g.blocks.merging import interpolate
-from lw2g.vit.anatomy import linears_of
-from lw2g.vit.backbone import Backbone
-from lw2g.vit.low_rank import LayerInjection, LinearLayer, LowRank, Update
-from lw2g.vit.parameters import ParameterInjection
+from lw2g.plugin import (
+    Backbone,
+    LayerInjection,
+    LinearLayer,
+    LowRank,
+    ParameterInjection,
+    interpolate,
+    linears_of,
+)
 
 __all__ = ["SlowSet", "leading_rows"]
 
@@ -102,7 +106,7 @@ class SlowSet(nn.Module):
     def injections(self) -> tuple[LayerInjection, ParameterInjection]:
         """Return the injections of everything but the final norm."""
         depth = len(next(iter(self.down.values())))
-        updates: dict[int, dict[LinearLayer, Update]] = {}
+        updates: dict[int, dict[LinearLayer, LowRank]] = {}
         for block in range(depth):
             updates[block] = {}
             for name in self.down:

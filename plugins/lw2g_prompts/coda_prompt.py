@@ -14,9 +14,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from lw2g.blocks.weighted_prefixes import ComponentSet, WeightedPrefixBaseline
-from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext
+from lw2g.plugin import Batch, BuildContext, ComponentSet, WeightedPrefixBaseline
 from lw2g_prompts.options import CodaPromptConfig
 
 __all__ = ["CodaPrompt", "orthogonality"]

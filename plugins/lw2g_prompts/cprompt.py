@@ -13,16 +13,24 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lw2g.blocks.prefixes import check_blocks
-from lw2g.blocks.schedules import cosine
-from lw2g.interfaces.baseline import Baseline
-from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
-from lw2g.interfaces.phase import ParameterGroup, Phase, StepOutput, TrainingPhase
-from lw2g.interfaces.pool import Pool, Routing
-from lw2g.interfaces.site import Activation, Site
-from lw2g.vit.taps import Tap
-from lw2g.vit.tokens import TokenInjection
+from lw2g.plugin import (
+    Activation,
+    Baseline,
+    Batch,
+    BuildContext,
+    ParameterGroup,
+    Phase,
+    Pool,
+    Routing,
+    Site,
+    StepOutput,
+    Tap,
+    TaskContext,
+    TaskInfo,
+    TokenInjection,
+    TrainingPhase,
+    cosine,
+)
 from lw2g_prompts.options import CPromptConfig
 
 __all__ = ["CPrompt", "TokenSet", "smoothing_loss"]
@@ -81,7 +89,7 @@ class CPrompt(Baseline):
         self.config = config
         context.backbone.require("prompt tokens")
         context.backbone.require_class_token("a feature before the final norm")
-        self.blocks = check_blocks(config.blocks, context.backbone.depth, "baseline.blocks")
+        self.blocks = context.backbone.check_blocks(config.blocks, "baseline.blocks")
         self.classifiers = nn.ModuleList()
         self.auxiliary: nn.Module = nn.Identity()
 

@@ -9,16 +9,23 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from lw2g.blocks.heads import HeadedBaseline
-from lw2g.blocks.prefixes import PrefixSet, PrefixSets, check_blocks, inject_prefixes, prefix_sites
-from lw2g.errors import ConfigError
-from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.phase import ParameterGroup, Phase
-from lw2g.interfaces.pool import Pool, Routing
-from lw2g.interfaces.scope import SET_SHARED
-from lw2g.interfaces.site import Site
-from lw2g.vit.prefix import PrefixInjection
+from lw2g.plugin import (
+    SET_SHARED,
+    Batch,
+    BuildContext,
+    ConfigError,
+    HeadedBaseline,
+    Injection,
+    ParameterGroup,
+    Phase,
+    Pool,
+    PrefixSet,
+    PrefixSets,
+    Routing,
+    Site,
+    TaskContext,
+    inject_prefixes,
+)
 from lw2g_prompts.options import DualPromptConfig
 
 __all__ = ["DualPrompt"]
@@ -33,9 +40,7 @@ class DualPrompt(HeadedBaseline):
         super().__init__(config, context)
         self.config = config
         self.prefixes = PrefixSets(config, context)
-        self.shared_blocks = check_blocks(
-            config.shared_blocks, context.backbone.depth, "baseline.shared_blocks"
-        )
+        self.shared_blocks = context.backbone.check_blocks(config.shared_blocks, "baseline.shared_blocks")
         context.backbone.require("prefixes", self.shared_blocks)
         both = sorted(set(self.prefixes.blocks) & set(self.shared_blocks))
         if both:
@@ -60,7 +65,7 @@ class DualPrompt(HeadedBaseline):
         """Return the most recently trained E-prompt if the options start new ones from it."""
         return self.prefixes.source_of(pool)
 
-    def injections(self, routing: Routing, size: int) -> Sequence[PrefixInjection]:
+    def injections(self, routing: Routing, size: int) -> Sequence[Injection]:
         """Return the E-prompts of the chosen sets, for a batch of ``size`` samples, and the G-prompt."""
         # whichever set was chosen: an image retrieved wrongly still meets the right G-prompt
         shared = inject_prefixes(self.shared_blocks, self.shared_prompt.key, self.shared_prompt.value)
@@ -86,6 +91,4 @@ class DualPrompt(HeadedBaseline):
 
     def shared_sites(self) -> Sequence[Site]:
         """Return the key half of the G-prompt."""
-        return prefix_sites(
-            self.shared_prompt, self.shared_blocks, "shared", tap=self.context.backbone.key_tap
-        )
+        return self.shared_prompt.sites(self.shared_blocks, "shared", tap=self.context.backbone.key_tap)

@@ -12,15 +12,24 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from lw2g.blocks.contrastive import self_identification_loss
-from lw2g.blocks.heads import HeadedBaseline
-from lw2g.blocks.prefixes import PrefixSet, PrefixSets
-from lw2g.blocks.replay import head_replay, replay_statistics
-from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, StepOutput
-from lw2g.interfaces.pool import Pool, Routing
-from lw2g.interfaces.site import Site
+from lw2g.plugin import (
+    Batch,
+    BuildContext,
+    ClassStatistics,
+    ComputePhase,
+    HeadedBaseline,
+    ParameterGroup,
+    Phase,
+    Pool,
+    PrefixSet,
+    PrefixSets,
+    Routing,
+    Site,
+    StepOutput,
+    TaskContext,
+    head_replay,
+    self_identification_loss,
+)
 from lw2g_prompts.options import HidePromptConfig
 
 __all__ = ["HidePrompt"]
@@ -40,7 +49,7 @@ class HidePrompt(HeadedBaseline):
         super().__init__(config, context)
         self.config = config
         self.prefixes = PrefixSets(config, context)
-        self.statistics = replay_statistics(config, context)
+        self.statistics = ClassStatistics.of(config, context)
 
     @property
     def takes_copies(self) -> bool:

@@ -12,18 +12,26 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lw2g.blocks.heads import linear_head
-from lw2g.blocks.schedules import chosen_schedule
-from lw2g.errors import ConfigError
-from lw2g.interfaces.baseline import Baseline, mask_logits
-from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.phase import ParameterGroup, Phase, StepOutput, TrainingPhase
-from lw2g.interfaces.pool import Routing
-from lw2g.interfaces.scope import POOL
-from lw2g.interfaces.site import Activation, Site
-from lw2g.vit.taps import Tap
-from lw2g.vit.tokens import TokenInjection
+from lw2g.plugin import (
+    POOL,
+    Activation,
+    Baseline,
+    Batch,
+    BuildContext,
+    ConfigError,
+    ParameterGroup,
+    Phase,
+    Routing,
+    Site,
+    StepOutput,
+    Tap,
+    TaskContext,
+    TokenInjection,
+    TrainingPhase,
+    chosen_schedule,
+    linear_head,
+    mask_logits,
+)
 from lw2g_prompts.options import L2PConfig
 
 __all__ = ["L2P", "PromptPool"]

@@ -7,15 +7,15 @@ from typing import Literal
 import attrs
 from attrs.validators import ge, gt, lt, optional
 
-from lw2g.blocks.options import (
+from lw2g.plugin import (
     PrefixOptions,
     ReplayOptions,
     ScheduleOptions,
     WeightedPrefixOptions,
     blocks_option,
+    option,
     schedule_option,
 )
-from lw2g.interfaces.options import option
 
 __all__ = [
     "CPromptConfig",

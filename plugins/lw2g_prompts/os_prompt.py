@@ -9,13 +9,13 @@ un-prompted feature of the same frozen backbone.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from lw2g.blocks.weighted_prefixes import WeightedPrefixBaseline, component_weights, visible
-from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext
+from lw2g.plugin import Batch, BuildContext, ComponentSet, WeightedPrefixBaseline
 from lw2g_prompts.options import OsPromptConfig
 
 __all__ = ["OsPrompt", "query_pool_distance"]
@@ -29,10 +29,15 @@ def query_pool_distance(query: Tensor, reference: Tensor, key: Tensor) -> Tensor
         reference: ``[B, dim]``.
         key: The visible keys of a block, ``[M, dim]``.
     """
-    similarity = component_weights(query, key).softmax(dim=1)
+    similarity = _cosines(query, key).softmax(dim=1)
     # with gradient, too: both weights are of the same keys, which the task trains
-    wanted = component_weights(reference, key).softmax(dim=1)
+    wanted = _cosines(reference, key).softmax(dim=1)
     return (similarity - wanted).square().sum(dim=1).mean()
+
+
+def _cosines(queries: Tensor, keys: Tensor) -> Tensor:
+    """Return the cosines of queries ``[B, dim]`` with keys ``[M, dim]``, ``[B, M]``."""
+    return functional.normalize(queries, dim=-1) @ functional.normalize(keys, dim=-1).mT
 
 
 class OsPrompt(WeightedPrefixBaseline):
@@ -59,6 +64,6 @@ class OsPrompt(WeightedPrefixBaseline):
                 # the release compares the queries themselves, and no key takes part
                 terms.append((query - batch.query).square().mean())
             else:
-                keys = visible(sets, "key", position)
+                keys = torch.cat([cast(ComponentSet, item).key[position] for item in sets])
                 terms.append(query_pool_distance(query, batch.query, keys))
         return self.config.reference_weight * torch.stack(terms).sum()

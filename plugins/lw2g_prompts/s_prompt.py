@@ -10,13 +10,19 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from lw2g.blocks.heads import HeadedBaseline
-from lw2g.blocks.prefixes import PrefixSet, PrefixSets
-from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.phase import ParameterGroup, Phase
-from lw2g.interfaces.pool import Pool, Routing
-from lw2g.interfaces.site import Site
+from lw2g.plugin import (
+    Batch,
+    BuildContext,
+    HeadedBaseline,
+    ParameterGroup,
+    Phase,
+    Pool,
+    PrefixSet,
+    PrefixSets,
+    Routing,
+    Site,
+    TaskContext,
+)
 from lw2g_prompts.options import SPromptPlusPlusConfig
 
 __all__ = ["SPromptPlusPlus"]

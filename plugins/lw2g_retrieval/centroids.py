@@ -8,10 +8,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from lw2g.blocks.statistics import cluster, collect_features
-from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.phase import ComputePhase, Phase
-from lw2g.interfaces.retrieval import RetrievalStrategy
+from lw2g.plugin import (
+    BuildContext,
+    ComputePhase,
+    Phase,
+    RetrievalStrategy,
+    TaskContext,
+    cluster,
+    collect_features,
+)
 from lw2g_retrieval.options import CentroidsConfig
 
 __all__ = ["Centroids"]

@@ -9,10 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.phase import ParameterGroup
-from lw2g.interfaces.retrieval import ClassRetrieval
+from lw2g.plugin import Batch, BuildContext, ClassRetrieval, ParameterGroup, TaskContext
 from lw2g_retrieval.options import ClassKeysConfig
 
 __all__ = ["ClassKeys"]

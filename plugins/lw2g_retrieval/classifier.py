@@ -14,14 +14,23 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lw2g.blocks.heads import linear_head
-from lw2g.blocks.replay import Gradients, logit_gradient, replay_phase, replay_statistics
-from lw2g.blocks.statistics import statistics_phase
-from lw2g.interfaces.baseline import mask_logits
-from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, StepOutput, TrainingPhase
-from lw2g.interfaces.retrieval import ClassRetrieval
+from lw2g.plugin import (
+    Batch,
+    BuildContext,
+    ClassRetrieval,
+    ClassStatistics,
+    ComputePhase,
+    Gradients,
+    ParameterGroup,
+    Phase,
+    StepOutput,
+    TaskContext,
+    TrainingPhase,
+    linear_head,
+    logit_gradient,
+    mask_logits,
+    replay_phase,
+)
 from lw2g_retrieval.options import ClassifierConfig, ClassPredictorOptions
 
 __all__ = ["ClassPredictor", "Classifier", "ResidualMLP"]
@@ -103,7 +112,7 @@ class ClassPredictor(ClassRetrieval):
         super().__init__(context)
         self.options = options
         self.network = network
-        self.statistics = replay_statistics(options, context)
+        self.statistics = ClassStatistics.of(options, context)
         self.to(context.device)
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
@@ -118,7 +127,7 @@ class ClassPredictor(ClassRetrieval):
             batch_size=options.batch_size,
             clip_norm=options.clip_norm,
         )
-        statistics = statistics_phase("retrieval-statistics", context, self.statistics, self.query)
+        statistics = self.statistics.phase("retrieval-statistics", context, self.query)
         return (train, statistics, self.replay(context))
 
     def replay(self, context: TaskContext) -> ComputePhase:

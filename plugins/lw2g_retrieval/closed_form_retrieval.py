@@ -9,13 +9,20 @@ from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
-from lw2g.blocks.closed_form import ClosedForm
-from lw2g.blocks.discriminants import Discriminant, Mahalanobis
-from lw2g.blocks.ridge import Ridge
-from lw2g.blocks.statistics import collect_features, held_back
-from lw2g.interfaces.context import BuildContext, TaskContext, derive_seed
-from lw2g.interfaces.phase import ComputePhase, Phase
-from lw2g.interfaces.retrieval import ClassRetrieval
+from lw2g.plugin import (
+    BuildContext,
+    ClassRetrieval,
+    ClosedForm,
+    ComputePhase,
+    Discriminant,
+    Mahalanobis,
+    Phase,
+    Ridge,
+    TaskContext,
+    collect_features,
+    derive_seed,
+    held_back,
+)
 from lw2g_retrieval.options import LdaConfig, MahalanobisConfig, RidgeConfig
 
 __all__ = ["ClosedFormRetrieval", "lda", "mahalanobis", "ridge"]

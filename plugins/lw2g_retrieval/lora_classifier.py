@@ -7,24 +7,27 @@ statistics of old classes, which were taken under earlier states of it, go stale
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from lw2g.blocks.heads import linear_head
-from lw2g.blocks.lora import LowRankSet, inject_factors
-from lw2g.blocks.prefixes import checked_blocks
-from lw2g.blocks.replay import replay_phase
-from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.phase import ComputePhase, ParameterGroup
-from lw2g.vit.low_rank import UpdateTarget
+from lw2g.plugin import (
+    Batch,
+    BuildContext,
+    ComputePhase,
+    LowRankSet,
+    ParameterGroup,
+    TaskContext,
+    inject_factors,
+    linear_head,
+    replay_phase,
+)
 from lw2g_retrieval.classifier import ClassPredictor
 from lw2g_retrieval.options import LoraClassifierConfig
 
 __all__ = ["LoraClassifier"]
 
-_TARGETS: tuple[UpdateTarget, ...] = ("k", "v")
+_TARGETS: tuple[Literal["k", "v"], ...] = ("k", "v")
 _SLOW = 0.1
 """Learning rate of the shared update after the first task, as a multiple of the head's."""
 
@@ -43,7 +46,7 @@ class LoraClassifier(ClassPredictor):
         super().__init__(linear_head(backbone.dim, context.num_classes), config, context)
         self.config = config
         blocks = config.blocks or tuple(range(backbone.depth))
-        self.blocks = checked_blocks(blocks, backbone, "low-rank updates", "retrieval.blocks")
+        self.blocks = backbone.check_blocks(blocks, "retrieval.blocks", "low-rank updates")
         self.update = LowRankSet(
             num_blocks=len(self.blocks),
             num_targets=len(_TARGETS),

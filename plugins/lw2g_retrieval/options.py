@@ -7,8 +7,7 @@ from typing import Literal
 import attrs
 from attrs.validators import ge, gt, le, optional
 
-from lw2g.blocks.options import ReplayOptions, blocks_option
-from lw2g.interfaces.options import option
+from lw2g.plugin import ReplayOptions, blocks_option, option
 
 __all__ = [
     "CentroidsConfig",

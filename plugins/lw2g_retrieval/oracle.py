@@ -7,9 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from lw2g.errors import ContractError
-from lw2g.interfaces.context import BuildContext
-from lw2g.interfaces.retrieval import RetrievalStrategy
+from lw2g.plugin import BuildContext, ContractError, RetrievalStrategy
 from lw2g_retrieval.options import OracleConfig
 
 __all__ = ["Oracle"]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from lw2g.interfaces.component import RetrievalComponent, lazy
-from lw2g.interfaces.deviations import Deviation
-from lw2g.registry.markers import hookimpl
+from lw2g.plugin import Deviation, RetrievalComponent, hookimpl, lazy
 from lw2g_retrieval import options
 
 __all__ = [

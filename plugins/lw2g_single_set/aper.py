@@ -13,13 +13,18 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from lw2g.blocks.closed_form import Cosine
-from lw2g.blocks.heads import CosineClassifier, fitting_phase
-from lw2g.interfaces.baseline import Baseline
-from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
-from lw2g.interfaces.phase import Phase
-from lw2g.interfaces.pool import Routing
+from lw2g.plugin import (
+    Baseline,
+    Batch,
+    BuildContext,
+    Cosine,
+    CosineClassifier,
+    Phase,
+    Routing,
+    TaskContext,
+    TaskInfo,
+    fitting_phase,
+)
 from lw2g_single_set.first_task import adaptation, first_classifier
 from lw2g_single_set.options import FirstTaskOptions
 

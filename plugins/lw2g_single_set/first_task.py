@@ -13,17 +13,24 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lw2g.blocks.adapters import DROPOUT, AdapterSet, bottlenecks
-from lw2g.blocks.heads import CosineClassifier
-from lw2g.blocks.schedules import cosine
-from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
-from lw2g.interfaces.phase import ParameterGroup, StepOutput, TrainingPhase
-from lw2g.interfaces.pool import Routing
-from lw2g.vit.adapter import AdapterInjection
-from lw2g.vit.anatomy import Rung
-from lw2g.vit.injection import Injection
-from lw2g.vit.tokens import TokenInjection
+from lw2g.plugin import (
+    AdapterInjection,
+    AdapterSet,
+    Batch,
+    BuildContext,
+    CosineClassifier,
+    Injection,
+    ParameterGroup,
+    Routing,
+    Rung,
+    StepOutput,
+    TaskContext,
+    TaskInfo,
+    TokenInjection,
+    TrainingPhase,
+    bottlenecks,
+    cosine,
+)
 from lw2g_single_set.options import AdapterOptions, FirstTaskOptions, TokenOptions
 
 __all__ = ["Adaptation", "DeepTokens", "adaptation", "first_classifier"]
@@ -131,7 +138,7 @@ class _ByAdapters(Adaptation):
         routing = Routing(sets=(parameters,), chosen=0)
         dropout = 0.0
         if training:
-            dropout = DROPOUT
+            dropout = AdapterSet.DROPOUT
         branches = bottlenecks(routing, self.backbone.depth, dropout=dropout)
         return AdapterInjection(dict(enumerate(branches)))
 

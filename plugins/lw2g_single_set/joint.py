@@ -7,14 +7,20 @@ from collections.abc import Sequence
 import attrs
 from torch import Tensor, nn
 
-from lw2g.blocks.heads import HeadedBaseline
-from lw2g.blocks.prefixes import PrefixSet, PrefixSets
-from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.phase import ParameterGroup, Phase
-from lw2g.interfaces.pool import Pool, Routing
-from lw2g.interfaces.scope import POOL
-from lw2g.interfaces.site import Site
+from lw2g.plugin import (
+    POOL,
+    Batch,
+    BuildContext,
+    HeadedBaseline,
+    ParameterGroup,
+    Phase,
+    Pool,
+    PrefixSet,
+    PrefixSets,
+    Routing,
+    Site,
+    TaskContext,
+)
 from lw2g_single_set.options import JointConfig
 
 __all__ = ["Joint"]

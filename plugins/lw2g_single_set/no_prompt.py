@@ -8,13 +8,20 @@ from typing import cast
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lw2g.blocks.heads import linear_head
-from lw2g.interfaces.baseline import Baseline, mask_logits
-from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.phase import ParameterGroup, Phase, StepOutput, TrainingPhase
-from lw2g.interfaces.pool import Routing
-from lw2g.interfaces.scope import BACKBONE
+from lw2g.plugin import (
+    BACKBONE,
+    Baseline,
+    Batch,
+    BuildContext,
+    ParameterGroup,
+    Phase,
+    Routing,
+    StepOutput,
+    TaskContext,
+    TrainingPhase,
+    linear_head,
+    mask_logits,
+)
 from lw2g_single_set.options import NoPromptConfig
 
 __all__ = ["NoPrompt"]

@@ -18,16 +18,24 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lw2g.blocks.prefixes import PrefixSet, check_blocks, inject_prefixes, prefix_sites
-from lw2g.blocks.schedules import coda_cosine, stepped
-from lw2g.blocks.statistics import collect_features
-from lw2g.errors import ConfigError
-from lw2g.interfaces.baseline import Baseline
-from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, TrainingPhase
-from lw2g.interfaces.pool import Routing
-from lw2g.interfaces.site import Site
+from lw2g.plugin import (
+    Baseline,
+    Batch,
+    BuildContext,
+    ComputePhase,
+    ConfigError,
+    ParameterGroup,
+    Phase,
+    PrefixSet,
+    Routing,
+    Site,
+    TaskContext,
+    TrainingPhase,
+    coda_cosine,
+    collect_features,
+    inject_prefixes,
+    stepped,
+)
 from lw2g_single_set.options import OnePromptConfig
 
 __all__ = [
@@ -99,8 +107,8 @@ class OnePrompt(Baseline):
         backbone = context.backbone
         backbone.require("prefixes")
         self.config = config
-        self.shallow_blocks = check_blocks(config.shallow_blocks, backbone.depth, "baseline.shallow_blocks")
-        self.deep_blocks = check_blocks(config.deep_blocks, backbone.depth, "baseline.deep_blocks")
+        self.shallow_blocks = backbone.check_blocks(config.shallow_blocks, "baseline.shallow_blocks")
+        self.deep_blocks = backbone.check_blocks(config.deep_blocks, "baseline.deep_blocks")
         both = sorted(set(self.shallow_blocks) & set(self.deep_blocks))
         if both:
             raise ConfigError(
@@ -136,8 +144,8 @@ class OnePrompt(Baseline):
         prefixes = cast(TwoLengths, parameters)
         tap = self.context.backbone.key_tap
         return (
-            *prefix_sites(prefixes.shallow, self.shallow_blocks, tap=tap),
-            *prefix_sites(prefixes.deep, self.deep_blocks, tap=tap),
+            *prefixes.shallow.sites(self.shallow_blocks, tap=tap),
+            *prefixes.deep.sites(self.deep_blocks, tap=tap),
         )
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:

@@ -7,14 +7,14 @@ from typing import Literal
 import attrs
 from attrs.validators import ge, gt, le, optional
 
-from lw2g.blocks.options import (
+from lw2g.plugin import (
     HeadOptions,
     PrefixOptions,
     RandomFeatureOptions,
     SteppingOptions,
     blocks_option,
+    option,
 )
-from lw2g.interfaces.options import option
 
 __all__ = [
     "AdapterOptions",

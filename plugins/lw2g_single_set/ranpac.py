@@ -18,15 +18,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lw2g.blocks.closed_form import factor
-from lw2g.blocks.heads import CosineClassifier, fitting_phase
-from lw2g.interfaces.baseline import Baseline
-from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo, derive_seed
-from lw2g.interfaces.head import ClosedForm
-from lw2g.interfaces.phase import Phase
-from lw2g.interfaces.pool import Routing
-from lw2g.interfaces.scope import BACKBONE
+from lw2g.plugin import (
+    BACKBONE,
+    Baseline,
+    Batch,
+    BuildContext,
+    ClosedForm,
+    CosineClassifier,
+    Phase,
+    Routing,
+    TaskContext,
+    TaskInfo,
+    derive_seed,
+    factor,
+    fitting_phase,
+)
 from lw2g_single_set.first_task import Adaptation, adaptation, first_classifier
 from lw2g_single_set.options import RanPacConfig
 

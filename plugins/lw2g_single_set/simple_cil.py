@@ -9,14 +9,18 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from lw2g.blocks.heads import closed_form, fitting_phase
-from lw2g.interfaces.baseline import Baseline
-from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.head import ClosedForm
-from lw2g.interfaces.phase import Phase
-from lw2g.interfaces.pool import Routing
-from lw2g.interfaces.scope import BACKBONE
+from lw2g.plugin import (
+    BACKBONE,
+    Baseline,
+    Batch,
+    BuildContext,
+    ClosedForm,
+    Phase,
+    Routing,
+    TaskContext,
+    closed_form,
+    fitting_phase,
+)
 from lw2g_single_set.options import SimpleCILConfig
 
 __all__ = ["SimpleCIL"]

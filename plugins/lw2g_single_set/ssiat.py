@@ -14,17 +14,25 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lw2g.blocks.adapters import DROPOUT, AdapterSet, bottlenecks, down_sites
-from lw2g.blocks.heads import HeadedBaseline
-from lw2g.blocks.replay import replay_phase
-from lw2g.blocks.schedules import cosine
-from lw2g.blocks.statistics import ClassStatistics, statistics_phase
-from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
-from lw2g.interfaces.phase import ParameterGroup, Phase, StepOutput, TrainingPhase
-from lw2g.interfaces.pool import Routing
-from lw2g.interfaces.site import Site
-from lw2g.vit.adapter import AdapterInjection
+from lw2g.plugin import (
+    AdapterInjection,
+    AdapterSet,
+    Batch,
+    BuildContext,
+    ClassStatistics,
+    HeadedBaseline,
+    ParameterGroup,
+    Phase,
+    Routing,
+    Site,
+    StepOutput,
+    TaskContext,
+    TaskInfo,
+    TrainingPhase,
+    bottlenecks,
+    cosine,
+    replay_phase,
+)
 from lw2g_single_set.options import SsiatConfig
 
 __all__ = ["Ssiat"]
@@ -95,7 +103,7 @@ class Ssiat(HeadedBaseline):
 
     def sites(self, parameters: nn.Module) -> Sequence[Site]:
         """Return every block's down-projection."""
-        return down_sites(cast(AdapterSet, parameters), self.context.backbone.depth)
+        return cast(AdapterSet, parameters).down_sites()
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return training, and statistics and alignment where the trained classifier predicts."""
@@ -122,7 +130,7 @@ class Ssiat(HeadedBaseline):
 
     def step(self, batch: Batch, context: TaskContext) -> StepOutput:
         """Return the loss over the task's classes, with dropout in the adapters."""
-        features = self._adapted(batch, context.pool.force(context.set_id), DROPOUT)
+        features = self._adapted(batch, context.pool.force(context.set_id), AdapterSet.DROPOUT)
         return StepOutput(loss=self.class_loss(features, batch, context.task), features=features)
 
     def _alignment(self, context: TaskContext, gaussians: ClassStatistics) -> Sequence[Phase]:
@@ -149,7 +157,7 @@ class Ssiat(HeadedBaseline):
             weight_decay=self.config.weight_decay,
             change=shrink,
         )
-        fit = statistics_phase("statistics", context, gaussians, lambda batch: self.features(batch, routing))
+        fit = gaussians.phase("statistics", context, lambda batch: self.features(batch, routing))
         return (fit, align)
 
     def _adapted(self, batch: Batch, routing: Routing, dropout: float) -> Tensor:

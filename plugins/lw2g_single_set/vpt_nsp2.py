@@ -17,18 +17,28 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lw2g.blocks.heads import HeadedBaseline
-from lw2g.blocks.schedules import milestones
-from lw2g.errors import ConfigError
-from lw2g.interfaces.baseline import mask_logits
-from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
-from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, StepOutput, TrainingPhase
-from lw2g.interfaces.pool import Routing
-from lw2g.vit.anatomy import attention_of, block_at, is_plain_attention
-from lw2g.vit.backbone import Backbone
-from lw2g.vit.taps import Tap
-from lw2g.vit.tokens import TokenInjection
+from lw2g.plugin import (
+    Backbone,
+    Batch,
+    BuildContext,
+    ComputePhase,
+    ConfigError,
+    HeadedBaseline,
+    ParameterGroup,
+    Phase,
+    Routing,
+    StepOutput,
+    Tap,
+    TaskContext,
+    TaskInfo,
+    TokenInjection,
+    TrainingPhase,
+    attention_of,
+    block_at,
+    is_plain_attention,
+    mask_logits,
+    milestones,
+)
 from lw2g_single_set.first_task import DeepTokens
 from lw2g_single_set.options import VptNspConfig
 

@@ -10,6 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lw2g.registry.catalogue import load_catalogue
+    from lw2g.registry.command_set import load_commands
     from lw2g_testing.kit import (
         CheckResult,
         ContractCase,
@@ -30,16 +32,24 @@ __all__ = [
     "TinyPlugin",
     "check",
     "contract_cases",
+    "load_catalogue",
+    "load_commands",
     "tiny_backbone",
     "tiny_catalogue",
 ]
 
-_TINY = ("TinyPlugin", "tiny_backbone", "tiny_catalogue")
+_HOMES = {
+    "TinyPlugin": "lw2g_testing.tiny",
+    "load_catalogue": "lw2g.registry.catalogue",
+    "load_commands": "lw2g.registry.command_set",
+    "tiny_backbone": "lw2g_testing.tiny",
+    "tiny_catalogue": "lw2g_testing.tiny",
+}
+"""The modules of what is not in the kit itself."""
 
 
 def __getattr__(name: str) -> Any:
     """Return a tool; ``lw2g --help`` imports this package for its command, and must not wait for torch."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = "lw2g_testing.tiny" if name in _TINY else "lw2g_testing.kit"
-    return getattr(import_module(module), name)
+    return getattr(import_module(_HOMES.get(name, "lw2g_testing.kit")), name)

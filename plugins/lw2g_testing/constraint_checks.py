@@ -186,13 +186,13 @@ def _require_taking_away(site: Site, restriction: Restriction, *, hard: bool) ->
         if not bool((nothing == 0).all()):
             raise ContractViolation(
                 f"zero at site {site.name!r} becomes {float(nothing.abs().max()):.3g}; return a space with a "
-                "finite orthonormal basis (subspace.build makes one, from a moment without energy, too)"
+                "finite orthonormal basis (Subspace.build makes one, from a moment without energy, too)"
             )
         once = _bend(site, restriction, target, change, hard=hard)
         if not float(once.norm()) <= float(change.norm()) * (1 + _ROUNDING):
             raise ContractViolation(
                 f"a change of norm {float(change.norm()):.4g} at site {site.name!r} leaves with "
-                f"{float(once.norm()):.4g}; return a space of orthonormal columns (subspace.build, extend, "
+                f"{float(once.norm()):.4g}; return a space of orthonormal columns (Subspace.build, extend, "
                 "union) and a strength from 0 to 1"
             )
         if not hard:  # a soft one takes away a share each time
@@ -201,7 +201,7 @@ def _require_taking_away(site: Site, restriction: Restriction, *, hard: bool) ->
         if not float((twice - once).norm()) <= _ROUNDING * float(change.norm()):
             raise ContractViolation(
                 f"applied twice at site {site.name!r} it removes more than once; return a space with "
-                "orthonormal columns (lw2g.maths.subspace.build, extend, union)"
+                "orthonormal columns (Subspace.build, Subspace.extend)"
             )
 
 

@@ -13,7 +13,7 @@ from lw2g.errors import ConfigError
 from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.site import Owner, Site
 from lw2g.maths.moments import SecondMoment
-from lw2g.maths.subspace import build
+from lw2g.maths.subspace import Subspace
 from lw2g_testing.cases import ContractViolation, Subject, check
 from lw2g_testing.guards import seeded
 from lw2g_testing.moved_session import MovedSession, declares, moved_session
@@ -130,7 +130,7 @@ def _require_fitting(site: Site, called: str, tapped: Tensor) -> None:
     moment = SecondMoment(tapped.shape[-1])
     moment.update(tapped)
     try:
-        width = site.activation.space(moment, lambda cut: build(cut, _ENERGY)).dim
+        width = site.activation.space(moment, lambda cut: Subspace.build(cut, _ENERGY)).dim
     except (RuntimeError, ValueError) as error:
         raise ContractViolation(
             f"the map of {called} cannot be applied to the tapped activation ({error}); return a matrix "

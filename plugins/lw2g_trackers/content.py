@@ -12,8 +12,7 @@ from typing import Any
 
 import attrs
 
-from lw2g.interfaces.tables import leaves
-from lw2g.interfaces.tracker import EpochEnded, Event, RunEnded, RunStarted, TaskDecided, TaskEvaluated
+from lw2g.plugin import EpochEnded, Event, RunEnded, RunStarted, TaskDecided, TaskEvaluated, leaves
 from lw2g_trackers.logged_pictures import Picture, heat_map
 
 __all__ = ["Content", "LoggedTable", "content_of"]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from lw2g.errors import ConfigError
-from lw2g.interfaces.tracker import Event, RunEnded, RunStarted
+from lw2g.plugin import ConfigError, Event, RunEnded, RunStarted
 from lw2g_trackers.content import content_of
 from lw2g_trackers.kept import kept_id
 from lw2g_trackers.options import MlflowConfig

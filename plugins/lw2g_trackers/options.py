@@ -6,7 +6,7 @@ from typing import Literal
 
 import attrs
 
-from lw2g.interfaces.options import option
+from lw2g.plugin import option
 
 __all__ = ["MlflowConfig", "TensorboardConfig", "WandbConfig"]
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from lw2g.interfaces.component import TrackerComponent, lazy
-from lw2g.registry.markers import hookimpl
+from lw2g.plugin import TrackerComponent, hookimpl, lazy
 from lw2g_trackers import options
 
 __all__ = ["lw2g_trackers"]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lw2g.errors import ConfigError
-from lw2g.interfaces.tracker import Event
+from lw2g.plugin import ConfigError, Event
 from lw2g_trackers.content import content_of
 from lw2g_trackers.options import TensorboardConfig
 

@@ -16,7 +16,7 @@ from bits import moment_of
 from lw2g.interfaces.evidence import Candidate
 from lw2g.interfaces.growth import Measurement
 from lw2g.maths.hindrance import Reduce, energy_null_hfc, hfc, null_hfc, over_sites, site_angles
-from lw2g.maths.subspace import Subspace, build, captured_shares, extend, side_by_side, union
+from lw2g.maths.subspace import Subspace, captured_shares, union
 from lw2g_growth.hindrance_measure import Hindrance
 from lw2g_growth.options import PlainConfig
 from lw2g_testing.made_evidence import grouped_moments, made_sample, made_site
@@ -133,8 +133,8 @@ def test_small_angles_keep_their_digits(exponent, near):
 @given(old=ROWS, new=ROWS, heads=HEADS, energy=energies(), gradient=GRADIENTS, reduce=REDUCES)
 def test_theorem_1_more_protection_never_hinders_less(old, new, heads, energy, gradient, reduce):
     """For nested spaces the smaller complement gives the larger or an equal HFC (Theorem 1 with >=)."""
-    small = build(moment_of(old, heads), 0.6)
-    large = extend(small, moment_of(new, heads), energy)
+    small = Subspace.build(moment_of(old, heads), 0.6)
+    large = small.extend(moment_of(new, heads), energy)
     less, more = (hfc([gradient], [space], reduce=reduce).degrees for space in (small, large))
     assert more >= less - 1e-10
 
@@ -142,8 +142,8 @@ def test_theorem_1_more_protection_never_hinders_less(old, new, heads, energy, g
 @given(old=ROWS, new=ROWS, gradient=GRADIENTS)
 def test_theorem_1_equality_without_component_along_added_directions(old, new, gradient):
     """A gradient without part in the appended directions is hindered equally by both spaces."""
-    small = build(moment_of(old), 0.6)
-    large = extend(small, moment_of(new), 0.95)
+    small = Subspace.build(moment_of(old), 0.6)
+    large = small.extend(moment_of(new), 0.95)
     blind = gradient - (large.on(gradient) - small.on(gradient))
     if float(torch.linalg.vector_norm(blind, dim=1).min()) > 1e-3 * float(gradient.abs().max()):
         less, more = (hfc([blind], [space]).degrees for space in (small, large))
@@ -233,7 +233,7 @@ def test_z_turns_its_sign_when_old_and_pretrained_space_change_places(width, dat
     )
 
     def measured(old: Tensor, pretrained: Tensor) -> Measurement:
-        space = build(moment_of(old), energy)
+        space = Subspace.build(moment_of(old), energy)
         candidate = Candidate(
             set=0, tasks=(0,), sites={"here": site}, spaces={"here": space}, gradients={"here": gradient}
         )
@@ -267,7 +267,7 @@ def test_null_grows_with_rank_and_is_close_to_rank_law(ranks):
 @given(rows=ROWS, heads=HEADS, energy=energies(), seed=st.integers(0, 99))
 def test_energy_null_is_root_mean_square_cosine_of_random_combinations(rows, heads, energy, seed):
     """One site's null squared cosine is the share of new energy outside the space."""
-    space = build(moment_of(rows, heads), energy)
+    space = Subspace.build(moment_of(rows, heads), energy)
     new = torch.randn(9, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     null = energy_null_hfc(captured_shares([(space, moment_of(new, heads))]))
     outside = float(space.off(new).square().sum() / new.square().sum())
@@ -278,7 +278,7 @@ def test_energy_null_is_root_mean_square_cosine_of_random_combinations(rows, hea
 def test_energy_null_of_own_data_is_bounded_by_energy(rows, energy):
     """A space of energy e holds at least the share e of the data it was built from."""
     moment = moment_of(rows)
-    null = energy_null_hfc(captured_shares([(build(moment, energy), moment)]))
+    null = energy_null_hfc(captured_shares([(Subspace.build(moment, energy), moment)]))
     assert null >= math.degrees(math.asin(energy**0.5)) - 1e-5
 
 
@@ -296,7 +296,7 @@ def test_many_at_once_are_each_alone(data, reduce):
     groups[1] = 0
     weights = torch.randint(0, 2, (count, 2, 5), generator=generator).double()
     weights[:, :, 0] = 1
-    one, own = spaces[0], side_by_side(spaces)
+    one, own = spaces[0], Subspace.side_by_side(spaces)
     all_one = site_angles(groups, weights.flatten(0, 1)[None], one, reduce=reduce)[:, :, 0]
     same = all_one.unflatten(1, (count, 2)).transpose(1, 2)
     angles = torch.stack([site_angles(groups, weights, own, reduce=reduce), same])

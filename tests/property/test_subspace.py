@@ -10,7 +10,7 @@ from torch import Tensor
 from bits import moment_of
 from lw2g.interfaces.memory import SpaceOptions
 from lw2g.maths.moments import SecondMoment
-from lw2g.maths.subspace import Subspace, build, extend, image, union
+from lw2g.maths.subspace import Subspace, image, union
 from lw2g_testing.strategies import energies, feature_matrices, gradients, orthonormal_bases, subspaces
 
 WIDTH = 6
@@ -174,7 +174,7 @@ def test_captured_is_energy_of_projected_rows(space, data):
 @given(rows=ROWS, heads=HEADS, energy=energies())
 def test_build_keeps_least_rank_that_reaches_energy_in_each_head(rows, heads, energy):
     """Each head's share reaches the energy, and with one direction less it would not."""
-    space = build(moment_of(rows, heads), energy)
+    space = Subspace.build(moment_of(rows, heads), energy)
     assert_orthonormal(space)
     for share in captured_per_head(space, rows):
         assert share >= energy - 1e-12
@@ -187,7 +187,7 @@ def test_build_keeps_least_rank_that_reaches_energy_in_each_head(rows, heads, en
 @given(rows=ROWS, energy=st.floats(0.05, 0.999))
 def test_build_spans_leading_singular_vectors(rows, energy):
     """The space equals the span of the leading right singular vectors of the rows."""
-    space = build(moment_of(rows), energy)
+    space = Subspace.build(moment_of(rows), energy)
     _, sigma, right = torch.linalg.svd(rows, full_matrices=True)
     padded = torch.cat([sigma, torch.zeros(WIDTH)])
     assume(padded[space.rank - 1] - padded[space.rank] > 1e-3 * sigma[0])
@@ -199,7 +199,7 @@ def test_build_spans_leading_singular_vectors(rows, energy):
 def test_full_energy_reaches_rank_of_data_and_not_more(data, heads, rank):
     """With energy 1 the rank of each head is the rank of its data, and the rows lie inside."""
     rows = data.draw(feature_matrices(dims=st.just(WIDTH), ranks=st.just(rank)))
-    space = build(moment_of(rows, heads), 1.0)
+    space = Subspace.build(moment_of(rows, heads), 1.0)
     expected = tuple(int(torch.linalg.matrix_rank(part, rtol=1e-6)) for part in rows.chunk(heads, dim=-1))
     assert space.ranks == expected
     torch.testing.assert_close(space.on(rows), rows, rtol=0, atol=1e-6 * float(rows.abs().max()))
@@ -209,19 +209,19 @@ def test_full_energy_reaches_rank_of_data_and_not_more(data, heads, rank):
 def test_power_four_weighs_squared_eigenvalues(rows, energy, heads):
     """Rank for power 4 is the least whose share of fourth powers of singular values is enough."""
     assume(energy < 1)
-    space = build(moment_of(rows, heads), energy, power=4)
+    space = Subspace.build(moment_of(rows, heads), energy, power=4)
     for values, rank in zip(head_energies(rows, heads), space.ranks, strict=True):
         shares = (values.square().cumsum(0) / values.square().sum()).tolist()
         assume(all(abs(share - energy) > 1e-9 for share in shares))
         assert rank == next(count for count, share in enumerate(shares, 1) if share >= energy)
-        assert rank <= max(build(moment_of(rows, heads), energy).ranks)
+        assert rank <= max(Subspace.build(moment_of(rows, heads), energy).ranks)
 
 
 @given(rows=ROWS, energy=energies(), heads=HEADS, power=st.sampled_from([2, 4]))
 def test_rule_below_stops_one_short(rows, energy, heads, power):
     """Rule "below" has one direction less than "reach" in every head that has any, and its first ones."""
-    reach = build(moment_of(rows, heads), energy, power=power)
-    below = build(moment_of(rows, heads), energy, power=power, rule="below")
+    reach = Subspace.build(moment_of(rows, heads), energy, power=power)
+    below = Subspace.build(moment_of(rows, heads), energy, power=power, rule="below")
     assert below.ranks == tuple(max(rank - 1, 0) for rank in reach.ranks)
     torch.testing.assert_close(reach.on(projector(below)), projector(below), rtol=0, atol=1e-12)
 
@@ -229,8 +229,8 @@ def test_rule_below_stops_one_short(rows, energy, heads, power):
 @given(rows=ROWS, energy=energies(), scale=st.integers(-30, 30), power=st.sampled_from([2, 4]))
 def test_space_does_not_know_scale_of_activations(rows, energy, scale, power):
     """Rows times a power of two give the same space bit for bit."""
-    space = build(moment_of(rows), energy, power=power)
-    scaled = build(moment_of(rows * 2.0**scale), energy, power=power)
+    space = Subspace.build(moment_of(rows), energy, power=power)
+    scaled = Subspace.build(moment_of(rows * 2.0**scale), energy, power=power)
     assert scaled.ranks == space.ranks
     assert torch.equal(scaled.basis, space.basis)
 
@@ -239,8 +239,8 @@ def test_space_does_not_know_scale_of_activations(rows, energy, scale, power):
 def test_rotating_features_rotates_space(rows, rotation, energy):
     """Rows turned by R span the turned space: same rank, same part of every turned gradient."""
     assume(not any(abs(float(share) - energy) < 1e-9 for share in shares_of(rows)))
-    space = build(moment_of(rows), energy)
-    turned = build(moment_of(rows @ rotation), energy)
+    space = Subspace.build(moment_of(rows), energy)
+    turned = Subspace.build(moment_of(rows @ rotation), energy)
     assert turned.rank == space.rank
     values = head_energies(rows, 1)[0]
     padded = torch.cat([values, torch.zeros(WIDTH)])
@@ -262,8 +262,8 @@ def shares_of(rows: Tensor) -> Tensor:
 @given(old=ROWS, new=ROWS, heads=HEADS, energy=energies(), power=st.sampled_from([2, 4]))
 def test_extension_reaches_energy_and_keeps_old_columns(old, new, heads, energy, power):
     """Old columns stay bit for bit and first, all are orthonormal, and the new energy is reached per head."""
-    first = build(moment_of(old, heads), energy, power=power)
-    both = extend(first, moment_of(new, heads), energy, power=power)
+    first = Subspace.build(moment_of(old, heads), energy, power=power)
+    both = first.extend(moment_of(new, heads), energy, power=power)
     assert_orthonormal(both)
     for head, (before, after) in enumerate(zip(first.ranks, both.ranks, strict=True)):
         assert before <= after <= WIDTH // heads
@@ -275,8 +275,8 @@ def test_extension_reaches_energy_and_keeps_old_columns(old, new, heads, energy,
 @given(old=ROWS, new=ROWS, heads=HEADS, energy=st.floats(0.05, 0.999))
 def test_extension_appends_least_number_of_residual_directions(old, new, heads, energy):
     """The count is the least h for which the old space and h singular directions off it are enough."""
-    first = build(moment_of(old, heads), 0.8)
-    both = extend(first, moment_of(new, heads), energy)
+    first = Subspace.build(moment_of(old, heads), 0.8)
+    both = first.extend(moment_of(new, heads), energy)
     off = first.off(new).chunk(heads, dim=-1)
     for head, part in enumerate(new.chunk(heads, dim=-1)):
         total = float(part.square().sum())
@@ -293,12 +293,12 @@ def test_extension_appends_least_number_of_residual_directions(old, new, heads, 
 @given(old=ROWS, heads=HEADS, energy=energies(), seed=st.integers(0, 99), power=st.sampled_from([2, 4]))
 def test_data_inside_space_adds_nothing(old, heads, energy, seed, power):
     """Extending by rows inside the space, or by the same data once more, gives the very same basis."""
-    space = build(moment_of(old, heads), energy, power=power)
-    again = extend(space, moment_of(old, heads), energy, power=power)
+    space = Subspace.build(moment_of(old, heads), energy, power=power)
+    again = space.extend(moment_of(old, heads), energy, power=power)
     assert torch.equal(again.basis, space.basis)
     mix = torch.randn(5, len(old), dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     inside = moment_of(space.on(mix @ old), heads)
-    assert torch.equal(extend(space, inside, 1.0, power=power).basis, space.basis)
+    assert torch.equal(space.extend(inside, 1.0, power=power).basis, space.basis)
 
 
 @given(parts=st.lists(ROWS, min_size=5, max_size=8), heads=HEADS, energy=energies())
@@ -306,7 +306,7 @@ def test_many_extensions_stay_orthonormal_and_within_width(parts, heads, energy)
     """After many extensions the columns are orthonormal, ranks never fell and never passed the width."""
     space = Subspace.empty(WIDTH, heads)
     for rows in parts:
-        grown = extend(space, moment_of(rows, heads), energy)
+        grown = space.extend(moment_of(rows, heads), energy)
         assert all(b <= a <= WIDTH // heads for b, a in zip(space.ranks, grown.ranks, strict=True))
         assert_orthonormal(grown)
         space = grown
@@ -317,10 +317,10 @@ def test_rule_below_holds_for_new_spaces_alone(old, new, heads, energy, power):
     """Under "below" a new space is one direction short, and what extends it reaches the energy."""
     options = SpaceOptions(energy=energy, power=power, rule="below")
     first = options.build(moment_of(old, heads))
-    reached = build(moment_of(old, heads), energy, power=power)
+    reached = Subspace.build(moment_of(old, heads), energy, power=power)
     assert first.ranks == tuple(rank - 1 for rank in reached.ranks)
     both = options.extend(first, moment_of(new, heads))
-    assert torch.equal(both.basis, extend(first, moment_of(new, heads), energy, power=power).basis)
+    assert torch.equal(both.basis, first.extend(moment_of(new, heads), energy, power=power).basis)
     if power == 2:
         assert all(share >= energy - 1e-12 for share in captured_per_head(both, new))
 
@@ -331,8 +331,8 @@ def test_one_sided_residual_extends_as_released(old, new, energy):
 
     The loop below is InfLoRA's: energies are squared singular values of C and of P C.
     """
-    first = build(moment_of(old), 0.8, power=4)
-    both = extend(first, moment_of(new), energy, power=4, residual="pc")
+    first = Subspace.build(moment_of(old), 0.8, power=4)
+    both = first.extend(moment_of(new), energy, power=4, residual="pc")
     second_moment = moment_of(new).matrix[0]
     left, values, _ = torch.linalg.svd(first.off(second_moment.mT).mT)
     total = float(second_moment.square().sum())
@@ -341,7 +341,7 @@ def test_one_sided_residual_extends_as_released(old, new, energy):
         assume(abs(captured / total - energy) > 1e-9)
         captured, count = captured + float(values[count] ** 2), count + 1
     assume(abs(captured / total - energy) > 1e-9)
-    assert both.rank == first.rank + count >= extend(first, moment_of(new), energy, power=4).rank
+    assert both.rank == first.rank + count >= first.extend(moment_of(new), energy, power=4).rank
     assert torch.equal(both.basis[..., : first.rank], first.basis)
     padded = torch.cat([values, torch.zeros(1, dtype=values.dtype)])
     assume(count == 0 or padded[count - 1] - padded[count] > 1e-4 * padded[0])
@@ -355,7 +355,7 @@ def test_one_sided_residual_extends_as_released(old, new, energy):
 @given(rows=ROWS, seed=st.integers(0, 99))
 def test_per_head_space_of_old_rows_annihilates_each_heads_logits(rows, seed):
     """Off the per-head space of old queries a key change moves no head's logit, not only their sum."""
-    space = build(moment_of(rows, 3), 1.0)
+    space = Subspace.build(moment_of(rows, 3), 1.0)
     change = torch.randn(2, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     kept = space.off(change)
     logits = torch.einsum("nhw,khw->hnk", rows.unflatten(1, (3, -1)), kept.unflatten(1, (3, -1)))
@@ -365,9 +365,9 @@ def test_per_head_space_of_old_rows_annihilates_each_heads_logits(rows, seed):
 @given(rows=ROWS, energy=energies())
 def test_one_head_is_joint_form(rows, energy):
     """A head's space of a per-head build equals the joint build of that head's columns alone."""
-    per_head = build(moment_of(rows, 2), energy)
+    per_head = Subspace.build(moment_of(rows, 2), energy)
     for head, part in enumerate(rows.chunk(2, dim=-1)):
-        alone = build(moment_of(part.contiguous()), energy)
+        alone = Subspace.build(moment_of(part.contiguous()), energy)
         assert per_head.ranks[head] == alone.rank
         block = projector(per_head)[head * 3 : head * 3 + 3, head * 3 : head * 3 + 3]
         torch.testing.assert_close(block, projector(alone), rtol=0, atol=1e-9)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from lw2g.interfaces.context import BuildContext, Maker, TaskContext, TaskInfo
 from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.retrieval import RetrievalStrategy
+from lw2g.vit.backbone import Backbone
 from lw2g.vit.taps import Tap
 from lw2g_carries.plugin import lw2g_carries
 from lw2g_heads.plugin import lw2g_heads
@@ -32,6 +33,7 @@ class Sizes:
         """Refuse nothing."""
 
     require_class_token = require
+    check_blocks = Backbone.check_blocks
 
     def key_tap(self, block: int) -> Tap:
         """Return the tap of the projected queries."""

@@ -1,21 +1,35 @@
-"""The public interface is one list, the reference page's, and all of it exists and is documented."""
+"""What authors import is one namespace, ``lw2g.plugin``; all of it exists, is documented and is used."""
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
+import re
 import runpy
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import lw2g.plugin
+from lw2g.plugin import NAMES
+
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts" / "write_reference.py"
+MOST_NAMES = 217
+PAGES = ("plugins.md", "howto/porting.md", "howto/python.md", "howto/backbone.md")
+"""The pages from which authors copy."""
+PRODUCTS = {"lw2g_datasets", "lw2g_page", "lw2g_photos", "lw2g_store", "lw2g_testing"}
+"""Packages with commands, which see the whole house."""
 
 if not SCRIPT.exists():
     pytest.skip("needs the source tree", allow_module_level=True)
+
+WHERE = {name: module for part in NAMES.values() for module, names in part.items() for name in names}
 
 
 @pytest.fixture(scope="module")
@@ -26,9 +40,20 @@ def script() -> Iterator[dict[str, Any]]:
         yield runpy.run_path(str(SCRIPT))
 
 
-def module_of(path: str) -> Any:
-    """Import a module by its file."""
-    return importlib.import_module(path.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
+def authors_files() -> list[Path]:
+    """Return what is written as an author would: first-party packages, the templates and the example."""
+    templates = (ROOT / "lw2g" / "api" / "scaffold" / "templates").rglob("*.py.tmpl")
+    packages = [path for path in (ROOT / "plugins").rglob("*.py") if not PRODUCTS & set(path.parts)]
+    example = (ROOT / "tests" / "example_plugin" / "src").rglob("*.py")
+    return sorted([*templates, *packages, *example])
+
+
+def imports_of(text: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield the modules of lw2g that a text imports from, with the names; a template is no Python yet."""
+    for module, names in re.findall(r"^\s*from (lw2g[\w.]*) import (\([^)]*\)|.+)$", text, re.MULTILINE):
+        yield module, re.findall(r"\w+", re.sub(r"#.*", "", names))
+    for module in re.findall(r"^\s*import (lw2g[\w.]*)", text, re.MULTILINE):
+        yield module, []
 
 
 def undocumented(name: str, thing: Any) -> Iterator[str]:
@@ -54,36 +79,88 @@ def unexplained(name: str, thing: Any) -> Iterator[str]:
             yield from (f"{name}: {one}" for one in named - set(inspect.signature(thing).parameters))
 
 
-def test_every_public_name_exists_and_is_documented(script: dict[str, Any]) -> None:
-    """What ``__all__`` of a public module promises is there and has a docstring, its methods too."""
+def test_every_name_exists_and_is_documented(script: dict[str, Any]) -> None:
+    """Each name is defined in the module that the table names, with a docstring; so are its methods."""
     faults = []
-    for path in script["PUBLIC"]:
-        module = module_of(path)
-        assert module.__doc__, path
-        for name in module.__all__:
-            thing = getattr(module, name)
-            faults += [*undocumented(f"{path}: {name}", thing), *unexplained(f"{path}: {name}", thing)]
+    for name, module in WHERE.items():
+        thing = getattr(lw2g.plugin, name)
+        assert thing is getattr(importlib.import_module(module), name)
+        _, said = script["definitions"](script["file_of"](module))[name]
+        if not said:
+            faults.append(name)
+        faults += [*undocumented(name, thing), *unexplained(name, thing)]
     assert faults == []
 
 
-def test_a_name_means_one_thing(script: dict[str, Any]) -> None:
-    """No two public modules give one class name to different classes."""
-    found: dict[str, Any] = {}
-    for path in script["PUBLIC"]:
-        module = module_of(path)
-        for name in module.__all__:
-            thing = getattr(module, name)
-            if inspect.isclass(thing):
-                assert found.setdefault(name, thing) is thing, f"{path}: {name}"
+def test_the_names_are_few_and_each_has_one_place() -> None:
+    """A name stands once in the table, and their number grows by decision alone."""
+    listed = [name for part in NAMES.values() for names in part.values() for name in names]
+    assert sorted(listed) == sorted(set(listed)) == dir(lw2g.plugin)
+    assert len(listed) <= MOST_NAMES
 
 
-def test_every_module_of_a_public_package_is_public_or_said_not_to_be(script: dict[str, Any]) -> None:
-    """A new module cannot be forgotten on the reference page."""
-    packages = [ROOT / "lw2g" / name for name in ("interfaces", "blocks", "inputs", "vit", "geometry")]
-    there = {
-        path.relative_to(ROOT).as_posix()
-        for package in packages
-        for path in package.glob("*.py")
-        if path.name != "__init__.py"
-    }
-    assert there - set(script["PUBLIC"]) == set(script["INTERNAL"])
+def test_type_checkers_see_the_same_names() -> None:
+    """What is imported for type checkers is what the table says, each exported under its own name."""
+    tree = ast.parse(Path(lw2g.plugin.__file__).read_text(encoding="utf-8"))
+    guarded = next(node for node in tree.body if isinstance(node, ast.If))
+    assert ast.unparse(guarded.test) == "TYPE_CHECKING"
+    seen = {}
+    for node in guarded.body:
+        assert isinstance(node, ast.ImportFrom)
+        for alias in node.names:
+            assert alias.asname == alias.name
+            seen[alias.name] = node.module
+    assert seen == WHERE
+
+
+def test_another_name_is_refused_as_of_any_module() -> None:
+    """A misspelt name is an ``AttributeError``, and an ``ImportError`` where it is imported."""
+    with pytest.raises(AttributeError, match=r"module 'lw2g\.plugin' has no attribute 'Basline'"):
+        lw2g.plugin.Basline  # noqa: B018
+    with pytest.raises(ImportError, match=r"cannot import name 'Basline' from 'lw2g\.plugin'"):
+        exec("from lw2g.plugin import Basline")
+
+
+def test_the_namespace_is_lazy() -> None:
+    """Importing it imports no room beyond what ``import lw2g`` does; what a record needs imports no torch."""
+    code = (
+        "import sys, lw2g; before = set(sys.modules); import lw2g.plugin; "
+        "print(*sorted(name for name in set(sys.modules) - before if name.startswith('lw2g'))); "
+        "from lw2g.plugin import BaselineComponent, PresetFile, hookimpl, lazy, option; "
+        "print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.splitlines() == ["lw2g.plugin", "False"]
+
+
+def test_authors_import_from_the_namespace_alone() -> None:
+    """First-party packages, templates and the example have nothing of lw2g that a stranger would not have.
+
+    The generated test takes its checks from ``lw2g.testing``, a command its options from
+    ``lw2g.cli.authoring``.
+    """
+    beyond = []
+    for path in authors_files():
+        allowed = ["lw2g", "lw2g.plugin"]
+        if path.name.startswith("test_"):
+            allowed += ["lw2g.testing", "lw2g.cli.main"]
+        if path.name == "command.py.tmpl":
+            allowed.append("lw2g.cli.authoring")
+        for module, names in imports_of(path.read_text(encoding="utf-8")):
+            if module.split(".")[0] == "lw2g" and module not in allowed:
+                beyond.append(f"{path.relative_to(ROOT)}: {module} {names}")
+    assert beyond == []
+
+
+def test_every_name_is_used_by_an_author() -> None:
+    """No name is promised that no package, template or page for authors uses, and they use no other."""
+    used = set()
+    for path in authors_files():
+        for module, names in imports_of(path.read_text(encoding="utf-8")):
+            if module == "lw2g.plugin":
+                used |= set(names)
+    # what a template's placeholder stands for is the record of its kind
+    assert used - WHERE.keys() == {"record"}
+    pages = "\n".join((ROOT / "docs" / page).read_text(encoding="utf-8") for page in PAGES)
+    unused = [name for name in WHERE if name not in used and not re.search(rf"`{name}\b", pages)]
+    assert unused == []

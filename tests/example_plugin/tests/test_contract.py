@@ -8,8 +8,7 @@ import sys
 import pytest
 from lw2g_peft_adapters.plugin import PEFT_LORA
 
-from lw2g.registry.catalogue import load_catalogue
-from lw2g.testing import ContractCase, contract_cases
+from lw2g.testing import ContractCase, contract_cases, load_catalogue
 
 
 @pytest.mark.parametrize("case", contract_cases("peft-lora"), ids=str)

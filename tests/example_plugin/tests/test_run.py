@@ -15,13 +15,11 @@ from torch import Tensor
 from lw2g.cli.main import main
 from lw2g.config.resolve import Resolved, resolve
 from lw2g.disk.checkpoint import CheckpointStore
-from lw2g.interfaces.tracker import EpochEnded, Event
 from lw2g.lifecycle.runner import resume, start
+from lw2g.plugin import EpochEnded, Event, Tap, attention_of, block_at
 from lw2g.registry.catalogue import Catalogue
 from lw2g.results.verification import verify
 from lw2g.testing import tiny_backbone, tiny_catalogue
-from lw2g.vit.injection import attention_of, block_at
-from lw2g.vit.taps import Tap
 
 QUICK = {
     "baseline.epochs": 3,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lw2g.blocks.adapters import AdapterSet, as_buffers
+from lw2g.blocks.adapters import AdapterSet
 from lw2g_adapters.ease import Ease
 from lw2g_adapters.options import EaseConfig, TunaConfig
 from lw2g_adapters.tuna import Tuna
@@ -38,7 +38,7 @@ def test_a_fresh_set_changes_nothing_and_learns_up_first(name, bench):
 def test_a_copy_that_answers_is_no_parameter():
     """What answers beside the sets holds buffers, zero ones for adapters that change nothing."""
     made = AdapterSet(2, 8, 3)
-    kept, nothing = as_buffers(made), as_buffers(made, zero=True)
+    kept, nothing = made.as_buffers(), made.as_buffers(zero=True)
     assert torch.equal(kept.down, made.down)
     assert not any(value.any() for value in nothing.buffers())
     assert [*kept.parameters(), *nothing.parameters()] == []

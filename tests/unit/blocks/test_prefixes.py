@@ -10,14 +10,13 @@ from torch import nn
 
 from lw2g.blocks.prefixes import (
     PrefixSet,
-    check_blocks,
     chosen_prefixes,
     inject_prefixes,
-    prefix_sites,
     reshaped,
 )
 from lw2g.errors import ConfigError
 from lw2g.interfaces.pool import Routing
+from tasks import Sizes
 
 BLOCKS = (1, 2)
 
@@ -50,7 +49,7 @@ def test_sites_are_views_of_the_key_half():
     """Writing through a site changes that block's keys and nothing else."""
     prefixes = PrefixSet(2, 4, 6)
     before = prefixes.key.detach().clone()
-    second = prefix_sites(prefixes, (3, 5), "shared")[1]
+    second = prefixes.sites((3, 5), "shared")[1]
     assert (second.name, second.owner, str(second.activation.tap)) == (
         "blocks.5.prefix_key",
         "shared",
@@ -78,11 +77,12 @@ def test_initial_values_are_uniform_and_copies_are_exact():
 @given(depth=st.integers(1, 24), blocks=st.lists(st.integers(0, 30), min_size=1, max_size=6))
 def test_blocks_are_accepted_exactly_where_they_fit(depth, blocks):
     """Distinct blocks below the depth pass unchanged, everything else is refused."""
+    backbone = Sizes(8, depth)
     if len(set(blocks)) == len(blocks) and max(blocks) < depth:
-        assert check_blocks(blocks, depth, "baseline.blocks") == tuple(blocks)
+        assert backbone.check_blocks(blocks, "baseline.blocks") == tuple(blocks)
     else:
         with pytest.raises(ConfigError, match=r"^baseline\.blocks: block"):
-            check_blocks(blocks, depth, "baseline.blocks")
+            backbone.check_blocks(blocks, "baseline.blocks")
 
 
 def test_the_released_reshape_mixes_samples_and_halves() -> None:

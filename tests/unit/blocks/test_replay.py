@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from lw2g.blocks.options import ReplayOptions
-from lw2g.blocks.replay import replay_phase, replay_statistics
+from lw2g.blocks.replay import replay_phase
 from lw2g.blocks.statistics import ClassStatistics
 
 DIM, CLASSES = 4, 6
@@ -133,8 +133,8 @@ def test_options_can_stand_beside_others_and_make_their_statistics():
 
     chosen = Both(statistics="multi-centroid", replay_lr=0.1)
     build = SimpleNamespace(backbone=SimpleNamespace(dim=7), num_classes=5, device=torch.device("cpu"))
-    assert tuple(replay_statistics(chosen, build).mean.shape) == (5, 4, 7)
-    assert tuple(replay_statistics(attrs.evolve(chosen, statistics="covariance"), build).spread.shape) == (
+    assert tuple(ClassStatistics.of(chosen, build).mean.shape) == (5, 4, 7)
+    assert tuple(ClassStatistics.of(attrs.evolve(chosen, statistics="covariance"), build).spread.shape) == (
         5,
         1,
         7,

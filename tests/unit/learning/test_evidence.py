@@ -22,10 +22,10 @@ from lw2g.learning.evidence.evidence_sample import EvidenceSample, balanced
 from lw2g.learning.evidence.fitted import FittedHead
 from lw2g.learning.evidence.gradients import group_gradients, set_features
 from lw2g.learning.evidence.spaces import absorb_task
-from lw2g.maths.comparisons import disjoint_halves, in_sample
+from lw2g.maths.comparisons import Comparisons
 from lw2g.maths.hindrance import hfc
 from lw2g.maths.moments import SecondMoment
-from lw2g.maths.subspace import Subspace, build
+from lw2g.maths.subspace import Subspace
 from lw2g_growth.options import MarginConfig
 from lw2g_growth.policies import RulePolicy
 from runs import learned_one
@@ -47,7 +47,9 @@ def test_evidence_equals_its_definition(session_of, options):
     sites = list(baseline.sites(session.parts.pool[0]))
     old = [session.parts.memory.space(0, site) for site in sites]
     literal, centred = "growth.evidence" in options, "growth.centre" in options
-    plan = (in_sample if literal else disjoint_halves)(16, evidence_sample.generator("half-samples"))
+    plan = (Comparisons.in_sample if literal else Comparisons.disjoint_halves)(
+        16, evidence_sample.generator("half-samples")
+    )
     subsets = [
         [p for g in subset.nonzero()[:, 0] for p in evidence_sample.groups[int(g)]] for subset in plan.subsets
     ]
@@ -63,7 +65,7 @@ def test_evidence_equals_its_definition(session_of, options):
         moments = [SecondMoment(32, 4) for _ in rows]
         for moment, own in zip(moments, rows, strict=True):
             moment.update(own.double() - own.double().mean(dim=0) if centred else own)
-        return [build(moment, 0.95) for moment in moments]
+        return [Subspace.build(moment, 0.95) for moment in moments]
 
     def gradient(subset: list[int]) -> list[Tensor]:
         """The gradient of the mean loss of these images in one batch."""
@@ -333,7 +335,7 @@ def test_pretrained_spaces_are_those_of_the_plain_backbone(session_of):
     )
     moment = SecondMoment(32, 1)
     moment.update(session.parts.backbone.activations(images, [site.activation.tap])[site.activation.tap])
-    wanted, found = build(moment, 0.8), evidence_sample.pretrained_space(site)
+    wanted, found = Subspace.build(moment, 0.8), evidence_sample.pretrained_space(site)
     assert found.ranks == wanted.ranks
     rows = torch.randn(5, 32, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     torch.testing.assert_close(found.on(rows), wanted.on(rows), atol=1e-5, rtol=1e-4)

@@ -15,10 +15,10 @@ from lw2g.learning.evidence.gradients import group_gradients
 from lw2g.learning.evidence.spaces import absorb_task
 from lw2g.learning.protection import Protection
 from lw2g.lifecycle.runner import start
-from lw2g.maths.comparisons import disjoint_halves
+from lw2g.maths.comparisons import Comparisons
 from lw2g.maths.hindrance import hfc
 from lw2g.maths.moments import SecondMoment
-from lw2g.maths.subspace import build, image
+from lw2g.maths.subspace import Subspace, image
 from lw2g.vit.taps import Tap
 
 
@@ -76,12 +76,12 @@ def test_energy_is_cut_behind_the_map_where_a_site_says_so():
     )
     memory = SubspaceMemory(SpaceOptions(energy=0.5))
     memory.absorb(1, site, moment_of(rows))
-    expected = build(moment_of(rows @ matrix.T), 0.5)
+    expected = Subspace.build(moment_of(rows @ matrix.T), 0.5)
     assert memory.space(1, site).rank == expected.rank < 3
     torch.testing.assert_close(
         memory.space(1, site).on(rows[:, :3]), expected.on(rows[:, :3]), atol=1e-4, rtol=0
     )
-    assert image(matrix, build(moment_of(rows), 0.5)).is_full
+    assert image(matrix, Subspace.build(moment_of(rows), 0.5)).is_full
 
 
 def test_evidence_behind_the_map_equals_its_definition(session_of):
@@ -102,7 +102,7 @@ def test_evidence_behind_the_map_equals_its_definition(session_of):
     found = collect_evidence(session.parts, evidence_sample).candidates[0].measures["hindrance"]
     sites = list(session.parts.baseline.sites(session.parts.pool[0]))
     gradients = group_gradients(evidence_sample, session.parts.baseline, session.parts.pool, {0: sites})[0]
-    plan = disjoint_halves(len(evidence_sample.groups), evidence_sample.generator("half-samples"))
+    plan = Comparisons.disjoint_halves(len(evidence_sample.groups), evidence_sample.generator("half-samples"))
     angles = []
     for number, (gradient, weight) in enumerate(zip(plan.gradient[0], plan.whole[0], strict=True)):
         if not weight:
@@ -114,7 +114,7 @@ def test_evidence_behind_the_map_equals_its_definition(session_of):
             chosen = plan.subsets[number].nonzero()[:, 0].tolist()
             whole = sum(evidence_sample.moments([tap])[tap][group].matrix[0] for group in chosen)
             rows = torch.linalg.cholesky(whole + 1e-12 * torch.eye(len(whole))).T @ down.T
-            spaces.append(build(moment_of(rows), 0.5))
+            spaces.append(Subspace.build(moment_of(rows), 0.5))
         own = plan.subsets[gradient].bool()
         angles += [
             hfc([one[draw, own].double().sum(dim=0) for one in gradients], spaces).degrees

@@ -9,7 +9,7 @@ import torch
 from bits import moment_of
 from lw2g.interfaces.pool import Pool
 from lw2g.lifecycle.runner import start
-from lw2g.maths.subspace import Subspace, build, complement, extend
+from lw2g.maths.subspace import Subspace
 from lw2g.vit.taps import Tap
 from lw2g_lora.inflora import InfLora, design_down, memory_energy
 from lw2g_lora.options import InfLoraConfig
@@ -42,7 +42,7 @@ def test_the_head_starts_as_torch_does(vit_b):
 def test_the_design_is_orthonormal_and_off_the_memory(design):
     """``3 D D^T = I`` and ``D M = 0``; without a memory the rows are the leading inputs."""
     moment = moment_of(torch.randn(30, 8))
-    memory = build(moment_of(torch.randn(2, 8)), 1.0)
+    memory = Subspace.build(moment_of(torch.randn(2, 8)), 1.0)
     down = design_down(moment, memory, 4, design)
     torch.testing.assert_close(3 * down @ down.T, torch.eye(4).double())
     assert float((down @ memory.basis[0]).abs().max()) < 1e-12
@@ -53,7 +53,7 @@ def test_the_design_is_orthonormal_and_off_the_memory(design):
 def test_the_released_design_leads_other_directions():
     """P C and P C P have different singular vectors once a memory cuts through the inputs."""
     moment = moment_of(torch.randn(30, 8) @ torch.randn(8, 8))
-    memory = build(moment_of(torch.randn(3, 8)), 1.0)
+    memory = Subspace.build(moment_of(torch.randn(3, 8)), 1.0)
     spans = [design_down(moment, memory, 2, design) for design in ("pcp", "pc")]
     cosines = torch.linalg.svdvals(3 * spans[0] @ spans[1].T)
     assert float(cosines.min()) < 0.999
@@ -65,7 +65,7 @@ def test_the_released_design_leads_other_directions():
 
 def test_a_design_without_room_has_zero_rows():
     """Rows for which no direction is left off the memory are zero, and the others still orthonormal."""
-    covered = build(stairs(), 0.97)
+    covered = Subspace.build(stairs(), 0.97)
     down = design_down(stairs(), covered, 8)
     left = 8 - covered.rank
     torch.testing.assert_close(
@@ -204,7 +204,9 @@ def test_of_memory_and_complement_the_smaller_one_is_kept(bench):
         for position, old in enumerate(plain):
             moment = moment_of(bench.inputs(baseline, context, position))
             first = old.is_empty
-            plain[position] = build(moment, energy, rule="below") if first else extend(old, moment, energy)
+            plain[position] = (
+                Subspace.build(moment, energy, rule="below") if first else old.extend(moment, energy)
+            )
             found = baseline.memory[position]
             assert found.rank == plain[position].rank >= old.rank
             projector = found.basis[0] @ found.basis[0].T
@@ -223,8 +225,8 @@ def test_of_memory_and_complement_the_smaller_one_is_kept(bench):
 def test_the_retained_complement_is_updated_as_published(bench):
     """The release's step on N: drop leading directions of ``N N^T C`` until few enough energy remains."""
     first, second = moment_of(torch.randn(60, 12)), moment_of(torch.randn(60, 12) @ torch.randn(12, 12))
-    old = build(first, 0.8)
-    rest = complement(old).basis[0]
+    old = Subspace.build(first, 0.8)
+    rest = old.complement().basis[0]
     values, vectors = torch.linalg.eigh(rest @ rest.T @ second.matrix[0] @ rest @ rest.T)
     remaining, dropped = float(values.sum()), 0
     while remaining >= (1 - 0.9) * second.trace():
@@ -232,7 +234,7 @@ def test_the_retained_complement_is_updated_as_published(bench):
         remaining -= float(values[-dropped])
     leading = vectors[:, 12 - dropped :]
     narrowed = rest @ rest.T - leading @ leading.T  # a projector: the leading directions lie in span(N)
-    grown = extend(old, second, 0.9)
+    grown = old.extend(second, 0.9)
     assert grown.rank == old.rank + dropped > old.rank
     torch.testing.assert_close(
         grown.basis[0] @ grown.basis[0].T + narrowed, torch.eye(12).double(), atol=1e-9, rtol=0

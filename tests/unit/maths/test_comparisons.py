@@ -10,14 +10,12 @@ from lw2g.interfaces.growth import error_of_difference
 from lw2g.maths.comparisons import (
     Comparisons,
     Spread,
-    disjoint_halves,
     half_samples,
-    in_sample,
     spread_over_halves,
 )
 
 
-def plan_of(groups: int, make=disjoint_halves) -> Comparisons:
+def plan_of(groups: int, make=Comparisons.disjoint_halves) -> Comparisons:
     """A plan with a fixed generator."""
     return make(groups, torch.Generator().manual_seed(0))
 
@@ -34,7 +32,7 @@ def test_gradients_meet_spaces_of_other_groups(groups: int) -> None:
     assert used.min() == used.max() == plan.whole.sum() / 2
 
 
-@pytest.mark.parametrize("make", [disjoint_halves, in_sample])
+@pytest.mark.parametrize("make", [Comparisons.disjoint_halves, Comparisons.in_sample])
 def test_a_plan_draws_from_its_generator_alone(make) -> None:
     """The same seed gives the same comparisons, another seed others, and torch's generator stays put."""
     before = torch.get_rng_state()
@@ -46,11 +44,11 @@ def test_a_plan_draws_from_its_generator_alone(make) -> None:
     assert torch.equal(before, torch.get_rng_state())
 
 
-@pytest.mark.parametrize("make", [disjoint_halves, in_sample])
+@pytest.mark.parametrize("make", [Comparisons.disjoint_halves, Comparisons.in_sample])
 def test_the_halves_behind_the_error_are_disjoint(make) -> None:
     """Of a pair of half-samples each uses its own half of the groups, for gradients and spaces."""
     plan = plan_of(16, make)
-    assert plan.halves.shape[1] == (24 if make is disjoint_halves else 8)
+    assert plan.halves.shape[1] == (24 if make == Comparisons.disjoint_halves else 8)
     gradient = plan.subsets[plan.gradient]
     used = torch.einsum("hnws,wsg->hng", plan.halves, gradient)
     used = used + torch.einsum("hnws,sg->hng", plan.halves, plan.subsets)
@@ -59,7 +57,7 @@ def test_the_halves_behind_the_error_are_disjoint(make) -> None:
     assert len({tuple(row.tolist()) for row in used[0] > 0}) > 6
 
 
-@pytest.mark.parametrize("make", [disjoint_halves, in_sample])
+@pytest.mark.parametrize("make", [Comparisons.disjoint_halves, Comparisons.in_sample])
 @pytest.mark.parametrize("groups", [16, 18])
 def test_the_variance_of_a_mean_is_that_of_a_mean(make, groups: int) -> None:
     """For gradients' group values the statistic is their mean, and its variance s^2 / n on average."""

@@ -8,7 +8,7 @@ import torch
 
 from lw2g.blocks.weighted_prefixes import weighted_prefixes
 from lw2g.maths.moments import SecondMoment
-from lw2g.maths.subspace import build
+from lw2g.maths.subspace import Subspace
 from lw2g.vit.prefix import PrefixInjection
 from lw2g_prompts.options import OsPromptConfig
 from lw2g_prompts.os_prompt import OsPrompt, query_pool_distance
@@ -63,7 +63,7 @@ def test_the_query_is_the_class_token_entering_the_block(bench):
     assert float((second[0] - second[1]).detach().abs().max()) > 1e-4
     moment = SecondMoment(48)
     moment.update(seen[0].detach())
-    assert build(moment, 0.999).rank == 1
+    assert Subspace.build(moment, 0.999).rank == 1
 
 
 def test_a_later_query_carries_gradient_to_earlier_prefixes(bench):

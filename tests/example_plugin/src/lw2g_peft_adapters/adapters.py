@@ -11,7 +11,7 @@ from peft import LoraConfig, inject_adapter_in_model
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
-from lw2g.vit.injection import attention_of, block_at
+from lw2g.plugin import attention_of, block_at
 
 __all__ = ["AdapterInjection", "AdapterSet"]
 

@@ -10,16 +10,23 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from lw2g.blocks.heads import linear_head
-from lw2g.blocks.prefixes import check_blocks
-from lw2g.interfaces.baseline import Baseline
-from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.phase import ParameterGroup, Phase, TrainingPhase
-from lw2g.interfaces.pool import Pool, Routing
-from lw2g.interfaces.site import Activation, Site
-from lw2g.vit.injection import attention_of, block_at
-from lw2g.vit.taps import Tap
+from lw2g.plugin import (
+    Activation,
+    Baseline,
+    Batch,
+    BuildContext,
+    ParameterGroup,
+    Phase,
+    Pool,
+    Routing,
+    Site,
+    Tap,
+    TaskContext,
+    TrainingPhase,
+    attention_of,
+    block_at,
+    linear_head,
+)
 from lw2g_peft_adapters.adapters import AdapterInjection, AdapterSet
 from lw2g_peft_adapters.plugin import PeftLoraConfig
 
@@ -32,9 +39,10 @@ class PeftLora(Baseline):
     def __init__(self, config: PeftLoraConfig, context: BuildContext) -> None:
         super().__init__(context)
         self.config = config
-        depth = context.backbone.depth
-        self.blocks = check_blocks(config.blocks or tuple(range(depth)), depth, "baseline.blocks")
-        self.head = linear_head(context.backbone.dim, context.num_classes).to(context.device)
+        backbone = context.backbone
+        blocks = config.blocks or tuple(range(backbone.depth))
+        self.blocks = backbone.check_blocks(blocks, "baseline.blocks")
+        self.head = linear_head(backbone.dim, context.num_classes).to(context.device)
 
     # -- sets ------------------------------------------------------------------------------------------
 

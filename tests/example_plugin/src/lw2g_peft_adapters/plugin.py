@@ -12,11 +12,7 @@ from typing import Any, Literal
 import attrs
 from attrs.validators import ge, gt
 
-from lw2g.blocks.options import blocks_option
-from lw2g.interfaces.component import BaselineComponent, lazy
-from lw2g.interfaces.metric import Metric
-from lw2g.interfaces.options import option
-from lw2g.registry.markers import hookimpl
+from lw2g.plugin import BaselineComponent, Metric, blocks_option, hookimpl, lazy, option
 
 __all__ = ["PEFT_LORA", "WORST_TASK", "PeftLoraConfig", "lw2g_baselines", "lw2g_metrics"]
 
