@@ -27,12 +27,12 @@ from lw2g.learning.session_parts import Growth, RunParts
 from lw2g.model.frozen_expert import expert_of
 from lw2g.model.parts import (
     build_methods,
-    engine_of,
+    device_of,
     mixer_of,
     open_backbone,
 )
 from lw2g.model.predictor import Predictor
-from lw2g.pixels.decoding import chunks, require_open_files, workers_of
+from lw2g.pixels.decoding import chunks, open_workers, require_open_files, workers_of
 from lw2g.pixels.image_set import ImageSet
 from lw2g.pixels.image_vectors import facts_of_all
 from lw2g.pixels.pixels import Originals
@@ -40,6 +40,7 @@ from lw2g.pixels.shared import require_unseen_images
 from lw2g.pixels.streams import as_one_task, hold_back, joined
 from lw2g.registry.catalogue import Catalogue, Registered
 from lw2g.runtime.boundary import build
+from lw2g.runtime.engine import find_device
 from lw2g.runtime.precision import PrecisionChoice
 from lw2g.runtime.progress import Reporter
 from lw2g.runtime.returned import require_mergeable, require_several_classes, stream_of, transforms_of
@@ -183,8 +184,7 @@ def open_session(
         DataError: Data or weights are missing.
     """
     run = config.run
-    engine = engine_of(config)
-    require_open_files(workers_of(run.workers, engine.device))
+    require_open_files(workers_of(run.workers, find_device(run.device)))
     benchmark = build(catalogue, "benchmark", moved or config.benchmark)
     component = catalogue.get("baseline", config.baseline.name)
     streams = [stream_of(benchmark, config.benchmark.name)]
@@ -199,7 +199,6 @@ def open_session(
                 "run it on all classes at once",
             )
         stream = as_one_task(stream)
-    mixer = mixer_of(config, engine)
     require_names(stream)
     require_images(stream)
     shared = require_unseen_images(stream)
@@ -210,12 +209,12 @@ def open_session(
     if vectors is not None:
         config = _of_vectors(config, of_backbones, vectors)
     chosen = config.backbone
+    built = of_backbones.build(chosen.config, chosen.weights, chosen.image_size)
+    transforms = transforms_of(benchmark, config.benchmark.name, built.fingerprint)
+    workers = open_workers(run.workers, stream, transforms, device_of(config, built))
     # from here on with the precision that is used: what is built next may ask for it
-    config, engine, precision, backbone = open_backbone(
-        config, engine, lambda: of_backbones.build(chosen.config, chosen.weights, chosen.image_size), settled
-    )
-    print_of = backbone.fingerprint
-    transforms = transforms_of(benchmark, config.benchmark.name, print_of)
+    config, engine, precision, backbone = open_backbone(config, lambda: built, settled)
+    mixer = mixer_of(config, engine)
     context = BuildContext(
         backbone=backbone,
         num_tasks=len(stream.tasks),
@@ -276,6 +275,7 @@ def open_session(
         backbone=backbone,
         engine=engine,
         query_norm=retrieval is None or retrieval.query_norm,
+        workers=workers,
     )
     components = Components(
         baseline=component,
