@@ -17,8 +17,9 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 import attrs
@@ -31,12 +32,7 @@ from lw2g.pixels.pixels import Originals, Packed
 from lw2g.runtime.frames import Handed
 from lw2g.runtime.progress import STOPS
 
-if TYPE_CHECKING:
-    from multiprocessing.process import BaseProcess
-
-    from lw2g.pixels.decoding import Decoder
-
-__all__ = ["Keys", "Part", "WorkerLostError", "Workers", "shared_objects"]
+__all__ = ["Keys", "Maker", "Part", "WorkerLostError", "Workers", "shared_objects"]
 
 Keys = Sequence[tuple[int, int | None]]
 """Positions of images, each with the seed of its transform; None where that draws nothing."""
@@ -67,6 +63,14 @@ class Part(NamedTuple):
     packed: Packed
     sizes: Sequence[tuple[int, int]]
     kept: int
+
+
+class Maker(Protocol):
+    """Makes images in any process, into which it is pickled."""
+
+    def make(self, keys: Keys) -> Part:
+        """Return images, and keep new originals."""
+        ...
 
 
 @attrs.frozen
@@ -123,7 +127,7 @@ class Workers:
         self._numbers = {id(one): number for number, one in enumerate(self._shared)}
         self._last = 0
         self._originals: WeakKeyDictionary[Originals, tuple[int, bytes]] = WeakKeyDictionary()
-        self._decoders: WeakKeyDictionary[Decoder, bytes] = WeakKeyDictionary()
+        self._decoders: WeakKeyDictionary[Maker, bytes] = WeakKeyDictionary()
         self._workers: list[_Worker] = []
         self._end: Any = None
 
@@ -145,7 +149,7 @@ class Workers:
             self._end()
         self._workers = []
 
-    def walk(self, decoder: Decoder, batches: Iterable[Keys], originals: Originals) -> Iterator[list[Part]]:
+    def walk(self, decoder: Maker, batches: Iterable[Keys], originals: Originals) -> Iterator[list[Part]]:
         """Yield the images of each batch; some batches are made before they are asked for.
 
         Args:
@@ -178,7 +182,7 @@ class Workers:
                 for future in futures:
                     future.cancel()
 
-    def _ask(self, decoder: Decoder, keys: Keys, originals: Originals) -> list[Future[Part | Handed]]:
+    def _ask(self, decoder: Maker, keys: Keys, originals: Originals) -> list[Future[Part | Handed]]:
         """Ask for the images of a batch; return a future for the share of each process that has one."""
         if originals not in self._originals:
             self._last += 1
@@ -198,7 +202,7 @@ class Workers:
                 futures.append(worker.ask(job))
         return futures
 
-    def _pickled(self, one: Originals | Decoder) -> bytes:
+    def _pickled(self, one: Originals | Maker) -> bytes:
         stream = io.BytesIO()
         try:
             _Pickler(stream, self._numbers, self._originals, one).dump(one)
@@ -349,7 +353,7 @@ class _Desk:
     def __init__(self, shared: Sequence[object]) -> None:
         self._shared = shared
         self._originals: dict[int, Originals] = {}
-        self._decoders: dict[bytes, Decoder] = {}
+        self._decoders: dict[bytes, Maker] = {}
 
     def made(self, job: _Job) -> Part:
         """Return the images that a job asks for."""
