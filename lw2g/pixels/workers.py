@@ -406,4 +406,4 @@ def _serve(connection: Connection, other_end: Connection, shared: Sequence[objec
 
 
 def _bytes_of(values: torch.Tensor) -> memoryview:
-    return memoryview(values.view(torch.uint8).numpy())
+    return values.view(torch.uint8).numpy().data
