@@ -191,13 +191,14 @@ if TYPE_CHECKING:
     from lw2g.pixels.found_images import named_folders as named_folders
     from lw2g.pixels.found_images import passed_over as passed_over
     from lw2g.pixels.image_files import ImageHeader as ImageHeader
-    from lw2g.pixels.image_files import examine_image as examine_image
+    from lw2g.pixels.image_files import examine_each as examine_each
     from lw2g.pixels.image_files import pixels_of as pixels_of
     from lw2g.pixels.image_files import read_image as read_image
     from lw2g.pixels.preprocessing import AsStored as AsStored
     from lw2g.pixels.preprocessing import Preprocessing as Preprocessing
     from lw2g.pixels.resampling import channels_last as channels_last
     from lw2g.pixels.resampling import resize as resize
+    from lw2g.pixels.stamps import Stamp as Stamp
     from lw2g.pixels.stamps import stamp_of as stamp_of
     from lw2g.pixels.text_vectors import TextVectors as TextVectors
     from lw2g.pixels.text_vectors import class_sentence as class_sentence
@@ -407,8 +408,14 @@ NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "passed_over",
             "is_hidden",
         ),
-        "lw2g.pixels.image_files": ("ImageHeader", "examine_image", "read_image", "pixels_of"),
-        "lw2g.pixels.stamps": ("stamp_of",),
+        "lw2g.pixels.image_files": (
+            "ImageHeader",
+            "examine_each",
+            "examine_image",
+            "read_image",
+            "pixels_of",
+        ),
+        "lw2g.pixels.stamps": ("Stamp", "stamp_of"),
     },
     "Data sets": {
         "lw2g.interfaces.dataset": (

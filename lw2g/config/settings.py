@@ -226,7 +226,11 @@ class RunConfig:
 
     seed: int = option(42, "seed of everything random", validator=[ge(0), le(2**63 - 1)], role="draw")
     device: str = option(
-        "auto", "where it runs: auto, cpu, mps, cuda or cuda:N", validator=_is_a_device, role="machine"
+        "auto",
+        "where it runs: cpu, mps, cuda, cuda:N, or auto (a GPU where there is one, and the CPU for a small "
+        "network)",
+        validator=_is_a_device,
+        role="machine",
     )
     devices: int = option(
         1,

@@ -30,12 +30,12 @@ from lw2g.model.frozen_expert import expert_of
 from lw2g.model.mixing import Mixer
 from lw2g.model.parts import (
     build_methods,
-    engine_of,
+    device_of,
     mixer_of,
     open_backbone,
 )
 from lw2g.model.predictor import Predictor
-from lw2g.pixels.decoding import chunks, require_open_files, workers_of
+from lw2g.pixels.decoding import chunks, open_workers, require_open_files, workers_of
 from lw2g.pixels.image_set import ImageSet
 from lw2g.pixels.image_vectors import facts_of_all
 from lw2g.pixels.pixels import Originals
@@ -43,7 +43,7 @@ from lw2g.pixels.shared import SharedImages, require_unseen_images
 from lw2g.pixels.streams import as_one_task, hold_back, joined
 from lw2g.registry.catalogue import Catalogue, Registered
 from lw2g.runtime.boundary import build
-from lw2g.runtime.engine import Engine
+from lw2g.runtime.engine import find_device
 from lw2g.runtime.precision import PrecisionChoice
 from lw2g.runtime.progress import Reporter
 from lw2g.runtime.returned import require_mergeable, require_several_classes, stream_of, transforms_of
@@ -189,8 +189,8 @@ def open_session(
         ConfigError: Something cannot be built as configured.
         DataError: Data or weights are missing.
     """
-    engine = engine_of(config)
-    require_open_files(workers_of(config.run.workers, engine.device))
+    run = config.run
+    require_open_files(workers_of(run.workers, find_device(run.device)))
     benchmark = build(catalogue, "benchmark", moved or config.benchmark)
     component = catalogue.get("baseline", config.baseline.name)
     streams = _streams(config, benchmark, later, catalogue)
@@ -198,11 +198,13 @@ def open_session(
     sources, stream = joined([config.benchmark, *later], streams)
     if component.joint:
         stream = _one_task(stream, component, later)
-    mixer = mixer_of(config, engine)
     shared = _require_learnable(stream, component)
+    config, built = _built_backbone(config, vectors, catalogue)
+    transforms = transforms_of(benchmark, config.benchmark.name, built.fingerprint)
+    workers = open_workers(run.workers, stream, transforms, device_of(config, built))
     # from here on with the precision that is used: what is built next may ask for it
-    config, engine, precision, backbone = _opened_backbone(config, engine, vectors, settled, catalogue)
-    transforms = transforms_of(benchmark, config.benchmark.name, backbone.fingerprint)
+    config, engine, precision, backbone = open_backbone(config, lambda: built, settled)
+    mixer = mixer_of(config, engine)
     context = BuildContext(
         backbone=backbone,
         num_tasks=len(stream.tasks),
@@ -243,6 +245,7 @@ def open_session(
         backbone=backbone,
         engine=engine,
         query_norm=retrieval is None or retrieval.query_norm,
+        workers=workers,
     )
     components = _components_of(config, component, later, catalogue)
     return Session(parts=parts, data=data, components=components, precision=precision)
@@ -290,21 +293,15 @@ def _require_learnable(stream: TaskStream, component: BaselineComponent) -> Shar
     return shared
 
 
-def _opened_backbone(
-    config: ExperimentConfig,
-    engine: Engine,
-    vectors: VectorFacts | None,
-    settled: Path | None,
-    catalogue: Catalogue,
-) -> tuple[ExperimentConfig, Engine, PrecisionChoice, Backbone]:
-    """Return what :func:`~lw2g.model.parts.open_backbone` returns; on stored features for their backbone."""
+def _built_backbone(
+    config: ExperimentConfig, vectors: VectorFacts | None, catalogue: Catalogue
+) -> tuple[ExperimentConfig, Backbone]:
+    """Return a run's backbone where it was built, with its configuration: on stored features for these."""
     component = catalogue.get("backbone", config.backbone.name)
     if vectors is not None:
         config = _of_vectors(config, component, vectors)
     chosen = config.backbone
-    return open_backbone(
-        config, engine, lambda: component.build(chosen.config, chosen.weights, chosen.image_size), settled
-    )
+    return config, component.build(chosen.config, chosen.weights, chosen.image_size)
 
 
 def _held_back(

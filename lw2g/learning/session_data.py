@@ -13,12 +13,12 @@ from lw2g.disk.protocol import noted_facts
 from lw2g.errors import ConfigError
 from lw2g.interfaces.stream import RandomTransform, TaskData, TaskStream, Transforms
 from lw2g.learning.evaluator import Evaluator
-from lw2g.pixels.decoding import workers_of
 from lw2g.pixels.image_set import ImageSet
 from lw2g.pixels.image_vectors import VectorSet
 from lw2g.pixels.pixels import Originals
 from lw2g.pixels.shared import SharedImages, notes_on
 from lw2g.pixels.streams import Source
+from lw2g.pixels.workers import Workers
 from lw2g.runtime.engine import Engine
 from lw2g.vit.backbone import Backbone
 
@@ -42,6 +42,7 @@ class RunData:
         backbone: What computes queries.
         engine: Device and precision.
         query_norm: Whether queries are taken after the final norm.
+        workers: Processes that decode and augment images; None: this one does.
     """
 
     stream: TaskStream
@@ -53,6 +54,7 @@ class RunData:
     backbone: Backbone
     engine: Engine
     query_norm: bool
+    workers: Workers | None = None
 
     @cached_property
     def evaluator(self) -> Evaluator:
@@ -115,11 +117,6 @@ class RunData:
             name = self.sources[0].benchmark.name
             notes.append(f"run.speed 'fast': benchmark {name!r} cannot augment by the batch; exact instead")
         return notes
-
-    @property
-    def workers(self) -> int:
-        """The number of processes that decode and augment images."""
-        return workers_of(self.options.workers, self.engine.device)
 
     def image_set(self, parts: Sequence[TaskData] | Originals, *, train: bool) -> ImageSet:
         """Return images under the training or the test transform.

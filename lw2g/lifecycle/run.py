@@ -146,7 +146,10 @@ class Run(Observer):
         if settled.asked == "auto":
             notes.insert(0, str(settled))
         name = self._files.path.name
+        workers = self._session.data.workers
         try:
+            if workers is not None:
+                workers.start()  # before checkpoints are saved by a thread: no process is forked then
             grows = not self._session.parts.growth.fixed
             self.reporter.send(
                 RunStarted(name=name, config=config, resumed=self._resumed, notes=tuple(notes), grows=grows)
@@ -169,6 +172,8 @@ class Run(Observer):
         finally:
             self.reporter.close()
             self._store.wait()
+            if workers is not None:
+                workers.close()
         return record
 
     def _growth_notes(self) -> list[str]:
@@ -325,11 +330,7 @@ class Run(Observer):
         ledger = self._ledger.as_mapping()
         checkpoint = snapshot(self._session, position, ledger, protection, optimizer, self._store.base)
         checkpoint = attrs.evolve(checkpoint, task_done=task_done)
-        if self._session.data.workers:
-            # training forks processes that decode images: never do so while another thread runs
-            self._store.save(checkpoint)
-        else:
-            self._store.save_behind(checkpoint)
+        self._store.save_behind(checkpoint)
 
     def _begin(self) -> Checkpoint:
         """Write the first checkpoint, after it the configuration, and return the checkpoint.

@@ -18,7 +18,6 @@ from lw2g.model.solved import Solved, solved_of
 from lw2g.model.trained import TrainedModel
 from lw2g.pixels.streams import as_one_task, hold_back, joined
 from lw2g.registry.catalogue import Catalogue
-from lw2g.runtime.boundary import guarded
 from lw2g.runtime.returned import stream_of
 from lw2g_photos.step_checks import calibration_of
 
@@ -44,7 +43,7 @@ def export_learnable(
 
     def remember(run: StoredRun, manifest: Manifest, model: TrainedModel) -> Memory:
         solved = solved_of(model.parts)
-        with guarded(catalogue, model.parts.config):
+        with model.computing():
             learned = _kept_features(model, solved, _tasks_of(run, catalogue, manifest, solved))
             saved = Saved(manifest=manifest, tensors={}, learned=learned)
             calibration, _, _ = calibration_of(solved, saved)

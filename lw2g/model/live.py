@@ -23,7 +23,6 @@ from lw2g.model.manifest import Manifest
 from lw2g.model.parts import (
     ModelParts,
     build_methods,
-    engine_of,
     fill,
     lasting,
     mixer_of,
@@ -117,7 +116,7 @@ def _parts(
             return backbone_inside(manifest, inside, config, catalogue)
         return backbone_outside(manifest, config, catalogue)
 
-    config, engine, _, backbone = open_backbone(config, engine_of(config), build)
+    config, engine, _, backbone = open_backbone(config, build)
     require_same(manifest, backbone, config.backbone.weights)
     context = BuildContext(
         backbone=backbone,

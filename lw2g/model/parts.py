@@ -16,6 +16,7 @@ from lw2g.disk.checkpoint import part, under
 from lw2g.disk.settled import settle
 from lw2g.errors import ConfigError
 from lw2g.ground.free_memory import require_memory
+from lw2g.ground.notes import tell_note_once
 from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.context import BuildContext, Maker, TaskInfo, derive_seed
 from lw2g.interfaces.head import heads_within
@@ -27,15 +28,24 @@ from lw2g.model.frozen_expert import add_expert
 from lw2g.model.mixing import Mixer
 from lw2g.registry.catalogue import Catalogue
 from lw2g.runtime.boundary import build
-from lw2g.runtime.engine import BF16, FP32, Engine, open_engine, require_compiler
+from lw2g.runtime.engine import (
+    BF16,
+    FP32,
+    Engine,
+    find_device,
+    open_engine,
+    require_compiler,
+    suited_device,
+)
 from lw2g.runtime.precision import PrecisionChoice
+from lw2g.runtime.threads import has_small_products
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.products import has_faster_products, has_packed_products
 
 __all__ = [
     "ModelParts",
     "build_methods",
-    "engine_of",
+    "device_of",
     "fill",
     "lasting",
     "mixer_of",
@@ -163,39 +173,47 @@ def names_of(config: ModelConfig) -> tuple[str, str]:
     return f"baseline {config.baseline.name!r}", f"retrieval {retrieval!r}"
 
 
-def engine_of(config: ModelConfig) -> Engine:
-    """Return the engine as configured; the precision ``auto`` is float32 until the backbone is known.
+def device_of(config: ModelConfig, backbone: Backbone) -> torch.device:
+    """Return the device of a run or a model, which is not opened yet.
 
     Raises:
         ConfigError: The device is not there.
     """
     run = config.run
-    wanted = FP32 if run.precision == "auto" else run.precision
-    return open_engine(run.device, wanted, deterministic=run.deterministic)
+    # several processes were placed before (:func:`lw2g.runtime.ranks.on_its_device`)
+    return suited_device(run.device, small=run.devices == 1 and has_small_products(backbone))
 
 
 def open_backbone(
-    config: Config, engine: Engine, build: Callable[[], Backbone], settled: Path | None = None
+    config: Config, build: Callable[[], Backbone], settled: Path | None = None
 ) -> tuple[Config, Engine, PrecisionChoice, Backbone]:
-    """Return configuration and engine with their precision settled, how it was chosen, and the backbone.
+    """Return configuration with its precision settled, engine, how precision was chosen, and the backbone.
 
     Args:
         config: The configuration.
-        engine: What :func:`engine_of` returned.
         build: Builds the backbone.
         settled: Where runs that belong together keep what ``auto`` settled on; None: nowhere.
 
     Raises:
-        ConfigError: It cannot compute as configured.
+        ConfigError: The device is not there, or it cannot compute as configured.
         DataError: Its weights are missing.
     """
     run = config.run
+    found = find_device(run.device)  # before weights are read
     backbone = build()
-    # before the precision is settled: what bf16 costs in accuracy is measured where the run computes
+    device = device_of(config, backbone)
+    if device != found:
+        tell_note_once(
+            f"computed on the CPU: the network is too small for {found.type} to be faster (--device "
+            f"{found.type} computes there all the same)"
+        )
+    # float32 until it is known what bf16 costs in accuracy, which is measured where the run computes
+    wanted = FP32 if run.precision == "auto" else run.precision
+    engine = open_engine(str(device), wanted, deterministic=run.deterministic)
     backbone.to(engine.device)
     if run.precision == "auto":
         choice = settle(backbone, run.device, settled)
-        engine = open_engine(run.device, choice.used, deterministic=run.deterministic)
+        engine = attrs.evolve(engine, precision=choice.used)
         config = attrs.evolve(config, run=attrs.evolve(run, precision=choice.used))
     else:
         choice = PrecisionChoice(asked=run.precision, used=run.precision, reason="as configured")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from threading import RLock
 from typing import Any, Self
@@ -26,6 +26,7 @@ from lw2g.pixels.image_files import examine_images, pixels_of, refusal
 from lw2g.pixels.image_vectors import as_vectors, named_vectors
 from lw2g.pixels.pictures import ImageLike, as_list
 from lw2g.runtime.telling import Telling
+from lw2g.runtime.threads import suited_threads
 
 __all__ = ["TrainedModel"]
 
@@ -105,6 +106,16 @@ class TrainedModel(nn.Module):
         self.learner: Callable[..., Any] | None = None
         self.eval()
 
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        """Compute with the components within the block: in turn, on as many threads as suit the backbone.
+
+        Raises:
+            ComponentError: A component raised an error.
+        """
+        with self._turn, suited_threads(self.parts.backbone, self.parts.engine.device), self._guard():
+            yield
+
     def number(self, names: Sequence[str], numbers: Sequence[int]) -> None:
         """Give the classes numbers of their own, those that the model had when it was made by others.
 
@@ -180,7 +191,7 @@ class TrainedModel(nn.Module):
         if pixels.ndim != 3 or pixels.shape[0] != 3:
             raise DataError(f"expected a tensor [3, H, W] but got {list(pixels.shape)}", "put channels first")
         if pixels.dtype == torch.uint8:
-            with self._turn, self._guard():
+            with self.computing():
                 return self.parts.still(pixels.cpu())
         size = self.backbone.image_size
         if not pixels.is_floating_point() or pixels.shape[1:] != (size, size):
@@ -225,7 +236,7 @@ class TrainedModel(nn.Module):
         answers = []
         for part in chunks(range(len(listed)), self.batch_size):
             # a turn for each batch: who asks for one image does not wait for thousands of somebody else's
-            with self._turn, self._guard():
+            with self.computing():
                 batch = self._transformed(listed, part, bad)
                 if len(batch):
                     answers.append(self._answer(predictor, batch, tasks=tasks))
@@ -269,7 +280,7 @@ class TrainedModel(nn.Module):
         predictor = Predictor.of(self.parts, self.task - 1)
         rows = []
         for part in chunks(range(len(listed)), self.batch_size):
-            with self._turn, self._guard():
+            with self.computing():
                 rows.append(self._features(predictor, self._transformed(listed, part), queries=queries))
             progress(len(part))
         return torch.cat(rows)
@@ -373,7 +384,7 @@ class TrainedModel(nn.Module):
 
     def _scores(self, features: Tensor) -> list[float]:
         """Return how known images with these features are."""
-        with self._turn, self._guard():
+        with self.computing():
             head = self.baseline.closed_form
             gaussians = self._gaussians()
             assert head is not None

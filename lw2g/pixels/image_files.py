@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+import os
+import resource
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +38,12 @@ __all__ = [
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """The formats that are decoded; data sets hold no others of those that Pillow can open."""
 
+_READERS = 8
+"""Threads that read files."""
+_SAMPLE = 64
+"""Files that are examined in one thread, which shows whether several pay."""
+_LARGE = 64 * 1024
+"""Bytes of a file that is worth a thread: hashing lets other threads run."""
 _NAMED = 20
 """Number of files that an error names after the first."""
 _MOST_PIXELS = 89_478_485
@@ -77,12 +88,14 @@ class ImageHeader:
         digest: SHA-256 of the file's bytes.
         encoding: How the pixels are written: two files of one encoding and of equal pixels have equal bytes,
             but for notes such as EXIF. Of lossy formats the format alone.
+        num_bytes: Of the file.
     """
 
     mode: str
     size: tuple[int, int]
     digest: bytes
     encoding: str
+    num_bytes: int
 
 
 def examine_image(path: Path) -> ImageHeader:
@@ -109,7 +122,13 @@ def examine_image(path: Path) -> ImageHeader:
         raise DataError(
             f"{str(path)!r} cannot be decoded ({first_line(error)})", "replace the file"
         ) from error
-    return ImageHeader(mode=mode, size=size, digest=hashlib.sha256(content).digest(), encoding=encoding)
+    return ImageHeader(
+        mode=mode,
+        size=size,
+        digest=hashlib.sha256(content).digest(),
+        encoding=encoding,
+        num_bytes=len(content),
+    )
 
 
 def _encoding_of(image: Image.Image, content: bytes) -> str:
@@ -124,16 +143,38 @@ def _encoding_of(image: Image.Image, content: bytes) -> str:
     return f"{image.format} {details} {image.info.get('compression', '')}".strip()
 
 
-def examine_each(paths: Iterable[Path]) -> tuple[dict[Path, ImageHeader], dict[Path, DataError]]:
-    """Check many files as :func:`examine_image` does one; return headers, and the errors of bad files."""
-    headers: dict[Path, ImageHeader] = {}
-    bad: dict[Path, DataError] = {}
-    for path in paths:
-        try:
-            headers[path] = examine_image(path)
-        except DataError as error:
-            bad[path] = error
-    return headers, bad
+def examine_each(paths: Iterable[Path]) -> Iterator[ImageHeader | DataError]:
+    """Check many files as :func:`examine_image` does one; yield the header of each, or what is wrong with it.
+
+    Threads read files for which one thread would wait, and hash large ones. They do not help with small files
+    that the system has in memory: Python runs in one thread at a time, and to pass that on takes longer than
+    such a file (34 us of CPU each in one thread, 68 in eight).
+    """
+    todo = iter(paths)
+    waits = _waits()
+    size = 0
+    for path in islice(todo, _SAMPLE):
+        found = _examined(path)
+        yield found
+        size += found.num_bytes if isinstance(found, ImageHeader) else 0
+    if _waits() - waits < _SAMPLE // 2 and size < _SAMPLE * _LARGE:
+        yield from map(_examined, todo)
+        return
+    with ThreadPoolExecutor(_READERS) as pool:
+        yield from pool.map(_examined, todo)
+
+
+def _examined(path: Path) -> ImageHeader | DataError:
+    try:
+        return examine_image(path)
+    except DataError as error:
+        # returned, as a raised one would end the examination at the first bad file
+        return error
+
+
+def _waits() -> int:
+    """Return how often this thread has waited, for a disk say; where threads are not told apart, any has."""
+    return resource.getrusage(getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)).ru_nvcsw
 
 
 def examine_images(paths: Iterable[Path]) -> dict[Path, ImageHeader]:
@@ -142,7 +183,14 @@ def examine_images(paths: Iterable[Path]) -> dict[Path, ImageHeader]:
     Raises:
         DataError: Some are no such images; all are named, as whoever mends a folder wants the whole list.
     """
-    headers, bad = examine_each(paths)
+    listed = list(paths)
+    headers: dict[Path, ImageHeader] = {}
+    bad: dict[Path, DataError] = {}
+    for path, found in zip(listed, examine_each(listed), strict=True):
+        if isinstance(found, ImageHeader):
+            headers[path] = found
+        else:
+            bad[path] = found
     if bad:
         raise refusal(bad)
     return headers
@@ -257,10 +305,13 @@ def _as_bytes(image: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
 
 
 def _bytes_of(path: Path) -> bytes:
-    if path.is_fifo():  # to read it is to wait for whoever writes into it
-        raise DataError("it is a pipe and no file", "replace it by an image, or leave it out")
     try:
-        return path.read_bytes()
+        # one that does not wait for whoever writes into a pipe
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb", buffering=0) as file:
+            if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+                raise DataError("it is a pipe and no file", "replace it by an image, or leave it out")
+            return file.read()
     except OSError as error:
         raise DataError(f"it cannot be read ({error.strerror})", "check the file") from error
 

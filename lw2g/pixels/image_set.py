@@ -14,9 +14,10 @@ from lw2g.errors import DataError
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.stream import BatchAugmentation, ImageTransform, RandomTransform, StagedTransform
 from lw2g.pixels.augmentation import canvas_of, uniforms
-from lw2g.pixels.decoding import Decoder, chunks
+from lw2g.pixels.decoding import Decoder, Made, chunks
 from lw2g.pixels.feature_rows import FeatureCache
-from lw2g.pixels.pixels import Kept, Originals, Packed, Room, to_device
+from lw2g.pixels.pixels import Kept, Originals, Room, to_device
+from lw2g.pixels.workers import Workers
 from lw2g.runtime.engine import Engine
 from lw2g.vit.backbone import Backbone
 
@@ -37,7 +38,7 @@ class ImageSet:
         backbone: For un-prompted features.
         engine: Device and precision.
         batch_size: Images per forward of un-prompted features.
-        workers: Processes that decode and transform.
+        workers: Processes that decode and transform; None: this one does.
         query_norm: Whether un-prompted features are taken after the final norm (else before it).
         still: The same images under a deterministic transform, whose un-prompted features are taken instead.
 
@@ -55,7 +56,7 @@ class ImageSet:
         backbone: Backbone,
         engine: Engine,
         batch_size: int,
-        workers: int = 0,
+        workers: Workers | None = None,
         query_norm: bool = True,
         still: ImageSet | None = None,
     ) -> None:
@@ -98,12 +99,17 @@ class ImageSet:
             seed: Of the random transform; each sample derives its own from it and its position.
         """
         walk = _Walk(lambda first: self._inputs(order[first:], seed))
+        known_by = None if self._known_by is None else _Queries(self._known_by, order)
         index = torch.tensor(list(chain.from_iterable(order)), dtype=torch.int64)
         sizes = [len(positions) for positions in order]
         # handed over once: a step then waits for nothing
         labels = torch.split(self.labels[index].to(self._engine.device, non_blocking=True), sizes)
         for number, (samples, known) in enumerate(zip(torch.split(index, sizes), labels, strict=True)):
-            yield self._batch(samples, known, cache(partial(walk.images, number)))
+            images = cache(partial(walk.images, number))
+            query = partial(self._query, images)
+            if known_by is not None:
+                query = partial(known_by.of_batch, number)
+            yield Batch(labels=known, samples=samples, images=images, query=query)
 
     def queries(self, positions: Sequence[int]) -> Tensor:
         """Return un-prompted features of samples, ``[n, dim]`` float32 on the device, computed once.
@@ -113,11 +119,25 @@ class ImageSet:
         """
         if not self._deterministic:
             raise ValueError("expected a deterministic transform, but got a random one")
+        for _ in self.computed(positions):
+            pass
+        return self._queries.rows(positions)
+
+    def computed(self, positions: Sequence[int]) -> Iterator[int]:
+        """Compute the un-prompted features of samples that are not known yet.
+
+        Yields:
+            After each forward, of how many.
+        """
         parts = self._parts(self._queries.missing(positions))
         batches = self.batches([whole for _, whole in parts])
         for (part, _), batch in zip(parts, batches, strict=True):
             self._queries.store(part, self._features(batch.images)[: len(part)])
-        return self._queries.rows(positions)
+            yield len(part)
+
+    def are_known(self, positions: Sequence[int]) -> bool:
+        """Whether the un-prompted features of samples were computed."""
+        return not self._queries.missing(positions)
 
     def _inputs(self, order: Sequence[Sequence[int]], seed: int | None) -> Iterator[Tensor]:
         """Yield network input ``[B, 3, S, S]`` for one batch of positions after another.
@@ -138,27 +158,26 @@ class ImageSet:
             numbers = iter(torch.split(of_all, list(map(len, order))))
         for positions, new in zip(order, missing, strict=True):
             made = next(loaded) if new else None
-            if made is not None and not self._has_fixed_part and len(new) == len(positions):
-                # as the workers have packed it: to cut and stack would copy the batch once more
-                yield self._finish(to_device(made.batch(), self.originals.device))
+            if made is not None and not self._has_fixed_part:  # nothing of it is kept
+                yield self._finish(made.batch(positions, self.originals.device))
                 continue
-            rows = self._rows(positions, new, made)
+            rows = self._rows(positions, made)
             if self._augment is None:
                 yield self._finish(to_device(torch.stack(rows), self.originals.device))
                 continue
             of_batch = self._numbers(positions, rows) if numbers is None else next(numbers)
             yield self._augmented(self._augment, rows, of_batch, seed or 0)
 
-    def _rows(self, positions: Sequence[int], new: Sequence[int], made: Packed | None) -> list[Tensor]:
+    def _rows(self, positions: Sequence[int], made: Made | None) -> list[Tensor]:
         """Return the transformed images of a batch; new ones are kept from now on."""
         fresh: dict[int, Tensor] = {}
         if made is not None:
             if self._kept is None:
-                room = self.originals.room_for(made.images()[0])
+                room = self.originals.room_for(made.first)
                 # what lies on a disk is the host's: a room of another device holds all of them
                 disk = self.originals.disk if room.device.type == "cpu" else None
                 self._kept = Kept(room, disk)
-            fresh = dict(zip(new, made.to(self._kept.room.device).images(), strict=True))
+            fresh = made.on(self._kept.room.device)
             self._kept.keep(fresh)
         kept = self._kept or _nothing_kept()
         # the room may have been too small for new ones
@@ -193,13 +212,38 @@ class ImageSet:
         with self._engine.autocast(), self._backbone.unread():
             return self._backbone.features(images, norm=self._query_norm).float()
 
-    def _batch(self, samples: Tensor, labels: Tensor, images: Callable[[], Tensor]) -> Batch:
-        def query() -> Tensor:
-            if self._known_by is not None:
-                return self._known_by.queries(samples.tolist())
-            return self._features(images())
+    def _query(self, images: Callable[[], Tensor]) -> Tensor:
+        return self._features(images())
 
-        return Batch(labels=labels, samples=samples, images=images, query=query)
+
+class _Queries:
+    """The un-prompted features of the samples of one pass, computed in one walk.
+
+    The first batch that asks opens the walk over the samples of all that follow, so that these are decoded
+    while features are computed. It goes only as far as somebody has asked.
+
+    Args:
+        images: The samples under the test transform.
+        order: Positions, batch by batch.
+    """
+
+    def __init__(self, images: ImageSet, order: Sequence[Sequence[int]]) -> None:
+        self._images = images
+        self._order = order
+        self._first = 0
+        self._walk: Iterator[int] | None = None
+
+    def of_batch(self, number: int) -> Tensor:
+        """Return the features of one batch, ``[B, dim]``."""
+        positions = self._order[number]
+        if self._walk is None:
+            self._first = number
+            self._walk = self._images.computed(list(chain.from_iterable(self._order[number:])))
+        # an earlier batch is none of the walk's, and a walk that has failed has an end
+        while number >= self._first and not self._images.are_known(positions):
+            if next(self._walk, 0) == 0:
+                break
+        return self._images.queries(positions)
 
 
 class _Walk:

@@ -172,7 +172,7 @@ class Kept:
                 continue
             self.room.left -= size
             self._taken += size
-            # a tensor from another process holds shared memory and a file handle
+            # what is a view would keep the whole batch
             self._images[position] = image if image.is_cuda else image.clone()
 
 
@@ -212,8 +212,19 @@ class Originals:
         return len(self._owner)
 
     def __getstate__(self) -> dict[str, object]:
-        """A spawned worker gets none of the kept images: each would cost it a file handle."""
-        return {**self.__dict__, "_kept": Kept(Room(0)), "disk": None}
+        """A worker keeps images of its own, under a limit that it is told."""
+        room = Room(0)
+        own = {"_host": room, "_near": room, "_kept": Kept(room), "disk": None, "sizes": torch.zeros(0, 2)}
+        return {**self.__dict__, **own}
+
+    @property
+    def left(self) -> int:
+        """Bytes of host memory that are not taken."""
+        return self._host.left
+
+    @left.setter
+    def left(self, left: int) -> None:
+        self._host.left = left
 
     def room_for(self, image: Tensor) -> Room:
         """Return the room for transformed images: on the run's device if they all fit."""

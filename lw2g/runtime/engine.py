@@ -23,8 +23,10 @@ __all__ = [
     "Engine",
     "Precision",
     "environment",
+    "find_device",
     "open_engine",
     "require_compiler",
+    "suited_device",
 ]
 
 Precision = Literal["32-true", "bf16-mixed"]
@@ -91,13 +93,13 @@ def open_engine(device: str, precision: str, *, deterministic: bool = False) -> 
         )
     # before the device is opened: cuBLAS reads its variable then
     _choose_kernels(deterministic=deterministic)
-    opened = _opened(device)
+    opened = _opened(find_device(device), device)
     keeps = opened.type == "cpu" and keep_memory()
     return Engine(device=opened, precision=precision, deterministic=deterministic, keeps_memory=keeps)
 
 
-def _opened(name: str) -> torch.device:
-    """Return a device by name, on CUDA the process's current one.
+def find_device(name: str) -> torch.device:
+    """Return a device by name (as for :func:`open_engine`), and do not open it.
 
     Raises:
         ConfigError: There is no such device.
@@ -119,10 +121,34 @@ def _opened(name: str) -> torch.device:
             f"run.device: {name!r} cannot be used (torch sees {', '.join(found) or 'no GPU'})",
             "try --device cpu",
         )
-    if kind == "cpu":
-        return torch.device("cpu")
-    device = torch.device(kind, number)
-    if kind == "cuda":
+    return torch.device("cpu") if kind == "cpu" else torch.device(kind, number)
+
+
+def suited_device(name: str, *, small: bool) -> torch.device:
+    """Return a device by name, as :func:`find_device`; ``auto`` is the CPU for a small network.
+
+    A GPU computes each operation of a small network in less time than it takes to launch it: of the embedded
+    benchmark, which takes a quiet CPU 41 s, an H200 took 62 s.
+
+    Args:
+        name: The device that is asked for; one that is named is obeyed.
+        small: Whether the network's products are small (:func:`lw2g.runtime.threads.has_small_products`).
+    """
+    found = find_device(name)
+    return torch.device("cpu") if name == "auto" and small else found
+
+
+def _opened(device: torch.device, name: str) -> torch.device:
+    """Make a device the process's current one, on CUDA, and return it.
+
+    Args:
+        device: The device.
+        name: What the user calls it.
+
+    Raises:
+        ConfigError: It cannot be used.
+    """
+    if device.type == "cuda":
         try:
             torch.cuda.set_device(device)
         except RuntimeError as error:  # a driver that is too old, a GPU that another process has to itself

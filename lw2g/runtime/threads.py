@@ -10,7 +10,7 @@ from torch import nn
 
 from lw2g.vit.backbone import Backbone
 
-__all__ = ["largest_product", "suited_threads"]
+__all__ = ["has_small_products", "largest_product", "suited_threads"]
 
 _WORTH_SHARING = 100e6
 """Operations of a product below which a second thread saves little (``benchmarks/README.md``)."""
@@ -31,6 +31,11 @@ def largest_product(backbone: Backbone) -> float:
     return 2.0 * _IMAGES * backbone.num_tokens * widest
 
 
+def has_small_products(backbone: Backbone) -> bool:
+    """Whether no product of a backbone is worth a second thread, or a GPU."""
+    return largest_product(backbone) < _WORTH_SHARING
+
+
 @contextmanager
 def suited_threads(backbone: Backbone, device: torch.device) -> Iterator[None]:
     """Compute on one thread within the context if a backbone's products are too small to be shared.
@@ -43,7 +48,7 @@ def suited_threads(backbone: Backbone, device: torch.device) -> Iterator[None]:
         backbone: Whose products they are.
         device: Where the run computes; on an accelerator threads are left as they are.
     """
-    if device.type != "cpu" or largest_product(backbone) >= _WORTH_SHARING:
+    if device.type != "cpu" or not has_small_products(backbone):
         yield
         return
     before = torch.get_num_threads()

@@ -7,7 +7,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol, TypeAlias, TypeVar
 
@@ -22,7 +21,7 @@ from lw2g.plugin import (
     ImageSource,
     IndexArray,
     counted,
-    examine_image,
+    examine_each,
     printable,
     read_image,
     stamp_of,
@@ -148,15 +147,14 @@ class FileSource:
     def _examined(self) -> tuple[str, Contents, FileFacts]:
         headers: list[ImageHeader] = []
         bad: dict[str, DataError] = {}
-        with ThreadPoolExecutor(READERS) as pool:
-            # before they are read: what is written meanwhile has another time
-            stamps = list(pool.map(stamp_of, self._paths))
-            examined = tell_progress(pool.map(_examine, self._paths), len(self._ids))
-            for name, found in zip(self._ids, examined, strict=True):
-                if isinstance(found, ImageHeader):
-                    headers.append(found)
-                else:
-                    bad[name] = found
+        # before they are read: what is written meanwhile has another time
+        stamps = list(map(stamp_of, self._paths))
+        examined = tell_progress(examine_each(self._paths), len(self._ids))
+        for name, found in zip(self._ids, examined, strict=True):
+            if isinstance(found, ImageHeader):
+                headers.append(found)
+            else:
+                bad[name] = found
         # all files first: whoever has to mend a data set wants the whole list
         if bad:
             raise _refusal(bad, len(self._ids))
@@ -191,14 +189,6 @@ def content_of(image: npt.NDArray[np.uint8]) -> bytes:
     hasher = hashlib.blake2b(repr(image.shape).encode(), digest_size=16)
     hasher.update(np.ascontiguousarray(image).data)
     return hasher.digest()
-
-
-def _examine(path: Path) -> ImageHeader | DataError:
-    try:
-        return examine_image(path)
-    except DataError as error:
-        # returned, as a raised one would end the examination at the first bad file
-        return error
 
 
 def _refusal(bad: Mapping[str, DataError], total: int) -> DataError:

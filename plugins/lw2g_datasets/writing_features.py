@@ -20,16 +20,18 @@ from lw2g.disk.lock import one_writer
 from lw2g.errors import ConfigError, DataError
 from lw2g.ground.notes import tell_note
 from lw2g.interfaces.stream import TaskData, TaskStream, Transforms
-from lw2g.model.parts import engine_of, open_backbone
-from lw2g.pixels.decoding import workers_of
+from lw2g.model.parts import device_of, open_backbone
+from lw2g.pixels.decoding import open_workers
 from lw2g.pixels.feature_files import FORMAT, Integers, Split
 from lw2g.pixels.image_set import ImageSet
 from lw2g.pixels.pixels import Originals
 from lw2g.pixels.shared import all_contents, notes_on
+from lw2g.pixels.workers import Workers
 from lw2g.registry.catalogue import Catalogue
 from lw2g.runtime.boundary import build, guarded
-from lw2g.runtime.engine import Engine
+from lw2g.runtime.engine import Engine, find_device
 from lw2g.runtime.returned import stream_of, transforms_of
+from lw2g.runtime.threads import suited_threads
 from lw2g.vit.backbone import Backbone
 from lw2g_datasets.feature_parts import Dtype, Part
 
@@ -133,27 +135,47 @@ def write_features(
             tell_note(text)
         chosen = config.backbone
         component = catalogue.get("backbone", chosen.name)
-        config, engine, _, backbone = open_backbone(
-            config,
-            engine_of(config),
-            lambda: component.build(chosen.config, chosen.weights, chosen.image_size),
-        )
-        known = backbone.fingerprint
+        find_device(config.run.device)  # before weights are read
+        built = component.build(chosen.config, chosen.weights, chosen.image_size)
+        known = built.fingerprint
         transforms = transforms_of(benchmark, config.benchmark.name, known)
+        workers = open_workers(config.run.workers, stream, transforms, device_of(config, built))
+        config, engine, _, backbone = open_backbone(config, lambda: built)
         images = {split: _images_of(stream, split) for split in _SPLITS}
         sizes = {split: len(of_split) for split, of_split in images.items()}
         metadata = _metadata(config, catalogue, stream, backbone, transforms, images, dtype)
         part = Part.open(out, metadata, sizes, known.dim, dtype)
-        features_of = _extractor(config, backbone, engine, transforms)
-        norms = {}
-        for split, of_split in images.items():
-            tell = partial(_tell, progress, split, len(of_split))
-            norms[split] = part.fill(split, of_split.blocks(), features_of, tell)
-            of_split.require_unchanged()
+        features_of = _extractor(config, backbone, engine, transforms, workers)
+        try:
+            # on as many threads as a run has
+            with suited_threads(backbone, engine.device):
+                norms = _filled(part, images, features_of, progress)
+        finally:
+            if workers is not None:
+                workers.close()
         # after the part was opened, whose plan is a digest of what is known before
         metadata["mean_row_norm"] = norms
         part.finish(metadata, _entries(stream, images))
     return metadata
+
+
+def _filled(
+    part: Part,
+    images: Mapping[Split, _Images],
+    features_of: Callable[[TaskData], torch.Tensor],
+    progress: Progress,
+) -> dict[Split, float]:
+    """Compute the rows of each split, and return their mean norms.
+
+    Raises:
+        DataError: As :func:`write_features`.
+    """
+    norms = {}
+    for split, of_split in images.items():
+        tell = partial(_tell, progress, split, len(of_split))
+        norms[split] = part.fill(split, of_split.blocks(), features_of, tell)
+        of_split.require_unchanged()
+    return norms
 
 
 def _tell(progress: Progress, split: Split, total: int, done: int) -> None:
@@ -213,7 +235,11 @@ def _images_of(stream: TaskStream, split: Split) -> _Images:
 
 
 def _extractor(
-    config: ExperimentConfig, backbone: Backbone, engine: Engine, transforms: Transforms
+    config: ExperimentConfig,
+    backbone: Backbone,
+    engine: Engine,
+    transforms: Transforms,
+    workers: Workers | None,
 ) -> Callable[[TaskData], torch.Tensor]:
     """Return what computes the features of some images, in the same batches as a run does."""
 
@@ -225,7 +251,7 @@ def _extractor(
             backbone=backbone,
             engine=engine,
             batch_size=config.run.evaluation_batch,
-            workers=workers_of(config.run.workers, engine.device),
+            workers=workers,
         )
         return images.queries(range(len(part))).cpu()
 

@@ -22,7 +22,7 @@ from lw2g.model.exported import Saved
 from lw2g.model.exporting import as_exported, lasting_tensors
 from lw2g.model.live import model_of
 from lw2g.model.manifest import Manifest, described, sections
-from lw2g.model.parts import ModelParts, build_methods, engine_of, open_backbone
+from lw2g.model.parts import ModelParts, build_methods, open_backbone
 from lw2g.model.places import reserved
 from lw2g.model.saved import require_usable
 from lw2g.model.trained import TrainedModel
@@ -108,7 +108,7 @@ def _opened(config: ExperimentConfig, catalogue: Catalogue) -> tuple[ExperimentC
         component = catalogue.get("backbone", chosen.name)
         return component.build(chosen.config, chosen.weights, chosen.image_size)
 
-    config, engine, _, backbone = open_backbone(config, engine_of(config), build)
+    config, engine, _, backbone = open_backbone(config, build)
     if engine.device.type == "cpu" and backbone.num_tokens > 0:
         config = attrs.evolve(config, run=_answering_few(config.run, backbone))
     known = backbone.fingerprint

@@ -39,7 +39,6 @@ from lw2g.model.saved import require_usable
 from lw2g.model.solved import Solved, solved_of
 from lw2g.model.trained import TrainedModel
 from lw2g.registry.catalogue import Catalogue
-from lw2g.runtime.boundary import guarded
 from lw2g.runtime.telling import Telling
 from lw2g_photos.class_folders import ClassImages, digest_of, notes_of, read_class_folders, shared_files
 from lw2g_photos.class_vectors import read_class_vectors
@@ -105,7 +104,7 @@ def unlearn(
     # from the sums before the first step on, all steps that are left are learned again
     model = live_model(less, catalogue, device=device, weights=weights, tasks=history.tasks)
     solved = solved_of(model.parts)
-    with guarded(catalogue, model.parts.config):
+    with model.computing():
         position = less.manifest.num_base_classes
         for number in range(len(history.steps)):
             rows = features_of(less.learned, number)
@@ -178,7 +177,7 @@ def take_step(
     for place, own in enumerate(rows.values()):
         learned[f"features/{len(more.manifest.history.steps)}/{place}"] = own
     after = attrs.evolve(more, learned=learned)
-    with guarded(catalogue, model.parts.config):
+    with model.computing():
         if tested is None:
             # before all rows are in the sums, or images would be found by what was learned of them
             found = _recall_of_held_out(solved, more.manifest, images, rows)

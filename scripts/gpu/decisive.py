@@ -16,7 +16,7 @@ from gpu.lab import Lab, Measurement, Skipped
 from gpu.stage import Resident
 from gpu.training import WARM, of_bare_timm, of_baseline, open_stage, steps_of
 from lw2g.blocks.replay import _descend, linear_gradients
-from lw2g.pixels.decoding import workers_of
+from lw2g.pixels.decoding import open_workers, workers_of
 
 BATCHES = (24, 128)
 """The published batch, which is bound by launches, and one that fills a GPU."""
@@ -89,8 +89,10 @@ def _images(lab: Lab, model: str, baseline: str) -> dict[str, Any]:
         "fast": ("fast", 0),
     }
     for name, (speed, number) in ways.items():
-        run = attrs.evolve(session.parts.config.run, workers=number, speed=speed)
-        opened = attrs.evolve(session.data, options=run)
+        data = session.data
+        run = attrs.evolve(session.parts.config.run, speed=speed)
+        helpers = open_workers(number, data.stream, data.transforms, lab.device)
+        opened = attrs.evolve(data, options=run, workers=helpers)
         images = opened.image_set([session.data.stream.tasks[task.index].train], train=True)
         if speed == "fast":  # the first epoch fills the device with images
             stage.seconds(images, batch, WARM)

@@ -12,6 +12,7 @@ import attrs
 from gpu.lab import Lab, Measurement
 from gpu.stage import Resident
 from gpu.training import WARM, open_stage, steps_of
+from lw2g.pixels.decoding import open_workers
 
 
 def measurements(lab: Lab) -> Iterator[tuple[str, Measurement]]:
@@ -30,8 +31,9 @@ def _pipeline(lab: Lab, model: str, baseline: str) -> dict[str, Any]:
     found: dict[str, Any] = {"batch": batch, "step_ms": 1e3 * alone, "workers": {}}
     cores = os.cpu_count() or 1
     for workers in (0, 1) if lab.toy else (0, cores // 2, cores - 1):
-        run = attrs.evolve(session.parts.config.run, workers=workers)
-        opened = attrs.evolve(session.data, options=run)
+        data = session.data
+        helpers = open_workers(workers, data.stream, data.transforms, lab.device)
+        opened = attrs.evolve(data, workers=helpers)
         images = opened.image_set([session.data.stream.tasks[task.index].train], train=True)
         whole = float(stage.seconds(images, batch, WARM).mean())
         found["workers"][str(workers)] = {

@@ -243,7 +243,7 @@ def test_too_few_open_files_for_workers(monkeypatch):
     """Said before anything is learned, and not by one of the processes that decode."""
     monkeypatch.setattr("resource.getrlimit", lambda what: (20, 20))
     line = refused("run", *DIGITS, "--set", "run.workers=2", "--out", "run")
-    assert "run.workers: 2 need 128 open files, and the system allows 20; raise its limit" in line
+    assert "run.workers: 2 need 72 open files, and the system allows 20; raise its limit" in line
 
 
 def test_directories_in_place_of_files():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+import threading
 import zlib
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from PIL import ExifTags, Image, ImageOps, PngImagePlugin
 
 from lw2g.errors import DataError
+from lw2g.pixels import image_files
 from lw2g.pixels.image_files import examine_image, read_image, to_rgb
 
 
@@ -189,3 +191,27 @@ def test_a_picture_of_a_phone_is_named_whatever_its_ending(tmp_path, brand, name
             DataError, match=f"it is a picture in {name}, which is not read; convert it to JPEG"
         ):
             read(path)
+
+
+@pytest.mark.parametrize("waits", [0, 1000])
+def test_many_files_are_examined_in_order_whether_in_threads_or_not(tmp_path, monkeypatch, waits):
+    """Threads read where one would wait for a disk, and nowhere else; what is found is the same."""
+    monkeypatch.setattr(image_files, "_SAMPLE", 2)
+    told = iter((0, waits))
+    monkeypatch.setattr(image_files, "_waits", lambda: next(told))
+    readers = set()
+    examine = image_files.examine_image
+    monkeypatch.setattr(
+        image_files,
+        "examine_image",
+        lambda path: readers.add(threading.current_thread() is threading.main_thread()) or examine(path),
+    )
+    paths = [tmp_path / f"{number}.png" for number in range(8)]
+    for number, path in enumerate(paths):
+        Image.new("RGB", (number + 1, 3)).save(path)
+    paths[5].write_bytes(b"no image")
+    found = list(image_files.examine_each(paths))
+    assert readers == ({True, False} if waits else {True})
+    assert [one.size[0] for one in found[:5]] == [1, 2, 3, 4, 5]
+    assert str(paths[5]) in str(found[5])
+    assert (found[7].size[0], found[7].num_bytes) == (8, paths[7].stat().st_size)

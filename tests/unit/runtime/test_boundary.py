@@ -3,12 +3,12 @@
 import json
 import re
 import sys
+from multiprocessing import parent_process
 
 import attrs
 import pytest
 import torch
 from click.testing import CliRunner
-from torch.utils.data import get_worker_info
 
 from lw2g.cli import execute
 from lw2g.cli.main import main
@@ -231,7 +231,7 @@ def test_an_error_in_a_component_names_plugin_component_and_method(go, acts, met
 def test_an_error_in_a_process_that_decodes_is_told_alike(acts, tmp_path, workers, error, told):
     """Transforms and sources are named wherever they run; a mistake in the data stays one line."""
     fail = raising(error)
-    acts["transform"] = lambda image: fail() if bool(get_worker_info()) == bool(workers) else None
+    acts["transform"] = lambda image: fail() if bool(parent_process()) == bool(workers) else None
     catalogue = tiny_catalogue(BadPlugin())
     options = {**QUICK, "run.workers": workers, "run.device": "cpu"}
     resolved = resolve(

@@ -3,12 +3,18 @@
 import os
 from types import SimpleNamespace
 
+import attrs
 import pytest
 import torch
 
+from lw2g.config.resolve import resolve
 from lw2g.errors import ConfigError
-from lw2g.runtime import allocator, engine
-from lw2g.runtime.engine import environment, open_engine, require_compiler
+from lw2g.ground.notes import tell_note_once
+from lw2g.model.parts import open_backbone
+from lw2g.runtime import allocator, engine, threads
+from lw2g.runtime.engine import environment, open_engine, require_compiler, suited_device
+from lw2g.vit.backbone import Backbone
+from lw2g_testing.tiny import tiny_backbone, tiny_catalogue
 
 
 @pytest.fixture(autouse=True)
@@ -87,6 +93,49 @@ def test_a_device_is_opened_by_name_or_refused_with_what_there_is(monkeypatch, a
         return
     assert str(open_engine(asked, "32-true").device) == opened
     assert [str(device) for device in current] == [opened] * (opened != "cpu")
+
+
+@pytest.mark.parametrize(
+    ("asked", "gpus", "small", "device"),
+    [
+        ("auto", 1, True, "cpu"),
+        ("auto", 1, False, "cuda:0"),
+        ("auto", 0, False, "cpu"),
+        ("cuda", 1, True, "cuda:0"),
+        ("cuda:1", 2, True, "cuda:1"),
+        ("cpu", 1, False, "cpu"),
+    ],
+)
+def test_a_small_network_is_the_processors_unless_a_gpu_is_named(monkeypatch, asked, gpus, small, device):
+    """What ``auto`` chooses depends on the network; a device that is named is obeyed, and none is opened."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: pytest.fail("opened"))
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    assert str(suited_device(asked, small=small)) == device
+
+
+@pytest.mark.parametrize(("products", "devices", "told"), [(99e6, 1, True), (101e6, 1, False), (1, 2, False)])
+def test_where_a_network_of_small_products_computes_is_told(monkeypatch, caplog, products, devices, told):
+    """In one line, with the option that puts it on the GPU; several processes were placed before."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    monkeypatch.setattr(threads, "largest_product", lambda backbone: products)
+    monkeypatch.setattr(Backbone, "to", lambda self, device: pytest.fail(f"moved to {device}"))
+    tell_note_once.cache_clear()
+    config = resolve(
+        tiny_catalogue(),
+        overrides={"run.precision": "32-true"},
+        baseline="no-prompt",
+        benchmark="tiny",
+        backbone="tiny",
+    ).config
+    config = attrs.evolve(config, run=attrs.evolve(config.run, devices=devices))
+    device = "cpu" if told else "cuda:0"
+    with pytest.raises(pytest.fail.Exception, match=f"moved to {device}"):
+        open_backbone(config, tiny_backbone)
+    line = "note: computed on the CPU: the network is too small for cuda to be faster (--device cuda computes"
+    assert (line in caplog.text) == told
 
 
 def test_a_gpu_that_cannot_be_opened_is_told_in_one_line(monkeypatch):

@@ -9,8 +9,10 @@ import torch
 from lw2g.lifecycle.estimate import estimate
 from lw2g.lifecycle.rehearsal import Rehearsal
 from lw2g.lifecycle.runner import resume, start
+from lw2g.model.saved import open_model
 from lw2g.runtime import threads
 from lw2g.runtime.threads import largest_product, suited_threads
+from lw2g.vit.backbone import Backbone
 from lw2g_testing.tiny import tiny_backbone
 
 CPU = torch.device("cpu")
@@ -83,6 +85,27 @@ def test_a_run_with_larger_products_says_how_many_it_had(catalogue, quick, tmp_p
     """Two here."""
     record = start(quick(policy="always"), catalogue, tmp_path / "run", tasks=1)
     assert record["environment"]["threads"] == 2
+
+
+def test_an_opened_model_answers_on_as_many_threads_as_its_run(catalogue, quick, tmp_path, monkeypatch):
+    """One for small products, and the caller's number afterwards."""
+    start(quick(policy="always"), catalogue, tmp_path / "run", tasks=1)
+    model = open_model(tmp_path / "run", catalogue)
+    seen = []
+    features = Backbone.features
+
+    def noting(self, *arguments, **options):
+        seen.append(torch.get_num_threads())
+        return features(self, *arguments, **options)
+
+    monkeypatch.setattr(Backbone, "features", noting)
+    images = [torch.zeros(3, 16, 16, dtype=torch.uint8)]
+    one = model.features(images)
+    assert set(seen) == {1}
+    assert torch.get_num_threads() == 2
+    monkeypatch.setattr(threads, "_WORTH_SHARING", 0)
+    torch.testing.assert_close(model.features(images), one)
+    assert set(seen) == {1, 2}
 
 
 def test_an_estimate_has_as_many_threads_as_the_run(catalogue, quick, monkeypatch):
