@@ -22,6 +22,7 @@ from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.vectors import VectorFacts
 from lw2g.learning.evaluator import Evaluator
 from lw2g.learning.evidence.evidence_sample import EvidenceSample
+from lw2g.learning.evidence.space_rows import require_rows
 from lw2g.learning.session_data import RunData, require_images, require_names
 from lw2g.learning.session_parts import Growth, RunParts
 from lw2g.model.frozen_expert import expert_of
@@ -266,6 +267,8 @@ def open_session(
             "constraints and evidence look into the transformer, and stored features have none",
             "leave constraints and growth.measures out, or name a benchmark of images",
         )
+    if parts.builds_spaces or growth.collects_evidence:
+        require_rows(options, backbone, [len(task.train) for task in stream.tasks])
     data = RunData(
         stream=stream,
         sources=sources,
