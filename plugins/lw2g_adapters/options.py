@@ -135,6 +135,12 @@ class SemaConfig(HeadOptions):
     bottleneck: int = option(16, "inner width of an adapter", validator=ge(1), published=16)
     latent: int = option(128, "inner width of a descriptor", validator=ge(1), published=128)
     growing: int = option(3, "last blocks that may get further adapters", validator=ge(1), published=3)
+    router: Literal["modules", "zero"] = option(
+        "modules",
+        "what the softmax of a block's router is over: its modules, where the row of the first gets no "
+        "gradient and stays as it was drawn, or these and a fixed zero, against which the first row learns",
+        published="modules",
+    )
     threshold: float = option(
         2.0,
         "how far a task must lie from all descriptors of a block, in standard deviations of their own errors",
