@@ -204,8 +204,8 @@ _SMALL = 1 / 3
 def counts_directions(decision: Mapping[str, Any]) -> bool:
     """Return whether a decision by angles follows from the ranks of the spaces, whatever tasks they are of.
 
-    That is where random spaces of the same ranks would have decided as clearly: the angle that decided differs
-    from theirs (``null``) by no more than a third of its distance from the limit.
+    That is where random spaces of the same ranks would have decided as clearly: the angle that decided
+    differs from theirs (``null``) by no more than a third of its distance from the limit.
 
     Args:
         decision: An entry of a record's decisions.

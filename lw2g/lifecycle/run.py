@@ -220,8 +220,8 @@ class Run(Observer):
         # once a run: what was resumed has said so already
         if counts_directions(entry) and not any(map(counts_directions, earlier)):
             self.reporter.warn(
-                f"the decision for task {index + 1} counts directions and compares no tasks: random spaces of "
-                "the same ranks would have decided alike (docs/readings.md)"
+                f"the decision for task {index + 1} counts directions and compares no tasks: random spaces "
+                "of the same ranks would have decided alike (docs/readings.md)"
             )
 
     def planned(self, context: TaskContext, hosts: Sequence[TrainingPhase]) -> None:

@@ -61,7 +61,8 @@ class Tap:
             ``attn_in`` = input of the attention, after ``norm1``; ``attn_out`` = concatenated outputs of the
             heads, before the attention's projection; ``block_in`` = residual stream before ``norm1``;
             ``block_mid`` = residual stream after attention, before ``norm2``; ``block_out`` = residual stream
-            after the block; ``mlp_in`` = input of the MLP, after ``norm2``; ``mlp_hidden`` = inner activations of the MLP, of its width; ``published`` =
+            after the block; ``mlp_in`` = input of the MLP, after ``norm2``; ``mlp_hidden`` = inner
+            activations of the MLP, of its width; ``published`` =
             inner activations that an injection computes from ``block_mid``, of its own width
             (:class:`Publishes`); ``feature`` = the pooled feature.
     """

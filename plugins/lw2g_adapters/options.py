@@ -137,9 +137,13 @@ class SemaConfig(HeadOptions):
     growing: int = option(3, "last blocks that may get further adapters", validator=ge(1), published=3)
     router: Literal["modules", "zero"] = option(
         "modules",
-        "what the softmax of a block's router is over: its modules, where the row of the first gets no "
-        "gradient and stays as it was drawn, or these and a fixed zero, against which the first row learns",
+        "what the softmax of a block's router is over: its modules, or these and a fixed zero, against which "
+        "the row of the first one learns",
         published="modules",
+        literal={
+            "modules": "alone in its task, the first module has the weight 1 and its row no gradient: the "
+            "row stays as drawn, and later rows are learned against noise"
+        },
     )
     threshold: float = option(
         2.0,

@@ -1,4 +1,4 @@
-"""Properties of the growth score: HFC means what the constraint does, and all policies decide soundly by it."""
+"""Properties of the growth score: HFC means what the constraint does, and policies decide soundly by it."""
 
 from __future__ import annotations
 

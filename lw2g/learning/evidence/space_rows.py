@@ -106,7 +106,7 @@ def require_rows(options: GrowthConfig, backbone: Backbone, images: Sequence[int
             backbone.require_class_token(f"the row of growth.tokens{ending}=class")
         if rows.tap == "site":
             continue
-        # a site's own tap is known once there is a set; what stands for it is there in every block, or in none
+        # a site's own tap is known once there is a set; what stands for it is in every block, or in none
         every = [rows.read_at(Tap(block, "block_in"), backbone) for block in range(backbone.depth)]
         with capture(backbone.model, every):
             pass

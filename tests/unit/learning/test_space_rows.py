@@ -85,7 +85,7 @@ def test_tokens_say_how_many_rows_an_image_has(tokens: str, rows: int) -> None:
 
 
 def test_few_rows_make_a_small_space_and_z_follows_from_it(session_of: Callable[..., Session]) -> None:
-    """One token of four images spans four directions at most: Z falls far below 0, as random spaces have it."""
+    """One token of four images spans four directions: Z falls far below 0, as random spaces have it."""
     few = {"growth.tap": "block-input", "growth.tokens": "one", "growth.tokens_pre": "all"}
     few["growth.space_images"] = 4  # type: ignore[assignment]
     session = session_of(BLOCKS | few, baseline="s-prompt-plus-plus", policy="min")
@@ -144,7 +144,7 @@ def test_a_class_token_that_is_not_there_is_refused() -> None:
     )
     backbone = Backbone.wrap(model, name="pools")
     options = GrowthConfig(tokens_pre="class")
-    with pytest.raises(ConfigError, match="growth.tokens_pre=class is a class token"):
+    with pytest.raises(ConfigError, match=r"growth\.tokens_pre=class is a class token"):
         require_rows(options, backbone, [100])
     require_rows(attrs.evolve(options, tokens_pre="mean"), backbone, [100])
 
