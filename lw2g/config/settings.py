@@ -125,6 +125,10 @@ class GrowthConfig:
         "which activations span the space of a finished task: those that the parameter multiplies, the "
         "block's input, the same after its norm, the queries, the block's output, or the queries of the last "
         "block",
+        literal=dict.fromkeys(
+            ("block-input", "after-norm", "block-output", "last-queries"),
+            "the paper says 'the input of layer l'; a constraint off these spaces keeps no old logits",
+        ),
     )
     tap_pre: RowTap | None = option(
         None, "the same for the pre-trained space of a new task; empty: equal to tap"
@@ -171,6 +175,7 @@ class GrowthConfig:
         False,
         "whether the space of a finished task is centred: it then lacks the mean activation, which a "
         "constraint would have to keep",
+        published=False,
     )
     reduce: Literal["mean-cos", "mean-angle", "global"] = option(
         "mean-cos", "how the angles of rows and sites are reduced to one HFC"
