@@ -198,7 +198,6 @@ if TYPE_CHECKING:
     from lw2g.pixels.preprocessing import Preprocessing as Preprocessing
     from lw2g.pixels.resampling import channels_last as channels_last
     from lw2g.pixels.resampling import resize as resize
-    from lw2g.pixels.stamps import Stamp as Stamp
     from lw2g.pixels.stamps import stamp_of as stamp_of
     from lw2g.pixels.text_vectors import TextVectors as TextVectors
     from lw2g.pixels.text_vectors import class_sentence as class_sentence
@@ -411,11 +410,10 @@ NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "lw2g.pixels.image_files": (
             "ImageHeader",
             "examine_each",
-            "examine_image",
             "read_image",
             "pixels_of",
         ),
-        "lw2g.pixels.stamps": ("Stamp", "stamp_of"),
+        "lw2g.pixels.stamps": ("stamp_of",),
     },
     "Data sets": {
         "lw2g.interfaces.dataset": (

@@ -207,7 +207,11 @@ def differing(method: BaselineComponent) -> str:
     for entry in method.deviations:
         told.append(f"{entry.topic}{WHERE[entry.when]}: {entry.value} (published: {entry.published})")
     for option in published_differences(method.config(), "baseline"):
-        told.append(f"`{option['option']}={option['value']}` by default (published: {option['published']})")
+        chosen = f"`{option['option']}={option['value']}`"
+        if option["published"] is None:  # a flaw of the paper that is its default as well
+            told.append(f"{chosen} as published: {option['note']}")
+        else:
+            told.append(f"{chosen} by default (published: {option['published']})")
     if told:
         return "; ".join(told)
     return "none known" if method.citation else "a row of our own"

@@ -1,10 +1,11 @@
-"""The readings of the published rule side by side: angles, Z and sharing, from packs of the store.
+"""The published rule side by side, from packs of the store: its readings, and the rows that span a space.
 
-    python experiments/growth/readings.py                       # write the table into docs/readings.md
+    python experiments/growth/readings.py                       # write the tables into docs/readings.md
     python experiments/growth/readings.py --check               # exit code 1 where page and packs differ
     python experiments/growth/readings.py --pack runs/readings  # put finished runs into the store
+    python experiments/growth/readings.py --show runs/rows      # print the table of rows of finished runs
 
-The runs are those of readings.toml and readings_caltech.toml.
+The runs are those of readings.toml and readings_caltech.toml, and of space_rows.toml for the rows.
 """
 
 from __future__ import annotations
@@ -28,9 +29,21 @@ from lw2g_store.submit import submit
 ROOT = Path(__file__).resolve().parents[2]
 STORE = ROOT / "experiments" / "store"
 PAGE = ROOT / "docs" / "readings.md"
-BEGIN, END = "<!-- table: readings -->", "<!-- end of table -->"
+END = "<!-- end of table -->"
 READINGS = ("ours", "text", "algorithm", "release")
 DATA = {"glyphs": "glyphs, micro ViT", "folder": "Caltech, ViT-Tiny"}
+TAPS = {
+    "site": "queries",
+    "queries": "queries",
+    "block-input": "block input",
+    "after-norm": "block input after its norm",
+    "block-output": "block output",
+    "last-queries": "queries of the last block",
+}
+TOKENS = {"all": "all tokens", "one": "one token an image", "class": "class token", "mean": "mean of tokens"}
+LAST = 9
+"""The task that grows in the paper's table 7."""
+PAPER = "| **the paper**, ViT-B/16 | | 13.9 to 42.5 | 40.2 to 41.4 | -26.3 to +1.2 | | SSSSSSSG |"
 TOLD = {
     "who": "lw2g",
     "licence": "CC0-1.0",
@@ -137,11 +150,49 @@ def table(found: Sequence[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def page_with(page: str, lines: Sequence[str]) -> str:
-    """Return a page with the table between its marks."""
-    head, _, rest = page.partition(BEGIN)
+def space_of(growth: dict[str, Any], ending: str = "") -> str:
+    """Return what spans the spaces of finished tasks, or with the ending ``_pre`` the pre-trained ones."""
+    tap = growth[f"tap{ending}"] or growth["tap"]
+    words = TAPS[tap]
+    if "queries" in words:
+        words += " by head" if growth["heads"] == "per-head" else ", full width"
+    tokens = TOKENS[growth[f"tokens{ending}"] or growth["tokens"]]
+    if growth["space_images"] is not None and not ending:
+        tokens += f", {growth['space_images']} images"
+    centred = ", centred" if growth["centre" if ending else "centre_old"] else ""
+    energy = growth[f"energy{ending}"] or growth["energy"]
+    return f"{words}: {tokens}{centred}" + (f", {energy:g}" if energy != 0.95 else "")
+
+
+def rows_table(found: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the lines of the table of rows: a line for each kind of space, the largest angles first."""
+    heads = ("old space", "pre-trained space", "HFC, task 2 to 9", "HFC_pre", "Z", "Z by ranks alone")
+    lines = [f"| {' | '.join((*heads, 'tasks 2 to 9'))} |", f"|{' --- |' * (len(heads) + 1)}", PAPER]
+    ordered = sorted(found, key=lambda record: -angles_of(record).hfc[0])
+    for record in ordered:
+        growth = record["config"]["growth"]
+        angles = angles_of(record)
+        z = angles.z[: LAST - 1]
+        pre = [hfc - one for hfc, one in zip(angles.hfc, angles.z, strict=True)]
+        row = (
+            space_of(growth),
+            space_of(growth, "_pre"),
+            f"{angles.hfc[0]:.1f} to {angles.hfc[LAST - 2]:.1f}",
+            f"{pre[0]:.1f} to {pre[LAST - 2]:.1f}",
+            f"{z[0]:+.1f} to {z[-1]:+.1f}",
+            f"{angles.by_rank[0]:+.1f} to {angles.by_rank[LAST - 2]:+.1f}",
+            "".join("S" if one <= 0 else "G" for one in z),
+        )
+        lines.append(f"| {' | '.join(row)} |")
+    return lines
+
+
+def page_with(page: str, name: str, lines: Sequence[str]) -> str:
+    """Return a page with a table between its marks."""
+    begin = f"<!-- table: {name} -->"
+    head, _, rest = page.partition(begin)
     _, _, tail = rest.partition(END)
-    return "\n".join([head + BEGIN, "", *lines, "", END]) + tail
+    return "\n".join([head + begin, "", *lines, "", END]) + tail
 
 
 def pack(runs: Path, name: str) -> None:
@@ -162,11 +213,21 @@ def main() -> None:
     parser.add_argument("--pack", type=Path, metavar="RUNS", help="put the finished runs into the store")
     parser.add_argument("--name", default="readings", help="of their protocol")
     parser.add_argument("--check", action="store_true", help="write nothing")
+    parser.add_argument("--show", type=Path, metavar="RUNS", help="print the table of rows of finished runs")
     arguments = parser.parse_args()
+    if arguments.show is not None:
+        finished = [read_record(path.parent) for path in sorted(arguments.show.glob("*/record.json"))]
+        whole = [record for record in finished if len(record["decisions"]) >= LAST]
+        print(*rows_table(whole), sep="\n")
+        return
     if arguments.pack is not None:
         pack(arguments.pack, arguments.name)
     page = PAGE.read_text(encoding="utf-8")
-    wanted = page_with(page, table(records(STORE)))
+    found = records(STORE)
+    rules = [record for record in found if record["config"]["policy"]["name"] == "min"]
+    rows = [record for record in found if record["config"]["policy"]["name"] == "one"]
+    wanted = page_with(page, "readings", table(rules))
+    wanted = page_with(wanted, "rows", rows_table(rows))
     if arguments.check:
         sys.exit(0 if page == wanted else "docs/readings.md differs from the packs; write it without --check")
     PAGE.write_text(wanted, encoding="utf-8")

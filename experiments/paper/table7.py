@@ -1,11 +1,15 @@
-"""Draw the decisions of a run beside those of the paper's table 7: HFC, HFC_pre and Z of every candidate.
+"""Draw the decisions of runs beside those of the paper's table 7: HFC, HFC_pre and Z of every candidate.
 
 python experiments/paper/table7.py runs/paper/CELL/record.json table7.svg
+python experiments/paper/table7.py "all tokens=ONE/record.json" "one token=TWO/record.json" table7.svg
+
+Hollow points are angles of random spaces of the same ranks.
 
 The paper's run is DualPrompt on ImageNet-R in ten tasks. Its angles are those of its release, whose old
 spaces lie over images instead of features: its HFC is a function of the number of bases alone, so it climbs
 from 14 to 42 degrees as tasks join a set, while HFC_pre stays at 41. Z starts at -26 and crosses zero at
-the ninth task, which grows. See docs/readings.md.
+the ninth task, which grows. Spaces over features give the same, once the old space is built from few rows
+(experiments/growth/space_rows.toml). See docs/readings.md.
 """
 
 from __future__ import annotations
@@ -47,8 +51,8 @@ def of_the_paper() -> list[dict[str, object]]:
     return found
 
 
-def of_a_run(record: dict[str, Any]) -> list[dict[str, object]]:
-    """Return the points of a run's record."""
+def of_a_run(record: dict[str, Any], title: str = "this run") -> list[dict[str, object]]:
+    """Return the points of a run's record, with those of random spaces of the same ranks."""
     found: list[dict[str, object]] = []
     for task, decision in enumerate(record["decisions"], 1):
         grew = "grew" if decision["decision"] == "grow" else "reused"
@@ -58,13 +62,16 @@ def of_a_run(record: dict[str, Any]) -> list[dict[str, object]]:
                 continue
             parts = measured["parts"]
             named = dict(zip(PARTS, (parts["hfc"], parts["hfc_pre"], measured["value"]), strict=True))
+            null, null_hfc = measured["null"], parts["null_hfc"]
+            by_rank = dict(zip(PARTS, (null_hfc, null_hfc - null, null), strict=True))
             found += [
                 {
-                    "run": "this run",
+                    "run": title,
                     "task": task,
                     "set": candidate["set"] + 1,
                     "part": part,
                     "degrees": value,
+                    "by ranks alone": by_rank[part],
                     "task was": grew,
                 }
                 for part, value in named.items()
@@ -74,39 +81,56 @@ def of_a_run(record: dict[str, Any]) -> list[dict[str, object]]:
 
 def drawn(found: list[dict[str, object]]) -> str:
     """Return the picture as SVG."""
+    runs = list(dict.fromkeys(str(point["run"]) for point in found))
+    place = {"x": {"field": "task", "type": "ordinal", "axis": {"labelAngle": 0}}}
     page = {
         "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
         "background": "white",
         "data": {"values": found},
         "facet": {
-            "column": {"field": "run", "type": "nominal", "title": None, "sort": ["paper", "this run"]},
+            "column": {"field": "run", "type": "nominal", "title": None, "sort": runs},
             "row": {"field": "part", "type": "nominal", "title": None, "sort": list(PARTS)},
         },
         "resolve": {"scale": {"x": "shared"}},
         "spec": {
-            "width": 320,
+            "width": 320 if len(runs) < 3 else 200,
             "height": 130,
-            "mark": {"type": "point", "filled": True, "size": 60},
-            "encoding": {
-                "x": {"field": "task", "type": "ordinal", "axis": {"labelAngle": 0}},
-                "y": {"field": "degrees", "type": "quantitative"},
-                "color": {"field": "set", "type": "nominal"},
-                "shape": {"field": "task was", "type": "nominal"},
-            },
+            "encoding": place,
+            "layer": [
+                {
+                    "mark": {"type": "point", "filled": True, "size": 60},
+                    "encoding": {
+                        "y": {"field": "degrees", "type": "quantitative", "title": "degrees"},
+                        "color": {"field": "set", "type": "nominal"},
+                        "shape": {"field": "task was", "type": "nominal"},
+                    },
+                },
+                {
+                    "transform": [{"filter": "isValid(datum['by ranks alone'])"}],
+                    "mark": {"type": "point", "filled": False, "size": 60, "color": "gray"},
+                    "encoding": {
+                        "y": {"field": "by ranks alone", "type": "quantitative", "title": "degrees"}
+                    },
+                },
+            ],
         },
     }
     return str(vl_convert.vegalite_to_svg(page))
 
 
 def main() -> None:
-    """Draw one record beside the paper."""
+    """Draw records beside the paper."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("record", type=Path, help="a run's record.json")
+    parser.add_argument("records", nargs="+", metavar="[TITLE=]RECORD", help="a run's record.json")
     parser.add_argument("out", type=Path, help="where the picture goes")
     arguments = parser.parse_args()
-    own = of_a_run(json.loads(arguments.record.read_text()))
-    if not own:
-        raise SystemExit(f"{str(arguments.record)!r} measured no hindrance")
+    own: list[dict[str, object]] = []
+    for named in arguments.records:
+        title, _, path = named.rpartition("=")
+        of_run = of_a_run(json.loads(Path(path).read_text()), title or "this run")
+        if not of_run:
+            raise SystemExit(f"{path!r} measured no hindrance")
+        own += of_run
     arguments.out.write_text(drawn(of_the_paper() + own))
     for part in PARTS:
         values = [float(str(point["degrees"])) for point in own if point["part"] == part]

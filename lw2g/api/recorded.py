@@ -55,6 +55,14 @@ class Recorded:
         return {**DEFINITIONS, **{name: entry["definition"] for name, entry in further.items()}}
 
     @cached_property
+    def decided_by_ranks(self) -> list[int]:
+        """The tasks whose decision counts directions: it follows from the ranks of spaces alone."""
+        from lw2g.interfaces.growth import counts_directions
+
+        decisions = self.content["decisions"] if self.grows else ()
+        return [decision["task"] for decision in decisions if counts_directions(decision)]
+
+    @cached_property
     def unfinished(self) -> str:
         """How far a run is that has not learned its whole stream, in a line; empty for a finished one."""
         from lw2g.results.found_runs import read_run

@@ -12,7 +12,7 @@ from lw2g.runtime.console import number
 if TYPE_CHECKING:
     from lw2g.api.recorded import Recorded
 
-__all__ = ["DECISION_COLUMNS", "PART_MEANINGS", "decision_rows", "digits", "part_rows"]
+__all__ = ["DECISION_COLUMNS", "PART_MEANINGS", "decision_rows", "digits", "part_rows", "rank_line"]
 
 Record = Mapping[str, Any]
 
@@ -120,6 +120,20 @@ def _candidate(candidate: Record) -> Iterator[tuple[str, ...]]:
         name = ""
         last = ("",)
         excluded = ""
+
+
+def rank_line(results: Recorded) -> str:
+    """Return which decisions follow from the ranks of spaces alone, in a line; empty for none."""
+    tasks = results.decided_by_ranks
+    if not tasks:
+        return ""
+    named = ", ".join(str(task + 1) for task in tasks)
+    one = len(tasks) == 1
+    return (
+        f"the decision{'' if one else 's'} for task{'' if one else 's'} {named} count{'s' if one else ''} "
+        f"directions and compare{'s' if one else ''} no tasks: random spaces of the same ranks would have "
+        "decided alike"
+    )
 
 
 def part_rows(results: Recorded) -> Iterator[tuple[str, ...]]:

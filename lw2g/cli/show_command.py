@@ -12,7 +12,7 @@ import attrs
 import click
 
 from lw2g.api.recorded import manifest_of, results_of
-from lw2g.cli.decisions import DECISION_COLUMNS, PART_MEANINGS, decision_rows, digits, part_rows
+from lw2g.cli.decisions import DECISION_COLUMNS, PART_MEANINGS, decision_rows, digits, part_rows, rank_line
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import json_option
 from lw2g.cli.shown_model import print_model
@@ -97,6 +97,8 @@ def _print_short(results: Recorded) -> None:
         lines.append(f"tasks that moved features unusually far: {', '.join(alarming)}")
     if _errs_between_tasks(record["metrics"]):
         lines.append("all errors are between tasks")
+    if by_rank := rank_line(results):
+        lines.append(by_rank)
     count = len(record["deviations"])
     summary = f"{counted(count, 'deviation')} from the published method" if count else "no deviations"
     lines.append(f"{summary}; all numbers: lw2g show {results.run} --all")
@@ -137,6 +139,8 @@ def _print_record(results: Recorded) -> None:
         for entry in record["decisions"]:
             rows += decision_rows(entry)
         out.print(table("decisions", tuple(DECISION_COLUMNS), rows, left=2))
+        if by_rank := rank_line(results):
+            out.print(f"{by_rank}\n", markup=False, soft_wrap=True)
     parts = list(part_rows(results))
     if parts:
         out.print(table("further numbers", ("task", "candidate", "measure", "numbers"), parts, left=4))

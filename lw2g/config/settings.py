@@ -28,9 +28,18 @@ __all__ = [
     "ModelConfig",
     "Resolved",
     "RoutingConfig",
+    "RowTap",
+    "RowTokens",
     "RunConfig",
     "is_evaluated",
 ]
+
+
+RowTap = Literal["site", "block-input", "after-norm", "queries", "block-output", "last-queries"]
+"""Which activations are the rows of a space."""
+
+RowTokens = Literal["all", "one", "class", "mean"]
+"""Which rows an image has in a space."""
 
 
 @attrs.frozen(kw_only=True)
@@ -111,6 +120,27 @@ class GrowthConfig:
         published="joint",
         literal={"joint": "the paper's full-width spaces do not keep the logits of single heads"},
     )
+    tap: RowTap = option(
+        "site",
+        "which activations span the space of a finished task: those that the parameter multiplies, the "
+        "block's input, the same after its norm, the queries, the block's output, or the queries of the last "
+        "block",
+        literal=dict.fromkeys(
+            ("block-input", "after-norm", "block-output", "last-queries"),
+            "the paper says 'the input of layer l'; a constraint off these spaces keeps no old logits",
+        ),
+    )
+    tap_pre: RowTap | None = option(
+        None, "the same for the pre-trained space of a new task; empty: equal to tap"
+    )
+    tokens: RowTokens = option(
+        "all",
+        "rows of an image in the space of a finished task: all its tokens, one drawn by the seed, the class "
+        "token, or the mean of all",
+    )
+    tokens_pre: RowTokens | None = option(
+        None, "the same for the pre-trained space of a new task; empty: equal to tokens"
+    )
     measures: tuple[str, ...] = option(
         (), "measures recorded beside those that the policy reads, such as ['energy', 'logme']"
     )
@@ -126,6 +156,12 @@ class GrowthConfig:
     images: int = option(
         256, "images of a new task on which evidence is collected, balanced over classes", validator=ge(16)
     )
+    space_images: int | None = option(
+        None,
+        "how many of these images, balanced over classes, give the space of the task once it is finished; "
+        "empty: all (the paper names no number)",
+        validator=optional(ge(1)),
+    )
     screen: int = option(
         0,
         "sets measured in full: those whose spaces capture most energy of the new task; 0: all",
@@ -134,6 +170,12 @@ class GrowthConfig:
     )
     centre: bool = option(
         False, "whether spaces are centred for evidence (never for protection)", published=False
+    )
+    centre_old: bool = option(
+        False,
+        "whether the space of a finished task is centred: it then lacks the mean activation, which a "
+        "constraint would have to keep",
+        published=False,
     )
     reduce: Literal["mean-cos", "mean-angle", "global"] = option(
         "mean-cos", "how the angles of rows and sites are reduced to one HFC"

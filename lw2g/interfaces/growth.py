@@ -21,6 +21,7 @@ __all__ = [
     "Merge",
     "Planned",
     "Reuse",
+    "counts_directions",
     "error_of_difference",
 ]
 
@@ -196,6 +197,41 @@ class Merge:
 
 Decision = Grow | Reuse | Merge
 """What a policy returns."""
+
+_SMALL = 1 / 3
+"""A part of a distance that counts as small."""
+
+
+def counts_directions(decision: Mapping[str, Any]) -> bool:
+    """Return whether a decision by angles follows from the ranks of the spaces, whatever tasks they are of.
+
+    That is where random spaces of the same ranks would have decided as clearly: the angle that decided
+    differs from theirs (``null``) by no more than a third of its distance from the limit.
+
+    Args:
+        decision: An entry of a record's decisions.
+    """
+    for measure, limits in decision.get("limits", {}).items():
+        nearest: tuple[float, float] | None = None
+        for candidate in decision["candidates"]:
+            measured = candidate.get("measures", {}).get(measure, {})
+            value, null = measured.get("value"), measured.get("null")
+            limit = limits.get(
+                candidate["set"], limits.get(str(candidate["set"]))
+            )  # JSON has no numbers as keys
+            # of angles alone the null is that of random spaces of equal rank
+            if None in (value, null, limit) or "null_hfc" not in measured["parts"]:
+                continue
+            distance = abs(value - limit)
+            if decision["decision"] != "grow" and candidate["set"] != decision["set"]:
+                continue
+            # what is added was decided by the set that came nearest to being shared
+            if nearest is None or distance < nearest[0]:
+                nearest = distance, abs(value - null)
+        if nearest is not None and nearest[1] <= _SMALL * nearest[0]:
+            return True
+    return False
+
 
 Burden = Literal["grow", "reuse"]
 """Which decision the evidence must prove; if it is too noisy, the policy takes the other one."""

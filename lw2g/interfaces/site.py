@@ -12,6 +12,7 @@ from typing import Literal
 import attrs
 from torch import Tensor, nn
 
+from lw2g.errors import ConfigError
 from lw2g.maths.moments import SecondMoment
 from lw2g.maths.subspace import Subspace, image
 from lw2g.vit.taps import Tap
@@ -55,8 +56,20 @@ class Activation:
         return self.map is not None and self.cut == "tap"
 
     def moment(self, tapped: SecondMoment) -> SecondMoment:
-        """Return the second moment in which the share of energy selects directions, given the tap's."""
-        return tapped.image(self.map()) if self.map is not None and self.cut == "map" else tapped
+        """Return the second moment in which the share of energy selects directions, given the tap's.
+
+        Raises:
+            ConfigError: The rows are those of single heads, of which a map of whole rows has no image.
+        """
+        if self.map is None or self.cut == "tap":
+            return tapped
+        matrix = self.map()
+        if matrix.shape[1] != tapped.matrix.shape[1]:
+            raise ConfigError(
+                "growth.tap: queries by head have no image under a map of whole rows",
+                "set growth.heads=joint",
+            )
+        return tapped.image(matrix)
 
     def image(self, tapped: Subspace) -> Subspace:
         """Return the image of a space at the tap, whatever ``cut`` is."""

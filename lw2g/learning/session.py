@@ -24,6 +24,7 @@ from lw2g.interfaces.stream import Benchmark, TaskData, TaskStream
 from lw2g.interfaces.vectors import VectorFacts
 from lw2g.learning.evaluator import Evaluator
 from lw2g.learning.evidence.evidence_sample import EvidenceSample
+from lw2g.learning.evidence.space_rows import require_rows
 from lw2g.learning.session_data import RunData, require_images
 from lw2g.learning.session_parts import Growth, RunParts
 from lw2g.model.frozen_expert import expert_of
@@ -235,6 +236,8 @@ def open_session(
     )
     if vectors is not None:
         _require_no_look_inside(parts)
+    if parts.builds_spaces or parts.growth.collects_evidence:
+        require_rows(config.growth, backbone, [len(task.train) for task in stream.tasks])
     data = RunData(
         stream=stream,
         sources=sources,

@@ -49,6 +49,7 @@ _KEPT = (
     "retrieval.name",
     "routing.",
     "growth.heads",
+    "growth.tap",
     "run.protocol",
 )
 """Old tasks depend on them: parameters, keys, spaces, and the meaning of their numbers."""

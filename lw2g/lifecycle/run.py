@@ -22,7 +22,7 @@ from lw2g.disk.record import RunDirectory, samples_name
 from lw2g.disk.sealed import sha256_of
 from lw2g.errors import DataError, Interrupted
 from lw2g.interfaces.context import TaskContext
-from lw2g.interfaces.growth import Decision, Evidence
+from lw2g.interfaces.growth import Decision, Evidence, counts_directions
 from lw2g.interfaces.phase import Phase, TrainingPhase
 from lw2g.interfaces.tracker import RunEnded, RunStarted, TaskDecided, TaskEvaluated, Tracker
 from lw2g.learning.flops import count_flops
@@ -221,6 +221,13 @@ class Run(Observer):
         entry = self._ledger.decide(index, evidence, decision, set_id, self._session.parts.growth.policy)
         if not self._session.parts.growth.fixed:
             self.reporter.send(TaskDecided(task=index, decision=entry))
+        earlier = self._ledger.decisions[:-1]
+        # once a run: what was resumed has said so already
+        if counts_directions(entry) and not any(map(counts_directions, earlier)):
+            self.reporter.warn(
+                f"the decision for task {index + 1} counts directions and compares no tasks: random spaces "
+                "of the same ranks would have decided alike (docs/readings.md)"
+            )
 
     def planned(self, context: TaskContext, hosts: Sequence[TrainingPhase]) -> None:
         """Count the operations of a step, once a run."""

@@ -30,6 +30,7 @@ TapKind = Literal[
     "attn_out",
     "block_in",
     "block_mid",
+    "block_out",
     "mlp_in",
     "mlp_hidden",
     "published",
@@ -60,8 +61,9 @@ class Tap:
             ``query_used`` = these as they meet the keys: normalised per head and rotated, if they are;
             ``attn_in`` = input of the attention, after ``norm1``; ``attn_out`` = concatenated outputs of the
             heads, before the attention's projection; ``block_in`` = residual stream before ``norm1``;
-            ``block_mid`` = residual stream after attention, before ``norm2``; ``mlp_in`` = input of the MLP,
-            after ``norm2``; ``mlp_hidden`` = inner activations of the MLP, of its width; ``published`` =
+            ``block_mid`` = residual stream after attention, before ``norm2``; ``block_out`` = residual stream
+            after the block; ``mlp_in`` = input of the MLP, after ``norm2``; ``mlp_hidden`` = inner
+            activations of the MLP, of its width; ``published`` =
             inner activations that an injection computes from ``block_mid``, of its own width
             (:class:`Publishes`); ``feature`` = the pooled feature.
     """
@@ -151,6 +153,8 @@ def _hook(model: nn.Module, tap: Tap, record: Callable[[Tap, Tensor], None]) -> 
         )
     if tap.kind == "block_in":
         return block.register_forward_pre_hook(on_input)
+    if tap.kind == "block_out":
+        return block.register_forward_hook(on_output)
     if tap.kind == "attn_in":
         # the output of norm1, not the input of attn: a prefix wrapper may replace attn
         return block.norm1.register_forward_hook(on_output)

@@ -134,6 +134,16 @@ class SemaConfig(HeadOptions):
     bottleneck: int = option(16, "inner width of an adapter", validator=ge(1), published=16)
     latent: int = option(128, "inner width of a descriptor", validator=ge(1), published=128)
     growing: int = option(3, "last blocks that may get further adapters", validator=ge(1), published=3)
+    router: Literal["modules", "zero"] = option(
+        "modules",
+        "what the softmax of a block's router is over: its modules, or these and a fixed zero, against which "
+        "the row of the first one learns",
+        published="modules",
+        literal={
+            "modules": "alone in its task, the first module has the weight 1 and its row no gradient: the "
+            "row stays as drawn, and later rows are learned against noise"
+        },
+    )
     threshold: float = option(
         2.0,
         "how far a task must lie from all descriptors of a block, in standard deviations of their own errors",

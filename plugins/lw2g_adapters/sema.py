@@ -224,8 +224,12 @@ class Sema(HeadedBaseline):
 
         def branch(stream: Tensor) -> Tensor:
             mean = stream.mean(dim=1)
-            # of one module the weight is 1, and its row of the router gets no gradient in its own task
-            weights = torch.cat([module.router(mean) for module in modules], dim=1).softmax(dim=1)
+            rows = [module.router(mean) for module in modules]
+            if self.config.router == "zero":
+                # the weight of the zero is that of no adapter at all
+                rows.append(torch.zeros_like(rows[0]))
+            # of one module alone the weight is 1, and its row gets no gradient in its own task
+            weights = torch.cat(rows, dim=1).softmax(dim=1)
             outputs = []
             for place, adapter in enumerate(adapters):
                 outputs.append(weights[:, place, None, None] * adapter(stream))

@@ -8,6 +8,7 @@ from typing import Any, cast
 import attrs
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from lw2g.plugin import (
     POOL,
@@ -24,6 +25,7 @@ from lw2g.plugin import (
     TaskContext,
     TaskInfo,
     inject_factors,
+    mask_logits,
 )
 from lw2g_lora.options import EwcConfig
 from lw2g_lora.sequential import seen_loss, trained_together, training
@@ -101,9 +103,23 @@ class Ewc(HeadedBaseline):
 
     def class_loss(self, features: Tensor, batch: Batch, task: TaskInfo) -> Tensor:
         """Return the cross-entropy over the classes that the option names."""
+        return self._cross_entropy(self.head(features), batch, task)
+
+    def _cross_entropy(self, logits: Tensor, batch: Batch, task: TaskInfo) -> Tensor:
         if self.config.loss == "task":
-            return super().class_loss(features, batch, task)
-        return seen_loss(self.head(features), batch, task)
+            return functional.cross_entropy(mask_logits(logits, task.classes), batch.labels)
+        return seen_loss(logits, batch, task)
+
+    def importance_loss(self, features: Tensor, batch: Batch, task: TaskInfo) -> Tensor:
+        """Return the loss whose squared gradients are the importance.
+
+        The gradient of a cross-entropy is ``p - y``, which is 0 where the right class is certain: what such
+        images need is then not kept. Of reversed logits it is ``softmax(-z) - y``, and largest there.
+        """
+        logits = self.head(features)
+        if self.config.fisher == "reversed":
+            logits = -logits
+        return self._cross_entropy(logits, batch, task)
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return the boundary after an earlier task, the training, and the measurement of importance."""
@@ -141,7 +157,7 @@ class Ewc(HeadedBaseline):
             with torch.enable_grad():
                 injection = inject_factors(self.updates.blocks, self.updates.targets, (), dense=now)
                 features = self.context.backbone.features(batch.images, (injection,))
-                loss = self.class_loss(features, batch, context.task)
+                loss = self.importance_loss(features, batch, context.task)
             (gradient,) = torch.autograd.grad(loss, now)
             # by their share of images: the last batch may be a small one
             added += gradient.square() * (len(batch) / total)

@@ -293,6 +293,12 @@ class EwcConfig(FinetuneConfig):
         validator=[ge(0), le(1)],
         published=1.0,
     )
+    fisher: Literal["plain", "reversed"] = option(
+        "plain",
+        "gradients whose squares are the importance: of the task's loss, which vanish where it is learned "
+        "well, or of that loss under negated logits, where they do not (EWC-DR, arXiv 2603.18596)",
+        published="plain",
+    )
     boundary: Literal["dense", "release"] = option(
         "dense",
         "what a new task starts from: the weights that the last one ended with, or as released those of the "

@@ -22,6 +22,7 @@ from lw2g.interfaces.site import Site
 from lw2g.learning.evidence.evidence_sample import EvidenceSample, merged, undisturbed
 from lw2g.learning.evidence.fitted import FittedHead
 from lw2g.learning.evidence.gradients import GroupGradients, group_gradients, set_features
+from lw2g.learning.evidence.space_rows import Rows
 from lw2g.learning.session_parts import RunParts
 from lw2g.maths.moments import SecondMoment
 from lw2g.maths.subspace import Subspace, captured_shares
@@ -380,10 +381,13 @@ def _captured(
 
 def _totals(evidence_sample: EvidenceSample, taps: Sequence[Tap]) -> dict[Tap, SecondMoment]:
     """Return the moments of the whole evidence sample at some taps, read in one pass over the images."""
+    options = evidence_sample.options
+    # of the rows that old spaces are built from, or their shares could not be compared
+    rows = Rows.of_finished(options)
     totals: dict[Tap, SecondMoment] = {}
-    for tap, groups in evidence_sample.moments(list(dict.fromkeys(taps))).items():
+    for tap, groups in evidence_sample.moments(list(dict.fromkeys(taps)), rows).items():
         moment = merged(groups)
-        totals[tap] = moment.centred() if evidence_sample.options.centre else moment
+        totals[tap] = moment.centred() if options.centre or options.centre_old else moment
     return totals
 
 

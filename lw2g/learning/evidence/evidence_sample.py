@@ -18,6 +18,7 @@ from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import TaskInfo, derive_seed
 from lw2g.interfaces.memory import SpaceOptions
 from lw2g.interfaces.site import Site
+from lw2g.learning.evidence.space_rows import Rows
 from lw2g.maths.moments import SecondMoment
 from lw2g.maths.subspace import Subspace
 from lw2g.pixels.image_set import ImageSet
@@ -76,6 +77,8 @@ def moments_of(
     backbone: Backbone,
     engine: Engine,
     options: GrowthConfig,
+    rows: Rows,
+    generator: torch.Generator,
 ) -> Iterator[dict[Tap, list[SecondMoment]]]:
     """Yield the second moments of one batch after another at the given taps, one per part of the batch.
 
@@ -86,16 +89,22 @@ def moments_of(
         backbone: The backbone.
         engine: Device and precision.
         options: Per head or joint.
+        rows: Which rows stand for the activations at the taps.
+        generator: Draws a token of each image, where one of them is its row.
     """
+    read_at = {tap: rows.read_at(tap, backbone) for tap in taps}
+    where = list(dict.fromkeys(read_at.values()))
     for batch, sizes in batches:
         with engine.autocast():
-            seen = backbone.read(taps, lambda batch=batch: forward(batch))  # type: ignore[misc]
+            seen = backbone.read(where, lambda batch=batch: forward(batch))  # type: ignore[misc]
+        # the same token at every tap
+        places = torch.randint(max(1, backbone.num_tokens), (sum(sizes),), generator=generator)
         moments: dict[Tap, list[SecondMoment]] = {tap: [] for tap in taps}
-        for tap in taps:
-            for rows in torch.split(seen[tap], list(sizes)):
-                heads = tap_heads(tap, backbone, options)
-                moment = SecondMoment(rows.shape[-1], heads, device=engine.device)
-                moment.update(rows)
+        for tap, source in read_at.items():
+            heads = tap_heads(source, backbone, options)
+            for part in torch.split(rows.chosen(seen[source], places), list(sizes)):
+                moment = SecondMoment(part.shape[-1], heads, device=engine.device)
+                moment.update(part)
                 moments[tap].append(moment)
         yield moments
 
@@ -143,7 +152,7 @@ class EvidenceSample:
         groups = min(GROUPS, len(chosen))
         self.groups = [chosen[start::groups] for start in range(groups)]
         self._taps = taps
-        self._moments: dict[Tap, list[SecondMoment]] = {}
+        self._moments: dict[tuple[Rows, Tap], list[SecondMoment]] = {}
 
     def generator(self, purpose: str) -> torch.Generator:
         """Return a CPU generator of its own for one purpose within the task."""
@@ -204,12 +213,32 @@ class EvidenceSample:
         for batch, groups in zip(self._images.batches(joined), together, strict=True):
             yield batch, [len(group) for group in groups]
 
-    def moments(self, taps: Sequence[Tap]) -> dict[Tap, list[SecondMoment]]:
-        """Return the un-prompted activations' second moments, one per group, all read in one pass."""
-        if not self._moments.keys() >= set(taps):
+    @property
+    def space_chunks(self) -> list[list[int]]:
+        """Positions of the images that give the task's space once it is finished, by batch."""
+        count = self.options.space_images
+        if count is None or count >= len(self.positions):
+            return [list(itertools.chain.from_iterable(groups)) for groups in self._chunks]
+        chosen = balanced(self.labels, count, self.generator("space images"))
+        positions = [self.positions[place] for place in chosen]
+        return [positions[start : start + _BATCH] for start in range(0, count, _BATCH)]
+
+    def space_batches(self) -> Iterator[Batch]:
+        """Yield the images that give the task's space."""
+        yield from self._images.batches(self.space_chunks)
+
+    def moments(self, taps: Sequence[Tap], rows: Rows | None = None) -> dict[Tap, list[SecondMoment]]:
+        """Return the un-prompted activations' second moments, one per group, all read in one pass.
+
+        Args:
+            taps: Those of the sites.
+            rows: What stands for the activations there; None: what spans pre-trained spaces.
+        """
+        rows = Rows.of_pretrained(self.options) if rows is None else rows
+        if not self._moments.keys() >= {(rows, tap) for tap in taps}:
             # those that will be asked for later, too: the images are then read once
             every = dict.fromkeys((*taps, *self._taps()))
-            missing = [tap for tap in every if tap not in self._moments]
+            missing = [tap for tap in every if (rows, tap) not in self._moments]
             forward = self._backbone.features
             parts = moments_of(
                 missing,
@@ -218,13 +247,16 @@ class EvidenceSample:
                 self._backbone,
                 self.engine,
                 self.options,
+                rows,
+                self.generator("rows"),
             )
             read: dict[Tap, list[SecondMoment]] = {tap: [] for tap in missing}
             for part in parts:
                 for tap in missing:
                     read[tap] += part[tap]
-            self._moments |= read
-        return {tap: self._moments[tap] for tap in taps}
+            for tap in missing:
+                self._moments[rows, tap] = read[tap]
+        return {tap: self._moments[rows, tap] for tap in taps}
 
     def pretrained_space(self, site: Site) -> Subspace:
         """Return the pre-trained space at a site from the whole evidence sample (for CPK); never centred."""

@@ -12,6 +12,7 @@ from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.site import Site
 from lw2g.learning.evidence.evidence_sample import EvidenceSample, merged, moments_of, undisturbed
+from lw2g.learning.evidence.space_rows import Rows
 from lw2g.learning.session_parts import RunParts
 from lw2g.maths.moments import SecondMoment
 from lw2g.runtime.progress import Steps
@@ -53,7 +54,7 @@ def absorb_task(
         return
     absorbing = [constraint for constraint in parts.constraints.values() if constraint.absorbs]
     step = Steps(
-        len(under) * evidence_sample.num_batches + len(kept) + len(absorbing) * len(trained), progress
+        len(under) * len(evidence_sample.space_chunks) + len(kept) + len(absorbing) * len(trained), progress
     )
     moments: dict[int, dict[Tap, SecondMoment]] = {}
     for set_id, sites in under.items():
@@ -86,14 +87,27 @@ def _moments(
     def forward(batch: Batch) -> object:
         return parts.baseline.features(batch, routing)
 
-    whole = ((batch, [len(batch)]) for batch, _ in evidence_sample.batches())  # each batch as one part
+    options = evidence_sample.options
+    whole = ((batch, [len(batch)]) for batch in evidence_sample.space_batches())  # each batch as one part
     read: dict[Tap, list[SecondMoment]] = {tap: [] for tap in wanted}
     with undisturbed(parts.modules):
-        for part in moments_of(wanted, whole, forward, parts.backbone, parts.engine, evidence_sample.options):
+        for part in moments_of(
+            wanted,
+            whole,
+            forward,
+            parts.backbone,
+            parts.engine,
+            options,
+            Rows.of_finished(options),
+            evidence_sample.generator("rows"),
+        ):
             for tap in wanted:
                 read[tap] += part[tap]
             step()
-    return {tap: merged(moments) for tap, moments in read.items()}
+    totals = {tap: merged(moments) for tap, moments in read.items()}
+    if options.centre_old:
+        return {tap: total.centred() for tap, total in totals.items()}
+    return totals
 
 
 def _kept_sites(parts: RunParts, context: TaskContext) -> list[tuple[int | None, Site]]:

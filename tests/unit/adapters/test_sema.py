@@ -65,6 +65,33 @@ def test_the_forward_is_that_of_the_formula(bench, tiny):
     assert not torch.allclose(found, batch.query, atol=0.1)
 
 
+@pytest.mark.parametrize(("router", "learns"), [("modules", False), ("zero", True)])
+def test_a_first_row_of_the_router_learns_against_a_zero(bench, router, learns):
+    """Alone its weight is 1, whatever it is; beside a fixed zero it is a sigmoid, and has a gradient."""
+    baseline, pool = Sema(attrs.evolve(CONFIG, router=router), bench.build), Pool()
+    pool.grow(baseline.new_set(None))
+    filled(baseline)
+    (first,) = baseline.grown.of_block(5)
+    before = baseline.features(bench.batch(0), pool.force(0))
+    loss = before.square().sum()
+    (gradient,) = torch.autograd.grad(loss, first.router.weight)
+    assert bool(gradient.abs().max() > 1e-6) == learns
+    with torch.no_grad():
+        first.router.weight.zero_()
+        first.router.bias.fill_(50.0)
+    # certain of its module, the mixture is that of the module alone
+    alone = Sema(attrs.evolve(CONFIG, router="modules"), bench.build)
+    alone.load_state_dict(baseline.state_dict())
+    for block in (3, 4):
+        (module,) = baseline.grown.of_block(block)
+        with torch.no_grad():
+            module.router.weight.zero_()
+            module.router.bias.fill_(50.0)
+    torch.testing.assert_close(
+        baseline.features(bench.batch(0), pool.force(0)), alone.features(bench.batch(0), pool.force(0))
+    )
+
+
 def test_a_descriptor_of_the_principal_components_rebuilds_what_they_span():
     """Its own errors have mean 0 and deviation 1; images outside what it spans lie far."""
     torch.manual_seed(0)

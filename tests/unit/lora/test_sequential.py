@@ -126,6 +126,26 @@ def test_importance_adds_up_squared_gradients_of_batches(bench, moved):
     assert (baseline.importance >= old / 2).all()
 
 
+def test_a_reversed_fisher_keeps_what_is_learned_well(bench, moved):
+    """Where every image is right for certain the gradient vanishes; of negated logits it is largest there."""
+    totals = {}
+    for fisher in ("plain", "reversed"):
+        baseline, pool, context = begun(bench, Ewc, EwcConfig(**SMALL, fisher=fisher, loss="task"), tasks=1)
+        moved(pool[0])
+        batch = bench.batch(0)
+        features = baseline.features(batch, pool.force(0)).detach()
+        wanted = torch.nn.functional.one_hot(batch.labels, len(baseline.head.weight)) * 40.0
+        with torch.no_grad():  # exact: there are fewer images than features
+            baseline.head.weight.copy_(torch.linalg.lstsq(features, wanted).solution.T)
+            baseline.head.bias.zero_()
+        shuffled = attrs.evolve(context, shuffled=lambda size, seed, batch=batch: [batch])
+        baseline.measure(shuffled, lambda done, total: None)
+        losses = baseline.class_loss(features, batch, context.task)
+        assert float(losses.detach()) < 1e-6
+        totals[fisher] = float(baseline.importance.sum())
+    assert totals["reversed"] > 1e3 * totals["plain"]
+
+
 def test_bytes_give_images_back():
     """To within half a level, whatever the normalisation; a channel of one value exactly."""
     images = 3 * torch.randn(2, 3, 8, 8) - 1
