@@ -38,11 +38,18 @@ Gradients = Callable[[Tensor, Tensor, int], list[Tensor]]
 _MOMENTUM = 0.9
 
 
-def replay_statistics(options: ReplayOptions, context: BuildContext) -> ClassStatistics:
-    """Return empty statistics for features of the backbone's width and all classes."""
-    statistics = ClassStatistics(
-        context.num_classes, context.backbone.dim, options.statistics, options.clusters
-    )
+def replay_statistics(
+    options: ReplayOptions, context: BuildContext, dim: int | None = None
+) -> ClassStatistics:
+    """Return empty statistics for all classes, and features of a width; by default of those that are trained.
+
+    Args:
+        options: Which statistics.
+        context: What is known before the first task.
+        dim: The width.
+    """
+    width = dim or context.backbone.dim
+    statistics = ClassStatistics(context.num_classes, width, options.statistics, options.clusters)
     return statistics.to(context.device)
 
 

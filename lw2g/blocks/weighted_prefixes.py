@@ -223,6 +223,7 @@ class WeightedPrefixBaseline(Baseline):
                 f"use at most {dim}",
             )
         self.blocks = checked_blocks(config.blocks, context.backbone, "prefixes", "baseline.blocks")
+        context.backbone.require_one_layer("a key of a prefix")
         if self.query_source == "block":
             context.backbone.require_class_token("the query of a block")
         self.head = nn.Linear(dim, context.num_classes).to(context.device)

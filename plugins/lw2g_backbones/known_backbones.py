@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import attrs
 from attrs.validators import ge, optional
 
 from lw2g.interfaces.options import option
 from lw2g.interfaces.tables import make_record, read_table
+from lw2g.vit.pool_words import LAYERS_HELP, POOL_HELP, Layers, PoolWord, check_layers, in_timm
 
 __all__ = [
     "PRESETS",
@@ -25,25 +26,21 @@ __all__ = [
 
 _FILE = "checkpoints.toml"
 
-Pool = Literal["default", "token", "avg", "map"]
-
-
-_POOL = (
-    "how a feature is made of the model's output: token: the class token; avg: the mean of the patches; map: "
-    "the model's pooling by attention; default: the model's own, of DINOv3 the class token"
-)
-
 
 @attrs.frozen(kw_only=True)
 class MicroConfig:
-    """The micro ViT has no options: its file says what it is."""
+    """The micro ViT: its file says what it is; only how its features are made can be chosen."""
+
+    pool: PoolWord = option("default", POOL_HELP, converter=in_timm, role="fingerprint")
+    layers: Layers = option(1, LAYERS_HELP, validator=check_layers, role="fingerprint")
 
 
 @attrs.frozen(kw_only=True)
 class PresetConfig:
-    """A preset is one checkpoint; only how its features are pooled can be chosen."""
+    """A preset is one checkpoint; only how its features are made can be chosen."""
 
-    pool: Pool = option("default", _POOL, role="fingerprint")
+    pool: PoolWord = option("default", POOL_HELP, converter=in_timm, role="fingerprint")
+    layers: Layers = option(1, LAYERS_HELP, validator=check_layers, role="fingerprint")
 
 
 @attrs.frozen(kw_only=True)
@@ -57,7 +54,8 @@ class TimmConfig:
     std: tuple[float, float, float] | None = option(
         None, "input standard deviation per channel; needed for a bare architecture, else read from the tag"
     )
-    pool: Pool = option("default", _POOL, role="fingerprint")
+    pool: PoolWord = option("default", POOL_HELP, converter=in_timm, role="fingerprint")
+    layers: Layers = option(1, LAYERS_HELP, validator=check_layers, role="fingerprint")
 
 
 @attrs.frozen(kw_only=True)
@@ -67,8 +65,14 @@ class StoredConfig:
     model: str = option("", "the backbone that made them, with its tag; default: as their file says")
     sha256: str = option("", "SHA-256 of its weights file; default: as their file says", role="fingerprint")
     dim: int | None = option(None, "their width; default: as their file says", validator=optional(ge(1)))
-    pool: Pool | None = option(
-        None, "how its output was pooled; default: as their file says", role="fingerprint"
+    pool: PoolWord | None = option(
+        None, "how its output was pooled; default: as their file says", converter=in_timm, role="fingerprint"
+    )
+    layers: int | None = option(
+        None,
+        "of how many of its last layers they are joined; default: as their file says",
+        validator=optional(ge(1)),
+        role="fingerprint",
     )
 
 

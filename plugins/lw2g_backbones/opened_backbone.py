@@ -39,6 +39,7 @@ def load_checkpoint(
         std=preset.std,
         finetuned_on_1k=preset.finetuned_on_1k,
         pool=config.pool,
+        layers=config.layers,
     )
 
 
@@ -51,6 +52,7 @@ def untrained_checkpoint(config: PresetConfig, image_size: int | None, *, preset
         std=preset.std,
         random_seed=0,
         pool=config.pool,
+        layers=config.layers,
     )
 
 
@@ -88,6 +90,7 @@ def load_timm(config: TimmConfig, weights: Path | None, image_size: int | None) 
         mean=config.mean,
         std=config.std,
         pool=config.pool,
+        layers=config.layers,
     )
 
 
@@ -100,4 +103,5 @@ def untrained_timm(config: TimmConfig, image_size: int | None) -> Backbone:
         std=config.std,
         random_seed=0,
         pool=config.pool,
+        layers=config.layers,
     )

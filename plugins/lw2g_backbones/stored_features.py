@@ -34,11 +34,12 @@ class StoredFeatures(Backbone):
         name: The backbone that made them.
         sha256: SHA-256 of its weights, or of the vectors where nobody says.
         pool: How its output was pooled; ``default`` where nobody says.
+        layers: Of how many of its last layers they are joined.
     """
 
     takes_vectors = True
 
-    def __init__(self, dim: int, *, name: str, sha256: str, pool: Pool = "default") -> None:
+    def __init__(self, dim: int, *, name: str, sha256: str, pool: Pool = "default", layers: int = 1) -> None:
         # past Backbone's own, which reads sizes off a model of timm
         nn.Module.__init__(self)
         self.name = name
@@ -57,6 +58,7 @@ class StoredFeatures(Backbone):
             finetuned_on_1k=None,
             timm_version=version("timm"),
             pool=pool,
+            layers=layers,
         )
         # whatever walks through a backbone's modules finds none
         self.model: Any = nn.Module()
@@ -106,7 +108,9 @@ class StoredFeatures(Backbone):
         """Change nothing: there are no blocks."""
         return self
 
-    def features(self, images: Tensor, injections: Sequence[Injection] = (), *, norm: bool = True) -> Tensor:
+    def features(
+        self, images: Tensor, injections: Sequence[Injection] = (), *, norm: bool | nn.Module = True
+    ) -> Tensor:
         """Return the vectors themselves, ``[B, dim]`` float32.
 
         Args:
