@@ -1,4 +1,4 @@
-"""What features of several layers cost: their width, the memory of heads on them, and the time to solve one."""
+"""What features of several layers cost: their width, memory for heads on them, and time to solve one."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def require_layers_read(
         return
     if retrieval is not None and not retrieval.query_norm:
         raise ConfigError(
-            f"the retrieval of {name} reads class tokens before the final norm, and features of several layers "
-            "have none",
+            f"the retrieval of {name} reads class tokens before the final norm, and features of several "
+            "layers have none",
             "leave backbone.layers and backbone.pool out, or name another retrieval",
         )
     reads = baseline.closed_form is not None or baseline.frozen_expert is not None

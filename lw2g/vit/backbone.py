@@ -26,7 +26,7 @@ from lw2g.vit.attention import Attention, fuses_forwards, without_fused_attentio
 from lw2g.vit.compiling import allow_compilations, compiled
 from lw2g.vit.fingerprint import BackboneFingerprint, WeightSource
 from lw2g.vit.injection import Injection, class_token_index, inject, real_tokens
-from lw2g.vit.joined import JoinedLayers
+from lw2g.vit.joined import JoinedLayers, joined_stages
 from lw2g.vit.pooling import Layers, Pool, is_joined, joined_width, pooled, resolve_layers, resolve_pool
 from lw2g.vit.prefix import last_row_alone
 from lw2g.vit.sizes import Sizes, bytes_per_image, require_frozen_features, sizes_of
@@ -66,8 +66,8 @@ class Backbone(nn.Module):
         self._has_blocks = has_blocks(model)
         self._fuses_forwards = fuses_forwards(self.num_tokens)
         self._pool = fingerprint.pool
-        if self.joins and self._pool == "both":
-            # what is trained on one feature has the model's own
+        if self.joins:
+            # what is trained by gradients has the model's own feature
             self._pool = resolve_pool(model, "default")
         self._reading: Reading | None = None
         self._compiled: frozenset[int] = frozenset()
@@ -150,7 +150,7 @@ class Backbone(nn.Module):
 
     @property
     def width(self) -> int:
-        """Width of a feature within :meth:`joining`, which un-prompted features and closed-form heads have."""
+        """Width of a feature within :meth:`joining`: of un-prompted ones, and of those of closed-form heads."""
         return self.fingerprint.width
 
     @property
@@ -341,6 +341,10 @@ class Backbone(nn.Module):
         return row.float()
 
     def _joined(self, images: Tensor, injections: Sequence[Injection], own_norm: nn.Module | None) -> Tensor:
+        if not self._has_blocks:
+            self._require_shape(images)
+            with self._computing(injections):
+                return joined_stages(self.model, images, self.fingerprint.layers)
         joined = JoinedLayers(self.model, self.fingerprint.layers, self.fingerprint.pool, injections)
         with ExitStack() as stack:
             if joined.read_one_row:

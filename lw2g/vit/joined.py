@@ -1,8 +1,8 @@
 """Features of several layers, joined: class tokens and means of patch tokens of one forward.
 
-The layers are the outputs of the blocks before any norm, and then the output of the final norm. Each part has
-zero mean and unit variance within its vector: there are no statistics to learn, so that nothing depends on the
-order of tasks. LayUP (Ahrens et al., arXiv:2312.08888) joins class tokens of the last blocks.
+The layers are the outputs of the blocks before any norm, and then the output of the final norm. Each part
+has zero mean and unit variance within its vector: there are no statistics to learn, so that nothing depends
+on the order of tasks. LayUP (Ahrens et al., arXiv:2312.08888) joins class tokens of the last blocks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lw2g.vit.anatomy import blocks_of, num_tokens
 from lw2g.vit.injection import Injection, class_token_index, real_tokens
 from lw2g.vit.pooling import Pool, class_tokens
 
-__all__ = ["JoinedLayers"]
+__all__ = ["JoinedLayers", "joined_stages"]
 
 _EPS = 1e-6
 """As in the norms of ViTs; in front of it a part of equal numbers becomes zeros."""
@@ -95,9 +95,29 @@ class JoinedLayers:
     def _take(self, tokens: Tensor, means: Tensor) -> None:
         """Add parts ``[B, parts, dim]``, each brought to zero mean and unit variance."""
         for row in (*tokens.unbind(1), *means.unbind(1)):
-            part = row.float()
-            # a copy: a view would keep all tokens in memory
-            self._parts.append(functional.layer_norm(part, part.shape[-1:], eps=_EPS))
+            self._parts.append(_unit(row))
+
+
+def joined_stages(model: Any, images: Tensor, layers: int) -> Tensor:
+    """Return the joined features of a network whose blocks are not known, float32 ``[B, width]``.
+
+    The layers are the stages that timm returns, the parts their means over positions; the last part is the
+    model's own feature.
+
+    Args:
+        model: The timm model.
+        images: ``[B, 3, S, S]``.
+        layers: How many of its last layers.
+    """
+    last, stages = model.forward_intermediates(images, indices=layers - 1, norm=False, output_fmt="NCHW")
+    parts = [_unit(stage.float().mean(dim=(2, 3))) for stage in stages]
+    parts.append(_unit(model.forward_head(last, pre_logits=True)))
+    return torch.cat(parts, dim=1)
+
+
+def _unit(part: Tensor) -> Tensor:
+    """Bring vectors ``[B, dim]`` to zero mean and unit variance each: a copy, so that tokens can be freed."""
+    return functional.layer_norm(part.float(), part.shape[-1:], eps=_EPS)
 
 
 def _means(patches: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 __all__ = ["LAYERS_HELP", "POOLS", "POOL_HELP", "Layers", "Pool", "PoolWord", "check_layers", "in_timm"]
 
 Pool = Literal["token", "avg", "both", "map", "default"]
-"""The class token, the mean of the patches, both, a pooling by attention, or the model's own, whatever it is."""
+"""The class token, the mean of the patches, both, a pooling by attention, or the model's own."""
 POOLS: tuple[Pool, ...] = get_args(Pool)
 PoolWord = Literal["default", "token", "avg", "both", "map", "class", "patches"]
 """What an option takes: timm's words, and those of papers for two of them."""
@@ -17,9 +17,9 @@ Layers = int | Literal["all"]
 _TIMM = {"class": "token", "patches": "avg"}
 
 POOL_HELP = (
-    "how a feature is made of the model's output: token or class: the class token; avg or patches: the mean of "
-    "the patches; both: these two; map: the model's pooling by attention; default: of one layer the model's "
-    "own, of DINOv3 the class token; of several layers both, or the patches where there is no class token"
+    "how a feature is made of the model's output: token or class: the class token; avg or patches: the mean "
+    "of the patches; both: these two; map: the model's pooling by attention; default: of one layer the "
+    "model's own, of DINOv3 the class token; of several both, or the patches where there is no class token"
 )
 LAYERS_HELP = (
     "of how many of the last layers frozen features, and those of a head in closed form, are joined: the "

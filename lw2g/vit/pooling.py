@@ -20,6 +20,7 @@ __all__ = [
     "class_tokens",
     "is_joined",
     "joined_width",
+    "layer_widths",
     "offered_pools",
     "pooled",
     "resolve_layers",
@@ -42,22 +43,36 @@ def resolve_layers(model: nn.Module, layers: Layers) -> int:
     """
     if layers == 1:
         return 1
-    if not has_blocks(model):
+    most = len(layer_widths(model)) + 1
+    if most == 1:
         raise ConfigError(
-            f"backbone.layers: {layers!r} layers of tokens are asked for, and backbone {model_name(model)} has "
-            "no blocks that are known",
+            f"backbone.layers: {layers!r} layers are asked for, and backbone {model_name(model)} does not give "
+            "what is inside of it",
             "set backbone.layers=1, or use a ViT",
         )
-    most = len(blocks_of(model)) + 1
     if layers == "all":
         return most
     if not 1 <= layers <= most:
+        inside = "blocks" if has_blocks(model) else "stages"
         raise ConfigError(
             f"backbone.layers: {layers!r} is not within 1 to {most}, the layers of backbone "
-            f"{model_name(model)}: {most - 1} blocks and the final norm",
+            f"{model_name(model)}: {most - 1} {inside} and the last output",
             "lower it, or say all",
         )
     return layers
+
+
+def layer_widths(model: Any) -> list[int]:
+    """Return the width of each layer's output but the last one's; empty where the model does not give them.
+
+    They are a transformer's blocks, or the stages whose outputs timm's ``forward_intermediates`` returns.
+    """
+    if has_blocks(model):
+        return [model.embed_dim] * len(blocks_of(model))
+    stages: Any = getattr(model, "feature_info", None)
+    if not hasattr(model, "forward_intermediates") or not stages:
+        return []
+    return [stage["num_chs"] for stage in getattr(stages, "info", stages)]
 
 
 def resolve_pool(model: nn.Module, pool: Pool, layers: int = 1) -> Pool:
@@ -75,6 +90,9 @@ def resolve_pool(model: nn.Module, pool: Pool, layers: int = 1) -> Pool:
     if layers > 1:
         # a pooling by attention, or by what else a model has, is of its last layer alone
         offered = tuple(one for one in offered if one in ("default", "token", "avg", "both"))
+        if not has_blocks(model):
+            # of positions, whatever the last output is pooled by
+            offered = ("default", "avg")
     if pool not in offered:
         of_layers = f" of {layers} layers" if layers > 1 else ""
         raise ConfigError(
@@ -122,7 +140,7 @@ def class_tokens(model: nn.Module) -> int:
 
 
 def joined_width(model: nn.Module, dim: int, layers: int, pool: Pool) -> int:
-    """Return the width of a feature of several layers, given the width of a token."""
+    """Return the width of a feature of several layers, given that of the model's own feature."""
     if not is_joined(layers, pool):
         return dim
     parts = 0
@@ -130,7 +148,8 @@ def joined_width(model: nn.Module, dim: int, layers: int, pool: Pool) -> int:
         parts += class_tokens(model)
     if pool != "token":
         parts += 1
-    return layers * parts * dim
+    inside = layer_widths(model)
+    return parts * (dim + sum(inside[len(inside) - (layers - 1) :]))
 
 
 def own_pool(model: nn.Module) -> Pool:

@@ -24,6 +24,7 @@ from lw2g.interfaces.stream import ImageTransform, IndexArray, RandomTransform, 
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.registry.markers import hookimpl
 from lw2g.vit.backbone import Backbone
+from lw2g.vit.pool_words import LAYERS_HELP, POOL_HELP, Layers, PoolWord, check_layers, in_timm
 
 __all__ = ["TinyPlugin", "tiny_backbone", "tiny_catalogue"]
 
@@ -35,6 +36,8 @@ class TinyBackboneConfig:
     depth: int = option(6, "blocks")
     dim: int = option(32, "width")
     spread: float = option(0.0, "how far all weights are moved at random, so that features differ")
+    pool: PoolWord = option("default", POOL_HELP, converter=in_timm, role="fingerprint")
+    layers: Layers = option(1, LAYERS_HELP, validator=check_layers, role="fingerprint")
 
 
 def tiny_backbone(depth: int = 6, dim: int = 32, image_size: int = 16, spread: float = 0.0) -> Backbone:
@@ -60,7 +63,8 @@ def _drawn(depth: int, dim: int, image_size: int, spread: float) -> Backbone:
 
 
 def _build_backbone(config: TinyBackboneConfig, weights: Path | None, image_size: int | None) -> Backbone:
-    return tiny_backbone(config.depth, config.dim, image_size or 16, config.spread)
+    made = tiny_backbone(config.depth, config.dim, image_size or 16, config.spread)
+    return Backbone.wrap(made.model, name=made.name, pool=config.pool, layers=config.layers)
 
 
 # a function of the module, and no lambda: records of two catalogues must be equal
