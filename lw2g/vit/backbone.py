@@ -150,7 +150,7 @@ class Backbone(nn.Module):
 
     @property
     def width(self) -> int:
-        """Width of a feature within :meth:`joining`: of un-prompted ones, and of those of closed-form heads."""
+        """Width of a feature within :meth:`joining`."""
         return self.fingerprint.width
 
     @property
@@ -267,10 +267,7 @@ class Backbone(nn.Module):
         return self
 
     def require_one_layer(self, what: str) -> None:
-        """Refuse what compares un-prompted features with single tokens, where they are of several layers.
-
-        Args:
-            what: Who compares them, for the message.
+        """Refuse ``what`` is compared with un-prompted features where these are of several layers.
 
         Raises:
             ConfigError: They are.

@@ -46,8 +46,8 @@ def resolve_layers(model: nn.Module, layers: Layers) -> int:
     most = len(layer_widths(model)) + 1
     if most == 1:
         raise ConfigError(
-            f"backbone.layers: {layers!r} layers are asked for, and backbone {model_name(model)} does not give "
-            "what is inside of it",
+            f"backbone.layers: {layers!r} are asked for, and backbone {model_name(model)} gives its last "
+            "output alone",
             "set backbone.layers=1, or use a ViT",
         )
     if layers == "all":
