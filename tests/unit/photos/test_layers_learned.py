@@ -43,8 +43,14 @@ def first(folder: Path, out: Path, head: str, layers: int | str) -> Path:
     return out
 
 
-@few_or_all
-@pytest.mark.parametrize("head", ["lda", "mahalanobis", "cosine"])
+@pytest.mark.parametrize(
+    ("head", "layers"),
+    [
+        ("lda", 2),
+        *(pytest.param(head, 2, marks=pytest.mark.slow) for head in ("mahalanobis", "cosine")),
+        pytest.param("lda", "all", marks=pytest.mark.slow),
+    ],
+)
 def test_sums_of_several_layers_do_not_depend_on_the_cut_or_the_order(
     head: str, layers: int | str, drawn: Path, tmp_path: Path
 ) -> None:
