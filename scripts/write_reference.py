@@ -156,9 +156,11 @@ INTERNAL = (
         for name in [
             "attention",
             "compiling",
+            "joined",
             "layouts",
             "names",
             "plain",
+            "pool_words",
             "products",
             "sizes",
             "stopping",

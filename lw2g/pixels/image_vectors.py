@@ -226,10 +226,10 @@ def require_made_by(file: FeatureFile, known: BackboneFingerprint) -> None:
     if file.dim == known.width and said in ("", known.sha256) and same_form:
         return
     name = file.said("timm_name") or "a backbone"
-    form = f"pooling {file.pool or 'unknown'}, layers {file.layers or 'unknown'}"
+    form = f"layers {file.layers or 'unknown'}, pooling {file.pool or 'unknown'}"
     whose = f"{name} ({file.dim} numbers, weights {said[:12] or 'unknown'}, {form})"
     raise DataError(
         f"{str(file.path)!r} holds features of {whose}, and the model knows those of {known.timm_name} "
-        f"({known.width} numbers, weights {known.sha256[:12]}, pooling {known.pool}, layers {known.layers})",
+        f"({known.width} numbers, weights {known.sha256[:12]}, layers {known.layers}, pooling {known.pool})",
         "store features of the same backbone: lw2g data features",
     )

@@ -338,8 +338,8 @@ def has_known_weights(record: Mapping[str, Any], catalogue: Catalogue) -> bool:
 def weights_name(record: Mapping[str, Any], catalogue: Catalogue) -> str:
     """Return a name of a run's weights and, unless it is the class token, of what features are pooled from.
 
-    A file that nobody knows and an object are named by their hashes. Features of one model under two poolings,
-    or of several layers, do not compare.
+    A file that nobody knows and an object are named by their hashes. Features of one model under two
+    poolings, or of several layers and one, do not compare.
     """
     name = _name_of_weights(record, catalogue)
     pool = record["backbone"].get("pool", "token")  # older records know the class token alone

@@ -83,7 +83,10 @@ def test_stored_features_say_their_layers(catalogue: Catalogue, tmp_path: Path) 
 
     learned(catalogue, tmp_path / "two", "simple-cil", **{**ALL, "backbone.layers": 2})
     model = open_model(tmp_path / "two", catalogue)
-    with pytest.raises(DataError, match=r"layers 7\), and the model knows .* layers 2\); store features of"):
+    with pytest.raises(
+        DataError,
+        match=r"layers 7, pooling both\), and the model knows .* layers 2, pooling both\); store features of",
+    ):
         require_made_by(open_features(file), model.backbone.fingerprint)
     wrong = resolve(
         catalogue,
