@@ -105,7 +105,7 @@ def test_stored_features_say_their_layers(catalogue: Catalogue, tmp_path: Path) 
         (
             "finetune",
             {},
-            "the trained head of baseline 'finetune' reads the last layer alone.*; set baseline.head",
+            "the trained head of baseline 'finetune' reads the last layer alone.*; leave backbone.layers",
         ),
         ("l2p", {}, "a key of a prompt is a token.*; leave backbone.layers"),
         ("coda-prompt", {}, "a key of a prefix is a token.*; leave backbone.layers"),
