@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 __all__ = ["LAYERS_HELP", "POOLS", "POOL_HELP", "Layers", "Pool", "PoolWord", "check_layers", "in_timm"]
 
 Pool = Literal["token", "avg", "both", "map", "default"]
 """The class token, the mean of the patches, both, a pooling by attention, or the model's own."""
 POOLS: tuple[Pool, ...] = get_args(Pool)
-PoolWord = Literal["default", "token", "avg", "both", "map", "class", "patches"]
+if TYPE_CHECKING:
+    # what an option holds: its converter, :func:`in_timm`, has run
+    PoolWord = Pool
+else:
+    PoolWord = Literal["default", "token", "avg", "both", "map", "class", "patches"]
 """What an option takes: timm's words, and those of papers for two of them."""
 Layers = int | Literal["all"]
 """How many of the last layers: the final norm's output is the last one, each block's output one before it."""
