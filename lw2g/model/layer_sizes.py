@@ -77,7 +77,7 @@ def require_layers_read(
     if not reads and retrieval is None and baseline.scope != BACKBONE:
         raise ConfigError(
             f"the trained head of {name} reads the last layer alone, and nothing else reads several",
-            "leave backbone.layers and backbone.pool out, or set baseline.head=ridge where there is the option",
+            "leave backbone.layers and backbone.pool out, or set baseline.head=ridge where it is an option",
         )
     kept, side = _sums((baseline, retrieval))
     require_memory(
