@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from lw2g.blocks.options import SteppingOptions as SteppingOptions
     from lw2g.blocks.options import WeightedPrefixOptions as WeightedPrefixOptions
     from lw2g.blocks.options import blocks_option as blocks_option
+    from lw2g.blocks.options import layers_option as layers_option
+    from lw2g.blocks.options import pool_option as pool_option
     from lw2g.blocks.options import schedule_option as schedule_option
     from lw2g.blocks.options import targets_option as targets_option
     from lw2g.blocks.prefixes import PrefixSet as PrefixSet
@@ -192,6 +194,7 @@ if TYPE_CHECKING:
     from lw2g.pixels.found_images import passed_over as passed_over
     from lw2g.pixels.image_files import ImageHeader as ImageHeader
     from lw2g.pixels.image_files import examine_each as examine_each
+    from lw2g.pixels.image_files import examine_image as examine_image
     from lw2g.pixels.image_files import pixels_of as pixels_of
     from lw2g.pixels.image_files import read_image as read_image
     from lw2g.pixels.preprocessing import AsStored as AsStored
@@ -224,6 +227,8 @@ if TYPE_CHECKING:
     from lw2g.vit.low_rank import LowRankInjection as LowRankInjection
     from lw2g.vit.parameters import ParameterInjection as ParameterInjection
     from lw2g.vit.plain import PlainShape as PlainShape
+    from lw2g.vit.pool_words import Layers as Layers
+    from lw2g.vit.pool_words import PoolWord as PoolWord
     from lw2g.vit.taps import Tap as Tap
     from lw2g.vit.taps import TapKind as TapKind
     from lw2g.vit.tokens import TokenInjection as TokenInjection
@@ -410,6 +415,7 @@ NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "lw2g.pixels.image_files": (
             "ImageHeader",
             "examine_each",
+            "examine_image",
             "read_image",
             "pixels_of",
         ),
@@ -428,6 +434,8 @@ NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "Backbones": {
         "lw2g.interfaces.component": ("BackboneComponent",),
         "lw2g.vit.backbone": ("Backbone",),
+        "lw2g.vit.pool_words": ("PoolWord", "Layers"),
+        "lw2g.blocks.options": ("pool_option", "layers_option"),
         "lw2g.vit.fingerprint": ("BackboneFingerprint",),
         "lw2g.vit.anatomy": ("Rung",),
         "lw2g.vit.loading": ("load_backbone", "plain_model"),

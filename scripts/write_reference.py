@@ -80,7 +80,10 @@ def authors_names() -> Mapping[str, Mapping[str, tuple[str, ...]]]:
 def definitions(path: str) -> Mapping[str, tuple[Named, str]]:
     """Return the classes, functions and constants of a module, each with its docstring."""
     found: dict[str, tuple[Named, str]] = {}
-    body = tree_of(path).body
+    body = []
+    for node in tree_of(path).body:
+        # of a name that type checkers see otherwise: what Python itself reads
+        body += node.orelse if isinstance(node, ast.If) else [node]
     for node, following in zip(body, [*body[1:], ast.Pass()], strict=True):
         if isinstance(node, Definition):
             found[node.name] = (node, inspect.cleandoc(ast.get_docstring(node) or ""))

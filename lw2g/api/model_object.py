@@ -14,12 +14,11 @@ from lw2g.errors import ConfigError
 from lw2g.interfaces.component import BackboneComponent
 from lw2g.interfaces.options import option
 from lw2g.vit.backbone import Backbone
-from lw2g.vit.pooling import Pool, resolve_pool
+from lw2g.vit.pool_words import LAYERS_HELP, POOL_HELP, Layers, PoolWord, check_layers, in_timm
+from lw2g.vit.pooling import resolve_layers, resolve_pool
 from lw2g.vit.sizes import require_frozen_features, sizes_of
 
 __all__ = ["ModelConfig", "architecture_of", "model_component"]
-
-_POOL = "how a feature is made of the model's output: token, avg, map, or default: the model's own"
 
 
 @attrs.frozen(kw_only=True)
@@ -32,7 +31,8 @@ class ModelConfig:
     std: tuple[float, float, float] | None = option(
         None, "input standard deviation per channel; needed for a model without pretrained_cfg"
     )
-    pool: Pool = option("default", _POOL)
+    pool: PoolWord = option("default", POOL_HELP, converter=in_timm)
+    layers: Layers = option(1, LAYERS_HELP, validator=check_layers)
 
 
 def model_component(name: str, model: Any) -> BackboneComponent:
@@ -98,7 +98,8 @@ def _wrapped(model: Any, config: ModelConfig, weights: Path | None, image_size: 
             f"backbone.image_size: the model takes images of {side} pixels, not {image_size}",
             f"create it with img_size={image_size}, or leave the option out",
         )
-    resolve_pool(model, config.pool)  # refused before anything is copied
+    # refused before anything is copied
+    resolve_pool(model, config.pool, resolve_layers(model, config.layers))
     # as if loaded from a file: on the CPU, in float32
     copied = copy.deepcopy(model).to("cpu", torch.float32)
     return Backbone.wrap(
@@ -111,6 +112,7 @@ def _wrapped(model: Any, config: ModelConfig, weights: Path | None, image_size: 
         interpolation=facts.get("interpolation", "bicubic"),
         image_size=image_size,
         pool=config.pool,
+        layers=config.layers,
     )
 
 

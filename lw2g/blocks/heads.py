@@ -94,7 +94,7 @@ def closed_form_head(options: HeadOptions, context: BuildContext) -> ClosedForm 
 
 
 def closed_form(name: str, width: int, context: BuildContext, *, carried: bool = False) -> ClosedForm:
-    """Return a closed-form classifier for features of the backbone's width.
+    """Return a closed-form classifier for features of all the backbone's layers that a run asks for.
 
     Args:
         name: Name of the head, which an option of the baseline must hold (``names="head"``).
@@ -105,7 +105,7 @@ def closed_form(name: str, width: int, context: BuildContext, *, carried: bool =
     Raises:
         ConfigError: The head cannot be built as configured.
     """
-    dim = context.backbone.dim
+    dim = context.backbone.width
     head_context = HeadContext(
         dim=dim,
         num_classes=context.num_classes,
@@ -125,7 +125,7 @@ def carry_of(options: HeadOptions, context: BuildContext) -> Carry:
         ConfigError: An option contradicts the others.
     """
     maker = context.carries[options.head_carry]
-    carry_context = CarryContext(dim=context.backbone.dim)
+    carry_context = CarryContext(dim=_moved_width(options, context))
     if not maker.wraps:
         if options.head_gated != DEFAULT_MOTION:
             raise ConfigError(
@@ -149,6 +149,11 @@ def carry_of(options: HeadOptions, context: BuildContext) -> Carry:
     inner_carry = inner.build(carry_context)
     wrapping: Carry = maker.build(attrs.evolve(carry_context, inner=inner_carry))
     return wrapping
+
+
+def _moved_width(options: HeadOptions, context: BuildContext) -> int:
+    """Return the width of the features that drift: what a head in closed form is fed, or what is trained."""
+    return context.backbone.dim if options.head == "linear" else context.backbone.width
 
 
 def fitting_phase(
@@ -217,7 +222,7 @@ class HeadedBaseline(Baseline):
         before = None
         motions = None
         if self.carry.moves:
-            before = Before(context.backbone.dim, len(self.carry.candidates)).to(context.device)
+            before = Before(_moved_width(options, context), len(self.carry.candidates)).to(context.device)
             motions = Motions().to(context.device)
         self.register_module("before", before)
         self.register_module("motions", motions)
@@ -329,7 +334,9 @@ class _TaskHead:
 
     def rows(self, routing: Routing, progress: Callable[[int, int], None]) -> tuple[Tensor, Tensor]:
         """Return features of the task's images under a routing, and their labels."""
-        return collect_features(self.context, lambda batch: self.baseline.features(batch, routing), progress)
+        return collect_features(
+            self.context, lambda batch: self.baseline.head_features(batch, routing), progress
+        )
 
     def own_rows(self, progress: Callable[[int, int], None]) -> tuple[Tensor, Tensor]:
         """Return features of the task's images under the task's own set, and their labels."""

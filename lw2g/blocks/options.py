@@ -9,6 +9,7 @@ from attrs.validators import deep_iterable, ge, gt, min_len, optional
 
 from lw2g.interfaces.defaults import DEFAULT_CARRY, DEFAULT_MOTION
 from lw2g.interfaces.options import option
+from lw2g.vit.pool_words import LAYERS_HELP, POOL_HELP, PoolWord, check_layers, in_timm
 
 __all__ = [
     "AdapterSetOptions",
@@ -23,6 +24,8 @@ __all__ = [
     "UpOnReuse",
     "WeightedPrefixOptions",
     "blocks_option",
+    "layers_option",
+    "pool_option",
     "schedule_option",
     "targets_option",
 ]
@@ -36,6 +39,16 @@ def blocks_option(default: tuple[int, ...], help: str, *, empty: bool = False) -
     """Declare an option that lists blocks; its default is the published value."""
     members: Any = deep_iterable(ge(0), iterable_validator=min_len(0 if empty else 1))
     return option(default, help, validator=members, converter=tuple, published=default)
+
+
+def pool_option(default: PoolWord | None = "default", help: str = POOL_HELP) -> Any:
+    """Declare the option of a backbone that says how a feature is made of the model's output."""
+    return option(default, help, converter=in_timm, role="fingerprint")
+
+
+def layers_option() -> Any:
+    """Declare the option of a backbone that says of how many of its last layers features are joined."""
+    return option(1, LAYERS_HELP, validator=check_layers, role="fingerprint")
 
 
 def schedule_option(default: Literal["constant", "step", "cosine"]) -> Any:

@@ -99,10 +99,10 @@ class ClassStatistics(nn.Module):
         self._known: tuple[tuple[object, ...], Tensor, Tensor] | None = None
 
     @classmethod
-    def of(cls, options: ReplayOptions, context: BuildContext) -> Self:
-        """Return empty statistics for features of the backbone's width and all classes."""
-        dim = context.backbone.dim
-        return cls(context.num_classes, dim, options.statistics, options.clusters).to(context.device)
+    def of(cls, options: ReplayOptions, context: BuildContext, dim: int | None = None) -> Self:
+        """Return empty statistics for all classes; features have the backbone's width unless ``dim`` says."""
+        width = dim or context.backbone.dim
+        return cls(context.num_classes, width, options.statistics, options.clusters).to(context.device)
 
     def fit(self, label: int, features: Tensor) -> None:
         """Fit the statistics of one class.

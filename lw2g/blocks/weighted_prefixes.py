@@ -222,6 +222,7 @@ class WeightedPrefixBaseline(Baseline):
                 f"use at most {dim}",
             )
         self.blocks = context.backbone.check_blocks(config.blocks, "baseline.blocks", "prefixes")
+        context.backbone.require_one_layer("a key of a prefix")
         if self.query_source == "block":
             context.backbone.require_class_token("the query of a block")
         self.head = nn.Linear(dim, context.num_classes).to(context.device)

@@ -138,6 +138,17 @@ class Baseline(nn.Module, ABC):
     def features(self, batch: Batch, routing: Routing) -> Tensor:
         """Return the input of the head, ``[B, F]``: the expensive half of a prediction."""
 
+    def head_features(self, batch: Batch, routing: Routing) -> Tensor:
+        """Return what the head that predicts is fed, ``[B, F]``.
+
+        It is what :meth:`features` returns; for a head in closed form of all the backbone's layers that a run
+        asks for, while training goes on with the last one's.
+        """
+        if self.closed_form is None:
+            return self.features(batch, routing)
+        with self.context.backbone.joining():
+            return self.features(batch, routing)
+
     @abstractmethod
     def logits(self, features: Tensor) -> Tensor:
         """Return logits over all classes of the stream, ``[B, num_classes]``: the cheap half.

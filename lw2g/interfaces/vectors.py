@@ -28,6 +28,7 @@ class VectorFacts:
         sha256: SHA-256 of its weights.
         digest: SHA-256 of the vectors themselves.
         pool: How its output was pooled; None where nobody says.
+        layers: Of how many of its last layers they are joined; None where nobody says.
     """
 
     dim: int = attrs.field(validator=ge(1))
@@ -35,6 +36,7 @@ class VectorFacts:
     sha256: str = ""
     digest: str
     pool: Pool | None = None
+    layers: int | None = None
 
 
 @runtime_checkable

@@ -87,7 +87,7 @@ def _with_own_query(parts: RunParts, source: Batch) -> Batch:
     images = source.images
 
     def query() -> Tensor:
-        with torch.no_grad():
+        with torch.no_grad(), parts.backbone.joining():
             return parts.backbone.features(images)
 
     return Batch(labels=source.labels, samples=source.samples, images=lambda: images, query=query)
@@ -120,5 +120,5 @@ def _answer(parts: RunParts, context: TaskContext, batch: Batch, *, heard: bool 
 
 
 def _predict(parts: RunParts, context: TaskContext, batch: Batch) -> None:
-    features = parts.baseline.features(batch, context.pool.force(context.set_id))
+    features = parts.baseline.head_features(batch, context.pool.force(context.set_id))
     parts.baseline.logits(parts.baseline.scope.repeated(features, parts.passes(len(context.pool))))

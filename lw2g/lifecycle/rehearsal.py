@@ -322,7 +322,7 @@ def _seconds_per_image(session: Session) -> float:
     images = blank.expand(_PACED, *blank.shape)
 
     def forward() -> None:
-        with session.parts.engine.autocast():
+        with session.parts.engine.autocast(), session.parts.backbone.joining():
             session.parts.backbone.features(images)
         session.parts.engine.synchronize()
 

@@ -142,7 +142,7 @@ class Run(Observer):
         self._write_goal()
         config = to_mapping(self._session.parts.config)
         settled = self._session.precision
-        notes = self._growth_notes()
+        notes = [*self._session.parts.layer_notes, *self._growth_notes()]
         if settled.asked == "auto":
             notes.insert(0, str(settled))
         name = self._files.path.name

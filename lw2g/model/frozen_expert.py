@@ -34,7 +34,7 @@ def add_expert(baseline: Baseline, config: ModelConfig, context: BuildContext) -
             "images that fit their temperature",
             "raise it, or use baseline.head=lda",
         )
-    expert = FrozenExpert(context.backbone.dim, context.num_classes, fitted=fitted)
+    expert = FrozenExpert(context.backbone.width, context.num_classes, fitted=fitted)
     baseline.frozen_expert = expert.to(context.device)
 
 

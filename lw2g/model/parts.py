@@ -25,6 +25,7 @@ from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.interfaces.stream import ImageTransform
 from lw2g.model.frozen_expert import add_expert
+from lw2g.model.layer_sizes import layer_notes, require_layers_read, with_room
 from lw2g.model.mixing import Mixer
 from lw2g.registry.catalogue import Catalogue
 from lw2g.runtime.boundary import build
@@ -88,6 +89,11 @@ class ModelParts:
     def names(self) -> tuple[str, str]:
         """Baseline and retrieval strategy as messages name them."""
         return names_of(self.config)
+
+    @property
+    def layer_notes(self) -> list[str]:
+        """What features of several layers cost, and who does not read them; empty of one layer."""
+        return layer_notes(self.backbone, self.baseline, self.retrieval, self.names[0])
 
     @property
     def unsolved(self) -> str:
@@ -263,14 +269,18 @@ def build_methods(
     context = attrs.evolve(context, heads=heads, carries=carries)
     # a seed each: what one of them draws must not move the draws of the other
     torch.manual_seed(derive_seed(seed, "build"))
-    baseline = build(catalogue, "baseline", config.baseline, context)
-    add_expert(baseline, config, context)
-    baseline.to(device).requires_grad_(False)
-    if config.retrieval is None:
-        return baseline, None
-    torch.manual_seed(derive_seed(seed, "build retrieval"))
-    retrieval: Any = build(catalogue, "retrieval", config.retrieval, context)
-    return baseline, retrieval.to(device).requires_grad_(False).eval()
+    name, _ = names_of(config)
+    with with_room(context.backbone, name):
+        baseline = build(catalogue, "baseline", config.baseline, context)
+        add_expert(baseline, config, context)
+        baseline.to(device).requires_grad_(False)
+        retrieval: Any = None
+        if config.retrieval is not None:
+            torch.manual_seed(derive_seed(seed, "build retrieval"))
+            retrieval = build(catalogue, "retrieval", config.retrieval, context)
+            retrieval = retrieval.to(device).requires_grad_(False).eval()
+    require_layers_read(context.backbone, baseline, retrieval, name)
+    return baseline, retrieval
 
 
 def mixer_of(config: ModelConfig, engine: Engine) -> Mixer | None:

@@ -240,7 +240,7 @@ class Predictor:
         chosen = None if int(sets[0]) == UNCHOSEN else sets
         routing = self.baseline.scope.route(self.pool, chosen, self.baseline.beside()).to(self.device)
         with self.autocast():
-            return self.baseline.features(batch, routing).float()
+            return self.baseline.head_features(batch, routing).float()
 
     def rows(self, batch: Batch, choice: SetChoice) -> Tensor:
         """Return the features of a batch under each of the chosen sets, ``[B, k, F]``."""

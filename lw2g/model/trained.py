@@ -186,7 +186,7 @@ class TrainedModel(nn.Module):
             DataError: It cannot be read, has another shape, or holds values that are no numbers.
         """
         if self.backbone.takes_vectors:
-            return as_vectors(image, self.backbone.dim)[0]
+            return as_vectors(image, self.backbone.width)[0]
         pixels = image if isinstance(image, Tensor) else pixels_of(image)
         if pixels.ndim != 3 or pixels.shape[0] != 3:
             raise DataError(f"expected a tensor [3, H, W] but got {list(pixels.shape)}", "put channels first")
@@ -268,7 +268,7 @@ class TrainedModel(nn.Module):
 
         Args:
             images: The images.
-            queries: Whether un-prompted features stand to the right, ``[B, F + dim]``, by a forward more
+            queries: Whether un-prompted features stand to the right, ``[B, F + width]``, by a forward more
                 where the head is fed others.
             progress: Called after each batch with its number of images.
 
@@ -439,7 +439,8 @@ class TrainedModel(nn.Module):
 
         @torch.no_grad()
         def query() -> Tensor:
-            return self.backbone.features(images, norm=norm).float()
+            with self.backbone.joining():
+                return self.backbone.features(images, norm=norm).float()
 
         return Batch(
             labels=torch.zeros(len(images), dtype=torch.int64, device=self.device),

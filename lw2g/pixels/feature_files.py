@@ -199,6 +199,18 @@ class FeatureFile:
                 return pool
         return None
 
+    @property
+    def layers(self) -> int | None:
+        """Of how many of the backbone's last layers rows are joined; None where nobody says."""
+        backbone = self.metadata.get("backbone")
+        if not isinstance(backbone, dict):
+            # files of the first layout know the last one alone, and say so
+            return 1 if self.metadata.get("token") == "cls" else None
+        # files of releases that knew one layer do not speak of it
+        value = backbone.get("layers", 1)
+        # type, not isinstance: true in JSON is an int to Python
+        return value if type(value) is int and value >= 1 else None
+
 
 def is_feature_file(path: Path) -> bool:
     """Whether a path is one of stored features by its ending, or by what its folder holds."""

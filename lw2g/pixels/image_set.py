@@ -209,7 +209,7 @@ class ImageSet:
 
     @torch.no_grad()
     def _features(self, images: Tensor) -> Tensor:
-        with self._engine.autocast(), self._backbone.unread():
+        with self._engine.autocast(), self._backbone.unread(), self._backbone.joining():
             return self._backbone.features(images, norm=self._query_norm).float()
 
     def _query(self, images: Callable[[], Tensor]) -> Tensor:

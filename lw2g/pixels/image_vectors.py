@@ -133,8 +133,8 @@ def facts_of_all(streams: Sequence[TaskStream]) -> VectorFacts | None:
     return first
 
 
-def _made_by(facts: VectorFacts) -> tuple[int, str, str, str | None]:
-    return facts.dim, facts.model, facts.sha256, facts.pool
+def _made_by(facts: VectorFacts) -> tuple[int, str, str, str | None, int | None]:
+    return facts.dim, facts.model, facts.sha256, facts.pool, facts.layers
 
 
 # -- a user's own --------------------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ def named_vectors(given: Any, known: BackboneFingerprint) -> tuple[list[Any], li
             ids, rows = read_vectors(expanded(one), known)
             names.extend(ids)
         else:
-            rows = as_vectors(one, known.dim)
+            rows = as_vectors(one, known.width)
             names.extend([None] * len(rows))
         vectors.extend(rows)
     if not vectors:
@@ -207,12 +207,12 @@ def read_vectors(path: Path, known: BackboneFingerprint) -> tuple[Sequence[str],
         DataError: It cannot be read, or holds other vectors.
     """
     if path.suffix == ".npy":
-        vectors = as_vectors(array_of_file(path), known.dim)
+        vectors = as_vectors(array_of_file(path), known.width)
         return NumberedIds(path.name, len(vectors)), vectors
     file = open_features(path, ("test",))
     require_made_by(file, known)
     rows = file.splits["test"]
-    return rows.ids, as_vectors(rows.x[:], known.dim)
+    return rows.ids, as_vectors(rows.x[:], known.width)
 
 
 def require_made_by(file: FeatureFile, known: BackboneFingerprint) -> None:
@@ -222,12 +222,14 @@ def require_made_by(file: FeatureFile, known: BackboneFingerprint) -> None:
         DataError: It is of another one.
     """
     said = file.said("sha256")
-    if file.dim == known.dim and said in ("", known.sha256) and file.pool in (None, known.pool):
+    same_form = file.pool in (None, known.pool) and file.layers in (None, known.layers)
+    if file.dim == known.width and said in ("", known.sha256) and same_form:
         return
     name = file.said("timm_name") or "a backbone"
-    whose = f"{name} ({file.dim} numbers, weights {said[:12] or 'unknown'}, pooling {file.pool or 'unknown'})"
+    form = f"layers {file.layers or 'unknown'}, pooling {file.pool or 'unknown'}"
+    whose = f"{name} ({file.dim} numbers, weights {said[:12] or 'unknown'}, {form})"
     raise DataError(
         f"{str(file.path)!r} holds features of {whose}, and the model knows those of {known.timm_name} "
-        f"({known.dim} numbers, weights {known.sha256[:12]}, pooling {known.pool})",
+        f"({known.width} numbers, weights {known.sha256[:12]}, layers {known.layers}, pooling {known.pool})",
         "store features of the same backbone: lw2g data features",
     )

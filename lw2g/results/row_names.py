@@ -338,14 +338,17 @@ def has_known_weights(record: Mapping[str, Any], catalogue: Catalogue) -> bool:
 def weights_name(record: Mapping[str, Any], catalogue: Catalogue) -> str:
     """Return a name of a run's weights and, unless it is the class token, of what features are pooled from.
 
-    A file that nobody knows and an object are named by their hashes. Features of one model under two poolings
-    do not compare.
+    A file that nobody knows and an object are named by their hashes. Features of one model under two
+    poolings, or of several layers and one, do not compare.
     """
     name = _name_of_weights(record, catalogue)
     pool = record["backbone"].get("pool", "token")  # older records know the class token alone
-    if pool == "token":
-        return name
-    return f"{name}, {pool} pooling"
+    layers = record["backbone"].get("layers", 1)  # older records know one layer alone
+    if pool != "token":
+        name = f"{name}, {pool} pooling"
+    if layers > 1:
+        name = f"{name}, {layers} layers"
+    return name
 
 
 def _name_of_weights(record: Mapping[str, Any], catalogue: Catalogue) -> str:

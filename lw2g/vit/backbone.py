@@ -26,7 +26,8 @@ from lw2g.vit.attention import Attention, fuses_forwards, without_fused_attentio
 from lw2g.vit.compiling import allow_compilations, compiled
 from lw2g.vit.fingerprint import BackboneFingerprint, WeightSource
 from lw2g.vit.injection import Injection, class_token_index, inject, real_tokens
-from lw2g.vit.pooling import Pool, pooled, resolve_pool
+from lw2g.vit.joined import JoinedLayers, joined_stages
+from lw2g.vit.pooling import Layers, Pool, is_joined, joined_width, pooled, resolve_layers, resolve_pool
 from lw2g.vit.prefix import last_row_alone
 from lw2g.vit.sizes import Sizes, bytes_per_image, require_frozen_features, sizes_of
 from lw2g.vit.stopping import Reading, output_of
@@ -54,6 +55,7 @@ class Backbone(nn.Module):
     """
 
     takes_vectors: ClassVar[bool] = False
+    _joining = False
 
     def __init__(self, model: nn.Module, *, name: str, fingerprint: BackboneFingerprint) -> None:
         super().__init__()
@@ -63,6 +65,10 @@ class Backbone(nn.Module):
         self.num_tokens = sizes_of(model, fingerprint.image_size).num_tokens
         self._has_blocks = has_blocks(model)
         self._fuses_forwards = fuses_forwards(self.num_tokens)
+        self._pool = fingerprint.pool
+        if self.joins:
+            # what is trained by gradients has the model's own feature
+            self._pool = resolve_pool(model, "default")
         self._reading: Reading | None = None
         self._compiled: frozenset[int] = frozenset()
         self._backend = ""
@@ -83,6 +89,7 @@ class Backbone(nn.Module):
         finetuned_on_1k: bool | None = None,
         image_size: int | None = None,
         pool: Pool = "default",
+        layers: Layers = 1,
     ) -> Self:
         """Freeze a model and return it as a backbone.
 
@@ -98,9 +105,10 @@ class Backbone(nn.Module):
             finetuned_on_1k: Whether the weights have seen ImageNet-1k labels; None if unknown.
             image_size: Side of the input in pixels, for a model that is not built for one.
             pool: How features are pooled.
+            layers: Of how many of the last layers features are joined (:mod:`lw2g.vit.joined`).
 
         Raises:
-            ConfigError: The model gives no features, or does not offer this pooling.
+            ConfigError: The model gives no features, or does not offer this pooling or as many layers.
             DataError: The weights should be trained but look untrained.
 
         >>> from timm.models.vision_transformer import VisionTransformer
@@ -113,6 +121,8 @@ class Backbone(nn.Module):
         if source not in ("random", "object"):
             require_loaded(model, name)
         sizes: Sizes = sizes_of(model, image_size)
+        layers = resolve_layers(model, layers)
+        pool = resolve_pool(model, pool, layers)
         fingerprint = BackboneFingerprint(
             timm_name=timm_name or name,
             source=source,
@@ -127,14 +137,26 @@ class Backbone(nn.Module):
             patch_size=sizes.patch_size,
             finetuned_on_1k=finetuned_on_1k,
             timm_version=version("timm"),
-            pool=resolve_pool(model, pool),
+            pool=pool,
+            layers=layers,
+            width=joined_width(model, sizes.dim, layers, pool),
         )
         return cls(model, name=name, fingerprint=fingerprint)
 
     @property
     def dim(self) -> int:
-        """Width of a token and of the features."""
+        """Width of a token, and of a feature outside :meth:`joining`."""
         return self.fingerprint.dim
+
+    @property
+    def width(self) -> int:
+        """Width of a feature within :meth:`joining`."""
+        return self.fingerprint.width
+
+    @property
+    def joins(self) -> bool:
+        """Whether features within :meth:`joining` are of several parts."""
+        return is_joined(self.fingerprint.layers, self.fingerprint.pool)
 
     @property
     def depth(self) -> int:
@@ -217,10 +239,9 @@ class Backbone(nn.Module):
         Raises:
             ConfigError: Features are not the class token.
         """
-        if not self._has_blocks or self.fingerprint.pool != "token":
+        if not self._has_blocks or self._pool != "token":
             raise ConfigError(
-                f"{what} is a class token, and backbone {model_name(self.model)} pools by "
-                f"{self.fingerprint.pool!r}",
+                f"{what} is a class token, and backbone {model_name(self.model)} pools by {self._pool!r}",
                 "use another method, or set backbone.pool=token where the model has one",
             )
 
@@ -271,24 +292,57 @@ class Backbone(nn.Module):
         self._backend = backend
         return self
 
-    def features(self, images: Tensor, injections: Sequence[Injection] = (), *, norm: bool = True) -> Tensor:
-        """Return the pooled feature of each image: float32 [B, dim].
+    def require_one_layer(self, what: str) -> None:
+        """Refuse ``what`` is compared with un-prompted features where these are of several layers.
+
+        Raises:
+            ConfigError: They are.
+        """
+        if self.joins:
+            raise ConfigError(
+                f"{what} is a token, and un-prompted features are joined from several layers or poolings",
+                "leave backbone.layers and backbone.pool out, or use a method with a closed-form head",
+            )
+
+    @contextmanager
+    def joining(self) -> Iterator[None]:
+        """Let :meth:`features` return those of all layers, ``[B, width]``, within the context.
+
+        Outside of it they are of the last layer: what is trained by gradients has the features of its paper.
+        """
+        before = self._joining
+        self._joining = self.joins
+        try:
+            yield
+        finally:
+            self._joining = before
+
+    def features(
+        self, images: Tensor, injections: Sequence[Injection] = (), *, norm: bool | nn.Module = True
+    ) -> Tensor:
+        """Return the pooled feature of each image: float32 [B, dim], or [B, width] within :meth:`joining`.
 
         Rows that injections added are left out before pooling.
 
         Args:
             images: Normalised images [B, 3, S, S] on the backbone's device.
             injections: Active within this call only.
-            norm: Whether to take it after the final norm (False: before it, as in CPrompt).
+            norm: Whether to take it after the final norm (False: before it, as in CPrompt), or the norm that
+                stands in its place.
 
         Raises:
             ConfigError: An injection has no place in the model, or a feature before the final norm none.
             ValueError: The images have another shape.
         """
         self._stop_if_read(images, injections)
-        if self._has_blocks and self.fingerprint.pool == "token":
-            return self._class_token(images, injections, norm=norm)
-        if not norm:
+        own_norm = norm if isinstance(norm, nn.Module) else None
+        if self._joining and norm:
+            return self._joined(images, injections, own_norm)
+        if self._has_blocks and self._pool == "token" and not self._joining:
+            row = self._class_token(images, injections, norm=norm is True)
+            # in the precision of the caller, as a layer of its own
+            return row if own_norm is None else own_norm(row).float()
+        if norm is not True:
             raise ConfigError(
                 f"features before the final norm are class tokens, and {self.name!r} pools by "
                 f"{self.fingerprint.pool!r}",
@@ -309,12 +363,26 @@ class Backbone(nn.Module):
                 row = self.model.fc_norm(self.model.norm(row))
         return row.float()
 
+    def _joined(self, images: Tensor, injections: Sequence[Injection], own_norm: nn.Module | None) -> Tensor:
+        if not self._has_blocks:
+            self._require_shape(images)
+            with self._computing(injections):
+                return joined_stages(self.model, images, self.fingerprint.layers)
+        joined = JoinedLayers(self.model, self.fingerprint.layers, self.fingerprint.pool, injections)
+        with ExitStack() as stack:
+            if joined.read_one_row:
+                row_alone = self.attention != "timm's"
+                stack.enter_context(last_row_alone(self.model, injections, attention=row_alone))
+            stack.enter_context(self._computing(injections))
+            stack.enter_context(joined.gathering())
+            return joined.features(self._run(images, self.depth), own_norm)
+
     def _pooled(self, x: Tensor, injections: Sequence[Injection]) -> Tensor:
         """Return the feature of what ``forward_features`` returned."""
         if self._has_blocks:
             tokens = num_tokens(self.model)
             x = real_tokens(x, tokens, class_token_index(injections, x.shape[1], tokens))
-        return pooled(self.model, x, self.fingerprint.pool)
+        return pooled(self.model, x, self._pool)
 
     def tokens(self, images: Tensor, injections: Sequence[Injection] = ()) -> Tensor:
         """Return all R tokens after the final norm, prompt tokens included: float32 [B, R, dim].

@@ -26,14 +26,17 @@ class BackboneFingerprint:
         std: Input standard deviation per channel that the weights were trained with.
         interpolation: How images are resized for these weights.
         image_size: Side of the input image in pixels.
-        dim: Width of a feature, and of a token where there are tokens.
+        dim: Width of a token, and of the feature that is trained on; of stored features, their width.
         depth: Number of blocks of attention and MLP; 0 for a network of another kind.
         heads: Attention heads per block; 0 without blocks.
         patch_size: Side of a patch in pixels; 0 without patches.
         finetuned_on_1k: Whether the weights have seen ImageNet-1k labels; None if unknown.
         timm_version: Version of timm that is installed.
-        pool: How a feature is made of the model's output: the class token, the mean of the patches, a pooling
-            by attention, or ``default``: the model's own, which is none of these, or one that nobody names.
+        pool: How a feature is made of the model's output: the class token, the mean of the patches, both, a
+            pooling by attention, or ``default``: the model's own, which is none of these, or one that nobody
+            names.
+        layers: Of how many of the last layers.
+        width: Width of a feature of all these layers.
     """
 
     timm_name: str
@@ -50,3 +53,5 @@ class BackboneFingerprint:
     finetuned_on_1k: bool | None
     timm_version: str
     pool: Pool = "token"
+    layers: int = 1
+    width: int = attrs.field(default=attrs.Factory(lambda self: self.dim, takes_self=True))

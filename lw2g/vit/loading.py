@@ -19,7 +19,7 @@ from lw2g.vit.hub_folder import Statistics, statistics_of
 from lw2g.vit.names import plain_name
 from lw2g.vit.opened_checkpoint import format_of
 from lw2g.vit.plain import PlainShape, PlainViT, emptied, initialised, plain_shape
-from lw2g.vit.pooling import Pool
+from lw2g.vit.pooling import Layers, Pool
 from lw2g.vit.timm_models import create_model, described, require_possible, resolve_name, seen_1k
 from lw2g.vit.weights import load_weights, per_channel, weights_sha256
 
@@ -56,6 +56,7 @@ def load_backbone(
     random_seed: int | None = None,
     finetuned_on_1k: bool | None = None,
     pool: Pool = "default",
+    layers: Layers = 1,
 ) -> Backbone:
     """Build a backbone from a timm name and exactly one source of weights.
 
@@ -71,6 +72,7 @@ def load_backbone(
         random_seed: Seed of *random* weights, for tests only.
         finetuned_on_1k: Whether the weights have seen ImageNet-1k labels; by default read off the tag.
         pool: How features are pooled (:mod:`lw2g.vit.pooling`).
+        layers: Of how many of the last layers they are joined (:mod:`lw2g.vit.joined`).
 
     Raises:
         ConfigError: The name or the combination of arguments is not usable.
@@ -120,6 +122,7 @@ def load_backbone(
         finetuned_on_1k=finetuned_on_1k,
         image_size=image_size,
         pool=pool,
+        layers=layers,
     )
     if device is None:
         return backbone

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import attrs
 from attrs.validators import ge, optional
 
-from lw2g.plugin import make_record, option, read_table
+from lw2g.plugin import Layers, PoolWord, layers_option, make_record, option, pool_option, read_table
 
 __all__ = [
     "PRESETS",
     "BackbonePreset",
     "KnownFile",
     "MicroConfig",
-    "Pool",
     "PresetConfig",
     "StoredConfig",
     "TimmConfig",
@@ -25,26 +24,21 @@ __all__ = [
 
 _FILE = "checkpoints.toml"
 
-Pool = Literal["default", "token", "avg", "map"]
-"""How a feature is made of the model's output."""
-
-
-_POOL = (
-    "how a feature is made of the model's output: token: the class token; avg: the mean of the patches; map: "
-    "the model's pooling by attention; default: the model's own, of DINOv3 the class token"
-)
-
 
 @attrs.frozen(kw_only=True)
 class MicroConfig:
-    """The micro ViT has no options: its file says what it is."""
+    """The micro ViT: its file says what it is; only how its features are made can be chosen."""
+
+    pool: PoolWord = pool_option()
+    layers: Layers = layers_option()
 
 
 @attrs.frozen(kw_only=True)
 class PresetConfig:
-    """A preset is one checkpoint; only how its features are pooled can be chosen."""
+    """A preset is one checkpoint; only how its features are made can be chosen."""
 
-    pool: Pool = option("default", _POOL, role="fingerprint")
+    pool: PoolWord = pool_option()
+    layers: Layers = layers_option()
 
 
 @attrs.frozen(kw_only=True)
@@ -58,7 +52,8 @@ class TimmConfig:
     std: tuple[float, float, float] | None = option(
         None, "input standard deviation per channel; needed for a bare architecture, else read from the tag"
     )
-    pool: Pool = option("default", _POOL, role="fingerprint")
+    pool: PoolWord = pool_option()
+    layers: Layers = layers_option()
 
 
 @attrs.frozen(kw_only=True)
@@ -68,8 +63,12 @@ class StoredConfig:
     model: str = option("", "the backbone that made them, with its tag; default: as their file says")
     sha256: str = option("", "SHA-256 of its weights file; default: as their file says", role="fingerprint")
     dim: int | None = option(None, "their width; default: as their file says", validator=optional(ge(1)))
-    pool: Pool | None = option(
-        None, "how its output was pooled; default: as their file says", role="fingerprint"
+    pool: PoolWord | None = pool_option(None, "how its output was pooled; default: as their file says")
+    layers: int | None = option(
+        None,
+        "of how many of its last layers they are joined; default: as their file says",
+        validator=optional(ge(1)),
+        role="fingerprint",
     )
 
 

@@ -40,9 +40,9 @@ def build_micro(config: MicroConfig, weights: Path | None, image_size: int | Non
     """
     if weights is not None:
         # of weights in several files the first describes no model either, and is refused for that
-        return _load(weight_files(weights)[0], "file", image_size)
+        return _load(weight_files(weights)[0], "file", image_size, config)
     with _embedded() as path:
-        return _load(path, "package", image_size)
+        return _load(path, "package", image_size, config)
 
 
 def untrained_micro(config: MicroConfig, image_size: int | None) -> Backbone:
@@ -54,7 +54,14 @@ def untrained_micro(config: MicroConfig, image_size: int | None) -> Backbone:
     with _embedded() as path:
         described = _describe(path)
     model = plain_model("micro", _shape(described, image_size), seed=0)
-    return Backbone.wrap(model, name="micro", mean=described["mean"], std=described["std"])
+    return Backbone.wrap(
+        model,
+        name="micro",
+        mean=described["mean"],
+        std=described["std"],
+        pool=config.pool,
+        layers=config.layers,
+    )
 
 
 @contextmanager
@@ -78,7 +85,9 @@ def _shape(described: dict[str, Any], image_size: int | None) -> PlainShape:
     )
 
 
-def _load(path: Path, source: Literal["file", "package"], image_size: int | None) -> Backbone:
+def _load(
+    path: Path, source: Literal["file", "package"], image_size: int | None, config: MicroConfig
+) -> Backbone:
     described = _describe(path)
     model = plain_model("micro", _shape(described, image_size))
     load_weights(model, path)
@@ -94,6 +103,8 @@ def _load(path: Path, source: Literal["file", "package"], image_size: int | None
         mean=described["mean"],
         std=described["std"],
         finetuned_on_1k=False,
+        pool=config.pool,
+        layers=config.layers,
     )
 
 

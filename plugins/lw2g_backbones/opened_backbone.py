@@ -36,6 +36,7 @@ def load_checkpoint(
         std=preset.std,
         finetuned_on_1k=preset.finetuned_on_1k,
         pool=config.pool,
+        layers=config.layers,
     )
 
 
@@ -48,6 +49,7 @@ def untrained_checkpoint(config: PresetConfig, image_size: int | None, *, preset
         std=preset.std,
         random_seed=0,
         pool=config.pool,
+        layers=config.layers,
     )
 
 
@@ -85,6 +87,7 @@ def load_timm(config: TimmConfig, weights: Path | None, image_size: int | None) 
         mean=config.mean,
         std=config.std,
         pool=config.pool,
+        layers=config.layers,
     )
 
 
@@ -97,4 +100,5 @@ def untrained_timm(config: TimmConfig, image_size: int | None) -> Backbone:
         std=config.std,
         random_seed=0,
         pool=config.pool,
+        layers=config.layers,
     )

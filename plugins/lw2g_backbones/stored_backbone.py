@@ -21,7 +21,7 @@ def fitted(config: StoredConfig, facts: VectorFacts) -> StoredConfig:
     Raises:
         ConfigError: An option and the file contradict each other.
     """
-    for name in ("model", "sha256", "dim", "pool"):
+    for name in ("model", "sha256", "dim", "pool", "layers"):
         said = getattr(config, name)
         written = getattr(facts, name)
         # what either leaves open contradicts nothing
@@ -37,6 +37,7 @@ def fitted(config: StoredConfig, facts: VectorFacts) -> StoredConfig:
         sha256=config.sha256 or facts.sha256 or facts.digest,
         dim=facts.dim,
         pool=config.pool or facts.pool,
+        layers=config.layers or facts.layers,
     )
 
 
@@ -53,7 +54,13 @@ def build_stored(config: StoredConfig, weights: Path | None, image_size: int | N
     if config.dim is None:
         raise ConfigError("backbone.dim: the width of the stored features is unknown", "set it")
     name = config.model or _UNKNOWN
-    return StoredFeatures(config.dim, name=name, sha256=config.sha256, pool=config.pool or "default")
+    return StoredFeatures(
+        config.dim,
+        name=name,
+        sha256=config.sha256,
+        pool=config.pool or "default",
+        layers=config.layers or 1,
+    )
 
 
 def untrained_stored(config: StoredConfig, image_size: int | None) -> StoredFeatures:

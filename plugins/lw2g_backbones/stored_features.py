@@ -10,8 +10,7 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor, nn
 
-from lw2g.plugin import Backbone, BackboneFingerprint, ConfigError, Injection, Rung, Tap
-from lw2g_backbones.known_backbones import Pool
+from lw2g.plugin import Backbone, BackboneFingerprint, ConfigError, Injection, PoolWord, Rung, Tap
 
 __all__ = ["StoredFeatures"]
 
@@ -29,11 +28,14 @@ class StoredFeatures(Backbone):
         name: The backbone that made them.
         sha256: SHA-256 of its weights, or of the vectors where nobody says.
         pool: How its output was pooled; ``default`` where nobody says.
+        layers: Of how many of its last layers they are joined.
     """
 
     takes_vectors = True
 
-    def __init__(self, dim: int, *, name: str, sha256: str, pool: Pool = "default") -> None:
+    def __init__(
+        self, dim: int, *, name: str, sha256: str, pool: PoolWord = "default", layers: int = 1
+    ) -> None:
         # past Backbone's own, which reads sizes off a model of timm
         nn.Module.__init__(self)
         self.name = name
@@ -52,6 +54,7 @@ class StoredFeatures(Backbone):
             finetuned_on_1k=None,
             timm_version=version("timm"),
             pool=pool,
+            layers=layers,
         )
         # whatever walks through a backbone's modules finds none
         self.model: Any = nn.Module()
@@ -101,7 +104,9 @@ class StoredFeatures(Backbone):
         """Change nothing: there are no blocks."""
         return self
 
-    def features(self, images: Tensor, injections: Sequence[Injection] = (), *, norm: bool = True) -> Tensor:
+    def features(
+        self, images: Tensor, injections: Sequence[Injection] = (), *, norm: bool | nn.Module = True
+    ) -> Tensor:
         """Return the vectors themselves, ``[B, dim]`` float32.
 
         Args:

@@ -184,6 +184,7 @@ def _facts(file: FeatureFile, sources: dict[_Split, StoredVectors]) -> VectorFac
         sha256=file.said("sha256"),
         digest=hashlib.sha256(digests.encode()).hexdigest(),
         pool=file.pool,
+        layers=file.layers,
     )
 
 
@@ -195,4 +196,6 @@ def _origin(file: FeatureFile) -> str:
     sha256 = file.said("sha256")
     if sha256:
         origin += f", weights {sha256[:12]}"
+    if file.layers is not None and file.layers > 1:
+        origin += f", joined of {file.layers} layers"
     return origin

@@ -29,7 +29,7 @@ def features(benchmark: str, out: Path, settings: dict[str, Any], **options: Any
         made = store_features(benchmark, out, settings=settings, progress=bars.report, **options)
     model = made["backbone"]
     size = sum(file.stat().st_size for file in _files(out))
-    note(f"{model['timm_name']} ({model['sha256'][:12]}), {model['dim']} numbers a row, {in_units(size)}")
+    note(f"{model['timm_name']} ({model['sha256'][:12]}), {model['width']:,} numbers a row, {in_units(size)}")
     click.echo(
         f"{str(out)!r}: lw2g run --benchmark features --set benchmark.file={out} --baseline simple-cil"
     )

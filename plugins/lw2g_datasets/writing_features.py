@@ -144,7 +144,7 @@ def write_features(
         images = {split: _images_of(stream, split) for split in _SPLITS}
         sizes = {split: len(of_split) for split, of_split in images.items()}
         metadata = _metadata(config, catalogue, stream, backbone, transforms, images, dtype)
-        part = Part.open(out, metadata, sizes, known.dim, dtype)
+        part = Part.open(out, metadata, sizes, known.width, dtype)
         features_of = _extractor(config, backbone, engine, transforms, workers)
         try:
             # on as many threads as a run has

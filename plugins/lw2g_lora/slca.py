@@ -221,8 +221,7 @@ class SlcaPlusPlus(HeadedBaseline):
         """Return features of the adapted network, ``[B, dim]``."""
         own = cast(SlowSet, routing.sets[0])
         # without the backbone's final norm: the method trains one of its own in its place
-        rows = self.context.backbone.features(batch.images, own.injections(), norm=False)
-        return cast(Tensor, own.norm(rows)).float()
+        return self.context.backbone.features(batch.images, own.injections(), norm=own.norm)
 
     def logits(self, features: Tensor) -> Tensor:
         """Return logits of the aligned classifiers, or what predicts in their place."""

@@ -15,6 +15,7 @@ from lw2g.config.settings import ExperimentConfig, RunConfig
 from lw2g.config.structure import read_plain
 from lw2g.config.toml import to_toml
 from lw2g.errors import ConfigError
+from lw2g.ground.notes import tell_note
 from lw2g.interfaces.context import BuildContext
 from lw2g.interfaces.defaults import DEFAULT_HEAD, FEATURES_BENCHMARK, FOLDER_BENCHMARK, FROZEN_BASELINE
 from lw2g.interfaces.pool import Pool
@@ -86,6 +87,8 @@ def start(
         config = attrs.evolve(config, backbone=fitted)
     config, empty = _opened(config, catalogue)
     _require_no_stream(empty, head)
+    for text in empty.layer_notes:
+        tell_note(text)
 
     def build(more: Saved) -> TrainedModel:
         parts = _parts_for(empty, catalogue, more.manifest)

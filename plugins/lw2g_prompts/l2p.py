@@ -75,6 +75,7 @@ class L2P(Baseline):
     def __init__(self, config: L2PConfig, context: BuildContext) -> None:
         super().__init__(context)
         context.backbone.require("prompt tokens")
+        context.backbone.require_one_layer("a key of a prompt")
         if config.top_k > config.pool_size:
             raise ConfigError(
                 f"baseline.top_k: {config.top_k!r} prompts cannot be selected out of {config.pool_size!r}",

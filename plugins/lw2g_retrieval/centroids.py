@@ -36,7 +36,7 @@ class Centroids(RetrievalStrategy):
         super().__init__(context)
         self.config = config
         shape = (context.num_tasks, config.clusters)
-        self.register_buffer("centroid", torch.zeros(*shape, context.backbone.dim))
+        self.register_buffer("centroid", torch.zeros(*shape, context.backbone.width))
         self.register_buffer("count", torch.zeros(shape, dtype=torch.long))
         self.to(context.device)
 

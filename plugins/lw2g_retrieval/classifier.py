@@ -112,7 +112,10 @@ class ClassPredictor(ClassRetrieval):
         super().__init__(context)
         self.options = options
         self.network = network
-        self.statistics = ClassStatistics.of(options, context)
+        # un-prompted features may be of several layers; a query of its own is trained on one
+        backbone = context.backbone
+        dim = backbone.dim if self.learned_query else backbone.width
+        self.statistics = ClassStatistics.of(options, context, dim)
         self.to(context.device)
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
@@ -179,7 +182,7 @@ class Classifier(ClassPredictor):
     """A residual MLP and a linear head on un-prompted features, which no set and no prompt can move."""
 
     def __init__(self, config: ClassifierConfig, context: BuildContext) -> None:
-        dim = context.backbone.dim
+        dim = context.backbone.width
         network = nn.Sequential(ResidualMLP(dim, 2 * dim), linear_head(dim, context.num_classes))
         super().__init__(network, config, context)
         self.config = config

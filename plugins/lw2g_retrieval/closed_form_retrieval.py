@@ -75,18 +75,18 @@ class ClosedFormRetrieval(ClassRetrieval):
 
 def lda(config: LdaConfig, context: BuildContext) -> ClosedFormRetrieval:
     """Build ``lda``: class means and one covariance."""
-    classifier = Discriminant(context.backbone.dim, context.num_classes, config.shrinkage)
+    classifier = Discriminant(context.backbone.width, context.num_classes, config.shrinkage)
     return ClosedFormRetrieval(classifier, context)
 
 
 def mahalanobis(config: MahalanobisConfig, context: BuildContext) -> ClosedFormRetrieval:
     """Build ``mahalanobis``: class means, each class with its own covariance."""
-    classifier = Mahalanobis(context.backbone.dim, context.num_classes, config.diagonal)
+    classifier = Mahalanobis(context.backbone.width, context.num_classes, config.diagonal)
     return ClosedFormRetrieval(classifier, context)
 
 
 def ridge(config: RidgeConfig, context: BuildContext) -> ClosedFormRetrieval:
     """Build ``ridge``: regression of one-hot labels on random features."""
     seed = derive_seed(context.seed, "retrieval", "projection")
-    classifier = Ridge(context.backbone.dim, context.num_classes, config.features, seed)
+    classifier = Ridge(context.backbone.width, context.num_classes, config.features, seed)
     return ClosedFormRetrieval(classifier, context)

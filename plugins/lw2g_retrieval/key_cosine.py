@@ -27,7 +27,7 @@ class KeyCosine(RetrievalStrategy):
         super().__init__(context)
         self.config = config
         self.votes = config.vote == "batch"
-        dim = context.backbone.dim
+        dim = context.backbone.width
         self.key = nn.ParameterList()
         for _ in range(context.num_tasks):
             self.key.append(nn.Parameter(torch.empty(dim).uniform_(-1, 1)))

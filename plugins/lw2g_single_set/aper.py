@@ -37,7 +37,7 @@ class Aper(Baseline):
     Attributes:
         adaptation: How the set adapts the backbone.
         classifier: What the set is learned with; None after the first task.
-        closed_form: The class means, ``[num_classes, 2 dim]``.
+        closed_form: The class means, ``[num_classes, 2 width]``.
     """
 
     several_classes = True
@@ -53,14 +53,14 @@ class Aper(Baseline):
         self.config = config
         self.adaptation = adaptation(adapt, config, context)
         self.register_module("classifier", None)
-        self.closed_form = Cosine(2 * context.backbone.dim, context.num_classes).to(context.device)
+        self.closed_form = Cosine(2 * context.backbone.width, context.num_classes).to(context.device)
 
     def new_set(self, source: nn.Module | None) -> nn.Module:
         """Return the set, before the first task is learned."""
         return self.adaptation.new_set()
 
     def features(self, batch: Batch, routing: Routing) -> Tensor:
-        """Return ``[frozen ; adapted]``, ``[B, 2 dim]``; the frozen half is computed once a run."""
+        """Return ``[frozen ; adapted]``, ``[B, 2 width]``; the frozen half is computed once a run."""
         adapted = self.adaptation.features(batch.images, routing.sets[0])
         # as they are: one cosine of both halves lets the longer one count more, as the authors have it
         return torch.cat([batch.query, adapted], dim=1)
@@ -78,7 +78,7 @@ class Aper(Baseline):
         routing = context.pool.force(context.set_id)
         # after the adaptation, in the first task, too: means of features that still move are of no use
         means = fitting_phase(
-            "class-means", context, self.closed_form, lambda batch: self.features(batch, routing)
+            "class-means", context, self.closed_form, lambda batch: self.head_features(batch, routing)
         )
         if self.classifier is None:
             return (means,)

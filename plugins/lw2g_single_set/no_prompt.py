@@ -36,14 +36,14 @@ class NoPrompt(Baseline):
     def __init__(self, config: NoPromptConfig, context: BuildContext) -> None:
         super().__init__(context)
         self.config = config
-        self.head = linear_head(context.backbone.dim, context.num_classes).to(context.device)
+        self.head = linear_head(context.backbone.width, context.num_classes).to(context.device)
 
     def new_set(self, source: nn.Module | None) -> nn.Module:
         """Return a module without parameters."""
         return nn.Module()
 
     def features(self, batch: Batch, routing: Routing) -> Tensor:
-        """Return un-prompted features ``[B, dim]``, which are computed once a run."""
+        """Return un-prompted features ``[B, width]``, which are computed once a run."""
         return batch.query
 
     def logits(self, features: Tensor) -> Tensor:

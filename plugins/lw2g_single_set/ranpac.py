@@ -223,7 +223,7 @@ class RanPac(Baseline):
             self.several_classes = True
         self.register_module("classifier", None)
         # neither what was adapted nor for how long changes the projection
-        dim = context.backbone.dim
+        dim = context.backbone.width
         seed = derive_seed(context.seed, "ranpac", dim, config.features)
         ridge = RandomFeatureRidge(
             dim, context.num_classes, config.features, seed, running=config.penalty == "running"
@@ -254,7 +254,9 @@ class RanPac(Baseline):
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return the adaptation in the first task, and the ridge regression in every task."""
         routing = context.pool.force(context.set_id)
-        ridge = fitting_phase("ridge", context, self.closed_form, lambda batch: self.features(batch, routing))
+        ridge = fitting_phase(
+            "ridge", context, self.closed_form, lambda batch: self.head_features(batch, routing)
+        )
         if self.adaptation is None or self.classifier is None:
             return (ridge,)
         return (self.adaptation.phase(self.config, context, self.classifier), ridge)

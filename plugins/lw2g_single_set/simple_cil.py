@@ -46,7 +46,7 @@ class SimpleCIL(Baseline):
         return nn.Module()
 
     def features(self, batch: Batch, routing: Routing) -> Tensor:
-        """Return un-prompted features ``[B, dim]``, which are computed once a run."""
+        """Return un-prompted features ``[B, width]``, which are computed once a run."""
         # of the frozen backbone without any set: no task can make a class mean stale
         return batch.query
 

@@ -18,12 +18,14 @@ import torch
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 
+from lw2g.blocks.options import layers_option, pool_option
 from lw2g.interfaces.component import BackboneComponent, BenchmarkComponent
 from lw2g.interfaces.options import option
 from lw2g.interfaces.stream import ImageTransform, IndexArray, RandomTransform, Task, TaskData, TaskStream
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.registry.markers import hookimpl
 from lw2g.vit.backbone import Backbone
+from lw2g.vit.pool_words import Layers, PoolWord
 
 __all__ = ["TinyPlugin", "tiny_backbone", "tiny_catalogue"]
 
@@ -35,6 +37,8 @@ class TinyBackboneConfig:
     depth: int = option(6, "blocks")
     dim: int = option(32, "width")
     spread: float = option(0.0, "how far all weights are moved at random, so that features differ")
+    pool: PoolWord = pool_option()
+    layers: Layers = layers_option()
 
 
 def tiny_backbone(depth: int = 6, dim: int = 32, image_size: int = 16, spread: float = 0.0) -> Backbone:
@@ -60,7 +64,8 @@ def _drawn(depth: int, dim: int, image_size: int, spread: float) -> Backbone:
 
 
 def _build_backbone(config: TinyBackboneConfig, weights: Path | None, image_size: int | None) -> Backbone:
-    return tiny_backbone(config.depth, config.dim, image_size or 16, config.spread)
+    made = tiny_backbone(config.depth, config.dim, image_size or 16, config.spread)
+    return Backbone.wrap(made.model, name=made.name, pool=config.pool, layers=config.layers)
 
 
 # a function of the module, and no lambda: records of two catalogues must be equal

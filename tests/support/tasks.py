@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -27,6 +28,7 @@ class Sizes:
 
     def __init__(self, dim: int, depth: int = 6) -> None:
         self.dim = dim
+        self.width = dim
         self.depth = depth
 
     def require(self, *asked: object) -> None:
@@ -34,6 +36,11 @@ class Sizes:
 
     require_class_token = require
     check_blocks = Backbone.check_blocks
+    require_one_layer = require
+
+    def joining(self) -> AbstractContextManager[None]:
+        """Features are of one layer."""
+        return nullcontext()
 
     def key_tap(self, block: int) -> Tap:
         """Return the tap of the projected queries."""

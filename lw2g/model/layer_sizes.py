@@ -1,0 +1,147 @@
+"""What features of several layers cost: their width, memory for heads on them, and time to solve one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+from lw2g.errors import ConfigError, is_out_of_memory
+from lw2g.ground.free_memory import require_memory
+from lw2g.interfaces.baseline import Baseline
+from lw2g.interfaces.head import heads_within
+from lw2g.interfaces.retrieval import RetrievalStrategy
+from lw2g.interfaces.scope import BACKBONE
+from lw2g.vit.backbone import Backbone
+
+__all__ = ["layer_notes", "require_layers_read", "with_room"]
+
+_PARTS = {"token": "class tokens", "avg": "means of patches", "both": "class tokens and means of patches"}
+_REMEDY = "lower backbone.layers, set backbone.pool=token, or use another head such as cosine"
+_TIMED = 512
+"""Side of the matrix whose eigenvalues are timed."""
+_COPIES = 2
+"""Copies of the largest matrix of sums while it is solved: what is factored, and its factor."""
+
+
+@contextmanager
+def with_room(backbone: Backbone, what: str) -> Iterator[None]:
+    """Refuse heads, built within the block, for which features of several layers are too wide.
+
+    Args:
+        backbone: Makes the features.
+        what: Whose heads, for the message.
+
+    Raises:
+        ConfigError: Their sums do not fit into memory.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        # of one layer it is no matter of the width
+        if not backbone.joins or not is_out_of_memory(error):
+            raise
+        raise ConfigError(
+            f"backbone.layers: features of {backbone.width:,} numbers are too wide for what {what} keeps of "
+            "them in memory",
+            _REMEDY,
+        ) from error
+
+
+def require_layers_read(
+    backbone: Backbone, baseline: Baseline, retrieval: RetrievalStrategy | None, name: str
+) -> None:
+    """Refuse features of several layers that nothing reads, cannot be made, or cannot be solved.
+
+    Args:
+        backbone: Makes the features.
+        baseline: The method.
+        retrieval: What chooses its sets; None without.
+        name: The baseline, as messages name it.
+
+    Raises:
+        ConfigError: That is so.
+    """
+    if not backbone.joins:
+        return
+    if retrieval is not None and not retrieval.query_norm:
+        raise ConfigError(
+            f"the retrieval of {name} reads class tokens before the final norm, and features of several "
+            "layers have none",
+            "leave backbone.layers and backbone.pool out, or name another retrieval",
+        )
+    reads = baseline.closed_form is not None or baseline.frozen_expert is not None
+    if not reads and retrieval is None and baseline.scope != BACKBONE:
+        raise ConfigError(
+            f"the trained head of {name} reads the last layer alone, and nothing else reads several",
+            "leave backbone.layers and backbone.pool out, or set baseline.head=ridge where it is an option",
+        )
+    kept, side = _sums((baseline, retrieval))
+    require_memory(
+        kept + _COPIES * 8 * side**2,
+        f"backbone.layers: what {name} keeps of features of {backbone.width:,} numbers",
+        _REMEDY,
+        backbone.device,
+    )
+
+
+def layer_notes(
+    backbone: Backbone, baseline: Baseline, retrieval: RetrievalStrategy | None, name: str
+) -> list[str]:
+    """Return what a user should know of features of several layers before they are computed; empty of one.
+
+    Args:
+        backbone: Makes the features.
+        baseline: The method.
+        retrieval: What chooses its sets; None without.
+        name: The baseline, as messages name it.
+    """
+    if not backbone.joins:
+        return []
+    known = backbone.fingerprint
+    layers = "1 layer" if known.layers == 1 else f"{known.layers} layers"
+    text = f"features of {layers}, {_PARTS[known.pool]}: {backbone.width:,} numbers an image"
+    kept, side = _sums((baseline, retrieval))
+    if kept:
+        text += f"; sums take {_mebibytes(kept)} of memory"
+    if side:
+        text += f", {_mebibytes(_COPIES * 8 * side**2)} more while solved, in up to about {_seconds(side)}"
+    notes = [text]
+    if baseline.closed_form is None and baseline.scope != BACKBONE:
+        notes.append(
+            f"the trained head of {name} reads the last layer alone; several layers are read of un-prompted "
+            "features only"
+        )
+    return notes
+
+
+def _sums(modules: Sequence[nn.Module | None]) -> tuple[int, int]:
+    """Return the bytes of all sums of heads, and the side of their largest square matrix; 0 without one."""
+    kept = 0
+    side = 0
+    for module in modules:
+        if module is None:
+            continue
+        for head in heads_within(module):
+            for sums in head.buffers():
+                kept += sums.nbytes
+                if sums.ndim >= 2 and sums.shape[-1] == sums.shape[-2]:
+                    side = max(side, sums.shape[-1])
+    return kept, side
+
+
+def _mebibytes(size: int) -> str:
+    return f"{size / 2**20:,.0f} MiB"
+
+
+def _seconds(side: int) -> str:
+    """Return how long all eigenvalues of a matrix take here, the most that a head computes of its sums."""
+    matrix = torch.eye(_TIMED, dtype=torch.float64) + 1 / _TIMED
+    start = time.perf_counter()
+    torch.linalg.eigh(matrix)
+    # the cube of the side, as of every solver of dense matrices
+    seconds = (time.perf_counter() - start) * (side / _TIMED) ** 3
+    return f"{seconds:.1g} s" if seconds < 10 else f"{seconds:,.0f} s"
