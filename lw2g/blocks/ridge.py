@@ -15,8 +15,15 @@ from torch import Tensor
 from torch.nn import functional
 
 from lw2g.blocks.carrying import Motion, take_shape
-from lw2g.blocks.closed_form import ClosedForm, factor
+from lw2g.blocks.closed_form import ClosedForm
 from lw2g.blocks.discriminants import Discriminant, kept_moments
+from lw2g.blocks.normal_equations import (
+    add_products,
+    best_penalty,
+    left_out_scores,
+    require_factor,
+    weights_of,
+)
 from lw2g.blocks.random_maps import MapKind, RandomMap
 from lw2g.blocks.spectrum import Spectrum
 
@@ -27,14 +34,14 @@ PenaltyChoice = Literal["running", "task", "gcv", "fixed"]
 PENALTIES = tuple(10.0**power for power in range(-8, 9))
 """RanPAC's candidates for the ridge parameter."""
 
-_LEVELS = tuple(10.0 ** (half / 2) for half in range(-18, 5))
-"""Candidates of generalised cross-validation, in mean eigenvalues of the sums: features of any scale fit."""
-
 _FITTED = 0.8
 """Share of a task's images to which candidates are fitted; the others choose."""
 
 _ROWS = 1024
 """Rows lifted at once: the lifted rows of a whole task would take as much memory as the sums."""
+
+_WIDE = 2048
+"""Width of sums above which products are added in halves, which have other last bits."""
 
 
 class Ridge(ClosedForm):
@@ -133,7 +140,10 @@ class Ridge(ClosedForm):
         gram = self.of_owner("gram", owner)
         for part, classes in zip(torch.split(features, _ROWS), torch.split(labels, _ROWS), strict=True):
             rows = self.lifted(part)
-            gram += rows.T @ rows
+            if len(gram) > _WIDE:
+                add_products(gram, rows)
+            else:
+                gram += rows.T @ rows
             self.cross += functional.one_hot(classes, len(self.cross)).to(rows).T @ rows
         if self.raw is not None:
             self.raw.update(features, labels, owner)
@@ -195,38 +205,45 @@ class Ridge(ClosedForm):
         self.penalty.fill_(PENALTIES[usable[int(errors[usable].argmin())]])
         self._solved = None  # the sums are as they were, their solution is not
 
-    def best_penalty(self, spectrum: Spectrum, seen: int) -> float:
-        """Return the penalty of least generalised cross-validation error.
-
-        Args:
-            spectrum: That of the sums, for the first ``seen`` classes.
-            seen: Number of these classes.
-        """
-        level = float(spectrum.values.mean())
-        penalties: list[float] = [share * level for share in _LEVELS]
-        rows = int(self.count.sum())
-        errors = spectrum.validation_errors(penalties, rows, float(self.count[:seen].sum()))
-        if not bool(errors.isfinite().any()):
-            # a few images leave every candidate without a residual: the largest then
-            return penalties[-1]
-        return penalties[int(errors.argmin())]
+    def chosen_penalty(self, seen: int) -> float:
+        """Return the penalty at which the sums of the first ``seen`` classes are solved."""
+        if self.choice != "gcv":
+            return float(self.penalty)
+        cross = self.pooled(self.cross[:seen]).T
+        norm = float(self.count[:seen].sum())  # of one-hot labels, each of length 1
+        return best_penalty(self._sums(), cross, int(self.count.sum()), norm)
 
     def solve(self, seen: int) -> tuple[Tensor, ...]:
-        """Return the weights of targets at the chosen penalty, or on the kept part of the spectrum."""
-        gram = self.gram.sum(0)
+        """Return the weights of targets and the penalty that they were solved at.
+
+        They rest on the whole spectrum of the sums, or on its kept part.
+        """
         cross = self.pooled(self.cross[:seen]).T
-        if self.choice != "gcv" and not self.cut:
-            gram.diagonal().add_(self.penalty)
-            return (torch.cholesky_solve(cross, factor(gram)),)
-        spectrum = Spectrum(gram, cross)
-        if self.choice == "gcv":
-            penalty = self.best_penalty(spectrum, seen)
-        else:
-            penalty = float(self.penalty)
+        penalty = self.chosen_penalty(seen)
+        solved_at = torch.tensor(penalty, dtype=torch.float64)
         if not self.cut:
-            return (spectrum.ridge(penalty),)
-        rank = round((1 - self.cut) * min(int(self.count.sum()), len(gram)))
-        return (spectrum.cut(max(rank, 1), penalty),)
+            return weights_of(self._sums(), cross, penalty), solved_at
+        rank = round((1 - self.cut) * min(int(self.count.sum()), self.cross.shape[1]))
+        return Spectrum(self._sums(), cross).cut(max(rank, 1), penalty), solved_at
+
+    def without_each(self, features: Tensor, labels: Tensor, seen: int) -> Tensor | None:
+        """Return what the regression without each row alone predicts for it, at the penalty of all rows.
+
+        A cut spectrum has no such formula.
+        """
+        if self.cut:
+            return None
+        weights, penalty = self.solution(seen)
+        lower = require_factor(self._sums(), float(penalty))
+        targets = torch.tensor(self.targets[:seen], device=labels.device)[labels]
+        parts = []
+        for part, own in zip(torch.split(features, _ROWS), torch.split(targets, _ROWS), strict=True):
+            parts.append(left_out_scores(lower, weights, self.lifted(part), own))
+        return torch.cat(parts)
+
+    def _sums(self) -> Tensor:
+        """Return the products of the features of all owners, ``[M, M]``: of one owner no copy."""
+        return self.gram[0] if len(self.gram) == 1 else self.gram.sum(0)
 
     def score(self, features: Tensor, *solution: Tensor) -> Tensor:
         """Return the regressed labels."""

@@ -149,15 +149,34 @@ class ClosedForm(nn.Module, ABC):
         if len(missing):
             raise ValueError(f"expected features of class {int(missing[0])} but got none; update with them")
         targets = self._targets[:seen]
-        stamp = self._stamp(seen)
-        if self._solved is None or self._solved[0] != stamp:
-            self._solved = (stamp, self.solve(seen))
-        _, solution = self._solved
-        scores = self.score(features.double(), *solution)
+        scores = self.score(features.double(), *self.solution(seen))
         if len(set(targets)) == seen:
             return scores
         # a class that came again answers with the score of its target
         return scores[:, targets]
+
+    def solution(self, seen: int) -> tuple[Tensor, ...]:
+        """Return what :meth:`solve` returns; it is solved again only where the sums have changed."""
+        stamp = self._stamp(seen)
+        if self._solved is None or self._solved[0] != stamp:
+            self._solved = (stamp, self.solve(seen))
+        return self._solved[1]
+
+    def without_each(self, features: Tensor, labels: Tensor, seen: int) -> Tensor | None:
+        """Return scores of images that the sums hold, by the head without each of them alone.
+
+        The temperature of its probabilities is fitted to them. None where no formula is known, and for a
+        ``nearest_gaussian``, whose distances tell.
+
+        Args:
+            features: Some of the rows that the sums hold, ``[n, dim]`` float64.
+            labels: The classes of these, ``[n]``, each of several images.
+            seen: Number of classes that have features.
+
+        Returns:
+            ``[n, targets]`` float64.
+        """
+        return None
 
     def bytes_of(self, classes: int) -> int:
         """Return the bytes that so many classes take; 0 if memory does not grow with classes."""

@@ -17,7 +17,15 @@ from lw2g.blocks.closed_form import ClosedForm
 from lw2g.errors import ConfigError
 from lw2g.interfaces.calibration import least_loss
 
-__all__ = ["Gaussians", "calibrated", "left_out", "moments_of", "scores_of", "threshold_of"]
+__all__ = [
+    "Gaussians",
+    "expected_error",
+    "left_out",
+    "moments_of",
+    "scores_of",
+    "temperature_of",
+    "threshold_of",
+]
 
 _SHRINKAGE = 0.01
 """Share of the level of a covariance on its diagonal, so that it can be solved."""
@@ -26,7 +34,7 @@ _SMALLEST = 1e-6
 _LEAST_ECE = 200
 """Fewer images say nothing of calibration."""
 _BINS = 15
-_WIDEST = 4096
+_WIDEST = 5000
 """Random features beyond which a covariance of them takes minutes to solve."""
 
 
@@ -184,32 +192,23 @@ def left_out(gaussians: Gaussians, rows: Tensor, labels: Tensor) -> tuple[Tensor
     return everything - classes.amin(1), classes, which
 
 
-def calibrated(
-    scores: Tensor, distances: Tensor, labels: Tensor, *, own: bool
-) -> tuple[dict[str, Tensor], float | None]:
-    """Return what a prediction needs to reject images, and the calibration error in percent.
+def temperature_of(scores: Tensor, labels: Tensor) -> tuple[float, float | None]:
+    """Return the temperature of least log loss, and the calibration error that it leaves in percent.
 
     Args:
-        scores: What :func:`scores_of` returned; likewise the next.
-        distances: To classes, ``[n, C]``.
-        labels: The targets of the same images, ``[n]``.
-        own: Whether the head's own scores are half these distances, so that a temperature can be fitted.
+        scores: What a softmax makes probabilities of, by a model without each image, ``[n, C]``.
+        labels: The targets of the images, ``[n]``.
 
     Returns:
-        ``known``: the scores, ascending; ``temperature`` where it was fitted. The error is None below 200
-        images.
+        The error is None below 200 images.
     """
-    found = {"known": scores.sort().values}
-    if not own or not len(labels):
-        return found, None
     # the rule of succession: that n images are right leaves a doubt of 1 in n + 2, and not none
-    several = distances.shape[1] > 1
-    temperature = least_loss(-distances / 2, labels, doubt=1 / (len(labels) + 2) if several else 0.0)
-    found["temperature"] = torch.tensor(temperature, dtype=torch.float64)
+    doubt = 1 / (len(labels) + 2) if scores.shape[1] > 1 else 0.0
+    temperature = least_loss(scores, labels, doubt=doubt)
     if len(labels) < _LEAST_ECE:
-        return found, None
-    best, chosen = (-distances / 2 / temperature).softmax(1).max(1)
-    return found, 100 * expected_error(best, chosen == labels)
+        return temperature, None
+    best, chosen = (scores / temperature).softmax(1).max(1)
+    return temperature, 100 * expected_error(best, chosen == labels)
 
 
 def expected_error(probability: Tensor, right: Tensor) -> float:
@@ -232,7 +231,7 @@ def threshold_of(known: Tensor, rate: float) -> float:
     """Return the score below which an image is unknown, at a rate of false rejects.
 
     Args:
-        known: Scores of known images, ascending, as :func:`calibrated` returns them.
+        known: Scores of known images, ascending, as the model keeps them.
         rate: Share of known images that may be rejected, between 0 and 1.
 
     Raises:

@@ -17,9 +17,9 @@ from lw2g.vit.backbone import Backbone
 from lw2g.vit.fingerprint import WeightSource
 from lw2g.vit.hub_folder import Statistics, statistics_of
 from lw2g.vit.names import plain_name
+from lw2g.vit.opened_checkpoint import format_of
 from lw2g.vit.plain import PlainShape, PlainViT, emptied, initialised, plain_shape
 from lw2g.vit.pooling import Pool
-from lw2g.vit.published import format_of
 from lw2g.vit.timm_models import create_model, described, require_possible, resolve_name, seen_1k
 from lw2g.vit.weights import load_weights, per_channel, weights_sha256
 

@@ -17,7 +17,7 @@ from lw2g.errors import ConfigError, DataError, first_line
 from lw2g.vit.anatomy import has_blocks, timm_config
 from lw2g.vit.hub_folder import weight_files
 from lw2g.vit.layouts import filtered
-from lw2g.vit.published import first_few, format_of, read_weights, unwrapped
+from lw2g.vit.opened_checkpoint import first_few, format_of, read_weights, unwrapped
 from lw2g.vit.transformers_layouts import from_transformers
 
 __all__ = [
@@ -77,7 +77,7 @@ def load_weights(model: nn.Module, path: Path) -> None:
 
     It is opened by what it holds and not by its name: as safetensors, as a file of ``torch.save``, of which
     tensors alone are read, or as Google's ``.npz``, which timm reads. What wraps a model is cut off the names
-    (:func:`lw2g.vit.published.read_weights`). A file of transformers is renamed
+    (:func:`lw2g.vit.opened_checkpoint.read_weights`). A file of transformers is renamed
     (:mod:`lw2g.vit.transformers_layouts`); one whose names are then not timm's goes through timm's own filter
     (:mod:`lw2g.vit.layouts`).
 

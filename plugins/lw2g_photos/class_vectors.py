@@ -68,4 +68,10 @@ def facts_of_file(path: Path, digest: str) -> VectorFacts:
         digest: A hash of its rows.
     """
     file = open_features(path, ("train",))
-    return VectorFacts(dim=file.dim, model=file.said("timm_name"), sha256=file.said("sha256"), digest=digest)
+    return VectorFacts(
+        dim=file.dim,
+        model=file.said("timm_name"),
+        sha256=file.said("sha256"),
+        digest=digest,
+        pool=file.pool,
+    )

@@ -47,9 +47,10 @@ def start(
         backbone: A backbone, or any timm model; None for micro.
         weights: The backbone's weights.
         image_size: Side of its input in pixels; None for its own.
-        head: A head whose scores do not depend on how images are cut into tasks: lda, cosine, mahalanobis,
-            or one of your own that declares ``exact``.
-        settings: Options of the backbone by their dotted keys, such as ``backbone.pool=avg``.
+        head: A head whose scores do not depend on how images are cut into tasks: lda, ridge, cosine,
+            mahalanobis, or one of your own that declares ``exact``.
+        settings: Options of the backbone and the head by their dotted keys, such as ``backbone.pool=avg``,
+            ``baseline.head_features=0``.
         test: Images, CLASS/*, that check the result; None for a fifth of the new ones, which join
             afterwards.
         device: cpu, cuda, cuda:N or mps; None for a GPU if present.

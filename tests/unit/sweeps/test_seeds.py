@@ -16,7 +16,7 @@ from lw2g.cli.main import main
 from lw2g.config.resolve import resolve
 from lw2g.config.toml import dump_resolved
 from lw2g.disk.sealed import seal_json
-from lw2g.sweeps.executors.processes import LocalExecutor
+from lw2g.sweeps.executors.local import LocalExecutor
 from lw2g.sweeps.grid import cells_of_seeds
 from lw2g.sweeps.job import INTERRUPTED, Attempt
 from lw2g_testing.tiny import tiny_catalogue

@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import save_file
 
 from lw2g.errors import DataError
-from lw2g.vit.published import read_weights
+from lw2g.vit.opened_checkpoint import read_weights
 from lw2g.vit.weights import file_sha256, weights_sha256
 
 TRAINED = {"norm.bias": torch.zeros(3), "cls_token": torch.zeros(1, 1, 3)}
