@@ -13,8 +13,8 @@ __all__ = ["add_products", "best_penalty", "left_out_scores", "penalised", "requ
 
 _LEVELS = tuple(10.0 ** (half / 2) for half in range(-18, 5))
 """Candidates of generalised cross-validation, in mean eigenvalues of the sums: features of any scale fit."""
-_STRIDES = (4, 2, 1)
-"""Distances on the grid of candidates: every fourth is tried, then the neighbours of the best one."""
+_FIRST = 14
+"""The candidate that is tried first, 0.01 of the mean eigenvalue: the best one of normalised features is near."""
 _FREE = 0.99
 """Share of the rows beyond which degrees of freedom leave no residual to judge a penalty by."""
 _COLUMNS = 512
@@ -85,8 +85,9 @@ def best_penalty(gram: Tensor, cross: Tensor, rows: int, norm: float) -> float:
 
     The error is ``(R / n) / (1 - df / n)^2`` with the residual ``R`` and the degrees of freedom ``df`` of
     ridge regression. ``df = sum_i s_i / (s_i + p)`` over the eigenvalues of G, which are computed once;
-    ``R = |Y|^2 - tr(W^T Q) - p |W|^2`` takes a factorisation for each candidate. A penalty whose degrees of
-    freedom reach the number of rows explains everything and says nothing: its error is infinite.
+    ``R = |Y|^2 - tr(W^T Q) - p |W|^2`` takes a factorisation for each candidate, so that the way goes from
+    one of them downhill. A penalty whose degrees of freedom reach the number of rows explains everything and
+    says nothing: its error is infinite.
 
     Args:
         gram: ``G``, ``[M, M]`` float64.
@@ -107,11 +108,14 @@ def best_penalty(gram: Tensor, cross: Tensor, rows: int, norm: float) -> float:
             errors[place] = _validation_error(gram, cross, values, _LEVELS[place] * level, rows, norm)
         return errors[place]
 
-    tried = range(len(_LEVELS) - 1, -1, -_STRIDES[0])
-    # of equal ones the largest: a few images leave every candidate without a residual
-    best = min(tried, key=lambda place: (error(place), -place))
-    for stride in _STRIDES[1:]:
-        best = min((best - stride, best, best + stride), key=lambda place: (error(place), -place))
+    best = _FIRST
+    for stride in (2, 1):
+        while True:
+            # of equal ones the largest: a few images leave every candidate without a residual
+            better = min((best - stride, best, best + stride), key=lambda place: (error(place), -place))
+            if better == best or better not in range(len(_LEVELS)):
+                break
+            best = better
     return _LEVELS[best] * level
 
 

@@ -66,6 +66,14 @@ class Ridge(ClosedForm):
         kept: As there.
         carried: Whether the moments of the features themselves are kept in addition to those of random
             features: a carry draws the latter again from them.
+
+    Attributes:
+        gram: ``[owners, M, M]`` float64.
+        cross: ``[num_classes, M]`` float64.
+        penalty: The penalty that was chosen last.
+        errors: Of ``running``, the held-out error of each candidate; else None.
+        chosen_at: Of ``gcv``, the number of rows in the sums for which the penalty was chosen, 0 if these have
+            changed since; else None.
     """
 
     carried = True
@@ -76,6 +84,7 @@ class Ridge(ClosedForm):
     cross: Tensor
     penalty: Tensor
     errors: Tensor | None
+    chosen_at: Tensor | None
 
     def __init__(
         self,
@@ -113,6 +122,11 @@ class Ridge(ClosedForm):
         if choice == "running":
             errors = torch.zeros(len(PENALTIES), dtype=torch.float64)
         self.register_buffer("errors", errors)
+        chosen_at = None
+        if choice == "gcv":
+            # a model that is opened again need not choose again, which takes seconds at 2,000 features
+            chosen_at = torch.zeros((), dtype=torch.int64)
+        self.register_buffer("chosen_at", chosen_at)
 
     def lifted(self, features: Tensor) -> Tensor:
         """Return random features ``[n, M]``, or the features where there is no random map."""
@@ -137,6 +151,7 @@ class Ridge(ClosedForm):
 
     def add(self, features: Tensor, labels: Tensor, owner: int) -> None:
         """Add products of random features, with themselves and with labels."""
+        self._choose_again()
         gram = self.of_owner("gram", owner)
         for part, classes in zip(torch.split(features, _ROWS), torch.split(labels, _ROWS), strict=True):
             rows = self.lifted(part)
@@ -150,6 +165,7 @@ class Ridge(ClosedForm):
 
     def move(self, motion: Motion, classes: Tensor, owner: int) -> None:
         """Move the sums exactly, or draw the random features of Gaussian classes again."""
+        self._choose_again()
         count = self.count[classes, None].double()
         gram = self.of_owner("gram", owner)
         if self.lift is None:
@@ -175,8 +191,16 @@ class Ridge(ClosedForm):
             gram += images / len(rows) * (rows.T @ rows)
             self.cross[label] = images * rows.mean(0)
 
-    def _load_from_state_dict(self, state: Mapping[str, Any], prefix: str, *others: Any) -> None:
+    def _choose_again(self) -> None:
+        """Forget the penalty that was chosen for the sums as they were."""
+        if self.chosen_at is not None:
+            self.chosen_at.zero_()
+
+    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *others: Any) -> None:
         take_shape(self, "gram", state, prefix)
+        if self.chosen_at is not None:
+            # states that an earlier lw2g wrote do not say for which sums a penalty was chosen
+            state.setdefault(f"{prefix}chosen_at", torch.zeros_like(self.chosen_at))
         super()._load_from_state_dict(state, prefix, *others)
 
     def learn(self, features: Tensor, labels: Tensor, generator: torch.Generator, owner: int = 0) -> None:
@@ -207,11 +231,18 @@ class Ridge(ClosedForm):
 
     def chosen_penalty(self, seen: int) -> float:
         """Return the penalty at which the sums of the first ``seen`` classes are solved."""
-        if self.choice != "gcv":
+        if self.chosen_at is None:
+            return float(self.penalty)
+        rows = int(self.count.sum())
+        if int(self.chosen_at) == rows:
             return float(self.penalty)
         cross = self.pooled(self.cross[:seen]).T
         norm = float(self.count[:seen].sum())  # of one-hot labels, each of length 1
-        return best_penalty(self._sums(), cross, int(self.count.sum()), norm)
+        penalty = best_penalty(self._sums(), cross, rows, norm)
+        if norm == rows:  # of all classes that it has seen
+            self.penalty.fill_(penalty)
+            self.chosen_at.fill_(rows)
+        return penalty
 
     def solve(self, seen: int) -> tuple[Tensor, ...]:
         """Return the weights of targets and the penalty that they were solved at.

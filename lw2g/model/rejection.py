@@ -8,6 +8,7 @@ that were left out of the sums, one by one (split conformal prediction).
 from __future__ import annotations
 
 import math
+from functools import cached_property
 
 import attrs
 import torch
@@ -57,22 +58,34 @@ class Gaussians:
         """Degrees of freedom of the covariance within classes."""
         return max(int(self.counts.sum()) - int((self.counts > 0).sum()), 1)
 
+    @cached_property
+    def _centre(self) -> Tensor:
+        """The mean of all images."""
+        counts = self.counts.to(self.means)
+        return counts @ self.means / counts.sum()
+
+    @cached_property
+    def _factor_within(self) -> Tensor:
+        """The factor of the covariance within classes."""
+        return _factor(self.within / self.freedom)
+
+    @cached_property
+    def _factor_total(self) -> Tensor:
+        """The factor of the covariance of all images."""
+        away = (self.means - self._centre) * self.counts.to(self.means).sqrt()[:, None]
+        return _factor((self.within + away.T @ away) / max(int(self.counts.sum()) - 1, 1))
+
     def distances(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return squared Mahalanobis distances to classes ``[n, C]`` and to the mean of all ``[n]``."""
-        counts = self.counts.to(self.means)
-        centre = counts @ self.means / counts.sum()
-        away = (self.means - centre) * counts.sqrt()[:, None]
-        factor = _factor(self.within / self.freedom)
-        total = _factor((self.within + away.T @ away) / max(int(counts.sum()) - 1, 1))
-        white = _whitened(rows - centre, factor)
-        classes = _whitened(self.means - centre, factor)
+        white = _whitened(rows - self._centre, self._factor_within)
+        classes = _whitened(self.means - self._centre, self._factor_within)
         squares = white.square().sum(1)[:, None] - 2 * white @ classes.T + classes.square().sum(1)
         squares = squares.clamp(min=0).masked_fill(self.counts == 0, math.inf)
-        return squares, _whitened(rows - centre, total).square().sum(1)
+        return squares, _whitened(rows - self._centre, self._factor_total).square().sum(1)
 
     def products(self, rows: Tensor, labels: Tensor) -> Tensor:
         """Return products of each row's way from its class with those from all classes, ``[n, C]``."""
-        factor = _factor(self.within / self.freedom)
+        factor = self._factor_within
         own = _whitened(rows - self.means[labels], factor)
         # about one of the means: differences alone count, and numbers stay small
         rows = _whitened(rows - self.means[0], factor)

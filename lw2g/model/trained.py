@@ -103,6 +103,7 @@ class TrainedModel(nn.Module):
         self._numbers: Sequence[int] | None = None
         self.calibration: Mapping[str, Tensor] = {}
         self.learner: Callable[..., Any] | None = None
+        self._moments: tuple[int, Gaussians | None] | None = None
         self.eval()
 
     def number(self, names: Sequence[str], numbers: Sequence[int]) -> None:
@@ -367,9 +368,14 @@ class TrainedModel(nn.Module):
         raise ConfigError(f"this model cannot tell unknown images: {reason}", remedy)
 
     def _gaussians(self) -> Gaussians | None:
-        """Return the Gaussians in the sums of the head; None where it keeps none."""
+        """Return the Gaussians in the sums of the head, factored once; None where it keeps none."""
         head = self.baseline.closed_form
-        return None if head is None else moments_of(head, self._history[-1].seen)
+        if head is None:
+            return None
+        place = head.count.data_ptr()  # a model that has moved to another device has others
+        if self._moments is None or self._moments[0] != place:
+            self._moments = (place, moments_of(head, self._history[-1].seen))
+        return self._moments[1]
 
     def _scores(self, features: Tensor) -> list[float]:
         """Return how known images with these features are."""
