@@ -14,7 +14,7 @@ __all__ = ["add_products", "best_penalty", "left_out_scores", "penalised", "requ
 _LEVELS = tuple(10.0 ** (half / 2) for half in range(-18, 5))
 """Candidates of generalised cross-validation, in mean eigenvalues of the sums: features of any scale fit."""
 _FIRST = 14
-"""The candidate that is tried first, 0.01 of the mean eigenvalue: the best one of normalised features is near."""
+"""The candidate that is tried first: 0.01 mean eigenvalues, to which the best one is often near."""
 _FREE = 0.99
 """Share of the rows beyond which degrees of freedom leave no residual to judge a penalty by."""
 _COLUMNS = 512

@@ -7,7 +7,7 @@ LoRanPAC (Peng et al., ICLR 2025).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
@@ -72,7 +72,7 @@ class Ridge(ClosedForm):
         cross: ``[num_classes, M]`` float64.
         penalty: The penalty that was chosen last.
         errors: Of ``running``, the held-out error of each candidate; else None.
-        chosen_at: Of ``gcv``, the number of rows in the sums for which the penalty was chosen, 0 if these have
+        chosen_at: Of ``gcv``, the number of rows in the sums for which the penalty was chosen, 0 if they have
             changed since; else None.
     """
 

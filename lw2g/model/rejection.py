@@ -218,14 +218,27 @@ def temperature_of(scores: Tensor, labels: Tensor) -> tuple[float, float | None]
     # the rule of succession: that n images are right leaves a doubt of 1 in n + 2, and not none
     doubt = 1 / (len(labels) + 2) if scores.shape[1] > 1 else 0.0
     temperature = least_loss(scores, labels, doubt=doubt)
-    if len(labels) < _LEAST_ECE:
-        return temperature, None
     best, chosen = (scores / temperature).softmax(1).max(1)
-    return temperature, 100 * expected_error(best, chosen == labels)
+    return temperature, calibration_error(best, chosen == labels)
+
+
+def calibration_error(probability: Tensor, right: Tensor) -> float | None:
+    """Return the expected calibration error in percent; None below 200 images, which say nothing of it.
+
+    Args:
+        probability: As for :func:`expected_error`; likewise the next.
+        right: Whether each prediction is right.
+    """
+    if len(right) < _LEAST_ECE:
+        return None
+    return 100 * expected_error(probability, right)
 
 
 def expected_error(probability: Tensor, right: Tensor) -> float:
-    """Return the expected calibration error over 15 equal bins.
+    """Return the expected calibration error (ECE) over 15 equal bins of the probability of the best class.
+
+    It is the mean over images of what the share of right answers in their bin differs from the mean
+    probability there (Guo et al., On Calibration of Modern Neural Networks, ICML 2017).
 
     Args:
         probability: Of the predicted class, ``[n]``.

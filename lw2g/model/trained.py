@@ -299,7 +299,8 @@ class TrainedModel(nn.Module):
         An entry has ``path`` (None for what is no file; for a row of a file of vectors its id), ``class``,
         ``class_index`` and ``probability`` of the best class, ``top`` with the same three of the ``top_k``
         best ones, and ``task`` and ``set``, from 0, that retrieval chose (None where the baseline makes no
-        hard choice). Probabilities are at the :attr:`temperature`, and as sure as the logits without one.
+        hard choice). Probabilities are at the :attr:`temperature` where ``calibrated`` says so: then about
+        that share of such answers is right. Without one they are as sure as the logits.
 
         Args:
             images: The images.
@@ -314,7 +315,7 @@ class TrainedModel(nn.Module):
             ConfigError: The model cannot reject at this rate.
         """
         listed, names = self._listed(images)
-        threshold = None if reject is None else threshold_of(self._known_scores(), reject)
+        threshold = None if reject is None else self.threshold(reject)
         files = [Path(image) for image in listed if isinstance(image, str | Path)]
         bad: dict[int, DataError] | None = {} if partial else None
         # before the first forward: a bad file among thousands would lose the answers for the others
@@ -328,13 +329,15 @@ class TrainedModel(nn.Module):
         answered = [name for number, name in enumerate(names) if number not in (bad or ())]
         tasks = _values(answers.tasks, len(answered))
         sets = _values(answers.sets, len(answered))
+        calibrated = answers.temperature is not None
         rows = []
         for row, name in enumerate(answered):
             top = []
             for index, probability in zip(classes[row].tolist(), probabilities[row].tolist(), strict=True):
                 entry = {"class": self.classes[index], "class_index": index, "probability": probability}
                 top.append(entry)
-            rows.append({"path": name, **top[0], "top": top, "task": tasks[row], "set": sets[row]})
+            chosen = {"task": tasks[row], "set": sets[row]}
+            rows.append({"path": name, **top[0], "calibrated": calibrated, "top": top, **chosen})
         if threshold is not None:
             for entry, score in zip(rows, self._scores(answers.features), strict=True):
                 rejected = score < threshold
@@ -348,6 +351,19 @@ class TrainedModel(nn.Module):
         for number, error in sorted((bad or {}).items()):
             rows.insert(number, _without_answer(names[number], error))
         return rows
+
+    def threshold(self, reject: float) -> float:
+        """Return the score below which an image is unknown.
+
+        It is a quantile of the scores of known images by the model without each of them.
+
+        Args:
+            reject: Share of known images that may be called unknown.
+
+        Raises:
+            ConfigError: The model cannot reject at this rate.
+        """
+        return threshold_of(self._known_scores(), reject)
 
     def _known_scores(self) -> Tensor:
         """Return the scores of images set apart, ascending.
@@ -451,7 +467,7 @@ def _place_of(image: ImageLike, number: int) -> Path:
 
 def _without_answer(name: str | None, error: DataError) -> dict[str, Any]:
     """Return the entry of an image that cannot be used."""
-    nothing = dict.fromkeys(("class", "class_index", "probability"))
+    nothing = dict.fromkeys(("class", "class_index", "probability", "calibrated"))
     return {"path": name, **nothing, "top": [], "task": None, "set": None, "error": str(error)}
 
 
