@@ -3,8 +3,8 @@
     python benchmarks/ridge_sums.py time [--rows 50000] [--widths 2304 4608] [--rounds 3]
     python benchmarks/ridge_sums.py memory [--width 9216]
 
-`time` is in turn, in processor seconds: the head (float64 sums, the penalty by generalised cross-validation, the
-weights), numpy's `X.T @ X` with one Cholesky solution at a given penalty, and what leaving 5,000 images out takes.
+`time` is in turn, in processor seconds: the head (float64 sums, the penalty by generalised cross-validation,
+the weights), numpy's `X.T @ X` with one Cholesky solution at a given penalty, and leaving 5,000 images out.
 `memory` says the peak of the process above the sums themselves, in matrices of their size.
 """
 

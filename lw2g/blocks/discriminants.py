@@ -131,6 +131,32 @@ class Discriminant(_Moments):
         weight = torch.cholesky_solve(means.T, factor(covariance))
         return weight, -0.5 * (means * weight.T).sum(1)
 
+    def without_each(self, features: Tensor, labels: Tensor, seen: int) -> Tensor:
+        """Return minus half the squared distances by means and covariance without each row alone.
+
+        The covariance loses it by a change of rank one (Sherman and Morrison); the added diagonal stays.
+        """
+        counts, _, _ = self._means(seen)
+        means, covariance = self.within(seen)
+        lower = factor(covariance)
+        targets = torch.tensor(self._targets[:seen], device=labels.device)[labels]
+        # about one of the means: differences alone count, and numbers stay small
+        rows = self.lifted(features) - means[0]
+        white = torch.linalg.solve_triangular(lower, rows.T, upper=False).T
+        centres = torch.linalg.solve_triangular(lower, (means - means[0]).T, upper=False).T
+        apart = white - centres[targets]
+        own = apart.square().sum(1)
+        squares = white.square().sum(1)[:, None] - 2 * white @ centres.T + centres.square().sum(1)
+        products = (white * apart).sum(1)[:, None] - apart @ centres.T
+        freedom = max(int(counts.sum()) - len(counts), 1)
+        # from the mean of the others, a row is so many times as far as from a mean that holds it
+        more = (counts[targets] / (counts[targets] - 1)).to(own)
+        share = more * (1 - self.shrinkage) / freedom
+        rest = (1 - share * own).clamp(min=torch.finfo(torch.float64).eps)
+        squares = squares + (share / rest)[:, None] * products.square()
+        squares.scatter_(1, targets[:, None], (more.square() * own / rest)[:, None])
+        return -squares * ((freedom - 1) / freedom) / 2
+
     def score(self, features: Tensor, *solution: Tensor) -> Tensor:
         """Return log likelihoods up to a term that all classes share."""
         weight, bias = solution

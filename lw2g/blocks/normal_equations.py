@@ -6,6 +6,8 @@ With ``G = H^T H`` and ``Q = H^T Y`` of rows H and one-hot labels Y, the weights
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 
@@ -25,17 +27,22 @@ _SMALLEST = 1e-9
 """What a row leaves to the others at least; a row that explains itself alone says nothing."""
 
 
-def add_products(gram: Tensor, rows: Tensor) -> None:
-    """Add ``rows^T rows`` to a symmetric matrix in place, by its lower half: half of the operations.
+def add_products(gram: Tensor, parts: Iterable[Tensor]) -> None:
+    """Add ``rows^T rows`` of each part to a symmetric matrix in place, by its lower half.
+
+    It takes half of the operations, and no second matrix of this size.
 
     Args:
         gram: ``[M, M]`` float64.
-        rows: ``[n, M]`` float64.
+        parts: Rows, ``[n, M]`` float64 each.
     """
     width = len(gram)
+    for rows in parts:
+        for first in range(0, width, _COLUMNS):
+            last = min(first + _COLUMNS, width)
+            gram[first:, first:last].addmm_(rows[:, first:].T, rows[:, first:last])
     for first in range(0, width, _COLUMNS):
         last = min(first + _COLUMNS, width)
-        gram[first:, first:last].addmm_(rows[:, first:].T, rows[:, first:last])
         gram[first:last, last:] = gram[last:, first:last].T
 
 

@@ -40,6 +40,9 @@ _FITTED = 0.8
 _ROWS = 1024
 """Rows lifted at once: the lifted rows of a whole task would take as much memory as the sums."""
 
+_ROWS_OF_WIDE = 4096
+"""The same of wide sums, whose products are slow of few rows."""
+
 _WIDE = 2048
 """Width of sums above which products are added in halves, which have other last bits."""
 
@@ -153,13 +156,15 @@ class Ridge(ClosedForm):
         """Add products of random features, with themselves and with labels."""
         self._choose_again()
         gram = self.of_owner("gram", owner)
-        for part, classes in zip(torch.split(features, _ROWS), torch.split(labels, _ROWS), strict=True):
+        wide = len(gram) > _WIDE
+        size = _ROWS_OF_WIDE if wide else _ROWS
+        for part, classes in zip(torch.split(features, size), torch.split(labels, size), strict=True):
             rows = self.lifted(part)
-            if len(gram) > _WIDE:
-                add_products(gram, rows)
-            else:
+            if not wide:
                 gram += rows.T @ rows
             self.cross += functional.one_hot(classes, len(self.cross)).to(rows).T @ rows
+        if wide:
+            add_products(gram, map(self.lifted, torch.split(features, size)))
         if self.raw is not None:
             self.raw.update(features, labels, owner)
 

@@ -246,6 +246,8 @@ def build_methods(
     torch.manual_seed(derive_seed(seed, "build"))
     baseline = build(catalogue, "baseline", config.baseline, context)
     add_expert(baseline, config, context)
+    if config.run.probabilities and baseline.closed_form is not None:
+        baseline.closed_form.fit_temperature()
     baseline.to(device).requires_grad_(False)
     if config.retrieval is None:
         return baseline, None

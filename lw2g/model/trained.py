@@ -161,7 +161,9 @@ class TrainedModel(nn.Module):
     def temperature(self) -> float | None:
         """What divides logits before a softmax; None where nothing was fitted to images set apart."""
         fitted = self.calibration.get("temperature")
-        return None if fitted is None else float(fitted)
+        if fitted is None:
+            return Predictor.of(self.parts, self.task - 1).temperature
+        return float(fitted)
 
     def train(self, mode: bool = True) -> Self:
         """Stay in evaluation mode: a trained model is used, not trained on."""

@@ -12,6 +12,7 @@ from lw2g.blocks.closed_form import ClosedForm, Cosine
 from lw2g.blocks.discriminants import Discriminant, Mahalanobis
 from lw2g.blocks.normal_equations import add_products, best_penalty, penalised, weights_of
 from lw2g.blocks.ridge import Ridge
+from lw2g.interfaces.calibration import Temperature
 from lw2g.interfaces.context import TaskInfo
 
 DIM, CLASSES, EACH = 5, 3, 12
@@ -30,10 +31,21 @@ def ridge(features: int = 0, penalty: float = 0.7) -> Ridge:
     return Ridge(DIM, CLASSES, features, 4, penalty, choice="fixed")
 
 
+class Apart(Discriminant):
+    """Linear discriminant analysis that scores by distances, as leaving an image out does."""
+
+    def score(self, features: Tensor, *solution: Tensor) -> Tensor:
+        means, covariance = self.within(int((self.count > 0).sum()))
+        inverse = torch.linalg.inv(covariance)
+        away = features[:, None] - means
+        return -torch.einsum("ncd,de,nce->nc", away, inverse, away) / 2
+
+
 HEADS: dict[str, tuple[Callable[[], ClosedForm], float]] = {
     "ridge": (ridge, 1e-9),
     "random features": (lambda: ridge(40, 3.0), 1e-9),
     "cosine": (lambda: Cosine(DIM, CLASSES), 1e-12),
+    "lda": (lambda: Apart(DIM, CLASSES, 1e-9), 1e-6),
 }
 
 
@@ -111,11 +123,38 @@ def test_a_covariance_of_each_class_loses_most_of_an_image() -> None:
 
 
 def test_what_has_no_formula_says_so() -> None:
-    """A cut spectrum, and a head whose distances tell, leave no image out."""
+    """A cut spectrum leaves no image out, and fits no temperature."""
     rows, labels = drawn(2)
-    for head in (Ridge(DIM, CLASSES, 20, 4, 1.0, choice="fixed", cut=0.25), Discriminant(DIM, CLASSES)):
-        head.update(rows, labels)
-        assert head.without_each(rows, labels, CLASSES) is None
+    head = Ridge(DIM, CLASSES, 20, 4, 1.0, choice="fixed", cut=0.25)
+    head.update(rows, labels)
+    assert head.without_each(rows, labels, CLASSES) is None
+    head.fit_temperature()
+    head.observe(rows, labels)
+    assert head.temperature is not None
+    assert not head.temperature.loss.any()
+
+
+def test_a_temperature_is_fitted_to_images_without_themselves() -> None:
+    """Task by task, among the classes that are known: sums of losses, and no image that is alone."""
+    rows, labels = drawn(4)
+    head = ridge()
+    head.fit_temperature()
+    wanted = Temperature(1.0)
+    known = Ridge(DIM, CLASSES, 0, 4, 0.7, choice="fixed")
+    for own in ([0, 1], [2]):
+        some = torch.isin(labels, torch.tensor(own))
+        if own == [2]:
+            some[EACH * 2 + 1 :] = False  # one image alone says nothing
+        head.learn(rows[some], labels[some], torch.Generator())
+        head.observe(rows[some], labels[some])
+        known.update(rows[some], labels[some])
+        if own == [0, 1]:
+            scores = known.without_each(rows[some], labels[some], 2)
+            assert scores is not None
+            wanted.observe(scores, labels[some])
+    assert head.temperature is not None
+    torch.testing.assert_close(head.temperature.loss, wanted.loss)
+    assert head.temperature.value != 1.0
 
 
 @pytest.mark.parametrize("width", [3, 512, 1100])
@@ -124,8 +163,7 @@ def test_half_of_the_products_are_all_of_them(width: int) -> None:
     draw = torch.Generator().manual_seed(width)
     rows = torch.randn(40, width, generator=draw, dtype=torch.float64)
     gram = torch.eye(width, dtype=torch.float64)
-    for part in rows.split(25):
-        add_products(gram, part)
+    add_products(gram, rows.split(25))
     torch.testing.assert_close(gram, rows.T @ rows + torch.eye(width, dtype=torch.float64))
     torch.testing.assert_close(gram, gram.T)
 
