@@ -147,6 +147,7 @@ PUBLIC = tuple(path for parts in (WHOLE, BRIEF) for paths in parts.values() for 
 """The modules whose ``__all__`` is the public interface: what the deprecation policy covers."""
 
 INTERNAL = (
+    "lw2g/maths/normal_equations.py",
     "lw2g/pixels/feature_containers.py",
     "lw2g/pixels/stamps.py",
     "lw2g/pixels/stored_arrays.py",

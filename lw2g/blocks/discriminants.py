@@ -155,7 +155,8 @@ class Discriminant(_Moments):
         rest = (1 - share * own).clamp(min=torch.finfo(torch.float64).eps)
         squares = squares + (share / rest)[:, None] * products.square()
         squares.scatter_(1, targets[:, None], (more.square() * own / rest)[:, None])
-        return -squares * ((freedom - 1) / freedom) / 2
+        scores: Tensor = -squares * ((freedom - 1) / freedom) / 2
+        return scores
 
     def score(self, features: Tensor, *solution: Tensor) -> Tensor:
         """Return log likelihoods up to a term that all classes share."""

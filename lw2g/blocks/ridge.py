@@ -17,15 +17,15 @@ from torch.nn import functional
 from lw2g.blocks.carrying import Motion, take_shape
 from lw2g.blocks.closed_form import ClosedForm
 from lw2g.blocks.discriminants import Discriminant, kept_moments
-from lw2g.blocks.normal_equations import (
+from lw2g.blocks.random_maps import MapKind, RandomMap
+from lw2g.blocks.spectrum import Spectrum
+from lw2g.maths.normal_equations import (
     add_products,
     best_penalty,
     left_out_scores,
     require_factor,
     weights_of,
 )
-from lw2g.blocks.random_maps import MapKind, RandomMap
-from lw2g.blocks.spectrum import Spectrum
 
 __all__ = ["PENALTIES", "PenaltyChoice", "Ridge", "held_out_errors"]
 

@@ -12,11 +12,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from lw2g.blocks.discriminants import Discriminant, Mahalanobis
-from lw2g.blocks.normal_equations import best_penalty, weights_of
 from lw2g.blocks.random_maps import RandomMap
 from lw2g.blocks.ridge import Ridge
 from lw2g.blocks.spectrum import Spectrum
 from lw2g.interfaces.context import TaskInfo, derive_seed
+from lw2g.maths.normal_equations import best_penalty, weights_of
 from lw2g_heads.anacp import AnaCP, spread_means
 
 DIM, CLASSES = 6, 4

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from lw2g.blocks.closed_form import ClosedForm, Cosine
 from lw2g.blocks.discriminants import Discriminant, Mahalanobis
-from lw2g.blocks.normal_equations import add_products, best_penalty, penalised, weights_of
 from lw2g.blocks.ridge import Ridge
 from lw2g.interfaces.calibration import Temperature
 from lw2g.interfaces.context import TaskInfo
+from lw2g.maths.normal_equations import add_products, best_penalty, penalised, weights_of
 
 DIM, CLASSES, EACH = 5, 3, 12
 

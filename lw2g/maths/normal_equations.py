@@ -1,4 +1,4 @@
-"""Building block: ridge regression from its sums, also where these are wide.
+"""Ridge regression from its sums, also where these are wide.
 
 With ``G = H^T H`` and ``Q = H^T Y`` of rows H and one-hot labels Y, the weights at a penalty p are
 ``W = (G + p I)^-1 Q``. Beside G one matrix of its size is held at a time: at 9,216 features it takes 0.7 GB.
@@ -139,7 +139,8 @@ def _validation_error(
     weights = torch.cholesky_solve(cross, lower)
     residual = norm - float((weights * cross).sum()) - penalty * float(weights.square().sum())
     # rounding may take what is left of the labels below zero
-    return max(residual, 0.0) / rows / (1 - freedom) ** 2
+    unexplained: float = 1 - freedom
+    return max(residual, 0.0) / rows / (unexplained * unexplained)
 
 
 def left_out_scores(lower: Tensor, weights: Tensor, rows: Tensor, targets: Tensor) -> Tensor:
