@@ -137,9 +137,9 @@ def _validation_error(
     if not found:
         return float("inf")
     weights = torch.cholesky_solve(cross, lower)
-    residual = norm - float((weights * cross).sum()) - penalty * float(weights.square().sum())
+    residual: float = norm - float((weights * cross).sum()) - penalty * float(weights.square().sum())
     # rounding may take what is left of the labels below zero
-    unexplained: float = 1 - freedom
+    unexplained = 1 - freedom
     return max(residual, 0.0) / rows / (unexplained * unexplained)
 
 
