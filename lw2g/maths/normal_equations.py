@@ -13,7 +13,7 @@ from torch import Tensor
 
 __all__ = ["add_products", "best_penalty", "left_out_scores", "penalised", "require_factor", "weights_of"]
 
-_LEVELS = tuple(10.0 ** (half / 2) for half in range(-18, 5))
+_LEVELS: tuple[float, ...] = tuple(10.0 ** (half / 2) for half in range(-18, 5))
 """Candidates of generalised cross-validation, in mean eigenvalues of the sums: features of any scale fit."""
 _FIRST = 14
 """The candidate that is tried first: 0.01 mean eigenvalues, to which the best one is often near."""
@@ -137,7 +137,7 @@ def _validation_error(
     if not found:
         return float("inf")
     weights = torch.cholesky_solve(cross, lower)
-    residual: float = norm - float((weights * cross).sum()) - penalty * float(weights.square().sum())
+    residual = norm - float((weights * cross).sum()) - penalty * float(weights.square().sum())
     # rounding may take what is left of the labels below zero
     unexplained = 1 - freedom
     return max(residual, 0.0) / rows / (unexplained * unexplained)
