@@ -1,8 +1,8 @@
 """Ridge regression from its sums, also where these are wide.
 
 With ``G = H^T H`` and ``Q = H^T Y`` of rows H and one-hot labels Y, the weights at a penalty p are
-``W = (G + p I)^-1 Q``. Beside G about two matrices of its size are there at the peak, LAPACK's copy among them
-(``benchmarks/ridge_sums.py memory``): at 4,608 features 0.17 GB each.
+``W = (G + p I)^-1 Q``. Beside G about two matrices of its size are there at the peak, LAPACK's copy among
+them (``benchmarks/ridge_sums.py memory``): at 4,608 features 0.17 GB each.
 """
 
 from __future__ import annotations
