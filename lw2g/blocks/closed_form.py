@@ -59,6 +59,15 @@ class Cosine(ClosedForm):
         """Return cosines."""
         return functional.normalize(features, dim=-1) @ solution[0].T
 
+    def without_each(self, features: Tensor, labels: Tensor, seen: int) -> Tensor:
+        """Return cosines, of each row to the mean of the others where it is of the class."""
+        (directions,) = self.solution(seen)
+        scores = self.score(features, directions)
+        targets = torch.tensor(self.targets[:seen], device=labels.device)[labels]
+        others = functional.normalize(self.pooled(self.total[:seen])[targets] - features, dim=-1)
+        own = (functional.normalize(features, dim=-1) * others).sum(1, keepdim=True)
+        return scores.scatter(1, targets[:, None], own)
+
 
 def factor(matrix: Tensor) -> Tensor:
     """Return the Cholesky factor of a matrix or a stack of matrices.

@@ -131,6 +131,33 @@ class Discriminant(_Moments):
         weight = torch.cholesky_solve(means.T, factor(covariance))
         return weight, -0.5 * (means * weight.T).sum(1)
 
+    def without_each(self, features: Tensor, labels: Tensor, seen: int) -> Tensor:
+        """Return minus half the squared distances by means and covariance without each row alone.
+
+        The covariance loses it by a change of rank one (Sherman and Morrison); the added diagonal stays.
+        """
+        counts, _, _ = self._means(seen)
+        means, covariance = self.within(seen)
+        lower = factor(covariance)
+        targets = torch.tensor(self._targets[:seen], device=labels.device)[labels]
+        # about one of the means: differences alone count, and numbers stay small
+        rows = self.lifted(features) - means[0]
+        white = torch.linalg.solve_triangular(lower, rows.T, upper=False).T
+        centres = torch.linalg.solve_triangular(lower, (means - means[0]).T, upper=False).T
+        apart = white - centres[targets]
+        own = apart.square().sum(1)
+        squares = white.square().sum(1)[:, None] - 2 * white @ centres.T + centres.square().sum(1)
+        products = (white * apart).sum(1)[:, None] - apart @ centres.T
+        freedom = max(int(counts.sum()) - len(counts), 1)
+        # from the mean of the others, a row is so many times as far as from a mean that holds it
+        more = (counts[targets] / (counts[targets] - 1)).to(own)
+        share = more * (1 - self.shrinkage) / freedom
+        rest = (1 - share * own).clamp(min=torch.finfo(torch.float64).eps)
+        squares = squares + (share / rest)[:, None] * products.square()
+        squares.scatter_(1, targets[:, None], (more.square() * own / rest)[:, None])
+        scores: Tensor = -squares * ((freedom - 1) / freedom) / 2
+        return scores
+
     def score(self, features: Tensor, *solution: Tensor) -> Tensor:
         """Return log likelihoods up to a term that all classes share."""
         weight, bias = solution
@@ -328,12 +355,45 @@ class Mahalanobis(_Moments):
             self._solved_from[target] = tuple(classes)
         return (means, *self._factors)
 
+    def without_each(self, features: Tensor, labels: Tensor, seen: int) -> Tensor:
+        """Return negated distances, where a row is of the class to the mean of the others.
+
+        That covariance loses the row by a change of rank one (Sherman and Morrison); the added diagonal and
+        the scale to a correlation stay as they are.
+        """
+        scores = self.score(features, *self.solution(seen))
+        rows = self.lifted(features)
+        counts, means, away = self._means(seen)
+        of_class = torch.tensor(self._targets[:seen], device=labels.device)
+        targets = of_class[labels]
+        for target in torch.unique(targets).tolist():
+            classes = of_class == target
+            variance = self.scatter[:seen][classes].diagonal(dim1=1, dim2=2).sum(0)
+            if len(away):
+                variance = variance + away[classes].square().sum(0)
+            variance = variance / (counts[target] - 1).clamp(min=1)
+            scale = (variance + self._added_to(variance)).rsqrt()
+            own = (targets == target).nonzero()[:, 0]
+            apart = rows[own] - means[target]
+            lower = self._room_for(target)
+            white = torch.linalg.solve_triangular(lower, apart.T, upper=False)
+            scaled = torch.linalg.solve_triangular(lower, (apart * scale).T, upper=False)
+            # from the mean of the others, an image is so many times as far as from a mean that holds it
+            more = float(counts[target]) / float(counts[target] - 1)
+            share = more / float(counts[target] - 1)
+            rest = (1 - share * scaled.square().sum(0)).clamp(min=torch.finfo(torch.float64).eps)
+            distances = white.square().sum(0) + share * (white * scaled).sum(0).square() / rest
+            scores[own, target] = -(more**2) * distances
+        return scores
+
+    def _added_to(self, variance: Tensor) -> Tensor:
+        """Return what is added to each variance of a class; one of one image keeps Euclidean distances."""
+        return self.diagonal * variance.mean().clamp(min=torch.finfo(torch.float64).tiny)
+
     def _factor_of(self, covariance: Tensor) -> Tensor:
         """Return the Cholesky factor of the correlation matrix of a shrunk covariance ``[dim, dim]``."""
         variance = covariance.diagonal()
-        # a class of one image has no covariance: the added diagonal leaves the Euclidean distance
-        added = self.diagonal * variance.mean().clamp(min=torch.finfo(torch.float64).tiny)
-        shrunk = covariance + torch.diag(added.expand_as(variance))
+        shrunk = covariance + torch.diag(self._added_to(variance).expand_as(variance))
         if self.off_diagonal and len(variance) > 1:
             between = (covariance.sum() - variance.sum()) / (len(variance) * (len(variance) - 1))
             shrunk = shrunk + self.off_diagonal * between

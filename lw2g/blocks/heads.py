@@ -173,6 +173,7 @@ def fitting_phase(
     def run(progress: Callable[[int, int], None]) -> None:
         rows, labels = collect_features(context, features, progress)
         head.learn(rows, labels, context.generator(name))
+        head.observe(rows, labels)
 
     return ComputePhase(name=name, run=run)
 
@@ -399,6 +400,7 @@ class _TaskHead:
         for view, motion in zip(self.views, motions, strict=True):
             head.carry(motion, view.classes, view.owner)
         head.learn(own, labels, self.context.generator("head"), self.owner)
+        head.observe(own, labels)
 
     def follow(self, progress: Callable[[int, int], None]) -> None:
         """Move the Gaussians of old classes."""

@@ -7,7 +7,7 @@ LoRanPAC (Peng et al., ICLR 2025).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
@@ -15,10 +15,17 @@ from torch import Tensor
 from torch.nn import functional
 
 from lw2g.blocks.carrying import Motion, take_shape
-from lw2g.blocks.closed_form import ClosedForm, factor
+from lw2g.blocks.closed_form import ClosedForm
 from lw2g.blocks.discriminants import Discriminant, kept_moments
 from lw2g.blocks.random_maps import MapKind, RandomMap
 from lw2g.blocks.spectrum import Spectrum
+from lw2g.maths.normal_equations import (
+    add_products,
+    best_penalty,
+    left_out_scores,
+    require_factor,
+    weights_of,
+)
 
 __all__ = ["PENALTIES", "PenaltyChoice", "Ridge", "held_out_errors"]
 
@@ -27,14 +34,17 @@ PenaltyChoice = Literal["running", "task", "gcv", "fixed"]
 PENALTIES = tuple(10.0**power for power in range(-8, 9))
 """RanPAC's candidates for the ridge parameter."""
 
-_LEVELS = tuple(10.0 ** (half / 2) for half in range(-18, 5))
-"""Candidates of generalised cross-validation, in mean eigenvalues of the sums: features of any scale fit."""
-
 _FITTED = 0.8
 """Share of a task's images to which candidates are fitted; the others choose."""
 
 _ROWS = 1024
 """Rows lifted at once: the lifted rows of a whole task would take as much memory as the sums."""
+
+_ROWS_OF_WIDE = 4096
+"""The same of wide sums, whose products are slow of few rows."""
+
+_WIDE = 2048
+"""Width of sums above which products are added in halves, which have other last bits."""
 
 
 class Ridge(ClosedForm):
@@ -59,6 +69,14 @@ class Ridge(ClosedForm):
         kept: As there.
         carried: Whether the moments of the features themselves are kept in addition to those of random
             features: a carry draws the latter again from them.
+
+    Attributes:
+        gram: ``[owners, M, M]`` float64.
+        cross: ``[num_classes, M]`` float64.
+        penalty: The penalty that was chosen last.
+        errors: Of ``running``, the held-out error of each candidate; else None.
+        chosen_at: Of ``gcv``, the number of rows in the sums for which the penalty was chosen, 0 if they have
+            changed since; else None.
     """
 
     carried = True
@@ -69,6 +87,7 @@ class Ridge(ClosedForm):
     cross: Tensor
     penalty: Tensor
     errors: Tensor | None
+    chosen_at: Tensor | None
 
     def __init__(
         self,
@@ -106,6 +125,11 @@ class Ridge(ClosedForm):
         if choice == "running":
             errors = torch.zeros(len(PENALTIES), dtype=torch.float64)
         self.register_buffer("errors", errors)
+        chosen_at = None
+        if choice == "gcv":
+            # a model that is opened again need not choose again, which takes seconds at 2,000 features
+            chosen_at = torch.zeros((), dtype=torch.int64)
+        self.register_buffer("chosen_at", chosen_at)
 
     def lifted(self, features: Tensor) -> Tensor:
         """Return random features ``[n, M]``, or the features where there is no random map."""
@@ -130,16 +154,23 @@ class Ridge(ClosedForm):
 
     def add(self, features: Tensor, labels: Tensor, owner: int) -> None:
         """Add products of random features, with themselves and with labels."""
+        self._choose_again()
         gram = self.of_owner("gram", owner)
-        for part, classes in zip(torch.split(features, _ROWS), torch.split(labels, _ROWS), strict=True):
+        wide = len(gram) > _WIDE
+        size = _ROWS_OF_WIDE if wide else _ROWS
+        for part, classes in zip(torch.split(features, size), torch.split(labels, size), strict=True):
             rows = self.lifted(part)
-            gram += rows.T @ rows
+            if not wide:
+                gram += rows.T @ rows
             self.cross += functional.one_hot(classes, len(self.cross)).to(rows).T @ rows
+        if wide:
+            add_products(gram, map(self.lifted, torch.split(features, size)))
         if self.raw is not None:
             self.raw.update(features, labels, owner)
 
     def move(self, motion: Motion, classes: Tensor, owner: int) -> None:
         """Move the sums exactly, or draw the random features of Gaussian classes again."""
+        self._choose_again()
         count = self.count[classes, None].double()
         gram = self.of_owner("gram", owner)
         if self.lift is None:
@@ -165,8 +196,16 @@ class Ridge(ClosedForm):
             gram += images / len(rows) * (rows.T @ rows)
             self.cross[label] = images * rows.mean(0)
 
-    def _load_from_state_dict(self, state: Mapping[str, Any], prefix: str, *others: Any) -> None:
+    def _choose_again(self) -> None:
+        """Forget the penalty that was chosen for the sums as they were."""
+        if self.chosen_at is not None:
+            self.chosen_at.zero_()
+
+    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *others: Any) -> None:
         take_shape(self, "gram", state, prefix)
+        if self.chosen_at is not None:
+            # states that an earlier lw2g wrote do not say for which sums a penalty was chosen
+            state.setdefault(f"{prefix}chosen_at", torch.zeros_like(self.chosen_at))
         super()._load_from_state_dict(state, prefix, *others)
 
     def learn(self, features: Tensor, labels: Tensor, generator: torch.Generator, owner: int = 0) -> None:
@@ -195,38 +234,52 @@ class Ridge(ClosedForm):
         self.penalty.fill_(PENALTIES[usable[int(errors[usable].argmin())]])
         self._solved = None  # the sums are as they were, their solution is not
 
-    def best_penalty(self, spectrum: Spectrum, seen: int) -> float:
-        """Return the penalty of least generalised cross-validation error.
-
-        Args:
-            spectrum: That of the sums, for the first ``seen`` classes.
-            seen: Number of these classes.
-        """
-        level = float(spectrum.values.mean())
-        penalties: list[float] = [share * level for share in _LEVELS]
+    def chosen_penalty(self, seen: int) -> float:
+        """Return the penalty at which the sums of the first ``seen`` classes are solved."""
+        if self.chosen_at is None:
+            return float(self.penalty)
         rows = int(self.count.sum())
-        errors = spectrum.validation_errors(penalties, rows, float(self.count[:seen].sum()))
-        if not bool(errors.isfinite().any()):
-            # a few images leave every candidate without a residual: the largest then
-            return penalties[-1]
-        return penalties[int(errors.argmin())]
+        if int(self.chosen_at) == rows:
+            return float(self.penalty)
+        cross = self.pooled(self.cross[:seen]).T
+        norm = float(self.count[:seen].sum())  # of one-hot labels, each of length 1
+        penalty = best_penalty(self._sums(), cross, rows, norm)
+        if norm == rows:  # of all classes that it has seen
+            self.penalty.fill_(penalty)
+            self.chosen_at.fill_(rows)
+        return penalty
 
     def solve(self, seen: int) -> tuple[Tensor, ...]:
-        """Return the weights of targets at the chosen penalty, or on the kept part of the spectrum."""
-        gram = self.gram.sum(0)
+        """Return the weights of targets and the penalty that they were solved at.
+
+        They rest on the whole spectrum of the sums, or on its kept part.
+        """
         cross = self.pooled(self.cross[:seen]).T
-        if self.choice != "gcv" and not self.cut:
-            gram.diagonal().add_(self.penalty)
-            return (torch.cholesky_solve(cross, factor(gram)),)
-        spectrum = Spectrum(gram, cross)
-        if self.choice == "gcv":
-            penalty = self.best_penalty(spectrum, seen)
-        else:
-            penalty = float(self.penalty)
+        penalty = self.chosen_penalty(seen)
+        solved_at = torch.tensor(penalty, dtype=torch.float64)
         if not self.cut:
-            return (spectrum.ridge(penalty),)
-        rank = round((1 - self.cut) * min(int(self.count.sum()), len(gram)))
-        return (spectrum.cut(max(rank, 1), penalty),)
+            return weights_of(self._sums(), cross, penalty), solved_at
+        rank = round((1 - self.cut) * min(int(self.count.sum()), self.cross.shape[1]))
+        return Spectrum(self._sums(), cross).cut(max(rank, 1), penalty), solved_at
+
+    def without_each(self, features: Tensor, labels: Tensor, seen: int) -> Tensor | None:
+        """Return what the regression without each row alone predicts for it, at the penalty of all rows.
+
+        A cut spectrum has no such formula.
+        """
+        if self.cut:
+            return None
+        weights, penalty = self.solution(seen)
+        lower = require_factor(self._sums(), float(penalty))
+        targets = torch.tensor(self.targets[:seen], device=labels.device)[labels]
+        parts = []
+        for part, own in zip(torch.split(features, _ROWS), torch.split(targets, _ROWS), strict=True):
+            parts.append(left_out_scores(lower, weights, self.lifted(part), own))
+        return torch.cat(parts)
+
+    def _sums(self) -> Tensor:
+        """Return the products of the features of all owners, ``[M, M]``: of one owner no copy."""
+        return self.gram[0] if len(self.gram) == 1 else self.gram.sum(0)
 
     def score(self, features: Tensor, *solution: Tensor) -> Tensor:
         """Return the regressed labels."""

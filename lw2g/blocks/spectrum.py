@@ -1,4 +1,4 @@
-"""Building block: regression on sums by one eigendecomposition, for every penalty and every rank at once.
+"""Building block: regression on sums with a cut spectrum, by one eigendecomposition for every rank.
 
 Heads that regress one-hot labels Y on rows H differ in what they do to the spectrum of ``G = H^T H``. With
 ``G = V diag(s) V^T`` and ``Q = H^T Y`` the weights are ``V diag(f(s)) V^T Q``: ridge regression has
@@ -9,15 +9,10 @@ depends neither on the order of the rows nor on how they are cut into tasks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
 __all__ = ["Spectrum"]
-
-_FREE = 0.99
-"""Share of the rows beyond which degrees of freedom leave no residual to judge a penalty by."""
 
 
 class Spectrum:
@@ -42,10 +37,6 @@ class Spectrum:
         self.values = values.clamp(min=0)
         self.turned = self.vectors.mT @ cross
 
-    def ridge(self, penalty: float) -> Tensor:
-        """Return the weights of ridge regression, ``[M, k]``."""
-        return self._weights(1 / (self.values + penalty))
-
     def cut(self, rank: int, penalty: float = 0.0) -> Tensor:
         """Return the weights on the largest eigenvalues alone, ``[M, k]``.
 
@@ -58,31 +49,6 @@ class Spectrum:
         kept = self.values > noise
         kept[: max(len(kept) - rank, 0)] = False
         return self._weights(torch.where(kept, 1 / (self.values + penalty).clamp(min=noise), 0.0))
-
-    def validation_errors(self, penalties: Sequence[float], rows: int, norm: float) -> Tensor:
-        """Return the generalised cross-validation of penalties, ``[penalties]``; the least is the best.
-
-        It is ``(R / n) / (1 - df / n)^2`` with the residual ``R`` and the degrees of freedom ``df`` of ridge
-        regression, both from the sums: ``R = |Y|^2 - sum_i b_i^2 (s_i + 2 p) / (s_i + p)^2`` with the squared
-        lengths ``b_i^2`` of the rows of ``V^T Q``, and ``df = sum_i s_i / (s_i + p)``. A penalty whose
-        degrees of freedom reach the number of rows explains everything and says nothing: its error is
-        infinite.
-
-        Args:
-            penalties: The candidates.
-            rows: Number n of rows.
-            norm: ``|Y|^2``; for one-hot labels the number of rows.
-        """
-        explained = self.turned.square().sum(1)
-        errors = []
-        for penalty in penalties:
-            raised = self.values + penalty
-            freedom = (self.values / raised).sum() / rows
-            residual = norm - (explained * (raised + penalty) / raised.square()).sum()
-            # rounding may take what is left of the labels below zero
-            error = residual.clamp(min=0) / rows / (1 - freedom).square()
-            errors.append(torch.where(freedom > _FREE, torch.inf, error))
-        return torch.stack(errors)
 
     def _weights(self, factors: Tensor) -> Tensor:
         weights: Tensor = self.vectors @ (factors[:, None] * self.turned)

@@ -13,7 +13,7 @@ from lw2g.api import models
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import FiniteRange, json_option
 from lw2g.cli.signature import Further, LongCommand, help_of, option_of, options_of
-from lw2g.runtime.console import console, printable, table
+from lw2g.runtime.console import console, percent, printable, table
 
 __all__ = ["predict"]
 
@@ -56,11 +56,11 @@ def _print(entries: Sequence[dict[str, Any]], *, has_several_sets: bool, is_cali
         columns += ["task", "set"]
     rows = []
     for entry in entries:
-        rows += [row[: len(columns)] for row in _rows(entry)]
+        rows += [row[: len(columns)] for row in _rows(entry, is_calibrated=is_calibrated)]
     console().print(table("", columns, rows, left=2))
 
 
-def _rows(entry: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+def _rows(entry: dict[str, Any], *, is_calibrated: bool) -> Iterator[tuple[str, ...]]:
     """Yield one row per class; only the first shows image, task and set."""
     if "error" in entry:
         yield (str(entry["path"]), "cannot be read", "-", "-", "-")
@@ -72,7 +72,9 @@ def _rows(entry: dict[str, Any]) -> Iterator[tuple[str, ...]]:
         name = str(answer["class"])
         if rejected and place == 0:
             name = f"unknown (nearest: {name})"
-        yield (image, name, f"{answer['probability']:.3f}", *chosen)
+        # a per cent is a promise: of such answers about that share is right
+        sure = percent(answer["probability"]) if is_calibrated else f"{answer['probability']:.3f}"
+        yield (image, name, sure, *chosen)
         image = ""
         chosen = ("", "")
 

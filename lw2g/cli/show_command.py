@@ -177,6 +177,10 @@ def _findings(record: Record) -> Iterator[Any]:
         if ahead.get("chance") is not None:  # earlier versions did not note it
             text += f"; of a guess among the seen classes, {number(ahead['chance'])} %"
         yield text
+    noted = record.get("calibration")
+    if noted:
+        whose = "uncalibrated probabilities" if noted["temperature"] is None else "probabilities"
+        yield f"calibration error of {whose}: {number(noted['ece'], 1)} % (ECE, {noted['bins']} bins)"
     if _errs_between_tasks(record["metrics"]):
         yield (
             "all errors are between tasks: no test image is taken for another class of its own task, so the "

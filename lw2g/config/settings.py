@@ -321,6 +321,12 @@ class RunConfig:
         "record notes it beside chance (no forward transfer: that subtracts a random model's accuracy)",
         role="shown",
     )
+    probabilities: bool = option(
+        False,
+        "also keep how probable each prediction is; the record then has the calibration error (ECE) of a "
+        "temperature that is fitted to training images, each left out of the sums of a head in closed form",
+        role="shown",
+    )
     workers: int | Literal["auto"] = option(
         "auto",
         "processes that decode and augment images; 0: none; auto: up to 4 beside a GPU, which one process "

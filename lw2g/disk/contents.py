@@ -170,6 +170,13 @@ class _Ahead:
     chance: float | None = None
 
 
+@attrs.frozen(kw_only=True)
+class _Calibration:
+    ece: float
+    bins: int
+    temperature: float | None
+
+
 def _a_value_per_task(record: Record, field: attrs.Attribute[Any], value: Any) -> None:
     tasks = len(record.accuracy_matrix)
     if value is None:
@@ -252,6 +259,7 @@ class Record:
     protocol_hash: str | None = None
     protocol_facts: dict[str, Any] | None = None
     next_domain: _Ahead | None = None
+    calibration: _Calibration | None = None
     record_hash: str | None = None
 
 

@@ -29,6 +29,8 @@ class Predictions:
         told: The class under the set of the newest task that owns the sample; None where not all sets
             answered.
         within: The same among the classes of that task alone.
+        probability: Of the predicted class, in millionths; None unless
+            ``run.probabilities`` asks for it.
     """
 
     sample: Integers
@@ -41,6 +43,7 @@ class Predictions:
     hard: Integers | None = None
     told: Integers | None = None
     within: Integers | None = None
+    probability: Integers | None = None
 
     def accuracies(self) -> list[float | None]:
         """Return the accuracy of every seen task in percent; None for one without test images."""

@@ -250,6 +250,8 @@ class HeadComponent(Component):
 
     Attributes:
         build: ``build(config, context)``.
+        without_tasks: Options with which its scores do not depend on how images are cut into tasks, for a
+            model that is made without any (``lw2g start``), where these are not the defaults.
     """
 
     kind: ClassVar[Kind] = "head"
@@ -259,6 +261,7 @@ class HeadComponent(Component):
     interface: ClassVar[Lazy] = Lazy("lw2g.interfaces.head:ClosedForm")
 
     build: Callable[[Any, HeadContext], ClosedForm]
+    without_tasks: Mapping[str, Any] = attrs.field(factory=dict)
 
 
 @attrs.frozen(kw_only=True)

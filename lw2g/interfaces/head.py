@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from lw2g.interfaces.calibration import Temperature
 from lw2g.interfaces.carry import Motion
 from lw2g.interfaces.context import TaskInfo
 
@@ -61,6 +62,8 @@ class ClosedForm(nn.Module, ABC):
         carried: Whether a carry can move its sums.
         class_rows: Whether every buffer has one row per class, which depends on that class alone: without
             its row a class is as if it had never been learned.
+        temperature: Divides scores before a softmax, fitted to images as they come; None where nobody has
+            asked for it (:meth:`fit_temperature`).
     """
 
     likelihood: ClassVar[bool] = False
@@ -70,9 +73,11 @@ class ClosedForm(nn.Module, ABC):
     class_rows: ClassVar[bool] = False
 
     count: Tensor
+    temperature: Temperature | None
 
     def __init__(self, num_classes: int) -> None:
         super().__init__()
+        self.register_module("temperature", None)
         self.register_buffer("count", torch.zeros(num_classes, dtype=torch.int64))
         self._targets = list(range(num_classes))
         self._solved: tuple[object, tuple[Tensor, ...]] | None = None
@@ -149,15 +154,58 @@ class ClosedForm(nn.Module, ABC):
         if len(missing):
             raise ValueError(f"expected features of class {int(missing[0])} but got none; update with them")
         targets = self._targets[:seen]
-        stamp = self._stamp(seen)
-        if self._solved is None or self._solved[0] != stamp:
-            self._solved = (stamp, self.solve(seen))
-        _, solution = self._solved
-        scores = self.score(features.double(), *solution)
+        scores = self.score(features.double(), *self.solution(seen))
         if len(set(targets)) == seen:
             return scores
         # a class that came again answers with the score of its target
         return scores[:, targets]
+
+    def solution(self, seen: int) -> tuple[Tensor, ...]:
+        """Return what :meth:`solve` returns; it is solved again only where the sums have changed."""
+        stamp = self._stamp(seen)
+        if self._solved is None or self._solved[0] != stamp:
+            self._solved = (stamp, self.solve(seen))
+        return self._solved[1]
+
+    def without_each(self, features: Tensor, labels: Tensor, seen: int) -> Tensor | None:
+        """Return scores of images that the sums hold, by the head without each of them alone.
+
+        The temperature of its probabilities is fitted to them. None where no formula is known.
+
+        Args:
+            features: Some of the rows that the sums hold, ``[n, dim]`` float64.
+            labels: The classes of these, ``[n]``, each of several images.
+            seen: Number of classes that have features.
+
+        Returns:
+            ``[n, targets]`` float64.
+        """
+        return None
+
+    def fit_temperature(self) -> None:
+        """Keep a temperature from now on."""
+        self.temperature = Temperature(1.0)
+
+    @torch.no_grad()
+    def observe(self, features: Tensor, labels: Tensor) -> None:
+        """Fit the temperature to the rows of a task that the sums hold, each left out of them.
+
+        Losses of earlier tasks are kept as sums, among the classes that were known by then; no row is.
+
+        Args:
+            features: ``[n, dim]``.
+            labels: ``[n]``.
+        """
+        if self.temperature is None or not len(labels):
+            return
+        seen = int((self.count > 0).sum())
+        targets = torch.tensor(self._targets[:seen], device=labels.device)
+        if len(torch.unique(targets)) < 2:
+            return  # where there is no other class, an image cannot be taken for it
+        several = self.pooled(self.count[:seen])[targets[labels]] > 1
+        scores = self.without_each(features[several].double(), labels[several], seen)
+        if scores is not None:
+            self.temperature.observe(scores, targets[labels[several]])
 
     def bytes_of(self, classes: int) -> int:
         """Return the bytes that so many classes take; 0 if memory does not grow with classes."""

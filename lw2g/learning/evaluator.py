@@ -41,6 +41,7 @@ class Evaluator:
         images: All test images of the stream, task after task.
         sizes: Number of test images of each task.
         batch_size: Fixed size of every forward.
+        probabilities: Whether predictions come with their probabilities.
 
     Attributes:
         seconds_per_image: Wall time of the last evaluation's forwards per image, all its sets together.
@@ -48,8 +49,11 @@ class Evaluator:
             set, which its class statistics describe, may have changed since.
     """
 
-    def __init__(self, images: ImageSet, sizes: Sequence[int], batch_size: int) -> None:
+    def __init__(
+        self, images: ImageSet, sizes: Sequence[int], batch_size: int, *, probabilities: bool = False
+    ) -> None:
         self._images = images
+        self._probabilities = probabilities
         self._batch_size = batch_size
         self._sizes = [int(size) for size in sizes]
         self._features = VersionedRows(len(images))
@@ -292,6 +296,8 @@ class Evaluator:
             chosen = choice[whole].to(rows.device)
             answers = predictor.answer(rows, chosen, [ids[position] for position in part])
             columns = {"predicted": answers.classes, "retrieved": answers.tasks, "set": answers.sets}
+            if self._probabilities:
+                columns["probability"] = _millionths(answers.logits, predictor.temperature)
             cut = slice(len(part))
             columns |= self._others(predictor, rows[cut], chosen[cut], answers, labels[part])
             for name, column in columns.items():
@@ -321,6 +327,12 @@ class Evaluator:
                 "within": predictor.predicted_targets(within),
             }
         return columns
+
+
+def _millionths(logits: Tensor, temperature: float | None) -> Tensor:
+    """Return the probability of each best class in millionths: columns of predictions are whole numbers."""
+    best = (logits.double() / (temperature or 1.0)).softmax(1).amax(1)
+    return (1e6 * best).round().long()
 
 
 def _rank(suits: Tensor, owning: Tensor) -> Tensor:

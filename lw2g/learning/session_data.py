@@ -63,7 +63,9 @@ class RunData:
         limit = self.options.image_memory * 2**20
         # one fixed transform reads them: kept transformed, and not as they were decoded
         images = self.image_set(Originals(parts, self.engine.device, limit=limit, keep=False), train=False)
-        return Evaluator(images, [len(part) for part in parts], self.options.evaluation_batch)
+        sizes = [len(part) for part in parts]
+        options = self.options
+        return Evaluator(images, sizes, options.evaluation_batch, probabilities=options.probabilities)
 
     @cached_property
     def noted_facts(self) -> dict[str, Any]:

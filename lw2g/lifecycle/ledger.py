@@ -17,6 +17,8 @@ from lw2g.interfaces.growth import CandidateEvidence, Decision, Evidence, Growth
 from lw2g.learning.computed import compute_metrics, describe_metrics, inputs_of, right_by_class
 from lw2g.learning.matrix import GrowingMatrix
 from lw2g.learning.session import Session
+from lw2g.maths.metrics import CALIBRATION_BINS, calibration_error
+from lw2g.model.predictor import Predictor
 
 __all__ = ["Ledger"]
 
@@ -64,6 +66,7 @@ class Ledger:
             brings something unknown; empty where the run does not ask for it.
         metrics: Per evaluation, the values of all metrics by name.
         definitions: The definitions of plugins' metrics, by name.
+        calibration: Of the last evaluation, the calibration error of its probabilities; None without any.
         drift: Per evaluation and old task, the mean relative change of its test features since the last
             evaluation (samples that kept their set); None where it is not known.
         stale: Per evaluation and old task, whether features of its own images may have changed since its end:
@@ -87,6 +90,7 @@ class Ledger:
     ahead: list[float | None] = attrs.field(factory=list)
     metrics: list[dict[str, float | None]] = attrs.field(factory=list)
     definitions: dict[str, dict[str, Any]] = attrs.field(factory=dict)
+    calibration: dict[str, Any] | None = None
     drift: list[list[float | None]] = attrs.field(factory=list)
     stale: list[list[bool]] = attrs.field(factory=list)
     decisions: list[dict[str, Any]] = attrs.field(factory=list)
@@ -187,15 +191,22 @@ class Ledger:
         )
         self.metrics.append(compute_metrics(session.components.metrics, inputs, warn))
         self.definitions |= describe_metrics(session.components.metrics)
+        self.calibration = None
+        if predictions.probability is not None:
+            temperature = Predictor.of(session.parts, len(infos) - 1).temperature
+            error = calibration_error(predictions.probability, predictions.predicted == predictions.true)
+            self.calibration = {"ece": error, "bins": CALIBRATION_BINS, "temperature": temperature}
         return accuracies, retrievals
 
     def pass_over(self, session: Session) -> None:
         """Note a task that no evaluation follows."""
+        self.calibration = None
         self._note_unmeasured(session)
         self._note_moved(session.data.evaluator.moved)
 
     def take_back(self, session: Session) -> None:
         """Note the last task as one that no evaluation follows, in place of its evaluation."""
+        self.calibration = None
         for entries in (self.accuracy, self.right, self.predictions, self.drift, self.metrics):
             entries.pop()
         if self.retrieval:

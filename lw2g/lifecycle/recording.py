@@ -89,6 +89,8 @@ def build_record(
         "files": ledger.checksums(),
     }
     record |= _expert(parts, ledger)
+    if ledger.calibration is not None:
+        record["calibration"] = ledger.calibration
     # the protocol is a hash over other entries of the record, and the record's hash one over all of them
     record |= protocol_keys(record, data.noted_facts) | _next_domain(ledger, parts.infos)
     return record | {"record_hash": record_hash(record)}

@@ -20,12 +20,14 @@ if TYPE_CHECKING:  # a report reads stored numbers; it must not wait for torch
     from torch import Tensor
 
 __all__ = [
+    "CALIBRATION_BINS",
     "AccuracyMatrix",
     "accuracy",
     "adjusted_rand_index",
     "bwt",
     "caa",
     "caa_samples",
+    "calibration_error",
     "chance_pra",
     "coverage_3",
     "faa",
@@ -460,3 +462,20 @@ def _share(task: Integers, right: npt.NDArray[np.bool_]) -> float:
     tested = samples > 0
     shares: list[float] = (100.0 * (np.bincount(task, right)[tested] / samples[tested])).tolist()
     return sum(shares) / len(shares)
+
+
+CALIBRATION_BINS = 15
+"""Equal bins of the probability of the best class, over which a calibration error is averaged."""
+
+
+def calibration_error(probability: Integers, right: npt.NDArray[np.bool_]) -> float:
+    """Return the expected calibration error (ECE) in percent (Guo et al., ICML 2017).
+
+    Args:
+        probability: Of each predicted class in millionths, ``[N]``.
+        right: Whether each prediction is right, ``[N]``.
+    """
+    share = probability / 1e6
+    place = np.minimum((share * CALIBRATION_BINS).astype(np.int64), CALIBRATION_BINS - 1)
+    gaps = np.bincount(place, weights=share - right, minlength=CALIBRATION_BINS)
+    return float(100 * np.abs(gaps).sum() / len(share))

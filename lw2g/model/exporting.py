@@ -33,7 +33,7 @@ from lw2g.vit.weights import state_sha256
 __all__ = ["Memory", "as_exported", "export_run", "lasting_tensors"]
 Memory: TypeAlias = tuple[Learning, Mapping[str, Tensor], Mapping[str, Tensor]]
 """The history of a model, what rejects unknown images, and what only learning reads."""
-_RUN_OPTIONS = ("seed", "precision", "deterministic", "compile", "evaluation_batch")
+_RUN_OPTIONS = ("seed", "precision", "deterministic", "compile", "evaluation_batch", "probabilities")
 """Options of the section ``run`` that a model reads; no role tells which these are."""
 
 

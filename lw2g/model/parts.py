@@ -273,6 +273,8 @@ def build_methods(
     with with_room(context.backbone, name):
         baseline = build(catalogue, "baseline", config.baseline, context)
         add_expert(baseline, config, context)
+        if config.run.probabilities and baseline.closed_form is not None:
+            baseline.closed_form.fit_temperature()
         baseline.to(device).requires_grad_(False)
         retrieval: Any = None
         if config.retrieval is not None:

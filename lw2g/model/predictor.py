@@ -109,6 +109,20 @@ class Predictor:
         return self.history[-1].seen
 
     @property
+    def temperature(self) -> float | None:
+        """What divides logits before a softmax; None where nothing was fitted while the run learned.
+
+        A mix and a product are probabilities of several answers, to which that of the head says nothing.
+        """
+        head = self.baseline.closed_form
+        if head is None or self.mixer is not None or self.expert is not None:
+            return None
+        fitted = head.temperature
+        if fitted is None or not bool(fitted.loss.any()):
+            return None
+        return fitted.value
+
+    @property
     def device(self) -> torch.device:
         """Where forwards run."""
         return self.baseline.context.backbone.device

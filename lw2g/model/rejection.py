@@ -8,6 +8,7 @@ that were left out of the sums, one by one (split conformal prediction).
 from __future__ import annotations
 
 import math
+from functools import cached_property
 
 import attrs
 import torch
@@ -17,7 +18,15 @@ from lw2g.blocks.closed_form import ClosedForm
 from lw2g.errors import ConfigError
 from lw2g.interfaces.calibration import least_loss
 
-__all__ = ["Gaussians", "calibrated", "left_out", "moments_of", "scores_of", "threshold_of"]
+__all__ = [
+    "Gaussians",
+    "expected_error",
+    "left_out",
+    "moments_of",
+    "scores_of",
+    "temperature_of",
+    "threshold_of",
+]
 
 _SHRINKAGE = 0.01
 """Share of the level of a covariance on its diagonal, so that it can be solved."""
@@ -26,7 +35,7 @@ _SMALLEST = 1e-6
 _LEAST_ECE = 200
 """Fewer images say nothing of calibration."""
 _BINS = 15
-_WIDEST = 4096
+_WIDEST = 5000
 """Random features beyond which a covariance of them takes minutes to solve."""
 
 
@@ -49,22 +58,34 @@ class Gaussians:
         """Degrees of freedom of the covariance within classes."""
         return max(int(self.counts.sum()) - int((self.counts > 0).sum()), 1)
 
+    @cached_property
+    def _centre(self) -> Tensor:
+        """The mean of all images."""
+        counts = self.counts.to(self.means)
+        return counts @ self.means / counts.sum()
+
+    @cached_property
+    def _factor_within(self) -> Tensor:
+        """The factor of the covariance within classes."""
+        return _factor(self.within / self.freedom)
+
+    @cached_property
+    def _factor_total(self) -> Tensor:
+        """The factor of the covariance of all images."""
+        away = (self.means - self._centre) * self.counts.to(self.means).sqrt()[:, None]
+        return _factor((self.within + away.T @ away) / max(int(self.counts.sum()) - 1, 1))
+
     def distances(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return squared Mahalanobis distances to classes ``[n, C]`` and to the mean of all ``[n]``."""
-        counts = self.counts.to(self.means)
-        centre = counts @ self.means / counts.sum()
-        away = (self.means - centre) * counts.sqrt()[:, None]
-        factor = _factor(self.within / self.freedom)
-        total = _factor((self.within + away.T @ away) / max(int(counts.sum()) - 1, 1))
-        white = _whitened(rows - centre, factor)
-        classes = _whitened(self.means - centre, factor)
+        white = _whitened(rows - self._centre, self._factor_within)
+        classes = _whitened(self.means - self._centre, self._factor_within)
         squares = white.square().sum(1)[:, None] - 2 * white @ classes.T + classes.square().sum(1)
         squares = squares.clamp(min=0).masked_fill(self.counts == 0, math.inf)
-        return squares, _whitened(rows - centre, total).square().sum(1)
+        return squares, _whitened(rows - self._centre, self._factor_total).square().sum(1)
 
     def products(self, rows: Tensor, labels: Tensor) -> Tensor:
         """Return products of each row's way from its class with those from all classes, ``[n, C]``."""
-        factor = _factor(self.within / self.freedom)
+        factor = self._factor_within
         own = _whitened(rows - self.means[labels], factor)
         # about one of the means: differences alone count, and numbers stay small
         rows = _whitened(rows - self.means[0], factor)
@@ -184,36 +205,40 @@ def left_out(gaussians: Gaussians, rows: Tensor, labels: Tensor) -> tuple[Tensor
     return everything - classes.amin(1), classes, which
 
 
-def calibrated(
-    scores: Tensor, distances: Tensor, labels: Tensor, *, own: bool
-) -> tuple[dict[str, Tensor], float | None]:
-    """Return what a prediction needs to reject images, and the calibration error in percent.
+def temperature_of(scores: Tensor, labels: Tensor) -> tuple[float, float | None]:
+    """Return the temperature of least log loss, and the calibration error that it leaves in percent.
 
     Args:
-        scores: What :func:`scores_of` returned; likewise the next.
-        distances: To classes, ``[n, C]``.
-        labels: The targets of the same images, ``[n]``.
-        own: Whether the head's own scores are half these distances, so that a temperature can be fitted.
+        scores: What a softmax makes probabilities of, by a model without each image, ``[n, C]``.
+        labels: The targets of the images, ``[n]``.
 
     Returns:
-        ``known``: the scores, ascending; ``temperature`` where it was fitted. The error is None below 200
-        images.
+        The error is None below 200 images.
     """
-    found = {"known": scores.sort().values}
-    if not own or not len(labels):
-        return found, None
     # the rule of succession: that n images are right leaves a doubt of 1 in n + 2, and not none
-    several = distances.shape[1] > 1
-    temperature = least_loss(-distances / 2, labels, doubt=1 / (len(labels) + 2) if several else 0.0)
-    found["temperature"] = torch.tensor(temperature, dtype=torch.float64)
-    if len(labels) < _LEAST_ECE:
-        return found, None
-    best, chosen = (-distances / 2 / temperature).softmax(1).max(1)
-    return found, 100 * expected_error(best, chosen == labels)
+    doubt = 1 / (len(labels) + 2) if scores.shape[1] > 1 else 0.0
+    temperature = least_loss(scores, labels, doubt=doubt)
+    best, chosen = (scores / temperature).softmax(1).max(1)
+    return temperature, calibration_error(best, chosen == labels)
+
+
+def calibration_error(probability: Tensor, right: Tensor) -> float | None:
+    """Return the expected calibration error in percent; None below 200 images, which say nothing of it.
+
+    Args:
+        probability: As for :func:`expected_error`; likewise the next.
+        right: Whether each prediction is right.
+    """
+    if len(right) < _LEAST_ECE:
+        return None
+    return 100 * expected_error(probability, right)
 
 
 def expected_error(probability: Tensor, right: Tensor) -> float:
-    """Return the expected calibration error over 15 equal bins.
+    """Return the expected calibration error (ECE) over 15 equal bins of the probability of the best class.
+
+    It is the mean over images of what the share of right answers in their bin differs from the mean
+    probability there (Guo et al., On Calibration of Modern Neural Networks, ICML 2017).
 
     Args:
         probability: Of the predicted class, ``[n]``.
@@ -232,7 +257,7 @@ def threshold_of(known: Tensor, rate: float) -> float:
     """Return the score below which an image is unknown, at a rate of false rejects.
 
     Args:
-        known: Scores of known images, ascending, as :func:`calibrated` returns them.
+        known: Scores of known images, ascending, as the model keeps them.
         rate: Share of known images that may be rejected, between 0 and 1.
 
     Raises:

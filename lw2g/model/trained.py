@@ -104,6 +104,7 @@ class TrainedModel(nn.Module):
         self._numbers: Sequence[int] | None = None
         self.calibration: Mapping[str, Tensor] = {}
         self.learner: Callable[..., Any] | None = None
+        self._moments: tuple[int, Gaussians | None] | None = None
         self.eval()
 
     @contextmanager
@@ -171,7 +172,9 @@ class TrainedModel(nn.Module):
     def temperature(self) -> float | None:
         """What divides logits before a softmax; None where nothing was fitted to images set apart."""
         fitted = self.calibration.get("temperature")
-        return None if fitted is None else float(fitted)
+        if fitted is None:
+            return Predictor.of(self.parts, self.task - 1).temperature
+        return float(fitted)
 
     def train(self, mode: bool = True) -> Self:
         """Stay in evaluation mode: a trained model is used, not trained on."""
@@ -309,7 +312,8 @@ class TrainedModel(nn.Module):
         An entry has ``path`` (None for what is no file; for a row of a file of vectors its id), ``class``,
         ``class_index`` and ``probability`` of the best class, ``top`` with the same three of the ``top_k``
         best ones, and ``task`` and ``set``, from 0, that retrieval chose (None where the baseline makes no
-        hard choice). Probabilities are at the :attr:`temperature`, and as sure as the logits without one.
+        hard choice). Probabilities are at the :attr:`temperature` where ``calibrated`` says so: then about
+        that share of such answers is right. Without one they are as sure as the logits.
 
         Args:
             images: The images.
@@ -324,7 +328,7 @@ class TrainedModel(nn.Module):
             ConfigError: The model cannot reject at this rate.
         """
         listed, names = self._listed(images)
-        threshold = None if reject is None else threshold_of(self._known_scores(), reject)
+        threshold = None if reject is None else self.threshold(reject)
         files = [Path(image) for image in listed if isinstance(image, str | Path)]
         bad: dict[int, DataError] | None = {} if partial else None
         # before the first forward: a bad file among thousands would lose the answers for the others
@@ -338,13 +342,15 @@ class TrainedModel(nn.Module):
         answered = [name for number, name in enumerate(names) if number not in (bad or ())]
         tasks = _values(answers.tasks, len(answered))
         sets = _values(answers.sets, len(answered))
+        calibrated = answers.temperature is not None
         rows = []
         for row, name in enumerate(answered):
             top = []
             for index, probability in zip(classes[row].tolist(), probabilities[row].tolist(), strict=True):
                 entry = {"class": self.classes[index], "class_index": index, "probability": probability}
                 top.append(entry)
-            rows.append({"path": name, **top[0], "top": top, "task": tasks[row], "set": sets[row]})
+            chosen = {"task": tasks[row], "set": sets[row]}
+            rows.append({"path": name, **top[0], "calibrated": calibrated, "top": top, **chosen})
         if threshold is not None:
             for entry, score in zip(rows, self._scores(answers.features), strict=True):
                 rejected = score < threshold
@@ -358,6 +364,19 @@ class TrainedModel(nn.Module):
         for number, error in sorted((bad or {}).items()):
             rows.insert(number, _without_answer(names[number], error))
         return rows
+
+    def threshold(self, reject: float) -> float:
+        """Return the score below which an image is unknown.
+
+        It is a quantile of the scores of known images by the model without each of them.
+
+        Args:
+            reject: Share of known images that may be called unknown.
+
+        Raises:
+            ConfigError: The model cannot reject at this rate.
+        """
+        return threshold_of(self._known_scores(), reject)
 
     def _known_scores(self) -> Tensor:
         """Return the scores of images set apart, ascending.
@@ -378,9 +397,14 @@ class TrainedModel(nn.Module):
         raise ConfigError(f"this model cannot tell unknown images: {reason}", remedy)
 
     def _gaussians(self) -> Gaussians | None:
-        """Return the Gaussians in the sums of the head; None where it keeps none."""
+        """Return the Gaussians in the sums of the head, factored once; None where it keeps none."""
         head = self.baseline.closed_form
-        return None if head is None else moments_of(head, self._history[-1].seen)
+        if head is None:
+            return None
+        place = head.count.data_ptr()  # a model that has moved to another device has others
+        if self._moments is None or self._moments[0] != place:
+            self._moments = (place, moments_of(head, self._history[-1].seen))
+        return self._moments[1]
 
     def _scores(self, features: Tensor) -> list[float]:
         """Return how known images with these features are."""
@@ -457,7 +481,7 @@ def _place_of(image: ImageLike, number: int) -> Path:
 
 def _without_answer(name: str | None, error: DataError) -> dict[str, Any]:
     """Return the entry of an image that cannot be used."""
-    nothing = dict.fromkeys(("class", "class_index", "probability"))
+    nothing = dict.fromkeys(("class", "class_index", "probability", "calibrated"))
     return {"path": name, **nothing, "top": [], "task": None, "set": None, "error": str(error)}
 
 

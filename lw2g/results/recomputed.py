@@ -17,7 +17,15 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load_file
 
-__all__ = ["Columns", "RecordedStream", "matrices", "metrics", "rand_index", "read_columns"]
+__all__ = [
+    "Columns",
+    "RecordedStream",
+    "calibration_error",
+    "matrices",
+    "metrics",
+    "rand_index",
+    "read_columns",
+]
 
 Columns = Mapping[str, npt.NDArray[np.int32]]
 Floats = npt.NDArray[np.float64]
@@ -264,6 +272,21 @@ def _coverage(columns: Columns, choices: int) -> Any:
     """Return the mean over tasks of the share of samples whose right set is among the first choices."""
     is_covered = columns["rank"] < choices
     return _mean_of_tasks(columns, lambda _, rows: np.mean(is_covered[rows]))
+
+
+def calibration_error(columns: Columns, bins: int) -> float | None:
+    """Return the expected calibration error in percent of predictions; None without their probabilities."""
+    if "probability" not in columns:
+        return None
+    share = columns["probability"] / 1e6
+    right = _right(columns)
+    error = 0.0
+    for place in range(bins):
+        own = share * bins >= place
+        if place < bins - 1:  # certainty is of the last bin
+            own &= share * bins < place + 1
+        error += abs(float(np.sum(share[own]) - np.sum(right[own])))
+    return 100 * error / len(share)
 
 
 def rand_index(left: Sequence[int], right: Sequence[Any]) -> float | None:

@@ -19,7 +19,14 @@ from lw2g.disk.sealed import sha256_of
 from lw2g.errors import DataError, error_text
 from lw2g.learning.computed import inputs_of, right_by_class
 from lw2g.registry.catalogue import Catalogue, load_catalogue
-from lw2g.results.recomputed import Columns, RecordedStream, matrices, metrics, rand_index
+from lw2g.results.recomputed import (
+    Columns,
+    RecordedStream,
+    calibration_error,
+    matrices,
+    metrics,
+    rand_index,
+)
 
 __all__ = ["Verdict", "compare_checksum", "consistent", "equal", "recomputed", "rehashed", "unsealed"]
 
@@ -172,6 +179,9 @@ def recomputed(
             definition = record.get("metric_definitions", {}).get(name, {})
             plugin = definition.get("plugin", "a plugin")
             yield _plugin_metric(name, written, inputs, plugin, catalogue or load_catalogue())
+    noted = record.get("calibration")
+    if noted is not None:
+        yield _value("calibration.ece", noted["ece"], calibration_error(last, noted["bins"]))
     if planted is not None and has_sets:
         expected = rand_index(task_to_set, planted[: len(task_to_set)])
         yield _value("adjusted_rand_index", record["adjusted_rand_index"], expected)

@@ -21,6 +21,7 @@ __all__ = [
     "method_name",
     "note",
     "number",
+    "percent",
     "print_metrics",
     "printable",
     "table",
@@ -52,6 +53,19 @@ def number(value: float | None, digits: int = 2) -> str:
     if isinstance(value, int):
         return str(value)
     return f"{value:z.{digits}f}"  # z: no minus before a zero
+
+
+def percent(share: float) -> str:
+    """Return a share as a per cent; never as if it were certain.
+
+    >>> percent(0.8749), percent(0.9999), percent(0.0)
+    ('87.5 %', '> 99.9 %', '< 0.1 %')
+    """
+    if share > 0.9995:
+        return "> 99.9 %"
+    if share < 0.0005:
+        return "< 0.1 %"
+    return f"{100 * share:.1f} %"
 
 
 def in_units(size: float) -> str:

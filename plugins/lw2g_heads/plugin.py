@@ -64,6 +64,7 @@ RIDGE = HeadComponent(
     summary="ridge regression of labels on random features, or on the features themselves (RanPAC)",
     citation="McDonnell et al., RanPAC: Random Projections and Pre-trained Models, NeurIPS 2023",
     build=lazy("lw2g_heads.solved_heads:ridge"),
+    without_tasks={"penalty": "gcv"},
     aliases=(
         Alias(
             name="ranpac-phase-2",

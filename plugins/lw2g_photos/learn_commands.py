@@ -116,7 +116,7 @@ def _print(report: Mapping[str, Any], *, as_json: bool, has_old_classes: bool) -
     if has_old_classes:
         click.echo(f"loss of the old classes: {', '.join(losses) or 'not known for this head'}")
     if report["ece"] is not None:
-        click.echo(f"calibration error of probabilities: {report['ece']:.1f} % (ECE)")
+        click.echo(f"calibration error of probabilities: {report['ece']:.1f} % (ECE, 15 bins)")
     for warning in report["warnings"]:
         note(warning)
     click.echo(printable(f"{_as_typed(report['out'])}: learned in {report['seconds']:.1f} s"))

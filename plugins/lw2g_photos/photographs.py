@@ -50,9 +50,10 @@ def start(
         backbone: A backbone, or any timm model; None for micro.
         weights: The backbone's weights.
         image_size: Side of its input in pixels; None for its own.
-        head: A head whose scores do not depend on how images are cut into tasks: lda, cosine, mahalanobis,
-            or one of your own that declares ``exact``.
-        settings: Options of the backbone by their dotted keys, such as ``backbone.pool=avg``.
+        head: A head whose scores do not depend on how images are cut into tasks: lda, ridge, cosine,
+            mahalanobis, or one of your own that declares ``exact``.
+        settings: Options of the backbone and the head by their dotted keys, such as ``backbone.pool=avg``,
+            ``baseline.head_features=0``.
         test: Images, CLASS/*, that check the result; None for a fifth of the new ones, which join
             afterwards.
         device: cpu, cuda, cuda:N or mps; None for a GPU if present.
@@ -185,31 +186,44 @@ def score(
     model: str | Path,
     folder: str | Path,
     *,
+    strangers: str | Path | None = None,
+    reject: float = 0.05,
     device: str | None = None,
     weights: str | Path | None = None,
     local: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Classify the images in ``folder``/CLASS with the run or model ``model``, and count the right answers.
 
-    Classes of the model may be missing in ``folder``. Copies of an image count once.
+    Classes of the model may be missing in ``folder``. Copies of an image count once. How true probabilities
+    are is said as their expected calibration error (ECE): in each of 15 equal bins of the probability of the
+    best class, the share of right answers less the mean probability, averaged over images without its sign.
 
     Args:
         model: The directory of the run or the export.
         folder: ``CLASS/IMAGE``; for a model of stored features a file of these, whose test rows count.
+        strangers: Images of classes that the model does not know, in and below a folder, or such a file; it
+            is counted how many of them are called unknown.
+        reject: With ``strangers``: the share of known images that may be called unknown.
         device: cpu, cuda, cuda:N or mps; None for the run's.
         weights: The backbone's weights, if they have moved; None for their recorded source.
         local: As for :func:`lw2g.resume`.
 
     Returns:
-        ``accuracy`` in percent over all ``images``; and for each of ``classes`` its name, number of images,
-        ``recall`` in percent and ``taken_for``, the wrong answers with their counts, most frequent first.
+        ``accuracy`` in percent over all ``images``; for each of ``classes`` its name, number of images,
+        ``recall`` in percent and ``taken_for``, the wrong answers with their counts, most frequent first;
+        whether probabilities are ``calibrated``, and their ``ece`` in percent, None below 200 images. With
+        ``strangers`` their number of ``images``, and in percent how many of them are ``refused`` and how many
+        of the known images (``known_refused``), at the rate ``reject``; and ``taken_for``.
 
     Raises:
-        DataError: There is no such model, a folder's name is no class of it, or an image cannot be read.
+        DataError: There is no such model, a folder's name is no class of it, a stranger's is one, or an image
+            cannot be read.
+        ConfigError: There are strangers, and the model cannot tell unknown images at this rate.
     """
     from lw2g_photos.scoring import score as count
 
-    return count(load(model, device=device, weights=weights, local=local), Path(folder))
+    opened = load(model, device=device, weights=weights, local=local)
+    return count(opened, Path(folder), None if strangers is None else Path(strangers), reject)
 
 
 @expands_paths

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from lw2g.cli.paths import AnyPath
-from lw2g.cli.shared_options import json_option
-from lw2g.cli.signature import help_of, options_of
+from lw2g.cli.shared_options import FiniteRange, json_option
+from lw2g.cli.signature import help_of, option_of, options_of
 from lw2g.errors import counted
 from lw2g.runtime.console import console, number, table
 from lw2g_photos import photographs
@@ -21,6 +21,8 @@ __all__ = ["test"]
 @click.command(help=help_of(photographs.score))
 @click.argument("model", metavar="MODEL", type=AnyPath(path_type=Path, file_okay=False))
 @click.argument("folder", metavar="FOLDER", type=AnyPath(path_type=Path))
+@option_of(photographs.score, "strangers", metavar="FOLDER2")
+@option_of(photographs.score, "reject", type=FiniteRange(0, 1, min_open=True, max_open=True), metavar="RATE")
 @options_of(photographs.score, "device", "weights")
 @json_option("Print JSON.")
 def test(model: Path, folder: Path, as_json: bool, **options: Any) -> None:
@@ -35,3 +37,12 @@ def test(model: Path, folder: Path, as_json: bool, **options: Any) -> None:
         rows.append((row["class"], wrong, str(row["images"]), number(row["recall"], 0)))
     console().print(table("", ("class", "taken for", "images", "found %"), rows, left=2))
     click.echo(f"{scored['accuracy']:.1f} % of {counted(scored['images'], 'image')} named rightly")
+    if scored["ece"] is not None:
+        whose = "probabilities" if scored["calibrated"] else "uncalibrated probabilities"
+        click.echo(f"calibration error of {whose}: {scored['ece']:.1f} % (ECE, 15 bins)")
+    if scored["strangers"] is not None:
+        strange = scored["strangers"]
+        click.echo(
+            f"{strange['refused']:.1f} % of {counted(strange['images'], 'stranger')} called unknown, and "
+            f"{strange['known_refused']:.1f} % of the images above (--reject {strange['reject']:g})"
+        )

@@ -1,34 +1,86 @@
-"""How many images of class folders a trained model names rightly."""
+"""How many images of class folders a trained model names rightly, how sure it is, and what it refuses."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from lw2g.errors import DataError, nearest
 from lw2g.ground.notes import tell_note
+from lw2g.model.rejection import calibration_error
 from lw2g.model.trained import TrainedModel
-from lw2g_photos.class_folders import notes_of, read_class_folders
+from lw2g_photos.class_folders import ClassImages, notes_of, read_class_folders
 from lw2g_photos.class_vectors import read_class_vectors
 
 __all__ = ["score"]
 
+Entries = Sequence[Mapping[str, Any]]
 
-def score(model: TrainedModel, folder: Path) -> dict[str, Any]:
+
+def score(
+    model: TrainedModel, folder: Path, strangers: Path | None = None, reject: float = 0.05
+) -> dict[str, Any]:
     """Classify the images below ``FOLDER/<class>`` and compare the answers with the names of the folders.
 
     Args:
         model: The model.
         folder: Images in a folder for each class, or the test rows of a file of stored features; classes of
             the model may be missing.
+        strangers: Images of no class that the model knows, in and below a folder, or such a file; None where
+            nothing is said of unknown images.
+        reject: Share of known images that may be called unknown.
 
     Returns:
-        ``accuracy`` in percent over all ``images``; and for each of ``classes`` its name, number of images,
-        ``recall`` in percent and ``taken_for``, the wrong answers with their counts, most frequent first.
+        As :func:`lw2g.score`.
 
     Raises:
         DataError: A folder's name is no class of the model, or an image cannot be read.
+        ConfigError: There are strangers, and the model cannot tell unknown images at this rate.
+    """
+    rate = None
+    if strangers is not None:
+        rate = reject
+        model.threshold(rate)  # before any image is read: a model that cannot tell would end late
+        _require_strange(strangers, model)
+    tested = _read(folder, model)
+    rows: list[dict[str, Any]] = []
+    every: list[Mapping[str, Any]] = []
+    rights: list[bool] = []
+    for name, images in tested.items():
+        entries = model.predict(list(images.paths), reject=rate)
+        # what is refused has a nearest class all the same: probability and "unknown" are two answers
+        answers = Counter(entry["top"][0]["class"] for entry in entries)
+        every += entries
+        rights += [entry["top"][0]["class"] == name for entry in entries]
+        right = answers.pop(name, 0)
+        rows.append(
+            {
+                "class": name,
+                "images": len(entries),
+                "recall": 100 * right / len(entries),
+                "taken_for": answers.most_common(),
+            }
+        )
+    probabilities = torch.tensor([entry["probability"] for entry in every], dtype=torch.float64)
+    return {
+        "accuracy": 100 * sum(rights) / len(every),
+        "images": len(every),
+        "classes": rows,
+        "calibrated": model.temperature is not None,
+        "ece": calibration_error(probabilities, torch.tensor(rights)),
+        "strangers": None if strangers is None else _refused(model, strangers, reject, every),
+    }
+
+
+def _read(folder: Path, model: TrainedModel) -> dict[str, ClassImages]:
+    """Return the images of each class of a folder.
+
+    Raises:
+        DataError: The model does not know one of them.
     """
     if model.backbone.takes_vectors:
         tested = read_class_vectors(folder, "test", model.backbone.fingerprint)
@@ -40,26 +92,45 @@ def score(model: TrainedModel, folder: Path) -> dict[str, Any]:
     if unknown:
         raise DataError(
             f"{str(folder)!r}: the model knows no class {unknown[0]!r}{nearest(unknown[0], model.classes)}",
-            "name the folders as the classes that the model was trained with",
+            "name the folders as the classes that the model was trained with; images of other classes are "
+            "for --strangers",
         )
-    rows: list[dict[str, Any]] = []
-    rights = 0
-    for name, images in tested.items():
-        answers = Counter(entry["top"][0]["class"] for entry in model.predict(list(images.paths)))
-        right = answers.pop(name, 0)
-        count = len(images.paths)
-        rights += right
-        rows.append(
-            {
-                "class": name,
-                "images": count,
-                "recall": 100 * right / count,
-                "taken_for": answers.most_common(),
-            }
+    return tested
+
+
+def _require_strange(folder: Path, model: TrainedModel) -> None:
+    """Refuse a folder of strangers that has one of a class of the model.
+
+    Raises:
+        DataError: It has.
+    """
+    if not folder.exists():
+        raise DataError(f"strangers: there is nothing at {str(folder)!r}", "check the path")
+    if not folder.is_dir():
+        return
+    known = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and entry.name in model.classes)
+    if known:
+        raise DataError(
+            f"strangers: the model knows the class {known[0]!r}",
+            "give images of classes that it does not know",
         )
-    total = sum(len(images.paths) for images in tested.values())
+
+
+def _refused(model: TrainedModel, strangers: Path, reject: float, known: Entries) -> dict[str, Any]:
+    """Return how many strangers are called unknown, how many known images are, and what the others pass for.
+
+    Args:
+        model: The model.
+        strangers: Where the strangers are.
+        reject: As for :func:`score`.
+        known: The entries of the known images.
+    """
+    entries = model.predict(strangers, reject=reject)
+    accepted = Counter(entry["class"] for entry in entries if not entry["rejected"])
     return {
-        "accuracy": 100 * rights / total,
-        "images": total,
-        "classes": rows,
+        "images": len(entries),
+        "reject": reject,
+        "refused": 100 * sum(entry["rejected"] for entry in entries) / len(entries),
+        "known_refused": 100 * sum(entry["rejected"] for entry in known) / len(known),
+        "taken_for": accepted.most_common(),
     }

@@ -40,6 +40,8 @@ from lw2g_photos.updating import take_step
 
 __all__ = ["start"]
 
+_SECTIONS = ("backbone.", "baseline.head_features", "head.")
+"""What options may be set of a first model."""
 _EMBEDDED_SIDE = 32
 """Side in pixels of the images that the embedded backbone was trained on."""
 _TOKENS_ON_A_CPU = 1_600
@@ -60,13 +62,17 @@ def start(
     settings: Mapping[str, Any] | None = None,
 ) -> tuple[TrainedModel, dict[str, Any]]:
     """Make a first model from a folder of images, as :func:`lw2g.start` says."""
-    catalogue.get("head", head)  # first: an unknown head is reported before any mistake in files and options
+    # first: an unknown head is reported before any mistake in files and options
+    component = catalogue.get("head", head)
     overrides = dict(settings or {})
     for key in overrides:
-        if not key.startswith("backbone."):
+        if not key.startswith(_SECTIONS):
             raise ConfigError(
-                f"{key}: only options of the backbone can be set here", "run an experiment: lw2g run"
+                f"{key}: only options of the backbone and of the head can be set here",
+                "run an experiment: lw2g run",
             )
+    for option, value in component.without_tasks.items():
+        overrides.setdefault(f"head.{component.name}.{option}", value)
     given = {"baseline.head": head, "run.device": device, "backbone.image_size": image_size}
     overrides |= {key: value for key, value in given.items() if value is not None}
     benchmark = FEATURES_BENCHMARK if is_feature_file(folder) else FOLDER_BENCHMARK
@@ -145,7 +151,7 @@ def _require_no_stream(empty: ModelParts, head: str) -> None:
         raise ConfigError(
             f"head: the scores of {head!r} may depend on how images are cut into tasks (its class does not "
             "declare `exact`), and a first model has no tasks",
-            "take another, such as lda, cosine or mahalanobis, or run an experiment: lw2g run",
+            "take another, such as lda, ridge, cosine or mahalanobis, or run an experiment: lw2g run",
         )
 
 

@@ -6,15 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import attrs
 import torch
 from torch import Tensor
 
-from lw2g.blocks.expert import FrozenExpert
+from lw2g.blocks.closed_form import ClosedForm
+from lw2g.blocks.expert import FrozenExpert, of_targets
 from lw2g.disk.checkpoint import part
 from lw2g.errors import counted
 from lw2g.model.exported import Saved
 from lw2g.model.manifest import Manifest
-from lw2g.model.rejection import Gaussians, calibrated, moments_of, scores_of
+from lw2g.model.rejection import Gaussians, moments_of, scores_of, temperature_of
 from lw2g.model.solved import Solved
 from lw2g_photos.class_folders import ClassImages, notes_of
 from lw2g_photos.steps import kept_of
@@ -29,6 +31,10 @@ _SAME = 1e-3
 """Distance of the features of one image, over their length: how a batch is filled moves their last bits."""
 _CELLS = 2**24
 """Products of rows that are held at a time."""
+_OPERATIONS = 2**36
+"""Products of features, width by width, in which images are left out: about 10 s of one core."""
+_FEWEST = 1000
+"""Images that are left out at any width."""
 _LEAST = 2
 """Images that say something: a single one may be an accident."""
 
@@ -118,8 +124,9 @@ def calibration_of(
 ) -> tuple[dict[str, Tensor], dict[str, Any], Gaussians | None]:
     """Return what rejects unknown images, what left-out images say of the model, and its Gaussians.
 
-    The head's features alone tell how known an image is. Beside an expert, whose posterior multiplies the
-    head's, squared distances of both add up where a class is chosen.
+    Each image of which the model keeps features is left out of its sums, alone. The Gaussians of the head's
+    features tell how known it is, and the head's scores (beside an expert the product of both) how sure an
+    answer may be: their temperature is the one of least log loss on these images.
 
     Args:
         solved: What of the model learns.
@@ -137,38 +144,114 @@ def calibration_of(
         "wrong": None,
     }
     gaussians = moments_of(head, seen)
+    found: dict[str, Tensor] = {}
     kept = kept_of(saved)
-    if gaussians is None or not kept:
-        return {}, report, gaussians
+    if not kept:
+        return found, report, gaussians
     targets: list[int] = []
     for target, features in kept:
         targets += [target] * len(features)
+    rows = torch.cat([features for _, features in kept])
     labels = torch.tensor(targets, device=solved.device)
-    # float64, as the Gaussians: rows are taken out of sums of many
-    rows = torch.cat([features for _, features in kept]).to(solved.device).double()
-    features, queries = solved.split(rows)
     held = _held_by_sums(solved, saved, len(rows))
-    scores, distances, which = scores_of(gaussians, head.lifted(features), labels, held)
-    if not len(which):
-        return {}, report, gaussians
-    own = head.nearest_gaussian
-    if solved.expert is not None and own:
-        of_expert = _expert_distances(solved.expert, queries, labels, held, seen)
-        distances = distances / solved.expert.warmth + of_expert
-    labels = labels[which]
-    found, error = calibrated(scores, distances, labels, own=own)
-    report["left_out"] = len(which)
-    report["ece"] = error
-    if own:
-        # distances of images that are left out tell which of them would be found
-        best = distances.argmin(1)
+    if len(rows) > (most := max(_FEWEST, _OPERATIONS // rows.shape[1] ** 2)):
+        some = torch.linspace(0, len(rows) - 1, most).long()  # of every class, which lie together
+        rows = rows[some]
+        labels = labels[some.to(labels.device)]
+        held = held[some.to(held.device)]
+    # float64, as the Gaussians: rows are taken out of sums of many
+    rows = rows.to(solved.device).double()
+    left_out = _left_out(solved, gaussians, rows, labels, held, seen)
+    if left_out.known is not None and len(left_out.known):
+        found["known"] = left_out.known.sort().values
+    labels = labels[left_out.which]
+    report["left_out"] = len(labels)
+    scores = left_out.scores
+    if scores is not None and len(labels):
+        # the scores of images that are left out tell which of them would be found
+        best = scores.argmax(1)
         right = best == labels
-        report["wrong"] = _counted(labels, best, distances.shape[1])
+        temperature, report["ece"] = temperature_of(scores, labels)
+        found["temperature"] = torch.tensor(temperature, dtype=torch.float64)
+        report["wrong"] = _counted(labels, best, scores.shape[1])
         report["left_out_accuracy"] = 100 * float(right.double().mean())
-        report["temperature"] = float(found["temperature"])
+        report["temperature"] = temperature
         if learned:
-            report["loss"] = _loss_of(_known_before(saved.manifest), distances, labels, right)
+            report["loss"] = _loss_of(_known_before(saved.manifest), scores, labels, right)
     return found, report, gaussians
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class _LeftOut:
+    """What a model without each image says of it.
+
+    Attributes:
+        which: The images, ``[n]``: one that is alone in its class says nothing.
+        known: How known each is; None where the head keeps no Gaussians.
+        scores: Of each target, ``[n, C]``; None where the head has no way to leave an image out.
+    """
+
+    which: Tensor
+    known: Tensor | None
+    scores: Tensor | None
+
+
+def _left_out(
+    solved: Solved, gaussians: Gaussians | None, rows: Tensor, labels: Tensor, held: Tensor, seen: int
+) -> _LeftOut:
+    """Return what the model without each image says of it.
+
+    Args:
+        solved: What of the model learns.
+        gaussians: Of its head.
+        rows: Features of the images.
+        labels: Their targets, ``[N]``.
+        held: Whether the sums hold each image, ``[N]``: of the others nothing is taken out.
+        seen: Number of classes that the model has learned.
+    """
+    head = solved.head
+    features, queries = solved.split(rows)
+    known = scores = None
+    which = _several(head, labels, held, seen)
+    if gaussians is not None and len(which):
+        known, distances, which = scores_of(gaussians, head.lifted(features), labels, held)
+        if head.nearest_gaussian:
+            scores = -distances / 2
+    if not head.nearest_gaussian and len(which):
+        scores = _scores_without_each(head, features[which], labels[which], held[which], seen)
+    if scores is not None and solved.expert is not None:
+        of_expert = _expert_distances(solved.expert, queries, labels, held, seen)
+        scores = scores / solved.expert.warmth - of_expert / 2
+    return _LeftOut(which=which, known=known, scores=scores)
+
+
+def _several(head: ClosedForm, labels: Tensor, held: Tensor, seen: int) -> Tensor:
+    """Return the images that sums do not hold, then those whose class has others, as ``scores_of`` does."""
+    counts = head.pooled(head.count[:seen])
+    inside = held & (counts[labels] > 1)
+    return torch.cat([(~held).nonzero()[:, 0], inside.nonzero()[:, 0]])
+
+
+def _scores_without_each(
+    head: ClosedForm, features: Tensor, labels: Tensor, held: Tensor, seen: int
+) -> Tensor | None:
+    """Return the scores of targets by the head without each image; of those that it does not hold, as it is.
+
+    Args:
+        head: The head.
+        features: Of the images, those that the sums do not hold first.
+        labels: Their targets.
+        held: Whether the sums hold each.
+        seen: Number of classes that the head has learned.
+    """
+    targets = head.targets[:seen]
+    # a class of the target stands for it: what is taken out of the target's sums is the same
+    first = torch.tensor([targets.index(label) for label in labels.tolist()], device=labels.device)
+    without = head.without_each(features[held], first[held], seen)
+    if without is None:
+        return None
+    whole = of_targets(head.scores(features[~held], seen), targets)
+    return torch.cat([whole, without])
 
 
 def _counted(labels: Tensor, taken: Tensor, num_classes: int) -> Tensor:
@@ -178,12 +261,12 @@ def _counted(labels: Tensor, taken: Tensor, num_classes: int) -> Tensor:
     return counts.index_put_((labels.cpu(), taken.cpu()), one, accumulate=True)
 
 
-def _loss_of(known: Sequence[int], distances: Tensor, labels: Tensor, right: Tensor) -> float | None:
+def _loss_of(known: Sequence[int], scores: Tensor, labels: Tensor, right: Tensor) -> float | None:
     """Return the points of accuracy that old classes lose to new ones; None where no image tells.
 
     Args:
         known: The old classes.
-        distances: Of each image to each class, ``[n, C]``.
+        scores: Of each class for each image, ``[n, C]``.
         labels: The class of each image, ``[n]``.
         right: Whether it is found among all classes, ``[n]``.
     """
@@ -192,7 +275,7 @@ def _loss_of(known: Sequence[int], distances: Tensor, labels: Tensor, right: Ten
     if not bool(old.any()):
         return None
     # before the new classes came, an image had the choice among the old ones alone
-    then = columns[distances[old][:, columns].argmin(1)] == labels[old]
+    then = columns[scores[old][:, columns].argmax(1)] == labels[old]
     return 100 * float(then.double().mean() - right[old].double().mean())
 
 

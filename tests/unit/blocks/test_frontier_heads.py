@@ -16,6 +16,7 @@ from lw2g.blocks.random_maps import RandomMap
 from lw2g.blocks.ridge import Ridge
 from lw2g.blocks.spectrum import Spectrum
 from lw2g.interfaces.context import TaskInfo, derive_seed
+from lw2g.maths.normal_equations import best_penalty, weights_of
 from lw2g_heads.anacp import AnaCP, spread_means
 
 DIM, CLASSES = 6, 4
@@ -79,24 +80,21 @@ def test_maps_are_positively_homogeneous(kind):
 
 @pytest.mark.parametrize("width", [7, 60])
 def test_cross_validation_from_sums_is_that_from_rows(width):
-    """(R / n) / (1 - df / n)^2 by the hat matrix of the rows, for more rows than features and for fewer."""
+    """The penalty has the least (R / n) / (1 - df / n)^2 by the hat matrix of the rows, for few rows, too."""
     generator = torch.Generator().manual_seed(3)
     rows = torch.randn(30, width, generator=generator, dtype=torch.float64)
     wanted = EYE[torch.arange(30) % CLASSES]
-    penalties = (0.3, 5.0, 200.0)
-    expected = []
-    for penalty in penalties:
-        hat = rows @ torch.linalg.solve(
-            rows.T @ rows + penalty * torch.eye(width, dtype=torch.float64), rows.T
-        )
-        residual = (wanted - hat @ wanted).square().sum()
-        expected.append((residual / 30) / (1 - hat.trace() / 30) ** 2)
-    spectrum = Spectrum(rows.T @ rows, rows.T @ wanted)
-    found = spectrum.validation_errors(penalties, 30, 30.0)
-    torch.testing.assert_close(found, torch.stack(expected), rtol=1e-10, atol=0)
-    # what explains everything is no candidate
-    if width > 30:
-        assert spectrum.validation_errors((1e-9,), 30, 30.0).tolist() == [float("inf")]
+    rows = rows + 2 * wanted @ torch.randn(CLASSES, width, generator=generator, dtype=torch.float64)
+    gram = rows.T @ rows
+    level = float(gram.diagonal().mean())
+    errors = {}
+    for penalty in [level * 10.0 ** (half / 2) for half in range(-18, 5)]:
+        hat = rows @ torch.linalg.solve(gram + penalty * torch.eye(width, dtype=torch.float64), rows.T)
+        freedom = float(hat.trace()) / 30
+        # what explains everything is no candidate
+        if freedom < 0.99:
+            errors[penalty] = float((wanted - hat @ wanted).square().sum()) / 30 / (1 - freedom) ** 2
+    assert best_penalty(gram, rows.T @ wanted, 30, 30.0) == pytest.approx(min(errors, key=errors.get))
 
 
 def test_a_penalty_chosen_on_sums_knows_no_tasks():
@@ -163,7 +161,8 @@ def test_nothing_cut_off_is_least_squares_of_minimal_norm():
     spectrum = Spectrum(rows.T @ rows, rows.T @ EYE[labels])
     expected = torch.linalg.pinv(rows, rcond=1e-7) @ EYE[labels]
     torch.testing.assert_close(rows @ spectrum.cut(70), rows @ expected, rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(spectrum.cut(70, 0.5), spectrum.ridge(0.5), rtol=1e-6, atol=1e-8)
+    found = weights_of(rows.T @ rows, rows.T @ EYE[labels], 0.5)
+    torch.testing.assert_close(spectrum.cut(70, 0.5), found, rtol=1e-6, atol=1e-8)
 
 
 # -- covariances ---------------------------------------------------------------------------------------------

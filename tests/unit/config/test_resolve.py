@@ -461,6 +461,7 @@ def test_the_mapping_of_a_configuration_is_plain():
         "speed",
         "queries",
         "next_domain",
+        "probabilities",
         "workers",
         "image_memory",
         "image_disk",

@@ -48,7 +48,7 @@ def test_the_options_of_run_are_no_part_of_a_method_unless_they_change_its_numbe
     (config,) = [config for place, config in OWN_OPTIONS if place == "run"]
     by_role = {role: set(options_of_role(config, role)) for role in ROLES}
     assert by_role["draw"] == {"seed"}
-    assert by_role["shown"] == {"next_domain"}
+    assert by_role["shown"] == {"next_domain", "probabilities"}
     assert by_role["machine"] == {"device", "evaluation_batch", "workers", "image_memory", "image_disk"}
     assert by_role["learned"] == {
         *("devices", "precision", "deterministic", "compile", "evaluate", "speed", "queries", "protocol")

@@ -23,7 +23,9 @@ from lw2g.learning.session import Session
 from lw2g.lifecycle.run_opening import reopen
 from lw2g.lifecycle.runner import start
 from lw2g.model.predictor import Predictor
+from lw2g.model.saved import open_model
 from lw2g.registry.catalogue import Catalogue
+from lw2g.results.verdicts import recomputed
 from lw2g.runtime.progress import Reporter
 from lw2g_testing.tiny import TinyBenchmark, TinyBenchmarkConfig
 
@@ -158,6 +160,40 @@ def test_matrices_and_metrics_follow_from_the_files_alone(
     assert found["pra"] == pytest.approx(retrieval[:, 2].mean())
     assert 0 < found["pra"] < 100  # else a wrong definition would pass unseen
     assert (found["ssp"], found["chance_pra"]) == (3, pytest.approx(100 / 3))
+
+
+def test_a_record_has_the_calibration_error_of_its_predictions_on_request(
+    catalogue: Catalogue, quick: Callable[..., Resolved], tmp_path: Path
+) -> None:
+    """With numpy from the files; a wrong one is found, and without the option there is neither."""
+    options = {"baseline.epochs": 1, "baseline.head": "ridge", "baseline.head_features": 0}
+    start(quick(options, policy="one"), catalogue, tmp_path / "plain")
+    start(quick({**options, "run.probabilities": True}, policy="one"), catalogue, tmp_path / "run")
+    plain = json.loads((tmp_path / "plain" / "record.json").read_text())
+    record = json.loads((tmp_path / "run" / "record.json").read_text())
+    assert "calibration" not in plain
+    assert plain["metrics"] == record["metrics"]
+    last = "predictions/task-002.safetensors"
+    assert "probability" not in load_file(tmp_path / "plain" / last)
+    stored = load_file(tmp_path / "run" / last)
+    share = stored["probability"] / 1e6
+    right = stored["predicted"] == stored["true"]
+    place = np.minimum((15 * share).astype(int), 14)
+    gaps = [abs(np.sum(share[place == one] - right[place == one])) for one in range(15)]
+    noted = record["calibration"]
+    assert noted["ece"] == pytest.approx(100 * sum(gaps) / len(share))
+    assert noted["bins"] == 15
+    model = open_model(tmp_path / "run", catalogue)
+    assert model.temperature == noted["temperature"] != 1.0
+    evaluations = [
+        load_file(tmp_path / "run" / f"predictions/task-{task:03d}.safetensors") for task in range(3)
+    ]
+    for error, holds in ((noted["ece"], True), (noted["ece"] + 1, False)):
+        told = {**record, "calibration": {**noted, "ece": error}}
+        (verdict,) = [
+            one for one in recomputed(told, evaluations, catalogue) if one.what.endswith("calibration.ece")
+        ]
+        assert verdict.holds is holds
 
 
 def test_a_run_forgets_features_of_a_set_that_was_trained_on(

@@ -208,6 +208,8 @@ def test_a_temperature_is_part_of_every_probability_and_of_no_choice(model, pixe
         assert [one["class_index"] for one in entry["top"]] == [one["class_index"] for one in before]
         assert [one["probability"] for one in entry["top"]] == own.sort(descending=True).values.tolist()
         assert entry["probability"] == float(own.max()) < before[0]["probability"]
+        assert entry["calibrated"] is True
+    assert model.predict(pixels)[0]["calibrated"] is False
 
 
 def test_answers_hang_together(model, pixels):

@@ -10,6 +10,8 @@ import pytest
 from click.testing import CliRunner
 from PIL import Image
 
+import lw2g
+from lw2g.api.models import score
 from lw2g.cli.main import main
 
 
@@ -65,3 +67,64 @@ def test_a_class_that_the_model_does_not_know_is_refused(model: tuple[Path, str]
     done = CliRunner().invoke(main, ["test", str(model[0]), str(tmp_path / "more")])
     assert done.exit_code == 2
     assert "the model knows no class 'rad' (did you mean 'red'?)" in done.stderr
+
+
+def test_strangers_are_counted_where_they_are_called_unknown(model: tuple[Path, str], tmp_path: Path) -> None:
+    """By the answers of `predict --reject`, which names a nearest class all the same."""
+    write_images(tmp_path / "more" / "red", (200, 30, 30), 4, 2)
+    write_images(tmp_path / "others" / "deep" / "green", (30, 200, 30), 5, 3)
+    write_images(tmp_path / "others" / "reddish", (200, 30, 30), 2, 4)
+    folders = [str(tmp_path / "more"), "--strangers", str(tmp_path / "others")]
+    done = CliRunner().invoke(main, ["test", str(model[0]), *folders, "--reject", "0.1", "--json"])
+    assert done.exit_code == 0, done.output
+    scored = json.loads(done.stdout)
+    asked = lw2g.load(model[0]).predict(tmp_path / "others", reject=0.1)
+    refused = sum(entry["rejected"] for entry in asked)
+    assert refused == 5  # the green ones
+    assert scored["strangers"] == {
+        "images": 7,
+        "reject": 0.1,
+        "refused": 100 * refused / 7,
+        "known_refused": 0.0,
+        "taken_for": [["red", 2]],
+    }
+    assert (scored["accuracy"], scored["calibrated"], scored["ece"]) == (100.0, True, None)
+    told = CliRunner().invoke(main, ["test", str(model[0]), *folders]).stdout
+    assert "71.4 % of 7 strangers called unknown, and 0.0 % of the images above (--reject 0.05)" in told
+    assert "ECE" not in told  # four images say nothing of it
+
+
+def test_the_calibration_error_is_that_of_the_probabilities(tmp_path: Path) -> None:
+    """From 200 images on: of the best class, in 15 bins, against numpy."""
+    for seed, name in enumerate(("one", "two", "three")):
+        # colours that can hardly be told
+        write_images(tmp_path / "photos" / name, (100 + seed, 100, 100), 25, seed)
+        write_images(tmp_path / "more" / name, (100 + seed, 100, 100), 70, 10 + seed)
+    opened, _ = lw2g.start(tmp_path / "photos", tmp_path / "model")
+    scored = score(tmp_path / "model", tmp_path / "more")
+    sure, right = [], []
+    for name in ("one", "two", "three"):
+        for entry in opened.predict(tmp_path / "more" / name):
+            sure.append(entry["probability"])
+            right.append(entry["class"] == name)
+    bins = np.minimum((15 * np.array(sure)).astype(int), 14)
+    gaps = [abs(np.sum(np.array(sure)[bins == one] - np.array(right)[bins == one])) for one in range(15)]
+    assert scored["ece"] == pytest.approx(100 * sum(gaps) / 210)
+    done = CliRunner().invoke(main, ["test", str(tmp_path / "model"), str(tmp_path / "more")])
+    assert f"calibration error of probabilities: {scored['ece']:.1f} % (ECE, 15 bins)" in done.stdout
+
+
+def test_strangers_that_say_nothing_are_one_line(model: tuple[Path, str], tmp_path: Path) -> None:
+    """A class of the model, no folder, and a model that cannot tell: before any image is read."""
+    write_images(tmp_path / "others" / "red", (200, 30, 30), 1, 2)
+    gone = str(tmp_path / "gone")
+    lw2g.start(model[0].parent / "photos", tmp_path / "means", head="cosine")
+    for made, strangers, told in (
+        (model[0], tmp_path / "others", "strangers: the model knows the class 'red'"),
+        (model[0], tmp_path / "nothing", "strangers: there is nothing at"),
+        (tmp_path / "means", tmp_path / "others", "its head keeps no covariance"),
+    ):
+        done = CliRunner().invoke(main, ["test", str(made), gone, "--strangers", str(strangers)])
+        assert done.exit_code == 2
+        assert told in done.stderr
+        assert done.stderr.count("\n") == 1

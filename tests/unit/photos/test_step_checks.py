@@ -15,6 +15,7 @@ from torch import Tensor
 import lw2g
 from lw2g.blocks.discriminants import Discriminant
 from lw2g.blocks.expert import FrozenExpert
+from lw2g.blocks.ridge import Ridge
 from lw2g.config.resolve import resolve
 from lw2g.errors import ConfigError
 from lw2g.interfaces.calibration import least_loss
@@ -356,3 +357,55 @@ def test_why_a_model_cannot_tell_unknown_images(
     model = open_model(tmp_path / "run", catalogue)
     with pytest.raises(ConfigError, match=f"cannot tell unknown images: .*{told}"):
         model.predict(model.backbone.blank(), reject=0.1)
+
+
+def vectors(path: Path, classes: list[str], seed: int, each: int = 12, width: int = 6) -> Path:
+    """Stored features of overlapping classes, as a file."""
+    draw = np.random.default_rng(seed)
+    y = np.repeat(np.arange(len(classes)), each)
+    means = np.stack([np.random.default_rng(len(name)).normal(size=width) for name in classes])
+    x = (means[y] + draw.normal(size=(len(y), width))).astype(np.float32)
+    splits = {"train_x": x, "train_y": y, "test_x": x[::6] + 1, "test_y": y[::6]}
+    np.savez(path, class_names=np.array(classes), **splits)
+    return path
+
+
+@pytest.mark.parametrize("head", ["ridge", "cosine", "mahalanobis"])
+def test_an_exact_head_answers_at_the_temperature_of_its_left_out_images(head: str, tmp_path: Path) -> None:
+    """The least log loss of scores without each image; it is forgotten to the bit, too."""
+    first = vectors(tmp_path / "first.npz", ["a", "bb", "ccc"], 0)
+    more = vectors(tmp_path / "more.npz", ["dddd"], 1)
+    settings = {"baseline.head_features": 0}
+    _, report = lw2g.start(first, tmp_path / "one", head=head, settings=settings)
+    saved = read_export(tmp_path / "one", whole=True)
+    kept = [saved.learned[f"features/0/{place}"] for place in range(3)]
+    labels = torch.arange(3).repeat_interleave(12)
+    built = lw2g.load(tmp_path / "one").baseline.closed_form
+    assert built is not None
+    scores = built.without_each(torch.cat(kept).double(), labels, 3)
+    assert scores is not None
+    assert report["temperature"] == least_loss(scores, labels, doubt=1 / 38)
+    assert report["left_out_accuracy"] == 100 * float((scores.argmax(1) == labels).double().mean())
+    assert lw2g.load(tmp_path / "one").temperature == report["temperature"]
+    lw2g.learn(tmp_path / "one", more, out=tmp_path / "two")
+    lw2g.unlearn(tmp_path / "two", "dddd", out=tmp_path / "three")
+    again = read_export(tmp_path / "three", whole=True).tensors
+    assert again.keys() == saved.tensors.keys()
+    for name, value in saved.tensors.items():
+        assert torch.equal(again[name], value), name
+    assert read_export(tmp_path / "two", whole=True).tensors["calibration/temperature"] > 0
+
+
+def test_a_penalty_is_kept_until_the_sums_change(tmp_path: Path) -> None:
+    """A model that is opened answers at the penalty of its file, and learning chooses another."""
+    first = vectors(tmp_path / "first.npz", ["a", "bb", "ccc"], 0)
+    lw2g.start(first, tmp_path / "one", head="ridge", settings={"baseline.head_features": 0})
+    head = lw2g.load(tmp_path / "one").baseline.closed_form
+    assert isinstance(head, Ridge)
+    assert int(head.chosen_at) == 36
+    kept = float(head.penalty)
+    head.chosen_at.zero_()
+    assert head.chosen_penalty(3) == pytest.approx(kept)
+    head.update(torch.randn(8, 6, generator=torch.Generator().manual_seed(0)), torch.zeros(8).long())
+    assert int(head.chosen_at) == 0
+    assert head.chosen_penalty(3) != kept

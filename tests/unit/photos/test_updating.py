@@ -86,6 +86,10 @@ def png_without_pixels() -> bytes:
     return content
 
 
+RUNNING = "head.ridge.penalty=running"
+"""With it the scores depend on the cut into tasks."""
+
+
 def command(*words: object) -> Any:
     return CliRunner().invoke(main, [*map(str, words)])
 
@@ -317,7 +321,7 @@ def test_wrong_folders_are_one_line(models: dict[str, Path], glyphs: Path, tmp_p
         (("learn", models["first"], glyphs / "cat", "--out", models["cat"]), "is there already"),
         (("learn", models["first"], glyphs / "cat", "--test", glyphs / "dog"), "no class is called 'dog'"),
         (
-            ("start", glyphs / "first", tmp_path / "out", "--head", "ridge"),
+            ("start", glyphs / "first", tmp_path / "out", "--head", "ridge", "--set", RUNNING),
             "the scores of 'ridge' may depend on how images are cut into tasks",
         ),
         (("start", glyphs / "first", tmp_path / "out", "--head", "ldaa"), "(did you mean 'lda'?)"),

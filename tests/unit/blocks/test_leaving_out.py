@@ -1,0 +1,195 @@
+"""Heads without one image: formulas against heads that have never seen it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from lw2g.blocks.closed_form import ClosedForm, Cosine
+from lw2g.blocks.discriminants import Discriminant, Mahalanobis
+from lw2g.blocks.ridge import Ridge
+from lw2g.interfaces.calibration import Temperature
+from lw2g.interfaces.context import TaskInfo
+from lw2g.maths.normal_equations import add_products, best_penalty, penalised, weights_of
+
+DIM, CLASSES, EACH = 5, 3, 12
+
+
+def drawn(seed: int = 0, spread: float = 1.0) -> tuple[Tensor, Tensor]:
+    """Features of overlapping classes, and their labels."""
+    draw = torch.Generator().manual_seed(seed)
+    labels = torch.arange(CLASSES).repeat_interleave(EACH)
+    means = torch.randn(CLASSES, DIM, generator=draw, dtype=torch.float64) + 1
+    return means[labels] + spread * torch.randn(len(labels), DIM, generator=draw, dtype=torch.float64), labels
+
+
+def ridge(features: int = 0, penalty: float = 0.7) -> Ridge:
+    """A ridge whose penalty stays what it is without an image."""
+    return Ridge(DIM, CLASSES, features, 4, penalty, choice="fixed")
+
+
+class Apart(Discriminant):
+    """Linear discriminant analysis that scores by distances, as leaving an image out does."""
+
+    def score(self, features: Tensor, *solution: Tensor) -> Tensor:
+        means, covariance = self.within(int((self.count > 0).sum()))
+        inverse = torch.linalg.inv(covariance)
+        away = features[:, None] - means
+        return -torch.einsum("ncd,de,nce->nc", away, inverse, away) / 2
+
+
+HEADS: dict[str, tuple[Callable[[], ClosedForm], float]] = {
+    "ridge": (ridge, 1e-9),
+    "random features": (lambda: ridge(40, 3.0), 1e-9),
+    "cosine": (lambda: Cosine(DIM, CLASSES), 1e-12),
+    "lda": (lambda: Apart(DIM, CLASSES, 1e-9), 1e-6),
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_a_head_without_an_image_is_one_that_never_saw_it(name: str) -> None:
+    """The formula gives the scores of refitting without each image in turn."""
+    build, tolerance = HEADS[name]
+    rows, labels = drawn()
+    whole = build()
+    whole.update(rows, labels)
+    found = whole.without_each(rows, labels, CLASSES)
+    assert found is not None
+    moved = False
+    for place in range(len(rows)):
+        others = torch.arange(len(rows)) != place
+        rest = build()
+        rest.update(rows[others], labels[others])
+        alone = rest.scores(rows[place : place + 1], CLASSES)[0]
+        torch.testing.assert_close(found[place], alone, rtol=tolerance, atol=tolerance)
+        moved |= not torch.allclose(alone, whole.scores(rows[place : place + 1], CLASSES)[0], rtol=0.05)
+    assert moved  # the head that has seen it says something else
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_a_class_of_two_tasks_loses_the_image_from_both(name: str) -> None:
+    """Sums of one target are solved together, and so is what they are without an image."""
+    build, tolerance = HEADS[name]
+    rows, labels = drawn(1)
+
+    def of_two_targets() -> ClosedForm:
+        head = build()
+        head.begin_task(
+            TaskInfo(
+                index=0,
+                classes=tuple(range(CLASSES)),
+                class_names=("a", "b", "a"),
+                targets=(0, 1, 0),
+                seen=CLASSES,
+                num_images=len(rows),
+            )
+        )
+        return head
+
+    whole = of_two_targets()
+    whole.update(rows, labels)
+    found = whole.without_each(rows, labels, CLASSES)
+    assert found is not None
+    assert found.shape == (len(rows), 2)
+    for place in (0, 15, 35):
+        others = torch.arange(len(rows)) != place
+        rest = of_two_targets()
+        rest.update(rows[others], labels[others])
+        alone = rest.scores(rows[place : place + 1], CLASSES)[0, :2]
+        torch.testing.assert_close(found[place], alone, rtol=tolerance, atol=tolerance)
+
+
+def test_a_covariance_of_each_class_loses_most_of_an_image() -> None:
+    """Its added diagonal and its scale stay, so that the distance is near that of refitting, not equal."""
+    rows, labels = drawn()
+    whole = Mahalanobis(DIM, CLASSES)
+    whole.update(rows, labels)
+    found = whole.without_each(rows, labels, CLASSES)
+    seen = whole.scores(rows, CLASSES)
+    alone = []
+    for place in range(len(rows)):
+        others = torch.arange(len(rows)) != place
+        rest = Mahalanobis(DIM, CLASSES)
+        rest.update(rows[others], labels[others])
+        alone.append(rest.scores(rows[place : place + 1], CLASSES)[0])
+    wanted = torch.stack(alone)
+    of_others = torch.ones_like(wanted).scatter_(1, labels[:, None], 0).bool()
+    torch.testing.assert_close(found[of_others], wanted[of_others])
+    error = (found / wanted - 1)[~of_others].abs().mean()
+    assert error < 0.4 * (seen / wanted - 1)[~of_others].abs().mean()
+
+
+def test_what_has_no_formula_says_so() -> None:
+    """A cut spectrum leaves no image out, and fits no temperature."""
+    rows, labels = drawn(2)
+    head = Ridge(DIM, CLASSES, 20, 4, 1.0, choice="fixed", cut=0.25)
+    head.update(rows, labels)
+    assert head.without_each(rows, labels, CLASSES) is None
+    head.fit_temperature()
+    head.observe(rows, labels)
+    assert head.temperature is not None
+    assert not head.temperature.loss.any()
+
+
+def test_a_temperature_is_fitted_to_images_without_themselves() -> None:
+    """Task by task, among the classes that are known: sums of losses, and no image that is alone."""
+    rows, labels = drawn(4)
+    head = ridge()
+    head.fit_temperature()
+    wanted = Temperature(1.0)
+    known = Ridge(DIM, CLASSES, 0, 4, 0.7, choice="fixed")
+    for own in ([0, 1], [2]):
+        some = torch.isin(labels, torch.tensor(own))
+        if own == [2]:
+            some[EACH * 2 + 1 :] = False  # one image alone says nothing
+        head.learn(rows[some], labels[some], torch.Generator())
+        head.observe(rows[some], labels[some])
+        known.update(rows[some], labels[some])
+        if own == [0, 1]:
+            scores = known.without_each(rows[some], labels[some], 2)
+            assert scores is not None
+            wanted.observe(scores, labels[some])
+    assert head.temperature is not None
+    torch.testing.assert_close(head.temperature.loss, wanted.loss)
+    assert head.temperature.value != 1.0
+
+
+@pytest.mark.parametrize("width", [3, 512, 1100])
+def test_half_of_the_products_are_all_of_them(width: int) -> None:
+    """Sums by their lower half equal the whole product, whatever was there before."""
+    draw = torch.Generator().manual_seed(width)
+    rows = torch.randn(40, width, generator=draw, dtype=torch.float64)
+    gram = torch.eye(width, dtype=torch.float64)
+    add_products(gram, rows.split(25))
+    torch.testing.assert_close(gram, rows.T @ rows + torch.eye(width, dtype=torch.float64))
+    torch.testing.assert_close(gram, gram.T)
+
+
+def test_wide_sums_are_those_of_narrow_ones() -> None:
+    """A regression of wide features has the weights of its rows."""
+    draw = torch.Generator().manual_seed(5)
+    rows = torch.randn(30, 2100, generator=draw, dtype=torch.float64)
+    labels = torch.arange(30) % CLASSES
+    head = Ridge(2100, CLASSES, 0, 0, 50.0, choice="fixed")
+    head.update(rows, labels)
+    # fewer rows than features: the same weights from the matrix of inner products of rows
+    inner = rows @ rows.T + 50 * torch.eye(30, dtype=torch.float64)
+    wanted = rows @ rows.T @ torch.linalg.solve(inner, torch.eye(CLASSES, dtype=torch.float64)[labels])
+    torch.testing.assert_close(head.scores(rows, CLASSES), wanted, rtol=1e-9, atol=1e-9)
+
+
+def test_a_penalty_and_its_weights_leave_the_sums_alone() -> None:
+    """Factors are made in place of a copy, never of the sums."""
+    rows, labels = drawn(3)
+    gram = rows.T @ rows
+    cross = rows.T @ torch.eye(CLASSES, dtype=torch.float64)[labels]
+    before = gram.clone()
+    penalty = best_penalty(gram, cross, len(rows), float(len(rows)))
+    weights = weights_of(gram, cross, penalty)
+    assert torch.equal(gram, before)
+    eye = torch.eye(DIM, dtype=torch.float64)
+    torch.testing.assert_close(weights, torch.linalg.solve(gram + penalty * eye, cross))
+    assert penalised(-gram, 0.0)[1] is False
