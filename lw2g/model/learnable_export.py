@@ -13,13 +13,13 @@ from lw2g.errors import DataError
 from lw2g.interfaces.stream import Task
 from lw2g.model.exported import Saved
 from lw2g.model.exporting import Memory, export_run
+from lw2g.model.left_out import calibration_of
 from lw2g.model.manifest import Manifest
 from lw2g.model.solved import Solved, solved_of
 from lw2g.model.trained import TrainedModel
 from lw2g.pixels.streams import as_one_task, hold_back, joined
 from lw2g.registry.catalogue import Catalogue
 from lw2g.runtime.returned import stream_of
-from lw2g_photos.step_checks import calibration_of
 
 __all__ = ["export_learnable"]
 

@@ -9,7 +9,7 @@ because its forward may bypass a module that a hook is waiting at.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ __all__ = [
     "attention_of",
     "block_at",
     "blocks_of",
+    "checked_blocks",
     "has_blocks",
     "is_plain_attention",
     "is_pre_norm",
@@ -249,6 +250,30 @@ def require_rung(model: nn.Module, rung: Rung, blocks: Iterable[int] | None = No
             _require_free_keys(attention, index)
         if rung == "low-rank updates":
             _require_equal_widths(attention, index)
+
+
+def checked_blocks(
+    model: nn.Module, depth: int, blocks: Sequence[int], path: str, rung: Rung | None = None
+) -> tuple[int, ...]:
+    """Return the blocks that an option names, after checking that they are there and offer an injection.
+
+    Raises:
+        ConfigError: A block is repeated or missing, or lacks what the injection needs.
+    """
+    if rung is not None:
+        # first without blocks: of a backbone that has none, the error must not say that it lacks block 0
+        require_rung(model, rung, ())
+    if len(set(blocks)) != len(blocks):
+        raise ConfigError(f"{path}: blocks {tuple(blocks)!r} repeat", "name each block once")
+    outside = [block for block in blocks if not 0 <= block < depth]
+    if outside:
+        raise ConfigError(
+            f"{path}: block {outside[0]!r} is outside the backbone's {depth} blocks",
+            f"use 0 to {depth - 1}",
+        )
+    if rung is not None:
+        require_rung(model, rung, blocks)
+    return tuple(blocks)
 
 
 def _require_free_keys(attention: Any, index: int) -> None:

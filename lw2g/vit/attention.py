@@ -20,6 +20,7 @@ from lw2g.vit.anatomy import attention_of
 __all__ = [
     "Attention",
     "attention_bias",
+    "attention_now",
     "fuses_forwards",
     "heads_of",
     "mixed",
@@ -36,6 +37,25 @@ Attention = Literal["timm's", "plain", "fused without gradients"]
 # 1.08 for a ViT-B, and 1.00 at 37 tokens. On AMD's Zen 4: 0.77 at 197 tokens, 0.88 at 37. With gradients
 # fused attention is slower on both.
 _FUSED_FROM = 128
+
+
+def attention_now(device: str, dtype: torch.dtype, *, fuses: bool) -> Attention:
+    """Return which attention is computed here and now.
+
+    In bf16 on a CPU timm's choice, fused attention, is slower but for some forwards without gradients
+    (:func:`fuses_forwards`).
+
+    Args:
+        device: The kind of device.
+        dtype: Of the weights.
+        fuses: Whether this machine is faster with fused attention where there are no gradients.
+    """
+    reduced = dtype == torch.bfloat16 or torch.is_autocast_enabled("cpu")
+    if device != "cpu" or not reduced or torch.get_autocast_dtype("cpu") != torch.bfloat16:
+        return "timm's"
+    if fuses:
+        return "fused without gradients"
+    return "plain"
 
 
 def fuses_forwards(num_tokens: int, info: Path = CPU_INFO) -> bool:

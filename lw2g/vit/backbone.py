@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from importlib.metadata import version
 from typing import Any, ClassVar, Self
@@ -16,13 +16,14 @@ from lw2g.vit.anatomy import (
     Rung,
     attention_of,
     blocks_of,
+    checked_blocks,
     has_blocks,
     model_name,
     num_tokens,
     require_rung,
     rotates_or_norms,
 )
-from lw2g.vit.attention import Attention, fuses_forwards, without_fused_attention
+from lw2g.vit.attention import Attention, attention_now, fuses_forwards, without_fused_attention
 from lw2g.vit.compiling import allow_compilations, compiled
 from lw2g.vit.fingerprint import BackboneFingerprint, WeightSource
 from lw2g.vit.injection import Injection, class_token_index, inject, real_tokens
@@ -215,20 +216,7 @@ class Backbone(nn.Module):
         Raises:
             ConfigError: A block is repeated or missing, or lacks what the injection needs.
         """
-        if rung is not None:
-            # first without blocks: of a backbone that has none, the error must not say that it lacks block 0
-            self.require(rung, ())
-        if len(set(blocks)) != len(blocks):
-            raise ConfigError(f"{path}: blocks {tuple(blocks)!r} repeat", "name each block once")
-        outside = [block for block in blocks if not 0 <= block < self.depth]
-        if outside:
-            raise ConfigError(
-                f"{path}: block {outside[0]!r} is outside the backbone's {self.depth} blocks",
-                f"use 0 to {self.depth - 1}",
-            )
-        if rung is not None:
-            self.require(rung, blocks)
-        return tuple(blocks)
+        return checked_blocks(self.model, self.depth, blocks, path, rung)
 
     def require_class_token(self, what: str) -> None:
         """Refuse what reads the class token where features are pooled in another way.
@@ -353,9 +341,7 @@ class Backbone(nn.Module):
         return out.float()
 
     def _class_token(self, images: Tensor, injections: Sequence[Injection], *, norm: bool) -> Tensor:
-        # float32 would change in its last bits
-        row_alone = self.attention != "timm's"
-        with last_row_alone(self.model, injections, attention=row_alone), self._computing(injections):
+        with self._one_row(injections), self._computing(injections):
             x = self._run(images, self.depth)
             # a view would keep all tokens in memory
             row: Tensor = x[:, class_token_index(injections, x.shape[1], num_tokens(self.model))].clone()
@@ -369,13 +355,14 @@ class Backbone(nn.Module):
             with self._computing(injections):
                 return joined_stages(self.model, images, self.fingerprint.layers)
         joined = JoinedLayers(self.model, self.fingerprint.layers, self.fingerprint.pool, injections)
-        with ExitStack() as stack:
-            if joined.read_one_row:
-                row_alone = self.attention != "timm's"
-                stack.enter_context(last_row_alone(self.model, injections, attention=row_alone))
-            stack.enter_context(self._computing(injections))
-            stack.enter_context(joined.gathering())
+        one_row = self._one_row(injections) if joined.read_one_row else nullcontext()
+        with one_row, self._computing(injections), joined.gathering():
             return joined.features(self._run(images, self.depth), own_norm)
+
+    def _one_row(self, injections: Sequence[Injection]) -> AbstractContextManager[None]:
+        """Compute one row of the last block within the context."""
+        # float32 would change in its last bits
+        return last_row_alone(self.model, injections, attention=self.attention != "timm's")
 
     def _pooled(self, x: Tensor, injections: Sequence[Injection]) -> Tensor:
         """Return the feature of what ``forward_features`` returned."""
@@ -480,17 +467,8 @@ class Backbone(nn.Module):
 
     @property
     def attention(self) -> Attention:
-        """Which attention is computed here and now, for a record.
-
-        In bf16 on a CPU timm's choice, fused attention, is slower but for some forwards without gradients
-        (:func:`lw2g.vit.attention.fuses_forwards`).
-        """
-        reduced = self.dtype == torch.bfloat16 or torch.is_autocast_enabled("cpu")
-        if self.device.type != "cpu" or not reduced or torch.get_autocast_dtype("cpu") != torch.bfloat16:
-            return "timm's"
-        if self._fuses_forwards:
-            return "fused without gradients"
-        return "plain"
+        """Which attention is computed here and now, for a record."""
+        return attention_now(self.device.type, self.dtype, fuses=self._fuses_forwards)
 
     @property
     def plain_attention(self) -> bool:
@@ -509,11 +487,8 @@ class Backbone(nn.Module):
         return out
 
     def _run(self, images: Tensor, blocks: int) -> Tensor:
-        """Run ``forward_features`` up to the end of the first ``blocks`` blocks, and return the stream there.
-
-        timm's own forward carries rotary embeddings, shared biases and whatever else a model hands to its
-        blocks.
-        """
+        """Run ``forward_features`` up to the end of the first ``blocks`` blocks; return the stream there."""
+        # timm's own forward carries rotary embeddings, shared biases and whatever else blocks are handed
         last = blocks_of(self.model)[blocks - 1]
         return output_of(last, partial(self._whole, images))
 

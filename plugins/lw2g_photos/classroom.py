@@ -16,12 +16,12 @@ import attrs
 from lw2g.errors import ConfigError, DataError, Lw2gError, counted, shown
 from lw2g.ground.spelling import composed, is_name
 from lw2g.model.exported import Saved, read_export
+from lw2g.model.left_out import calibration_of
 from lw2g.model.live import live_model
 from lw2g.model.solved import solved_of
 from lw2g.model.trained import TrainedModel
 from lw2g.pixels.found_images import EXTENSIONS, image_ending
 from lw2g.registry.catalogue import Catalogue
-from lw2g_photos.step_checks import calibration_of
 from lw2g_photos.updating import learn, unlearn
 
 __all__ = ["MOST_BYTES", "MOST_FILES", "Busy", "Classroom", "Content", "Upload"]

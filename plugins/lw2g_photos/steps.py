@@ -26,30 +26,7 @@ from lw2g.model.manifest import Manifest, Step, TaskNote
 
 T = TypeVar("T")
 
-__all__ = ["features_of", "grown", "kept_of", "without_class", "without_step"]
-
-
-def features_of(learned: Mapping[str, Tensor], number: int) -> list[Tensor]:
-    """Return the features that a step has added, class by class."""
-    rows: list[Tensor] = []
-    # asked for by name: looking through all entries for each of n steps would take n squared
-    while (own := learned.get(f"features/{number}/{len(rows)}")) is not None:
-        rows.append(own)
-    return rows
-
-
-def kept_of(saved: Saved) -> list[tuple[int, Tensor]]:
-    """Return targets and features of all images of which the model keeps features."""
-    classes = saved.manifest.class_map
-    base = {int(place): rows for place, rows in part(saved.learned, "kept").items()}
-    kept = [(classes.target(place), base[place]) for place in sorted(base)]
-    position = saved.manifest.num_base_classes
-    # by tasks, because a step that is being learned is in the history only once it has been checked
-    for number in range(len(saved.manifest.tasks) - saved.manifest.history.tasks):
-        for rows in features_of(saved.learned, number):
-            kept.append((classes.target(position), rows))
-            position += 1
-    return kept
+__all__ = ["grown", "without_class", "without_step"]
 
 
 # -- more and less -------------------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ from lw2g.errors import ConfigError, DataError, counted
 from lw2g.model.exported import Saved, read_export, write_export
 from lw2g.model.exporting import lasting_tensors
 from lw2g.model.frozen_expert import expert_of
+from lw2g.model.left_out import calibration_of, features_of
 from lw2g.model.live import live_model
 from lw2g.model.manifest import Manifest, Step
 from lw2g.model.parts import ModelParts
@@ -43,14 +44,13 @@ from lw2g.runtime.telling import Telling
 from lw2g_photos.class_folders import ClassImages, digest_of, notes_of, read_class_folders, shared_files
 from lw2g_photos.class_vectors import read_class_vectors
 from lw2g_photos.step_checks import (
-    calibration_of,
     learned_twice,
     look_alikes,
     recall,
     shared_rows,
     warnings_of,
 )
-from lw2g_photos.steps import features_of, grown, without_class, without_step
+from lw2g_photos.steps import grown, without_class, without_step
 
 __all__ = ["learn", "take_step", "unlearn"]
 

@@ -17,7 +17,7 @@ from lw2g.interfaces.growth import Evidence, Grow, Reuse, counts_directions
 from lw2g.interfaces.site import Activation, Restriction, Site
 from lw2g.learning.protection import Protection, SiteRule
 from lw2g.maths.hindrance import hfc
-from lw2g.maths.subspace import build, complement
+from lw2g.maths.subspace import Subspace
 from lw2g.vit.taps import Tap
 from lw2g_growth.options import BudgetConfig, MarginConfig, TrustRegionConfig
 from lw2g_growth.policies import AlgorithmPolicy, BudgetPolicy, ReleasePolicy, RulePolicy, VotePolicy
@@ -45,8 +45,8 @@ def test_the_cosine_of_hfc_is_the_length_that_the_constraint_leaves(space, data)
 
 @given(rows=ROWS, heads=HEADS, one=energies(), two=energies(), data=st.data())
 def test_a_space_of_less_energy_lies_in_one_of_more(rows, heads, one, two, data):
-    """``build(e1)`` lies within ``build(e2)`` for e1 < e2, so HFC never falls as ``growth.energy`` rises."""
-    less, more = (build(moment_of(rows, heads), energy) for energy in sorted((one, two)))
+    """A space of energy e1 lies within that of e2 for e1 < e2, so HFC never falls as ``growth.energy`` rises."""
+    less, more = (Subspace.build(moment_of(rows, heads), energy) for energy in sorted((one, two)))
     basis = less.basis
     assert all(low <= high for low, high in zip(less.ranks, more.ranks, strict=True))
     torch.testing.assert_close(more.basis[:, :, : basis.shape[2]] * (basis != 0).any(dim=1)[:, None], basis)
@@ -59,10 +59,10 @@ def test_a_space_of_less_energy_lies_in_one_of_more(rows, heads, one, two, data)
 def test_angles_with_a_space_and_lw2gs_complement_add_up_to_90(space, data):
     """What :func:`complement` returns holds all that the space leaves of a gradient, head by head."""
     gradient = data.draw(gradients(dims=st.just(space.dim)))
-    rest = complement(space)
+    rest = space.complement()
     both = [hfc([gradient], [one], reduce="global").degrees for one in (space, rest)]
     assert sum(both) == pytest.approx(90.0, abs=1e-5)
-    torch.testing.assert_close(complement(rest).on(gradient.double()), space.on(gradient.double()))
+    torch.testing.assert_close(rest.complement().on(gradient.double()), space.on(gradient.double()))
 
 
 @st.composite

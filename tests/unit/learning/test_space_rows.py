@@ -19,7 +19,7 @@ from lw2g.learning.evidence.space_rows import Rows, require_rows
 from lw2g.learning.evidence.spaces import absorb_task
 from lw2g.learning.session import Session
 from lw2g.maths.moments import SecondMoment
-from lw2g.maths.subspace import build
+from lw2g.maths.subspace import Subspace
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.taps import Tap
 
@@ -113,7 +113,7 @@ def test_a_space_is_centred_where_that_is_asked_for(
     site = session.parts.baseline.sites(session.parts.pool[0])[0]
     tap = site.activation.tap
     moment = merged(session.parts.evidence_sample(0, images).moments([tap])[tap])
-    spaces = [build(one, 0.9) for one in (moment, moment.centred())]
+    spaces = [Subspace.build(one, 0.9) for one in (moment, moment.centred())]
     assert spaces[0].rank != spaces[1].rank
     probe = torch.randn(5, moment.dim, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     torch.testing.assert_close(spaces_of(session)[site.name].on(probe), spaces[centred].on(probe))

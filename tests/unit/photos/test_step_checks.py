@@ -23,13 +23,14 @@ from lw2g.lifecycle.run_opening import reopen
 from lw2g.lifecycle.runner import start
 from lw2g.model.exported import Saved, read_export
 from lw2g.model.learnable_export import export_learnable
+from lw2g.model.left_out import calibration_of
 from lw2g.model.manifest import BackboneSection, Learning, Manifest, Section, TaskNote
 from lw2g.model.rejection import moments_of
 from lw2g.model.saved import open_model
 from lw2g.model.solved import Solved
 from lw2g.registry.catalogue import Catalogue
 from lw2g_photos.class_folders import read_class_folders
-from lw2g_photos.step_checks import calibration_of, look_alikes
+from lw2g_photos.step_checks import look_alikes
 from lw2g_testing.tiny import tiny_backbone
 
 SIZES = {"ant": 4, "bee": 27, "cow": 12, "dog": 60}

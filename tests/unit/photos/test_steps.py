@@ -12,8 +12,9 @@ from torch import Tensor
 
 from lw2g.model.exported import Saved
 from lw2g.model.history import misfit_of_history
+from lw2g.model.left_out import features_of, kept_of
 from lw2g.model.manifest import BackboneSection, Learning, Manifest, Section, Step, TaskNote
-from lw2g_photos.steps import features_of, kept_of, without_class, without_step
+from lw2g_photos.steps import without_class, without_step
 from lw2g_testing.tiny import tiny_backbone
 
 BASE = [f"old {number}" for number in range(12)]
