@@ -27,7 +27,7 @@ from lw2g.learning.evidence.draws import head_draws
 from lw2g.lifecycle.run_opening import reopen
 from lw2g.maths.hindrance import hfc
 from lw2g.maths.moments import SecondMoment
-from lw2g.maths.subspace import build
+from lw2g.maths.subspace import Subspace
 from lw2g.registry import catalogue as registry
 from lw2g.vit.taps import Tap
 
@@ -122,7 +122,7 @@ def main() -> None:
                 [met(session, batch, parameters, block, place) for batch in part] for part in (old, own)
             )
             for half, name in enumerate(("keys", "values")):
-                spaces = [build(one, energy) for one in moments([pair[half] for pair in before])]
+                spaces = [Subspace.build(one, energy) for one in moments([pair[half] for pair in before])]
                 inside = [
                     space.captured(moment)
                     for space, moment in zip(spaces, moments([pair[half] for pair in now]), strict=True)

@@ -124,18 +124,18 @@ def find_device(name: str) -> torch.device:
     return torch.device("cpu") if kind == "cpu" else torch.device(kind, number)
 
 
-def suited_device(name: str, *, small: bool) -> torch.device:
+def suited_device(asked: str, *, small: bool) -> torch.device:
     """Return a device by name, as :func:`find_device`; ``auto`` is the CPU for a small network.
 
     A GPU computes each operation of a small network in less time than it takes to launch it: of the embedded
     benchmark, which takes a quiet CPU 41 s, an H200 took 62 s.
 
     Args:
-        name: The device that is asked for; one that is named is obeyed.
+        asked: The device that is asked for; one that is named is obeyed.
         small: Whether the network's products are small (:func:`lw2g.runtime.threads.has_small_products`).
     """
-    found = find_device(name)
-    return torch.device("cpu") if name == "auto" and small else found
+    found = find_device(asked)
+    return torch.device("cpu") if asked == "auto" and small else found
 
 
 def _opened(device: torch.device, name: str) -> torch.device:

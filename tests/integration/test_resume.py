@@ -266,7 +266,9 @@ def test_a_lost_checkpoint_is_said_before_its_task_is_learned_again(copied, cata
     (copied / "checkpoints/task-002.safetensors").unlink()
     watch = Watch()
     same(resume(copied, catalogue, [watch]), finished[1])
-    assert watch.warnings == ["the checkpoint of task 3 is lost; the task is learned again"]
+    on_decisions = "counts directions and compares no tasks"
+    told = [warning for warning in watch.warnings if on_decisions not in warning]
+    assert told == ["the checkpoint of task 3 is lost; the task is learned again"]
 
 
 def test_without_any_checkpoint_an_edited_configuration_is_refused(copied, catalogue):

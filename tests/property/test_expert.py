@@ -112,7 +112,7 @@ def test_scores_that_are_no_posterior_get_a_temperature(
     baseline: Any = SimpleNamespace(likelihood=likelihood, frozen_expert=None)
     routing = SimpleNamespace(expert="frozen", mix=mix, held_back=held_back)
     config: Any = SimpleNamespace(routing=routing)
-    backbone = SimpleNamespace(dim=DIM)
+    backbone = SimpleNamespace(dim=DIM, width=DIM)
     context: Any = SimpleNamespace(backbone=backbone, num_classes=CLASSES, device=torch.device("cpu"))
     if fitted is None:
         with pytest.raises(ConfigError, match=r"routing.expert: .*held_back=0 leaves no images"):

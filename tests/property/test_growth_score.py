@@ -45,7 +45,7 @@ def test_the_cosine_of_hfc_is_the_length_that_the_constraint_leaves(space, data)
 
 @given(rows=ROWS, heads=HEADS, one=energies(), two=energies(), data=st.data())
 def test_a_space_of_less_energy_lies_in_one_of_more(rows, heads, one, two, data):
-    """A space of energy e1 lies within that of e2 for e1 < e2, so HFC never falls as ``growth.energy`` rises."""
+    """A space of energy e1 lies in that of e2 for e1 < e2, so HFC never falls as ``growth.energy`` rises."""
     less, more = (Subspace.build(moment_of(rows, heads), energy) for energy in sorted((one, two)))
     basis = less.basis
     assert all(low <= high for low, high in zip(less.ranks, more.ranks, strict=True))

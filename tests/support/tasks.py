@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from lw2g.interfaces.context import BuildContext, Maker, TaskContext, TaskInfo
 from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.retrieval import RetrievalStrategy
-from lw2g.vit.backbone import Backbone
+from lw2g.vit.anatomy import Rung, checked_blocks
 from lw2g.vit.taps import Tap
 from lw2g_carries.plugin import lw2g_carries
 from lw2g_heads.plugin import lw2g_heads
@@ -35,7 +35,11 @@ class Sizes:
         """Refuse nothing."""
 
     require_class_token = require
-    check_blocks = Backbone.check_blocks
+
+    def check_blocks(self, blocks: Sequence[int], path: str, rung: Rung | None = None) -> tuple[int, ...]:
+        """Refuse blocks that are not there."""
+        return checked_blocks(nn.Identity(), self.depth, blocks, path)
+
     require_one_layer = require
 
     def joining(self) -> AbstractContextManager[None]:

@@ -6,7 +6,6 @@ import json
 import shutil
 
 import pytest
-from lw2g_photos.teaching import teach
 
 import lw2g
 from lw2g.disk.origins import made_with, noted_origins
@@ -14,6 +13,7 @@ from lw2g.disk.sealed import seal_json
 from lw2g.errors import ConfigError
 from lw2g.registry import manager
 from lw2g.results.verification import verify
+from lw2g_photos.photographs import teach
 from lw2g_store.stores import submit
 from strangers import install, offering
 

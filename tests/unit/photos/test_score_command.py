@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from PIL import Image
 
 import lw2g
-from lw2g.api.models import score
 from lw2g.cli.main import main
+from lw2g_photos.photographs import score
 
 
 def write_images(folder: Path, colour: tuple[int, int, int], count: int, seed: int) -> None:
