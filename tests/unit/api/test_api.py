@@ -19,7 +19,7 @@ from lw2g.pixels.image_files import pixels_of
 from lw2g_benchmarks.given import GivenBenchmark
 from lw2g_benchmarks.options import GivenConfig
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "python.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "howto" / "python.md"
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 from lw2g import errors
 from lw2g.errors import ContractError, DataError, Lw2gError
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 KINDS = {name for name, found in vars(errors).items() if isinstance(found, type)}
 
 
