@@ -44,10 +44,13 @@ class LocalExecutor(Executor):
         self._gpus_per_job = options.gpus_per_job
         self._free: SimpleQueue[dict[str, str]] = SimpleQueue()
         for slot in range(self.slots):
-            self._free.put({_VISIBLE: places[slot]} if places else {})
+            variables = {}
+            if places:
+                variables = {_VISIBLE: places[slot]}
+            self._free.put(variables)
         # more threads than cores, in all jobs together, make each of them slower than one thread would be
-        share = os.environ.get("OMP_NUM_THREADS", str(max(1, _cores() // self.slots)))
-        self._threads = str(options.threads or share)
+        share = max(1, _cores() // self.slots)
+        self._threads = str(options.threads or os.environ.get("OMP_NUM_THREADS", share))
         self._pool = ThreadPoolExecutor(self.slots)
         self._attempts: dict[str, Attempt] = {}
 
