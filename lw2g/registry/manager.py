@@ -302,7 +302,7 @@ def _hook_problems(manager: pluggy.PluginManager, plugin: object, origin: Origin
     for name in sorted(named - specified):
         if name in _ALL_HOOKS:
             what = f"has {name!r} without the marker"
-            remedy = "decorate it with lw2g.registry.markers.hookimpl"
+            remedy = "decorate it with lw2g.plugin.hookimpl"
         else:
             what = f"has {name!r}, which is no hook{nearest(name, _ALL_HOOKS)}"
             remedy = f"use one of {', '.join(_ALL_HOOKS)}"

@@ -28,7 +28,7 @@ def made(subject: Subject) -> Carry:
     context = CarryContext(dim=_DIM, inner=inner)
     carry: Any = available(lambda: subject.component.build(subject.config, context))
     if not isinstance(carry, Carry):
-        raise ContractViolation(f"build returns {type(carry).__name__}; return a lw2g.interfaces.carry.Carry")
+        raise ContractViolation(f"build returns {type(carry).__name__}; return a lw2g.plugin.Carry")
     return carry
 
 
@@ -46,9 +46,7 @@ def _fitted(carry: Carry, *images: Tensor) -> Motion:
     """Return the motion, and refuse what is none."""
     found = carry.fit(*images)
     if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], Motion)):
-        raise ContractViolation(
-            "fit must return a lw2g.interfaces.carry.Motion and the name of its candidate"
-        )
+        raise ContractViolation("fit must return a lw2g.plugin.Motion and the name of its candidate")
     if found[1] not in carry.candidates:
         raise ContractViolation(f"fit names {found[1]!r}, which is none of candidates {carry.candidates}")
     return found[0]
