@@ -19,7 +19,7 @@ from lw2g.vit.hub_folder import Statistics, statistics_of
 from lw2g.vit.names import plain_name
 from lw2g.vit.opened_checkpoint import format_of
 from lw2g.vit.plain import PlainShape, PlainViT, emptied, initialised, plain_shape
-from lw2g.vit.pooling import Layers, Pool
+from lw2g.vit.pool_words import Layers, Pool
 from lw2g.vit.timm_models import check_name, create_model, described, require_possible, seen_1k
 from lw2g.vit.weights import load_weights, per_channel, weights_sha256
 

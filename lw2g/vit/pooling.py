@@ -11,12 +11,9 @@ from torch import Tensor, nn
 
 from lw2g.errors import ConfigError
 from lw2g.vit.anatomy import blocks_of, has_blocks, model_name, timm_config
-from lw2g.vit.pool_words import POOLS, Layers, Pool
+from lw2g.vit.pool_words import Layers, Pool
 
 __all__ = [
-    "POOLS",
-    "Layers",
-    "Pool",
     "class_tokens",
     "is_joined",
     "joined_width",
