@@ -15,7 +15,7 @@ from all_commands import commands_of
 from lw2g.api import examined_steps as steps
 from lw2g.cli import authoring
 from lw2g.cli.main import main
-from lw2g.cli.own_commands import COMMANDS as OWN
+from lw2g.cli.own_commands import OWN_COMMANDS as OWN
 from lw2g.interfaces.command import HEADINGS
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.registry.command_set import load_commands
