@@ -157,4 +157,5 @@ def left_out_scores(lower: Tensor, weights: Tensor, rows: Tensor, targets: Tenso
     white = torch.linalg.solve_triangular(lower, rows.T, upper=False)
     leverage = white.square().sum(0)[:, None]
     labels = torch.nn.functional.one_hot(targets, weights.shape[1])
-    return (rows @ weights - leverage * labels) / (1 - leverage).clamp(min=_SMALLEST)
+    scores: Tensor = (rows @ weights - leverage * labels) / (1 - leverage).clamp(min=_SMALLEST)
+    return scores
