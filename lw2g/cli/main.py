@@ -118,8 +118,8 @@ class Commands(click.Group):
                 module, _, function = command.target.partition(":")
                 return cast(click.Command, getattr(import_module(module), function))
         # what comes with lw2g is found without the packages of others
-        for strangers in (False, True):
-            entry = load_commands(strangers=strangers).find(name)
+        for third_party in (False, True):
+            entry = load_commands(third_party=third_party).find(name)
             if entry is not None:
                 return entry.load()
         return None
