@@ -106,14 +106,14 @@ def resolve_pool(model: nn.Module, pool: Pool, layers: int = 1) -> Pool:
         )
     if _TOKEN_BY_DEFAULT in str(timm_config(model).get("architecture", "")):
         return "token"
-    return own_pool(model)
+    return _own_pool(model)
 
 
 def offered_pools(model: nn.Module) -> tuple[Pool, ...]:
     """Return the poolings that a model offers."""
     offered: list[Pool] = ["default"]
     if not has_blocks(model):
-        own = own_pool(model)
+        own = _own_pool(model)
         if own != "default":
             offered.append(own)
         return tuple(offered)
@@ -149,7 +149,7 @@ def joined_width(model: nn.Module, dim: int, layers: int, pool: Pool) -> int:
     return parts * (dim + sum(inside[len(inside) - (layers - 1) :]))
 
 
-def own_pool(model: nn.Module) -> Pool:
+def _own_pool(model: nn.Module) -> Pool:
     """Return what timm's ``forward_head`` of the model pools by, under our name for it."""
     kind = _own_kind(model)
     # a distilled model has a head per token and averages the two, whatever its attribute says
@@ -167,7 +167,7 @@ def pooled(model: Any, x: Tensor, pool: Pool) -> Tensor:
         x: What ``forward_features`` returns, without rows that injections added.
         pool: As :func:`resolve_pool` returns it.
     """
-    if pool == own_pool(model):
+    if pool == _own_pool(model):
         own: Tensor = model.forward_head(x, pre_logits=True)
         return own
     if pool == "token":
