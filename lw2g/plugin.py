@@ -2,7 +2,7 @@
 
 These names are what lw2g promises to plugins, beside the functions of ``import lw2g``; the modules that
 define them may move. A name is imported when it is asked for, so that importing this module imports neither
-torch nor a room of lw2g. Rooms of lw2g never import it.
+torch nor another module of lw2g. No module of lw2g imports it.
 """
 
 from __future__ import annotations

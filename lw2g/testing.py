@@ -1,12 +1,12 @@
 """What tests of plugins import: the contract kit, and a tiny benchmark and backbone.
 
-It is made in the package ``lw2g_testing``; this is the name that stays.
+They are defined in the package ``lw2g_testing``, whose modules may move; this name stays.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lw2g_testing import (
@@ -40,8 +40,10 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Return a tool of the kit."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("lw2g_testing"), name)
+if not TYPE_CHECKING:  # type checkers would take any name for one that exists
+
+    def __getattr__(name: str) -> object:
+        """Return a tool of the kit."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module("lw2g_testing"), name)

@@ -1,9 +1,9 @@
-"""How dense the code of each room is: a table per 1,000 lines of code, as docs/architecture.md quotes it.
+"""How dense the code of each package is: a table per 1,000 lines of code, as docs/architecture.md quotes it.
 
-    python scripts/density.py [TREE] [--rooms ROOM...] [--worst N]
+    python scripts/density.py [TREE] [--packages NAME...] [--worst N]
 
-Lines of code leave out docstrings, comments and blanks. A room is a folder of ``lw2g`` (those of
-``lw2g/training`` apart) or a package of ``plugins``. ``--worst`` names the functions that hold the most
+Lines of code leave out docstrings, comments and blanks. A package is a folder of ``lw2g`` or of
+``plugins``, in older trees one of ``lw2g/training``. ``--worst`` names the functions that hold the most
 instead: where to begin.
 """
 
@@ -115,33 +115,33 @@ def _is_pair(node: ast.AST) -> bool:
     )
 
 
-def room_of(path: Path) -> str:
-    """Return the room of a module, by its path within the tree."""
+def package_of(path: Path) -> str:
+    """Return the package of a module, by its path within the tree."""
     parts = path.parts
     if parts[0] == "plugins":
         return parts[1]
-    # an older tree has most of its rooms within one
+    # an older tree has most of its packages within one
     deep = 3 if parts[1] == "training" else 2
     return "/".join(parts[:deep]) if len(parts) > deep else "/".join(parts[: max(deep - 1, 1)])
 
 
 def counted(tree: Path) -> dict[str, Count]:
-    """Return the counts by room, and those of all."""
-    rooms: dict[str, Count] = defaultdict(Count)
+    """Return the counts by package, and those of all."""
+    packages: dict[str, Count] = defaultdict(Count)
     for folder in ("lw2g", "plugins"):
         for path in sorted((tree / folder).rglob("*.py")):
-            rooms[room_of(path.relative_to(tree))].add(path)
-            rooms[f"{folder}, all"].add(path)
-    return dict(sorted(rooms.items()))
+            packages[package_of(path.relative_to(tree))].add(path)
+            packages[f"{folder}, all"].add(path)
+    return dict(sorted(packages.items()))
 
 
-def worst(tree: Path, rooms: list[str] | None, number: int) -> list[str]:
+def worst(tree: Path, packages: list[str] | None, number: int) -> list[str]:
     """Return a line for each of the functions that hold the most expressions, the fullest first."""
     lines: list[tuple[int, str]] = []
     for folder in ("lw2g", "plugins"):
         for path in sorted((tree / folder).rglob("*.py")):
             place = path.relative_to(tree)
-            if rooms and room_of(place) not in rooms:
+            if packages and package_of(place) not in packages:
                 continue
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 if not isinstance(node, _FUNCTIONS):
@@ -161,18 +161,18 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("tree", nargs="?", type=Path, default=Path(__file__).parents[1])
-    parser.add_argument("--rooms", nargs="*", help="these alone")
+    parser.add_argument("--packages", nargs="*", help="these alone")
     parser.add_argument("--worst", type=int, metavar="N", help="name N functions that hold the most instead")
     chosen = parser.parse_args()
     if chosen.worst:
-        print("\n".join(worst(chosen.tree.resolve(), chosen.rooms, chosen.worst)))
+        print("\n".join(worst(chosen.tree.resolve(), chosen.packages, chosen.worst)))
         return
-    titles = ["room", "code", "comprehensions", "conditional expressions", "`a, b = x, y`", "comments / code"]
-    titles.append("function lines, median / p90")
+    titles = ["package", "code", "comprehensions", "conditional expressions", "`a, b = x, y`"]
+    titles += ["comments / code", "function lines, median / p90"]
     print(f"| {' | '.join(titles)} |\n| --- |{' ---: |' * (len(titles) - 1)}")
-    for room, count in counted(chosen.tree.resolve()).items():
-        if not chosen.rooms or room in chosen.rooms:
-            print(f"| {room} | {' | '.join(count.row())} |")
+    for package, count in counted(chosen.tree.resolve()).items():
+        if not chosen.packages or package in chosen.packages:
+            print(f"| {package} | {' | '.join(count.row())} |")
 
 
 if __name__ == "__main__":

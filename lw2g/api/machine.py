@@ -16,6 +16,7 @@ from packaging.requirements import Requirement
 from lw2g.api.finding import Finding, note, ok, problem
 from lw2g.config.directory import RUNS
 from lw2g.ground.free_memory import CGROUP, usable_memory
+from lw2g.ground.processor import allowed_cores
 
 __all__ = ["machine_findings", "package_findings", "room_finding", "thread_finding", "usable_cores"]
 
@@ -79,9 +80,7 @@ def thread_finding(cores: float, load: float, setting: str | None) -> Finding:
 
 def usable_cores(cgroup: Path = CGROUP) -> float:
     """Return the number of cores this process may use, by its affinity and its container's quota."""
-    bound = os.cpu_count() or 1
-    if hasattr(os, "sched_getaffinity"):
-        bound = len(os.sched_getaffinity(0))
+    bound = allowed_cores()
     with suppress(OSError, ValueError):
         quota, period = (cgroup / "cpu.max").read_text(encoding="utf-8").split()
         return min(bound, int(quota) / int(period))

@@ -139,7 +139,8 @@ class Ridge(ClosedForm):
         return rows
 
     def centres(self, classes: Tensor) -> Tensor:
-        """Return the means of the features themselves."""
+        """Return the means of the features of classes ``[k]``, not of their random features: ``[k, dim]``."""
+        # with a random map, the sums of the regression are of random features
         if self.lift is not None:
             return kept_moments(self.raw).centres(classes)
         return self.cross[classes] / self.count[classes, None].double()

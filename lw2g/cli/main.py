@@ -19,7 +19,7 @@ from click.shell_completion import CompletionItem
 
 import lw2g.cli.bash_words  # noqa: F401  # a shell that asks finds it
 from lw2g import __version__
-from lw2g.cli.own_commands import COMMANDS
+from lw2g.cli.own_commands import OWN_COMMANDS
 from lw2g.cli.signals import unwinding
 from lw2g.cli.signature import documented
 from lw2g.errors import ComponentError, Lw2gError, PluginError, is_out_of_memory, nearest, printable
@@ -113,13 +113,13 @@ class Commands(click.Group):
         Raises:
             PluginError: The package that offers it is broken.
         """
-        for command in COMMANDS:
+        for command in OWN_COMMANDS:
             if command.name == name:
                 module, _, function = command.target.partition(":")
                 return cast(click.Command, getattr(import_module(module), function))
         # what comes with lw2g is found without the packages of others
-        for strangers in (False, True):
-            entry = load_commands(strangers=strangers).find(name)
+        for third_party in (False, True):
+            entry = load_commands(third_party=third_party).find(name)
             if entry is not None:
                 return entry.load()
         return None
@@ -161,7 +161,7 @@ class Commands(click.Group):
 
 def _all_commands() -> dict[str, dict[str, str]]:
     """Return what each command does, by heading and name."""
-    records: dict[str, Command] = {command.name: command for command in COMMANDS}
+    records: dict[str, Command] = {command.name: command for command in OWN_COMMANDS}
     for name, entry in load_commands().entries.items():
         records.setdefault(name, entry.command)
     # a group may have commands of several packages: their names alone give an order

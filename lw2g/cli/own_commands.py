@@ -8,9 +8,9 @@ from __future__ import annotations
 from lw2g.interfaces.command import INSTALLATION, PHOTOS, STUDIES, Command
 from lw2g.registry.markers import hookimpl
 
-__all__ = ["COMMANDS", "lw2g_commands"]
+__all__ = ["OWN_COMMANDS", "lw2g_commands"]
 
-COMMANDS = (
+OWN_COMMANDS = (
     Command(
         name="predict",
         help="Classify image files with a run or a model.",
@@ -96,4 +96,4 @@ COMMANDS = (
 @hookimpl
 def lw2g_commands() -> list[Command]:
     """Offer the commands of the core."""
-    return list(COMMANDS)
+    return list(OWN_COMMANDS)

@@ -1,4 +1,4 @@
-"""Options and help of a command, from the function of ``lw2g.api`` that it calls.
+"""Options and help of a command, from the function that it calls (for lw2g's own, one of ``lw2g.api``).
 
 What a parameter means, its default and its choices are declared there, once; how it is typed is declared by
 the command. What a docstring says for programs alone begins with "From Python", as a paragraph or as the end

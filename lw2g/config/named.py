@@ -13,23 +13,26 @@ __all__ = ["named_by"]
 
 
 def named_by(config: Any, kind: Kind, catalogue: Catalogue) -> dict[str, attrs.Attribute[Any]]:
-    """Return the names of a kind that the options of a baseline hold, each with the option.
+    """Return the names of components of a kind that the options of a baseline hold, each with its option.
 
-    A component that another one would wrap is in use only if there is one that wraps.
+    The name in an option that is declared as ``wrapped`` counts only if another option names a component that
+    wraps one. Values of the baseline's own (``own``) name no component.
     """
     options = [field for field in attrs.fields(type(config)) if field.metadata.get("names") == kind]
     named: dict[str, attrs.Attribute[Any]] = {}
-    wraps = False
-    # the wrapped one comes last: only the others tell whether it is asked at all
     for option in options:
         name = getattr(config, option.name)
-        if option.metadata["wrapped"] or name in option.metadata["own"]:
-            continue  # names no component, or one that counts only if another wraps it
-        named.setdefault(name, option)
-        entry = catalogue.find(kind, name)
-        if entry and isinstance(entry.component, CarryComponent):
-            wraps = wraps or entry.component.wraps
+        if not option.metadata["wrapped"] and name not in option.metadata["own"]:
+            named.setdefault(name, option)
+    if not any(_wraps(kind, name, catalogue) for name in named):
+        return named
     for option in options:
-        if wraps and option.metadata["wrapped"]:
+        if option.metadata["wrapped"]:
             named.setdefault(getattr(config, option.name), option)
     return named
+
+
+def _wraps(kind: Kind, name: str, catalogue: Catalogue) -> bool:
+    """Whether a component wraps another one of its kind."""
+    entry = catalogue.find(kind, name)
+    return entry is not None and isinstance(entry.component, CarryComponent) and entry.component.wraps

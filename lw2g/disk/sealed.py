@@ -158,8 +158,10 @@ def unseal_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict) or "sha256" not in content:
         raise DataError(f"{str(path)!r} has no checksum: it was edited, or is of an older lw2g")
     written = content.pop("sha256")
+    # the last line holds the checksum of all text before it
     body = text.removesuffix(_SEAL.format(written))
-    if body == text or hashlib.sha256(body.encode()).hexdigest() != written:
+    has_seal = body != text
+    if not has_seal or hashlib.sha256(body.encode()).hexdigest() != written:
         raise DataError(f"{str(path)!r} does not match its checksum: it is damaged or was edited")
     return content
 

@@ -1,13 +1,14 @@
-"""What the processor is, as Linux tells it: who made it, and which instructions it has."""
+"""What the processor is, as Linux tells it: who made it, which instructions it has, and the cores to use."""
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
 import attrs
 
-__all__ = ["CPU_INFO", "Processor", "read_processor"]
+__all__ = ["CPU_INFO", "Processor", "allowed_cores", "read_processor"]
 
 CPU_INFO = Path("/proc/cpuinfo")
 _MAKER = re.compile(r"^(?:vendor_id|CPU implementer)\s*:\s*(\S+)", re.MULTILINE)
@@ -25,6 +26,13 @@ class Processor:
 
     maker: str
     flags: frozenset[str]
+
+
+def allowed_cores() -> int:
+    """Return the number of cores that this process may use, which a container or a scheduler may limit."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def read_processor(info: Path = CPU_INFO) -> Processor | None:

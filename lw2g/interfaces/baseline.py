@@ -78,10 +78,13 @@ class Baseline(nn.Module, ABC):
         if "feature_scope" in vars(cls):
             raise TypeError(
                 f"{cls.__name__}: feature_scope = {vars(cls)['feature_scope']!r} is not read; declare "
-                "for example scope = SET, from lw2g.interfaces.scope"
+                "for example scope = POOL, from lw2g.plugin"
             )
         if not isinstance(cls.scope, Scope):
-            raise TypeError(f"{cls.__name__}: scope = {cls.scope!r} is none of lw2g.interfaces.scope")
+            raise TypeError(
+                f"{cls.__name__}: scope = {cls.scope!r} is no scope; take BACKBONE, SET_SHARED, POOL or EACH "
+                "from lw2g.plugin, or leave it out where features depend on the chosen set alone"
+            )
 
     def __init__(self, context: BuildContext) -> None:
         super().__init__()

@@ -13,7 +13,7 @@ import attrs
 from attrs.validators import ge
 from torch import Tensor
 
-from lw2g.vit.pooling import Pool
+from lw2g.vit.pool_words import Pool
 
 __all__ = ["VectorFacts", "VectorSource"]
 

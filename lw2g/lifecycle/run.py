@@ -217,13 +217,14 @@ class Run(Observer):
 
     def decided(self, index: int, evidence: Evidence, decision: Decision, set_id: int) -> None:
         """Note a decision and report it."""
-        self._ledger.task_to_set = self._session.parts.pool.task_to_set
-        entry = self._ledger.decide(index, evidence, decision, set_id, self._session.parts.growth.policy)
-        if not self._session.parts.growth.fixed:
+        parts = self._session.parts
+        self._ledger.task_to_set = parts.pool.task_to_set
+        entry = self._ledger.decide(index, evidence, decision, set_id, parts.growth.policy)
+        if not parts.growth.fixed:
             self.reporter.send(TaskDecided(task=index, decision=entry))
-        earlier = self._ledger.decisions[:-1]
-        # once a run: what was resumed has said so already
-        if counts_directions(entry) and not any(map(counts_directions, earlier)):
+        # once a run: the ledger of a resumed run has the decisions before it stopped
+        was_said = any(counts_directions(earlier) for earlier in self._ledger.decisions[:-1])
+        if counts_directions(entry) and not was_said:
             self.reporter.warn(
                 f"the decision for task {index + 1} counts directions and compares no tasks: random spaces "
                 "of the same ranks would have decided alike (docs/readings.md)"
@@ -266,7 +267,7 @@ class Run(Observer):
         """Note the ranks of the spaces that a task has extended."""
         memory = self._session.parts.memory
         ranks = {**memory.ranks(set_id), **memory.ranks("shared")}
-        # a memory that was restored has its spaces in another order, and the record's hash would tell
+        # a restored memory has its spaces in another order; sorted, a resumed run has the same record
         self._ledger.decisions[-1]["ranks_after"] = dict(sorted(ranks.items()))
 
     def _evaluate(self, index: int) -> None:

@@ -22,8 +22,6 @@ _FREE = 0.99
 """Share of the rows beyond which degrees of freedom leave no residual to judge a penalty by."""
 _COLUMNS = 512
 """Columns of a product that are computed at once."""
-_ROWS = 4096
-"""Rows of which leverages are computed at once."""
 _SMALLEST = 1e-9
 """What a row leaves to the others at least; a row that explains itself alone says nothing."""
 
@@ -156,10 +154,8 @@ def left_out_scores(lower: Tensor, weights: Tensor, rows: Tensor, targets: Tenso
         rows: Some of the rows that the sums hold, ``[n, M]``.
         targets: The column of the label of each, ``[n]``.
     """
-    parts = []
-    for part, own in zip(torch.split(rows, _ROWS), torch.split(targets, _ROWS), strict=True):
-        white = torch.linalg.solve_triangular(lower, part.T, upper=False)
-        leverage = white.square().sum(0)[:, None]
-        labels = torch.nn.functional.one_hot(own, weights.shape[1])
-        parts.append((part @ weights - leverage * labels) / (1 - leverage).clamp(min=_SMALLEST))
-    return torch.cat(parts)
+    white = torch.linalg.solve_triangular(lower, rows.T, upper=False)
+    leverage = white.square().sum(0)[:, None]
+    labels = torch.nn.functional.one_hot(targets, weights.shape[1])
+    scores: Tensor = (rows @ weights - leverage * labels) / (1 - leverage).clamp(min=_SMALLEST)
+    return scores

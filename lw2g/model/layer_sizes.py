@@ -54,7 +54,7 @@ def with_room(backbone: Backbone, what: str) -> Iterator[None]:
 def require_layers_read(
     backbone: Backbone, baseline: Baseline, retrieval: RetrievalStrategy | None, name: str
 ) -> None:
-    """Refuse features of several layers that nothing reads, cannot be made, or cannot be solved.
+    """Refuse features of several layers that nothing reads, that cannot be made, or whose sums are too large.
 
     Args:
         backbone: Makes the features.
@@ -63,7 +63,8 @@ def require_layers_read(
         name: The baseline, as messages name it.
 
     Raises:
-        ConfigError: That is so.
+        ConfigError: No part of the model reads them, the retrieval cannot be given them, or sums over them do
+            not fit into memory.
     """
     if not backbone.joins:
         return

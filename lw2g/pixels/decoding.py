@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import resource
 from collections.abc import Iterator, Sequence
 from typing import Literal
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor
 
 from lw2g.errors import ConfigError, DataError
+from lw2g.ground.processor import allowed_cores
 from lw2g.interfaces.context import derive_seed
 from lw2g.interfaces.stream import ImageTransform, TaskStream, Transforms
 from lw2g.pixels.pixels import Originals, Packed
@@ -37,7 +37,7 @@ def workers_of(asked: int | Literal["auto"], device: torch.device) -> int:
         return asked
     if device.type != "cuda" or multiprocessing.get_start_method() != "fork":
         return 0
-    return min(_ENOUGH, len(os.sched_getaffinity(0)) - 1)
+    return min(_ENOUGH, allowed_cores() - 1)
 
 
 def open_workers(

@@ -39,7 +39,7 @@ from lw2g.pixels.feature_containers import (
 )
 from lw2g.pixels.stamps import Stamp, stamp_of
 from lw2g.pixels.stored_arrays import StoredArray, array_of, dtype_text, texts_of
-from lw2g.vit.pooling import POOLS, Pool
+from lw2g.vit.pool_words import POOLS, Pool
 
 __all__ = [
     "ENTRIES",

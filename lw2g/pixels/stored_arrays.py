@@ -148,9 +148,11 @@ def texts_of(array: npt.NDArray[Any]) -> list[str]:
         ValueError: A number in it stands for no letter.
     """
     native = array.astype(array.dtype.newbyteorder("="))
-    # numpy would raise what no program should catch
-    if native.size and native.dtype.itemsize and int(native.view(np.uint32).max()) > sys.maxunicode:
-        raise ValueError("a number in it stands for no letter")
+    # numpy raises SystemError for such a number; an array of empty strings has no numbers
+    if native.size and native.dtype.itemsize:
+        letters = native.view(np.uint32)
+        if int(letters.max()) > sys.maxunicode:
+            raise ValueError("a number in it stands for no letter")
     texts: list[str] = native.tolist()
     return texts
 

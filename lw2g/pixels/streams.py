@@ -209,21 +209,27 @@ def hold_back(stream: TaskStream, images: int, seed: int) -> tuple[TaskStream, t
     tasks = []
     held_back: list[TaskData | None] = []
     for task in stream.tasks:
-        draw = np.random.default_rng(derive_seed(seed, "task", task.index, "held back"))
-        each = math.ceil(images / len(task.classes))
-        places: list[int] = []
-        for label in task.classes:
-            of_class = np.flatnonzero(task.train.labels == label)
-            most = min(each, len(of_class) // _LARGEST_SHARE)
-            places += draw.permutation(of_class)[:most].tolist()
+        rng = np.random.default_rng(derive_seed(seed, "task", task.index, "held back"))
         is_held_back = np.zeros(len(task.train), dtype=bool)
-        is_held_back[places[:images]] = True
+        is_held_back[_spread_over_classes(task, images, rng)] = True
         tasks.append(attrs.evolve(task, train=_part(task.train, ~is_held_back)))
         if is_held_back.any():
             held_back.append(_part(task.train, is_held_back))
-        else:  # classes are too small
+        else:  # its classes are too small
             held_back.append(None)
     return attrs.evolve(stream, tasks=tuple(tasks)), tuple(held_back)
+
+
+def _spread_over_classes(task: Task, images: int, rng: np.random.Generator) -> list[int]:
+    """Draw places of training images, of each class as many; at most ``images`` in all."""
+    per_class = math.ceil(images / len(task.classes))
+    places: list[int] = []
+    for label in task.classes:
+        of_class = np.flatnonzero(task.train.labels == label)
+        number = min(per_class, len(of_class) // _LARGEST_SHARE)
+        places += rng.permutation(of_class)[:number].tolist()
+    # rounded up for each class, the sum may be too many
+    return places[:images]
 
 
 def _part(data: TaskData, rows: npt.NDArray[np.bool_]) -> TaskData:

@@ -53,7 +53,7 @@ class Part(NamedTuple):
     """Images that one process has made.
 
     Attributes:
-        positions: Which.
+        positions: Their positions.
         packed: The transformed images.
         sizes: Height and width of their originals.
         kept: Bytes of originals that the process keeps from now on.
@@ -78,11 +78,11 @@ class _Job:
     """What a process is asked for.
 
     Attributes:
-        alive: Numbers of all originals that are still in use.
-        number: That of these.
-        originals: They themselves, pickled, for a process that has not had them.
-        decoder: Their decoder, pickled.
-        keys: Which images.
+        alive: Numbers of all originals that are still in use; the process forgets the others.
+        number: The number of the originals that the images are made from.
+        originals: These originals, pickled; None where the process has them already.
+        decoder: What makes the images, pickled.
+        keys: The images.
         left: Bytes of originals that the process may keep in addition.
     """
 
@@ -116,7 +116,7 @@ class Workers:
 
     Args:
         count: How many.
-        shared: What they have from the start, and what is therefore not sent to them.
+        shared: Objects that they are started with, which are never sent to them.
         device: Where the run computes.
     """
 
@@ -304,13 +304,13 @@ def _end_all(workers: Sequence[_Worker]) -> None:
 
 
 class _Pickler(pickle.Pickler):
-    """Pickles originals and decoders; what the processes have is named by its number.
+    """Pickles originals and decoders; an object that the processes have is replaced by its number.
 
     Args:
-        stream: Where to.
-        shared: Numbers of what they have from the start, by id.
-        originals: Numbers of what they were sent.
-        whole: What is pickled as it is, whatever else.
+        stream: Receives the bytes.
+        shared: Numbers of the objects that they were started with, by id.
+        originals: Numbers of the originals that they were sent.
+        whole: The object to pickle; it is never replaced.
     """
 
     def __init__(
@@ -347,8 +347,8 @@ class _Unpickler(pickle.Unpickler):
         return self._places[kind][number]
 
 
-class _Desk:
-    """What a process has: the originals that are in use, with what it keeps of them, and their decoders."""
+class _WorkerState:
+    """What one of the processes keeps between jobs: originals that are in use, and their decoders."""
 
     def __init__(self, shared: Sequence[object]) -> None:
         self._shared = shared
@@ -387,12 +387,12 @@ def _serve(connection: Connection, other_end: Connection, shared: Sequence[objec
     torch.set_num_threads(1)
     for number in STOPS:  # a terminal and a scheduler signal all processes, and the first one stops the run
         signal.signal(number, signal.SIG_IGN)
-    desk = _Desk(shared)
+    state = _WorkerState(shared)
     try:
         while True:
             job = connection.recv()
             try:
-                part = desk.made(job)
+                part = state.made(job)
             except BaseException as error:
                 connection.send(Handed.of(error))
                 continue

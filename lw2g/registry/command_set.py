@@ -87,14 +87,14 @@ class CommandSet:
         return None
 
 
-def load_commands(*, strangers: bool = True) -> CommandSet:
+def load_commands(*, third_party: bool = True) -> CommandSet:
     """Import the modules of the entry-point group ``lw2g.commands`` and collect their commands.
 
     Args:
-        strangers: Whether to look at the packages of others. Without them, no command of lw2g itself depends
-            on what else is installed.
+        third_party: Whether to look at the packages of others, too. Without them nothing depends on what else
+            is installed.
     """
-    wanted = None if strangers else _is_first_party
+    wanted = None if third_party else _is_first_party
     loaded = load_plugins(group=COMMANDS, disabled=disabled_plugins(), wanted=wanted)
     problems = list(loaded.problems)
     found = list(records_of(loaded, COMMAND_HOOK, Command, problems))

@@ -302,7 +302,7 @@ def _hook_problems(manager: pluggy.PluginManager, plugin: object, origin: Origin
     for name in sorted(named - specified):
         if name in _ALL_HOOKS:
             what = f"has {name!r} without the marker"
-            remedy = "decorate it with lw2g.registry.markers.hookimpl"
+            remedy = "decorate it with lw2g.plugin.hookimpl"
         else:
             what = f"has {name!r}, which is no hook{nearest(name, _ALL_HOOKS)}"
             remedy = f"use one of {', '.join(_ALL_HOOKS)}"
@@ -312,15 +312,17 @@ def _hook_problems(manager: pluggy.PluginManager, plugin: object, origin: Origin
 
 
 def _uncalled_hooks(loaded: PluginSet, entry_point: EntryPoint, origin: Origin) -> Iterable[Problem]:
-    """Yield hooks that nobody calls, since lw2g looks for them in another entry-point group."""
+    """Yield hooks that nobody calls: a hook is called of the modules that its own entry-point group names."""
     plugin = loaded.manager.get_plugin(origin.plugin)
     implemented = {caller.name for caller in loaded.manager.get_hookcallers(plugin) or []}
     for group, hooks in HOOKS_BY_GROUP.items():
-        uncalled = sorted(implemented.intersection(hooks))
-        if group == entry_point.group or not uncalled:
+        of_group = sorted(implemented.intersection(hooks))
+        if group == entry_point.group or not of_group:
             continue
-        if entry_point.value not in {other.value for other in entry_points(group=group)}:
-            what = f"has {uncalled[0]!r}, which is called of modules in the entry-point group {group!r} alone"
+        # a module that both groups name may have the hooks of both
+        modules = {other.value for other in entry_points(group=group)}
+        if entry_point.value not in modules:
+            what = f"has {of_group[0]!r}, which is called of modules in the entry-point group {group!r} alone"
             yield Problem.of(origin, what, f"name {entry_point.value!r} in that group, too")
 
 

@@ -31,6 +31,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from lw2g.config.settings import ExperimentConfig
 from lw2g.errors import ConfigError, ContractError, Lw2gError
+from lw2g.ground.processor import allowed_cores
 from lw2g.runtime.progress import STOPS
 
 __all__ = [
@@ -96,7 +97,7 @@ def on_its_device(config: ExperimentConfig, count: int, rank: int = 0) -> Experi
         there = torch.cuda.device_count()
         what = "GPUs"
     else:
-        there = _cores()
+        there = allowed_cores()
         what = "cores"
     if 0 < there < count:  # the engine reports that there is no device
         raise ConfigError(f"run.devices: {count!r} is too many for the {what} here", f"use at most {there}")
@@ -107,13 +108,6 @@ def on_its_device(config: ExperimentConfig, count: int, rank: int = 0) -> Experi
     deterministic = run.deterministic or gpu
     run = attrs.evolve(run, devices=count, device=device, deterministic=deterministic)
     return attrs.evolve(config, run=run)
-
-
-def _cores() -> int:
-    """Return the number of cores that this process may use, which a container or a scheduler may limit."""
-    if hasattr(os, "sched_getaffinity"):  # not on macOS
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 # -- the ranks, as rank 0 sees them --------------------------------------------------------------------------

@@ -28,7 +28,8 @@ from lw2g.vit.compiling import allow_compilations, compiled
 from lw2g.vit.fingerprint import BackboneFingerprint, WeightSource
 from lw2g.vit.injection import Injection, class_token_index, inject, real_tokens
 from lw2g.vit.joined import JoinedLayers, joined_stages
-from lw2g.vit.pooling import Layers, Pool, is_joined, joined_width, pooled, resolve_layers, resolve_pool
+from lw2g.vit.pool_words import Layers, Pool
+from lw2g.vit.pooling import is_joined, joined_width, pooled, resolve_layers, resolve_pool
 from lw2g.vit.prefix import last_row_alone
 from lw2g.vit.sizes import Sizes, bytes_per_image, require_frozen_features, sizes_of
 from lw2g.vit.stopping import Reading, output_of

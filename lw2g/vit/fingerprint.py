@@ -6,7 +6,7 @@ from typing import Literal
 
 import attrs
 
-from lw2g.vit.pooling import Pool
+from lw2g.vit.pool_words import Pool
 
 __all__ = ["BackboneFingerprint", "WeightSource"]
 

@@ -17,7 +17,8 @@ from torch.nn import functional
 
 from lw2g.vit.anatomy import blocks_of, num_tokens
 from lw2g.vit.injection import Injection, class_token_index, real_tokens
-from lw2g.vit.pooling import Pool, class_tokens
+from lw2g.vit.pool_words import Pool
+from lw2g.vit.pooling import class_tokens
 
 __all__ = ["JoinedLayers", "joined_stages"]
 

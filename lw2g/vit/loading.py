@@ -19,8 +19,8 @@ from lw2g.vit.hub_folder import Statistics, statistics_of
 from lw2g.vit.names import plain_name
 from lw2g.vit.opened_checkpoint import format_of
 from lw2g.vit.plain import PlainShape, PlainViT, emptied, initialised, plain_shape
-from lw2g.vit.pooling import Layers, Pool
-from lw2g.vit.timm_models import create_model, described, require_possible, resolve_name, seen_1k
+from lw2g.vit.pool_words import Layers, Pool
+from lw2g.vit.timm_models import check_name, create_model, described, require_possible, seen_1k
 from lw2g.vit.weights import load_weights, per_channel, weights_sha256
 
 __all__ = ["load_backbone", "plain_model"]
@@ -195,15 +195,14 @@ def _own_shape(timm_name: str, weights: Path | None, facts: tuple[object, ...]) 
 
 
 def _published(timm_name: str, source: WeightSource) -> Any:
-    """Return what timm knows of a tag; None for a bare name.
+    """Return timm's configuration of the weights that a tag names; None for a name without a tag.
 
     Raises:
         ConfigError: timm does not know the name.
     """
     import timm
 
-    # asked of a bare name too: it refuses names that timm does not know
-    has_tag = resolve_name(timm_name, needs_tag=source == "timm hub tag")
+    has_tag = check_name(timm_name, needs_tag=source == "timm hub tag")
     if not has_tag:
         return None
     return timm.get_pretrained_cfg(timm_name)

@@ -11,12 +11,9 @@ from torch import Tensor, nn
 
 from lw2g.errors import ConfigError
 from lw2g.vit.anatomy import blocks_of, has_blocks, model_name, timm_config
-from lw2g.vit.pool_words import POOLS, Layers, Pool
+from lw2g.vit.pool_words import Layers, Pool
 
 __all__ = [
-    "POOLS",
-    "Layers",
-    "Pool",
     "class_tokens",
     "is_joined",
     "joined_width",
@@ -109,14 +106,14 @@ def resolve_pool(model: nn.Module, pool: Pool, layers: int = 1) -> Pool:
         )
     if _TOKEN_BY_DEFAULT in str(timm_config(model).get("architecture", "")):
         return "token"
-    return own_pool(model)
+    return _own_pool(model)
 
 
 def offered_pools(model: nn.Module) -> tuple[Pool, ...]:
     """Return the poolings that a model offers."""
     offered: list[Pool] = ["default"]
     if not has_blocks(model):
-        own = own_pool(model)
+        own = _own_pool(model)
         if own != "default":
             offered.append(own)
         return tuple(offered)
@@ -152,7 +149,7 @@ def joined_width(model: nn.Module, dim: int, layers: int, pool: Pool) -> int:
     return parts * (dim + sum(inside[len(inside) - (layers - 1) :]))
 
 
-def own_pool(model: nn.Module) -> Pool:
+def _own_pool(model: nn.Module) -> Pool:
     """Return what timm's ``forward_head`` of the model pools by, under our name for it."""
     kind = _own_kind(model)
     # a distilled model has a head per token and averages the two, whatever its attribute says
@@ -170,7 +167,7 @@ def pooled(model: Any, x: Tensor, pool: Pool) -> Tensor:
         x: What ``forward_features`` returns, without rows that injections added.
         pool: As :func:`resolve_pool` returns it.
     """
-    if pool == own_pool(model):
+    if pool == _own_pool(model):
         own: Tensor = model.forward_head(x, pre_logits=True)
         return own
     if pool == "token":

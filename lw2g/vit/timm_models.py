@@ -16,11 +16,11 @@ from lw2g.ground.free_memory import require_memory
 from lw2g.vit.anatomy import has_blocks, model_name
 from lw2g.vit.sizes import bytes_per_image, require_frozen_features, sizes_of
 
-__all__ = ["create_model", "described", "require_possible", "resolve_name", "seen_1k"]
+__all__ = ["check_name", "create_model", "described", "require_possible", "seen_1k"]
 
 
-def resolve_name(timm_name: str, *, needs_tag: bool) -> bool:
-    """Return whether a timm name has a tag, after checking that timm knows both.
+def check_name(timm_name: str, *, needs_tag: bool) -> bool:
+    """Check that timm knows a name and its tag, if it has one, and return whether it has.
 
     Args:
         timm_name: ``architecture`` or ``architecture.tag``.

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from lw2g.plugin import Contents, DataError, IndexArray, counted
 from lw2g_benchmarks.listed_images import READERS, FileFacts, HashedSource, content_of, tell_progress
@@ -67,18 +69,30 @@ def same_contents(train: HashedSource, test: HashedSource) -> tuple[Contents, Co
 
 
 def _groups(facts: FileFacts, contents: Contents, num_train: int) -> Iterator[IndexArray]:
-    """Yield numbers of images that may be equal under two encodings, small images first; of copies one."""
-    if not (facts["encoding"] != facts["encoding"][:1]).any():
+    """Yield groups of images that may be equal under two encodings, as places in train and then test.
+
+    A group has images of one size in both splits and in several encodings. Small images come first, and of
+    equal files the first alone.
+    """
+    if not _differ(facts["encoding"]):
         return
     _, places = np.unique(contents, return_index=True)
     places = np.sort(places[facts["width"][places] > 0])  # what is no file has no size
-    # whichever way it lies: a photo may be turned
-    width, height = facts["width"][places], facts["height"][places]
-    area, longer = width * height, np.maximum(width, height)
-    order = np.lexsort((places, longer, area))
-    is_first = (np.diff(area[order], prepend=0) != 0) | (np.diff(longer[order], prepend=0) != 0)
-    for group in np.split(places[order], np.flatnonzero(is_first)[1:]):
+    width = facts["width"][places]
+    height = facts["height"][places]
+    # area and longer side are those of a photo that was turned, too
+    area = width * height
+    longer = np.maximum(width, height)
+    by_size = np.lexsort((places, longer, area))
+    starts_group = np.diff(area[by_size], prepend=0) != 0
+    starts_group |= np.diff(longer[by_size], prepend=0) != 0
+    for group in np.split(places[by_size], np.flatnonzero(starts_group)[1:]):
         in_train = group < num_train
-        encodings = facts["encoding"][group]
-        if in_train.any() and not in_train.all() and (encodings != encodings[0]).any():
+        in_both = in_train.any() and not in_train.all()
+        if in_both and _differ(facts["encoding"][group]):
             yield group
+
+
+def _differ(encodings: npt.NDArray[Any]) -> bool:
+    """Whether images, none or more, are not all of one encoding."""
+    return bool((encodings != encodings[:1]).any())

@@ -39,8 +39,14 @@ class RulePolicy:
     """
 
     def __init__(self, config: Any, **rule: Any) -> None:
-        """Decide by the rule that options and fixed attributes give (:meth:`lw2g_growth.rules.Rule.of`)."""
+        """Decide by the rule of the policy's options, and of attributes that no option sets.
+
+        Args:
+            config: As for :meth:`~lw2g_growth.rules.Rule.of`.
+            **rule: As for :meth:`~lw2g_growth.rules.Rule.of`.
+        """
         self.rule = Rule.of(config, **rule)
+        # lw2g writes both beside each decision of a run
         self.margin: float = self.rule.margin
         self.burden: Burden | None = self.rule.burden
 

@@ -303,16 +303,17 @@ class SlcaPlusPlus(HeadedBaseline):
         """Train a copy of all classifiers on samples of all classes, and set the scales of their features."""
         config = self.config
         newest = context.task.index
-        # of the stream: the release divides by the size of the newest task, wrong where sizes differ
+        # the release computes a class's task from the size of the newest one: wrong where sizes differ
         tasks = context.task_of_class()
-        # from the heads as their tasks left them, every time: alignments do not add up
+        # each alignment starts at the heads as their tasks left them, not at the alignment before
         self.aligned.load_state_dict(self.head.state_dict())
 
         def shrink(features: Tensor, labels: Tensor, generator: torch.Generator) -> Tensor:
-            # times 1 / (1 + u age), with u from U(0.01, 0.03) for each sample
-            spread = torch.rand(len(features), generator=generator).to(features)
-            growth = _DRIFT * (spread + 0.5) * (newest - tasks[labels])
-            return features / (1 + growth)[:, None]
+            # divided by 1 + u age, with u of each sample from U(0.01, 0.03)
+            uniform = torch.rand(len(features), generator=generator).to(features)
+            per_task = _DRIFT * (uniform + 0.5)
+            ages = newest - tasks[labels]
+            return features / (1 + per_task * ages)[:, None]
 
         replay_phase(
             "alignment",

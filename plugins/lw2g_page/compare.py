@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import permutations
 
 import attrs
 
@@ -232,19 +233,17 @@ def differences(rows: Sequence[Row]) -> Numbers:
 
 
 def _differences(rows: Sequence[Row]) -> Iterator[Sequence[Value]]:
-    for other in rows:
-        for row in rows:
-            if row is other:
+    """Yield how far each row is above each other one, by metric; without an interval for a single pair."""
+    for against, row in permutations(rows, 2):
+        for name in _COMPARED:
+            gap = row.difference(against, COLUMNS[name])
+            if gap is None:
                 continue
-            for name in _COMPARED:
-                gap = row.difference(other, COLUMNS[name])
-                if gap is None:
-                    continue
-                low = high = None
-                if gap.half is not None:
-                    low = gap.mean - gap.half
-                    high = gap.mean + gap.half
-                yield (other.label, row.label, _title(name), gap.mean, low, high, gap.n)
+            low = high = None
+            if gap.half is not None:
+                low = gap.mean - gap.half
+                high = gap.mean + gap.half
+            yield (against.label, row.label, _title(name), gap.mean, low, high, gap.n)
 
 
 def _title(name: str) -> str:

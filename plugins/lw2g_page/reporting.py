@@ -1,6 +1,6 @@
 """The function of lw2g that tabulates runs, and what it returns: tables, as text or as a page with figures.
 
-Importing this module imports neither torch nor any plugin.
+Importing this module imports neither torch nor a component.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The functions of lw2g for models of photographs: start, learn, unlearn, score, teach.
 
-Importing this module imports neither torch nor any plugin.
+Importing this module imports neither torch nor a component.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def score(
         reject: Share of known images that may be called unknown.
 
     Returns:
-        As :func:`lw2g.score`.
+        As :func:`lw2g_photos.photographs.score`.
 
     Raises:
         DataError: A folder's name is no class of the model, or an image cannot be read.

@@ -402,7 +402,7 @@ def _write(
 
 
 def _remains(parts: ModelParts) -> list[str]:
-    """Return in words what was fitted to forgotten images and stays."""
+    """Return, in words, the parts of a model that were fitted to images now forgotten and that stay."""
     solved = solved_of(parts)
     words = []
     if parts.baseline.scope.learned:

@@ -183,18 +183,21 @@ def protocol_of(store: Path, record: Mapping[str, Any], *, required: bool = True
     """
     if not is_store(store):
         return None
-    broken = ""
+    unreadable: DataError | None = None
     for name in protocols_in(store):
         try:
             protocol = read_protocol(store, name)
-        except DataError as error:  # it hides no other one
-            broken = f" that can be read ({error.what[:200]})"
+        except DataError as error:  # another one may fit
+            unreadable = error
             continue
         if protocol["hash"] == record["protocol_hash"]:
             return protocol
     if required:
+        told = ""
+        if unreadable is not None:
+            told = f" that can be read ({unreadable.what[:200]})"
         raise DataError(
-            f"the store has no protocol{broken} with the hash of the run ({record['protocol_id']}, "
+            f"the store has no protocol{told} with the hash of the run ({record['protocol_id']}, "
             f"{record['protocol_hash'][:12]})",
             f"in a store of your own: lw2g submit --new-protocol; else a maintainer adds it: "
             f"lw2g store protocol {store} RUN",

@@ -1,6 +1,6 @@
 """The functions of lw2g for results that others can check: submit and verify a run, make and check a store.
 
-Importing this module imports neither torch nor any plugin.
+Importing this module imports neither torch nor a component.
 """
 
 from __future__ import annotations
@@ -162,12 +162,9 @@ def verify(run: str | Path) -> Verification:
     Raises:
         DataError: There is none.
     """
-    from lw2g.api.tabular import Verification
     from lw2g_store import packs
 
     if packs.is_pack(Path(run)):
-        from lw2g.registry.catalogue import load_catalogue
-
         return Verification(packs.verify(Path(run), load_catalogue()))
     from lw2g.results.verification import verify as examine
 

@@ -179,7 +179,7 @@ def check_image_size_can_be_chosen(subject: Subject) -> None:
     if other.image_size != wanted:
         raise ContractViolation(
             f"asked for images of {wanted} pixels it takes {other.image_size}; pass image_size on to the "
-            "model and resample its position embeddings (lw2g.vit.weights.load_weights does)"
+            "model and resample its position embeddings (lw2g.plugin.load_weights does)"
         )
     if not bool(other.features(_images(other)).isfinite().all()):
         raise ContractViolation(
@@ -202,7 +202,7 @@ def _built(subject: Subject, image_size: int | None) -> Backbone:
     built = subject.component.build(subject.config, None, image_size)
     if not isinstance(built, Backbone):
         raise ContractViolation(
-            f"build returns {type(built).__name__!r}; return a Backbone (lw2g.vit.backbone.Backbone.wrap)"
+            f"build returns {type(built).__name__!r}; return a Backbone (lw2g.plugin.Backbone.wrap)"
         )
     return built
 

@@ -28,7 +28,7 @@ def made(subject: Subject) -> Carry:
     context = CarryContext(dim=_DIM, inner=inner)
     carry: Any = available(lambda: subject.component.build(subject.config, context))
     if not isinstance(carry, Carry):
-        raise ContractViolation(f"build returns {type(carry).__name__}; return a lw2g.interfaces.carry.Carry")
+        raise ContractViolation(f"build returns {type(carry).__name__}; return a lw2g.plugin.Carry")
     return carry
 
 
@@ -46,9 +46,7 @@ def _fitted(carry: Carry, *images: Tensor) -> Motion:
     """Return the motion, and refuse what is none."""
     found = carry.fit(*images)
     if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], Motion)):
-        raise ContractViolation(
-            "fit must return a lw2g.interfaces.carry.Motion and the name of its candidate"
-        )
+        raise ContractViolation("fit must return a lw2g.plugin.Motion and the name of its candidate")
     if found[1] not in carry.candidates:
         raise ContractViolation(f"fit names {found[1]!r}, which is none of candidates {carry.candidates}")
     return found[0]
@@ -100,11 +98,13 @@ def check_says_whether_it_moves(subject: Subject) -> None:
     """A carry that says ``moves = False`` moves nothing, and any other one follows a drift."""
     carry = made(subject)
     before, _, labels = images_of()
+    drift = 1.0
+    motion = _fitted(carry, before, before + drift, labels)
     rows = before.double()
-    moved = _fitted(carry, before, before + 1, labels)(rows)
-    away = float((moved - rows - 1).abs().mean())
-    if carry.moves and away > 0.5:
-        raise ContractViolation(f"all features went 1 further, and its motion leaves {away:.2g} of it")
+    moved = motion(rows)
+    missing = float((moved - (rows + drift)).abs().mean())
+    if carry.moves and missing > drift / 2:
+        raise ContractViolation(f"all features went 1 further, and its motion leaves {missing:.2g} of it")
     if not carry.moves and not torch.equal(moved, rows):
         raise ContractViolation("it moves rows; leave out moves = False")
 

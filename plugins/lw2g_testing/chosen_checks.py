@@ -1,6 +1,6 @@
 """The function of lw2g that checks components against the contract of their kind.
 
-Importing this module imports neither torch nor any plugin.
+Importing this module imports neither torch nor a component.
 """
 
 from __future__ import annotations

@@ -50,9 +50,7 @@ def made(subject: Subject, *, classes: int = _CLASSES, carried: bool = False) ->
     )
     head: Any = available(lambda: subject.component.build(subject.config, context))
     if not isinstance(head, ClosedForm):
-        raise ContractViolation(
-            f"build returns {type(head).__name__}; return a lw2g.interfaces.head.ClosedForm"
-        )
+        raise ContractViolation(f"build returns {type(head).__name__}; return a lw2g.plugin.ClosedForm")
     return head
 
 

@@ -56,8 +56,8 @@ def test_a_space_of_less_energy_lies_in_one_of_more(rows, heads, one, two, data)
 
 
 @given(space=subspaces(), data=st.data())
-def test_angles_with_a_space_and_lw2gs_complement_add_up_to_90(space, data):
-    """What :func:`complement` returns holds all that the space leaves of a gradient, head by head."""
+def test_angles_with_a_space_and_its_complement_add_up_to_90(space, data):
+    """What ``Subspace.complement`` returns holds all that the space leaves of a gradient, head by head."""
     gradient = data.draw(gradients(dims=st.just(space.dim)))
     rest = space.complement()
     both = [hfc([gradient], [one], reduce="global").degrees for one in (space, rest)]

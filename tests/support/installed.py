@@ -12,7 +12,7 @@ from lw2g.registry import catalogue
 
 
 def load_instead(patch: pytest.MonkeyPatch, load: Callable[..., catalogue.Catalogue]) -> None:
-    """Let every module of lw2g that loads the catalogue call another function for it."""
+    """Let every module of lw2g and its products that loads the catalogue call another function for it."""
     for name, module in list(sys.modules.items()):
-        if name.startswith("lw2g.") and hasattr(module, "load_catalogue"):
+        if name.startswith(("lw2g.", "lw2g_")) and "load_catalogue" in vars(module):
             patch.setattr(module, "load_catalogue", load)

@@ -46,7 +46,7 @@ CASES = (
 def test_a_change_chooses_the_properties_that_rest_on_it(
     file: str, modules: set[str], expected: bool, script: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What imports the changed room or plugin is chosen, what does not is left out."""
+    """What imports the changed floor or plugin is chosen, what does not is left out."""
     monkeypatch.setattr(script, "changed_packages", lambda commit: {script._package(file)})
     found = set(script.chosen("v1"))
     assert modules <= found if expected else not modules & found

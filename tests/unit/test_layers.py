@@ -88,9 +88,9 @@ def test_a_module_imports_only_lower_layers(path: Path) -> None:
     own = LEVEL[parts[0]]
     for name in imported(path) | mentioned(path):
         if name.startswith("lw2g."):
-            room = name.split(".")[1]
-            assert room not in DOORS, f"{path.name} imports {name}"
-            assert LEVEL[room] <= own, f"{path.name} imports {name}"
+            floor = name.split(".")[1]
+            assert floor not in DOORS, f"{path.name} imports {name}"
+            assert LEVEL[floor] <= own, f"{path.name} imports {name}"
 
 
 def test_commands_call_the_functions_of_the_api_alone() -> None:

@@ -35,7 +35,7 @@ def of_lw2g(modules: set[str]) -> set[str]:
     ],
 )
 def test_a_module_is_imported_alone(code, expected):
-    """Neither the root nor what stands at the top of the rooms brings other modules along."""
+    """Neither the root nor ``lw2g.errors`` imports another module of lw2g."""
     assert of_lw2g(loaded(code)) == expected
 
 

@@ -24,7 +24,7 @@ MOST_NAMES = 222
 PAGES = ("plugins.md", "howto/porting.md", "howto/python.md", "howto/backbone.md")
 """The pages from which authors copy."""
 PRODUCTS = {"lw2g_datasets", "lw2g_page", "lw2g_photos", "lw2g_store", "lw2g_testing"}
-"""Packages with commands, which see the whole house."""
+"""Packages with commands, which may import all of lw2g."""
 
 if not SCRIPT.exists():
     pytest.skip("needs the source tree", allow_module_level=True)
@@ -122,7 +122,7 @@ def test_another_name_is_refused_as_of_any_module() -> None:
 
 
 def test_the_namespace_is_lazy() -> None:
-    """Importing it imports no room beyond what ``import lw2g`` does; what a record needs imports no torch."""
+    """It imports nothing beyond what ``import lw2g`` does, and what a record needs imports no torch."""
     code = (
         "import sys, lw2g; before = set(sys.modules); import lw2g.plugin; "
         "print(*sorted(name for name in set(sys.modules) - before if name.startswith('lw2g'))); "

@@ -9,6 +9,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from lw2g.errors import ConfigError
+from lw2g.ground.processor import allowed_cores
 from lw2g.sweeps.executors import Executor, Options
 from lw2g.sweeps.grid import Cell
 from lw2g.sweeps.job import Attempt, Job
@@ -44,10 +45,13 @@ class LocalExecutor(Executor):
         self._gpus_per_job = options.gpus_per_job
         self._free: SimpleQueue[dict[str, str]] = SimpleQueue()
         for slot in range(self.slots):
-            self._free.put({_VISIBLE: places[slot]} if places else {})
+            variables = {}
+            if places:
+                variables = {_VISIBLE: places[slot]}
+            self._free.put(variables)
         # more threads than cores, in all jobs together, make each of them slower than one thread would be
-        share = os.environ.get("OMP_NUM_THREADS", str(max(1, _cores() // self.slots)))
-        self._threads = str(options.threads or share)
+        share = max(1, allowed_cores() // self.slots)
+        self._threads = str(options.threads or os.environ.get("OMP_NUM_THREADS", share))
         self._pool = ThreadPoolExecutor(self.slots)
         self._attempts: dict[str, Attempt] = {}
 
@@ -60,11 +64,11 @@ class LocalExecutor(Executor):
             if num_gpus and self._gpus_per_job:
                 most = int(self._gpus_per_job)
             else:
-                most = (num_gpus or _cores()) // self.slots
+                most = (num_gpus or allowed_cores()) // self.slots
             most = max(most, 1)  # a share of a GPU or core is enough for one process
             devices = cell.settings.get("run.devices", 1)
             if devices > most:
-                present = f"{num_gpus} GPUs" if num_gpus else f"{_cores()} cores"
+                present = f"{num_gpus} GPUs" if num_gpus else f"{allowed_cores()} cores"
                 raise ConfigError(
                     f"run.devices: {devices} is too many for {self.slots} cells at a time on {present} "
                     f"(in the cell {cell.label!r})",
@@ -128,13 +132,6 @@ def _visible_gpus() -> list[str]:
     if visible is None:
         return [str(number) for number in range(len(list(_GPUS.glob("*"))))]
     return [gpu for gpu in visible.split(",") if gpu]
-
-
-def _cores() -> int:
-    """Return the number of cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):  # Linux alone: a container may have fewer than the machine
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 OPTIONS = Options

@@ -15,7 +15,7 @@ from all_commands import commands_of
 from lw2g.api import examined_steps as steps
 from lw2g.cli import authoring
 from lw2g.cli.main import main
-from lw2g.cli.own_commands import COMMANDS as OWN
+from lw2g.cli.own_commands import OWN_COMMANDS as OWN
 from lw2g.interfaces.command import HEADINGS
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.registry.command_set import load_commands
@@ -58,7 +58,7 @@ def offer(site: Path, *commands: str, package: str = "theirs-here") -> None:
 
 def test_records_are_those_of_the_commands() -> None:
     """Each record that comes with lw2g names a command of that name, under one of lw2g's headings, once."""
-    ours = load_commands(strangers=False)
+    ours = load_commands(third_party=False)
     assert ours.problems == ()
     assert {record.name for record in OWN} <= set(ours.entries)
     found = dict(commands_of(main))
@@ -238,4 +238,4 @@ def test_commands_of_lw2g_ask_no_other_package(site: Path, monkeypatch: pytest.M
     assert typed("runs", "--help").exit_code == 0
     monkeypatch.undo()
     monkeypatch.syspath_prepend(str(site))
-    assert load_commands(strangers=False).problems == ()
+    assert load_commands(third_party=False).problems == ()

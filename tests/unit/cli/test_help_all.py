@@ -11,6 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from all_commands import commands_of
 from lw2g.cli.main import main
 from lw2g.cli.signature import Further, LongCommand
 
@@ -21,10 +22,7 @@ FEW = 6
 
 def commands(group: click.Group = main, path: str = "") -> Iterator[tuple[str, click.Command]]:
     """Yield every command with its words."""
-    context = click.Context(group)
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
-        assert command is not None
+    for name, command in commands_of(group):
         words = f"{path} {name}".strip()
         if isinstance(command, click.Group):
             yield from commands(command, words)

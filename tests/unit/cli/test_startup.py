@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from lw2g.cli.own_commands import COMMANDS
+from lw2g.cli.own_commands import OWN_COMMANDS
 from lw2g.errors import PluginError
 from lw2g.interfaces.component import Lazy, lazy
 from lw2g.registry.catalogue import load_catalogue
@@ -104,7 +104,7 @@ def test_looking_up_imports_no_numerical_library(tmp_path, arguments, environmen
 
 def test_help_imports_neither_a_command_nor_a_plugin(tmp_path):
     """What `lw2g --help` says stands in records; of the commands, one that is asked imports itself."""
-    modules = {record.target.partition(":")[0] for record in COMMANDS}
+    modules = {record.target.partition(":")[0] for record in OWN_COMMANDS}
     _, imported = called(tmp_path, ["--help"])
     assert modules & imported == set()
     of_packages = {name for name in imported if name.startswith("lw2g_")}

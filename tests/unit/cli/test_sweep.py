@@ -133,7 +133,7 @@ def test_a_damaged_cell_is_moved_aside_and_begun_anew(grid, finished):
 
 def test_cells_with_more_processes_than_the_machine_holds_are_refused(grid, monkeypatch):
     """Cells at a time times processes each: one line, before anything is written."""
-    monkeypatch.setattr("lw2g.sweeps.executors.local._cores", lambda: 4)
+    monkeypatch.setattr("lw2g.sweeps.executors.local.allowed_cores", lambda: 4)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     printed = call("--out", "here", grid, "--jobs", "2", "--set", "run.devices=3", code=2)
     assert printed == (

@@ -40,8 +40,8 @@ def test_what_a_scope_says(
 def test_a_string_is_no_scope() -> None:
     """What plugins said before is refused where the class is defined, with what to say in its place."""
     with pytest.raises(
-        TypeError, match=r"Old: feature_scope = 'each' is not read; .* scope = SET, from lw2g"
+        TypeError, match=r"Old: feature_scope = 'each' is not read; .* scope = POOL, from lw2g\.plugin"
     ):
         type("Old", (Baseline,), {"feature_scope": "each"})
-    with pytest.raises(TypeError, match=r"Odd: scope = 'each' is none of lw2g\.interfaces"):
+    with pytest.raises(TypeError, match=r"Odd: scope = 'each' is no scope; take BACKBONE"):
         type("Odd", (Baseline,), {"scope": "each"})

@@ -184,7 +184,7 @@ BAD_PLUGINS = [
     ),
     (
         hook(lambda: []),
-        "has 'lw2g_policies' without the marker; decorate it with lw2g.registry.markers.hookimpl",
+        "has 'lw2g_policies' without the marker; decorate it with lw2g.plugin.hookimpl",
     ),
     (hook(hookimpl(lambda register: [])), "has a hook that does not fit"),
     (ModuleType("bad"), "has no hooks; define one of"),

@@ -484,7 +484,6 @@ def test_commands_end_with_one_and_show_the_traceback_where_asked(monkeypatch, t
         raise error from KeyError("y")
 
     monkeypatch.setattr(execute, "run_one", fail)
-    monkeypatch.setattr("lw2g.cli.run_command.run_one", fail, raising=False)
     done = CliRunner().invoke(main, [*place, "--out", str(tmp_path / "run")])
     assert done.exit_code == 1
     assert "policy 'x', decide: KeyError: 'y'" in done.stderr
