@@ -1,10 +1,8 @@
-"""Measure lw2g on a GPU, the most informative first, and write one JSON and one Markdown file.
+"""Measure lw2g on a GPU, what decides first, and run the cells of grids side by side, in slices of time.
 
     python scripts/on_gpu.py --out runs/gpu --minutes 9
-    python scripts/on_gpu.py --out runs/gpu --minutes 9 --cifar FOLDER --weights FILE
-    python scripts/on_gpu.py --out runs/gpu --minutes 9 --parts decisive,cells --grid GRID.toml
+    python scripts/on_gpu.py --out runs/gpu --minutes 9 --parts cells --jobs 8 --grid GRID.toml
 
-The checks that decide come first, then the cells of grids, in the order of the grids and of their rows.
 Needs the working tree alone: lw2g need not be installed. Pure-Python wheels that the machine lacks are taken
 from ``--wheels``. With the same ``--out`` it goes on where it stopped; nothing is measured twice.
 Without a GPU (``--device cpu --toy``) every part runs at toy size, which says nothing but that it runs.
@@ -29,25 +27,21 @@ def arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path, required=True, help="folder of results.json and results.md")
-    parser.add_argument("--minutes", type=float, default=25, help="stop cleanly after that long")
+    parser.add_argument("--minutes", type=float, default=9, help="stop cleanly after that long")
     parser.add_argument("--device", default="cuda", help="cuda, cuda:N or cpu")
-    parser.add_argument("--parts", default="", help="only these parts, separated by commas")
-    parser.add_argument("--skip", default="", help="not these parts")
-    parser.add_argument("--baselines", default="", help="only these baselines")
-    parser.add_argument("--modes", default="bf16,fp32,compile", help="of training steps")
-    parser.add_argument("--again", action="store_true", help="measure once more what failed")
+    parser.add_argument("--parts", default="steps,cells", help="separated by commas")
+    parser.add_argument("--model", default="vit_base_patch16_224", help="timm architecture of the steps")
+    parser.add_argument("--baselines", default="dual-prompt,hide-prompt,ranpac", help="of the steps")
+    parser.add_argument("--modes", default="bf16,compiled,float32", help="of the steps")
+    parser.add_argument("--again", action="store_true", help="do once more what failed")
     parser.add_argument("--toy", action="store_true", help="a random ViT of 16 pixels, two steps")
-    parser.add_argument(
-        "--cifar", type=Path, help="folder of train/ and test/, or of zip sheets, of CIFAR-100"
-    )
-    parser.add_argument("--weights", type=Path, help="weights of vit_tiny_patch16_224")
     parser.add_argument(
         "--grid", type=Path, action="append", default=[], help="grid whose cells are run; repeatable"
     )
     parser.add_argument(
         "--set", dest="settings", action="append", default=[], metavar="KEY=VALUE", help="of all cells"
     )
-    parser.add_argument("--keep-models", action="store_true", help="keep the checkpoints of finished cells")
+    parser.add_argument("--jobs", type=int, default=1, help="cells at a time on the device")
     parser.add_argument("--wheels", type=Path, help="folder of wheels that the machine lacks")
     return parser.parse_args()
 
@@ -94,13 +88,13 @@ def main() -> None:
     from gpu import PARTS
     from gpu.lab import Lab
 
-    lab = Lab.of(given)
-    asked = [one for one in given.parts.split(",") if one] or [part.name for part in PARTS]
-    unknown = sorted({*asked, *filter(None, given.skip.split(","))} - {part.name for part in PARTS})
+    names = [part.name for part in PARTS]
+    unknown = sorted(set(given.parts.split(",")) - set(names))
     if unknown:
-        sys.exit(f"unknown parts {unknown!r}; there are {', '.join(part.name for part in PARTS)}")
-    chosen = [part for part in PARTS if part.name in asked and part.name not in given.skip.split(",")]
-    lab.measure(chosen)
+        sys.exit(f"unknown parts {unknown!r}; there are {', '.join(names)}")
+    if given.toy:
+        given.model = "toy"
+    Lab.of(given).measure([part for part in PARTS if part.name in given.parts.split(",")])
 
 
 if __name__ == "__main__":

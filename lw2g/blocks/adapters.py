@@ -23,6 +23,7 @@ from lw2g.interfaces.pool import Pool, Routing
 from lw2g.interfaces.scope import EACH
 from lw2g.interfaces.site import Site
 from lw2g.vit.adapter import AdapterInjection, Bottleneck
+from lw2g.vit.injection import multiplied
 from lw2g.vit.taps import Tap
 
 __all__ = [
@@ -124,18 +125,18 @@ def bottlenecks_of(
         scale: Factor on a branch.
         dropout: Dropout between the layers of a branch.
     """
+    # cut apart at once: the gradient of a single selection is a tensor of all blocks
+    # (a choice per sample has put a batch axis before that of the blocks)
+    of_blocks = {
+        "down": multiplied(tensors["down"]).unbind(-3),
+        "down_bias": tensors["down_bias"].unbind(-2),
+        "up": multiplied(tensors["up"]).unbind(-3),
+        "up_bias": tensors["up_bias"].unbind(-2),
+    }
     branches = []
     for block in range(num_blocks):
-        # a choice per sample has put a batch axis before that of the blocks
-        branch = Bottleneck(
-            down=tensors["down"][..., block, :, :],
-            down_bias=tensors["down_bias"][..., block, :],
-            up=tensors["up"][..., block, :, :],
-            up_bias=tensors["up_bias"][..., block, :],
-            scale=scale,
-            dropout=dropout,
-        )
-        branches.append(branch)
+        own = {name: of_block[block] for name, of_block in of_blocks.items()}
+        branches.append(Bottleneck(**own, scale=scale, dropout=dropout))
     return branches
 
 

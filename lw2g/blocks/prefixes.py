@@ -19,6 +19,7 @@ from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.phase import ParameterGroup, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Pool, Routing
 from lw2g.interfaces.site import Owner, Site
+from lw2g.vit.injection import multiplied
 from lw2g.vit.prefix import PrefixInjection
 from lw2g.vit.taps import Tap
 
@@ -97,10 +98,9 @@ def inject_prefixes(blocks: Sequence[int], key: Tensor, value: Tensor) -> Prefix
         key: ``[num_blocks, L, dim]``, or ``[B, num_blocks, L, dim]`` with one per sample.
         value: Of the same shape.
     """
-    pairs = {}
-    for place, block in enumerate(blocks):
-        pairs[block] = (key[..., place, :, :], value[..., place, :, :])
-    return PrefixInjection(pairs)
+    # cut apart at once: the gradient of a single selection is a tensor of all blocks
+    keys, values = (multiplied(half).unbind(-3) for half in (key, value))
+    return PrefixInjection(dict(zip(blocks, zip(keys, values, strict=True), strict=True)))
 
 
 def chosen_prefixes(routing: Routing) -> tuple[Tensor, Tensor]:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import ClassVar, Literal, Self, cast
 
+import attrs
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -26,17 +27,17 @@ from lw2g.interfaces.phase import ParameterGroup, Phase, StepOutput, TrainingPha
 from lw2g.interfaces.pool import Pool, Routing
 from lw2g.interfaces.scope import POOL
 from lw2g.interfaces.site import Site
+from lw2g.vit.injection import multiplied
 from lw2g.vit.prefix import PrefixInjection
 
 __all__ = [
     "ComponentSet",
+    "Components",
+    "Queries",
     "RowInit",
     "WeightedPrefixBaseline",
-    "component_weights",
     "new_rows",
-    "visible",
     "weighted_injection",
-    "weighted_prefixes",
 ]
 
 RowInit = Literal["exact", "official"]
@@ -133,43 +134,78 @@ class ComponentSet(nn.Module):
         return self
 
 
-def component_weights(query: Tensor, key: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Return the weight of each component, ``cos(query * mask, key)`` in [-1, 1]: ``[B, M]``.
+@attrs.frozen(eq=False)
+class Queries:
+    """Queries of a batch, ready to be compared with the keys of several blocks.
 
-    Args:
-        query: ``[B, dim]``; its length does not matter.
-        key: ``[M, dim]``.
-        mask: ``[M, dim]``; None for ones.
+    Attributes:
+        unit: Of length one, ``[B, dim]``.
+        squares: Of its elements.
     """
-    query = functional.normalize(query, dim=-1)
-    key = functional.normalize(key, dim=-1)
-    if mask is None:
-        return query @ key.mT
-    # ||q * a||^2 = q^2 . a^2 avoids a [B, M, dim] tensor
-    size = (query.square() @ mask.square().mT).clamp_min(_EPS).sqrt()
-    return query @ (mask * key).mT / size
+
+    unit: Tensor
+    squares: Tensor
+
+    @classmethod
+    def of(cls, query: Tensor) -> Queries:
+        """Return what is compared of queries ``[B, dim]``, whose length does not matter."""
+        unit = functional.normalize(query, dim=-1)
+        return cls(multiplied(unit), multiplied(unit.square()))
 
 
-def visible(sets: Sequence[nn.Module], name: str, position: int) -> Tensor:
-    """Return a tensor of all sets at one block, concatenated over components: ``[M, ...]``."""
-    return torch.cat([getattr(item, name)[position] for item in sets])
+@attrs.frozen(kw_only=True, eq=False)
+class Components:
+    """The components of all live sets at some blocks: normalised and cast once for all of them.
 
-
-def weighted_prefixes(sets: Sequence[nn.Module], position: int, query: Tensor) -> tuple[Tensor, Tensor]:
-    """Return prefix key and value of one block, ``[B, length / 2, dim]`` each.
-
-    Args:
-        sets: The live :class:`ComponentSet` s; the sum runs over all of their components.
-        position: Position of the block in the sets' block axis.
-        query: ``[B, dim]``.
+    Attributes:
+        keys: Of length one and times their masks, ``[M, dim]`` for each block.
+        squares: Of the masks, likewise; None without masks.
+        prefix_keys: ``[M, length / 2, dim]`` for each block.
+        prefix_values: Likewise.
     """
-    mask = None
-    if cast(ComponentSet, sets[0]).mask is not None:
-        mask = visible(sets, "mask", position)
-    weights = component_weights(query, visible(sets, "key", position), mask)
-    key = visible(sets, "prefix_key", position)
-    value = visible(sets, "prefix_value", position)
-    return torch.einsum("bm,mld->bld", weights, key), torch.einsum("bm,mld->bld", weights, value)
+
+    keys: tuple[Tensor, ...]
+    squares: tuple[Tensor, ...] | None
+    prefix_keys: tuple[Tensor, ...]
+    prefix_values: tuple[Tensor, ...]
+
+    @classmethod
+    def of(cls, sets: Sequence[nn.Module]) -> Components:
+        """Join the live :class:`ComponentSet` s, at least one."""
+        key = functional.normalize(_joined(sets, "key"), dim=-1)
+        squares = None
+        if cast(ComponentSet, sets[0]).mask is not None:
+            mask = _joined(sets, "mask")
+            key = mask * key
+            squares = multiplied(mask.square()).unbind()
+        # cut apart at once: the gradient of a single selection is a tensor of all blocks
+        return cls(
+            keys=multiplied(key).unbind(),
+            squares=squares,
+            prefix_keys=multiplied(_joined(sets, "prefix_key")).unbind(),
+            prefix_values=multiplied(_joined(sets, "prefix_value")).unbind(),
+        )
+
+    def weights(self, position: int, queries: Queries) -> Tensor:
+        """Return each component's weight at a block, ``cos(query * mask, key)`` in [-1, 1]: ``[B, M]``."""
+        cosines = queries.unit @ self.keys[position].mT
+        if self.squares is None:
+            return cosines
+        # ||q * a||^2 = q^2 . a^2 avoids a [B, M, dim] tensor
+        size = (queries.squares @ self.squares[position].mT).clamp_min(_EPS).sqrt()
+        return cosines / size
+
+    def prefixes(self, position: int, queries: Queries) -> tuple[Tensor, Tensor]:
+        """Return prefix key and value of a block, ``[B, length / 2, dim]`` each: sums over all components."""
+        weights = self.weights(position, queries)
+        key = torch.einsum("bm,mld->bld", weights, self.prefix_keys[position])
+        return key, torch.einsum("bm,mld->bld", weights, self.prefix_values[position])
+
+
+def _joined(sets: Sequence[nn.Module], name: str) -> Tensor:
+    """Return a tensor of all sets, concatenated over components: ``[num_blocks, M, ...]``."""
+    parts = [getattr(item, name) for item in sets]
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
 
 def weighted_injection(
@@ -187,12 +223,14 @@ def weighted_injection(
             enters it (before ``norm1``, with its graph), so that one forward suffices.
         seen: Filled with each block's query, by position.
     """
+    components = Components.of(sets)
+    common = None if query is None else Queries.of(query)
 
     def prefix(position: int, tokens: Tensor) -> tuple[Tensor, Tensor]:
         own = tokens[:, 0] if query is None else query
         if seen is not None:
             seen[position] = own
-        return weighted_prefixes(sets, position, own)
+        return components.prefixes(position, common or Queries.of(own))
 
     return PrefixInjection({block: partial(prefix, position) for position, block in enumerate(blocks)})
 

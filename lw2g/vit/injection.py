@@ -25,6 +25,7 @@ __all__ = [
     "block_at",
     "class_token_index",
     "inject",
+    "multiplied",
     "num_tokens",
     "real_tokens",
 ]
@@ -75,6 +76,17 @@ def inject(model: nn.Module, injections: Sequence[Injection]) -> Iterator[None]:
         # last: an injection may replace the bias of queries, which is merged into the module's
         stack.enter_context(merged_biases(model))
         yield
+
+
+def multiplied(tensor: Tensor) -> Tensor:
+    """Return a tensor in the dtype in which products are computed here and now.
+
+    What several products take is cast once, and its gradient too; autocast would do so for each of them.
+    """
+    kind = tensor.device.type
+    if tensor.dtype == torch.float32 and torch.is_autocast_enabled(kind):
+        return tensor.to(torch.get_autocast_dtype(kind))
+    return tensor
 
 
 def class_token_index(injections: Sequence[Injection], num_rows: int, tokens: int) -> int:

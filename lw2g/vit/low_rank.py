@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Any, Literal
+from typing import Any, Literal, cast
 from weakref import WeakKeyDictionary
 
 import attrs
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from lw2g.errors import ConfigError
 from lw2g.vit.anatomy import attention_of, block_at, linear_of, linears_of, projections_of, require_rung
+from lw2g.vit.injection import multiplied
 from lw2g.vit.products import OneDNNLinear, StandIn
 
 __all__ = ["LayerInjection", "LinearLayer", "LowRank", "LowRankInjection", "Update", "UpdateTarget"]
@@ -117,6 +118,33 @@ class LayerInjection:
     updates: Mapping[int, Mapping[LinearLayer, Update]]
     scale: float = attrs.field(default=1.0, kw_only=True)
 
+    @classmethod
+    def of_stacks(
+        cls, down: Mapping[str, Tensor], up: Mapping[str, Tensor], *, scale: float = 1.0
+    ) -> LayerInjection:
+        """Return the injection of factors that hold those of all blocks.
+
+        Args:
+            down: Of each layer by its name, ``[depth, r, in]``.
+            up: Likewise, ``[depth, out, r]``.
+            scale: Factor on every update.
+        """
+        updates: dict[int, dict[LinearLayer, Update]] = {}
+        adds = torch.is_grad_enabled()
+        for name in down:
+            downs = down[name]
+            ups = up[name]
+            if adds:
+                # scaled and cast once for all blocks; what is merged takes the factors as they are
+                downs = multiplied(downs * scale)
+                ups = multiplied(ups)
+            # cut apart at once: the gradient of a single selection is a tensor of all blocks
+            pairs = zip(downs.unbind(), ups.unbind(), strict=True)
+            for block, (own_down, own_up) in enumerate(pairs):
+                update = LowRank(down=own_down, up=own_up)
+                updates.setdefault(block, {})[cast(LinearLayer, name)] = update
+        return cls(updates, scale=1.0 if adds else scale)
+
     @contextmanager
     def install(self, model: nn.Module) -> Iterator[None]:
         """Update the layers within the context.
@@ -163,6 +191,8 @@ class _Part:
         return _Part(self.up.detach().clone(), down, self.first)
 
     def scaled(self, scale: float) -> _Part:
+        if scale == 1:
+            return self
         # the scale goes into the smaller matrix, where it costs nothing
         if self.down is None:
             return _Part(self.up * scale, None, self.first)
@@ -215,7 +245,9 @@ def _adder(parts: Sequence[_Part], scale: float) -> Callable[[nn.Module, tuple[T
 
     def add(module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
         (x,) = args
-        pieces = list(output.chunk(output.shape[-1] // width, dim=-1))
+        # a layer with one piece is not cut: its gradient would be copied
+        count = output.shape[-1] // width
+        pieces = [output] if count == 1 else list(output.chunk(count, dim=-1))
         for part in scaled:
             hidden = x if part.down is None else x @ part.down.transpose(-2, -1)
             place = part.first // width

@@ -13,7 +13,6 @@ from lw2g.plugin import (
     Backbone,
     LayerInjection,
     LinearLayer,
-    LowRank,
     ParameterInjection,
     interpolate,
     linears_of,
@@ -105,15 +104,9 @@ class SlowSet(nn.Module):
 
     def injections(self) -> tuple[LayerInjection, ParameterInjection]:
         """Return the injections of everything but the final norm."""
-        depth = len(next(iter(self.down.values())))
-        updates: dict[int, dict[LinearLayer, LowRank]] = {}
-        for block in range(depth):
-            updates[block] = {}
-            for name in self.down:
-                update = LowRank(down=self.down[name][block], up=self.up[name][block])
-                updates[block][cast(LinearLayer, name)] = update
         values = {name.replace("-", "."): value for name, value in self.values.items()}
-        return LayerInjection(updates, scale=_SCALE), ParameterInjection(values)
+        updates = LayerInjection.of_stacks(dict(self.down), dict(self.up), scale=_SCALE)
+        return updates, ParameterInjection(values)
 
 
 def _is_trained(name: str) -> bool:

@@ -1,10 +1,12 @@
-"""Cells of grids, one after the other: each goes on where the last slice was cut, and none is run twice."""
+"""Cells of grids as a sweep: side by side, each going on where the last slice was cut."""
 
 from __future__ import annotations
 
-import shutil
+import os
+import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,88 +14,61 @@ from typing import Any
 from gpu.lab import Lab, Measurement, Skipped
 from lw2g import report
 from lw2g.config.toml import parse_value
-from lw2g.disk.record import RunDirectory
+from lw2g.sweeps.executors import load_executor
 from lw2g.sweeps.grid import Cell, read_grid
-from lw2g.sweeps.job import INTERRUPTED, Attempt
 from lw2g.sweeps.rehearse import rehearsed_cells
 from lw2g.sweeps.sweep_directory import SweepDirectory
-from lw2g.sweeps.sweep_engine import require_valid
+from lw2g.sweeps.sweep_engine import require_valid, run_sweep
 
 KEPT = 25.0
-"""Seconds for a run to save its state and for results to be written."""
-_MIB = 2**20
+"""Seconds for runs to save their states and for results to be written."""
 
 
 def measurements(lab: Lab) -> Iterator[tuple[str, Measurement]]:
-    """Yield the cells in the order of the grids and their rows: first all of the first seed.
+    """Yield the one sweep of all grids."""
+    yield "all", partial(_sweep, lab)
 
-    Raises:
-        Skipped: No grid is given.
-    """
-    if not lab.given.grid:
-        raise Skipped("no cells; give a grid by --grid")
+
+def _cells(lab: Lab) -> list[Cell]:
+    """Return the cells in the order of the grids and their rows, each once: first all of the first seed."""
     settings: dict[str, Any] = {"run.device": str(lab.device)}
     for text in lab.given.settings:
         key, _, value = text.partition("=")
         settings[key.strip()] = parse_value(value.strip())
     cells: dict[str, Cell] = {}
-    labels: dict[str, str] = {}
     for grid in lab.given.grid:
         of_grid = rehearsed_cells(grid, lab.catalogue, settings) if lab.toy else read_grid(grid, settings)
         for cell in of_grid:
             cells.setdefault(cell.name, cell)
-            labels.setdefault(cell.name, f"{grid.stem}: {cell.label} ({cell.name})")
+    return list(cells.values())
+
+
+def _sweep(lab: Lab) -> dict[str, Any]:
+    """Run what is left of the cells, and stop it where it can be resumed before the time is up."""
+    cells = _cells(lab)
+    if not cells:
+        raise Skipped("no cells; give a grid by --grid")
+    require_valid(cells, lab.catalogue)
     store = SweepDirectory(lab.out.resolve() / "cells")
-    require_valid(list(cells.values()), lab.catalogue)
-    store.write(list(cells.values()), {})
-    for name, cell in cells.items():
-        yield labels[name], partial(_cell, lab, store, cell)
-
-
-def _cell(lab: Lab, store: SweepDirectory, cell: Cell) -> dict[str, Any]:
-    """Start or resume a cell, and stop it where it can be resumed before the time is up."""
-    status = store.status(cell)
-    if status.state == "failed":  # a slice's failure may be the machine's
-        store.note_failure(cell, None)
-    if status.state != "finished":
-        kept = KEPT / 5 if lab.toy else KEPT
-        if lab.seconds_left() < 2 * kept:
-            return {"unfinished": True}
-        attempt = Attempt(store.job(cell), {})
-        alarm = threading.Timer(lab.seconds_left() - kept, attempt.ask)
+    for status in store.statuses(cells):
+        if status.state == "failed" and lab.given.again:
+            store.note_failure(status.cell, None)
+    left = lab.seconds_left() - (KEPT / 5 if lab.toy else KEPT)
+    if left > 0:
+        # as Ctrl-C: the sweep stops its runs, which save their states
+        alarm = threading.Timer(left, os.kill, (os.getpid(), signal.SIGINT))
         alarm.start()
         try:
-            code = attempt.run()
+            run_sweep(store, cells, load_executor({"jobs": lab.given.jobs}, store.path))
         finally:
             alarm.cancel()
-        if code == INTERRUPTED:
-            return {"unfinished": True}
-        if code:
-            words = store.job(cell).last_words() or ["it printed nothing"]
-            raise RuntimeError(f"exit code {code}: {words[-1]}")
-    run = store.status(cell).run
-    if run is None:
-        raise RuntimeError("it left no record")
-    if not lab.given.keep_models:
-        shutil.rmtree(RunDirectory(run.path).checkpoints, ignore_errors=True)
-    _write_table(store, lab.out / "cells.md")
-    attempts = store.job(cell).log.read_text(errors="replace", encoding="utf-8").count("$ lw2g ")
-    deterministic = bool(run.options.get("run.deterministic")) or not lab.on_cuda
-    return {
-        **{name: run.metric(name) for name in ("faa", "ffm", "pra", "ssp")},
-        "seconds": round(run.record["seconds"]["total"], 1),
-        "attempts": attempts,
-        # kernels of a GPU may add in any order: a run that was cut then differs in its last bits
-        "same_bits": deterministic or attempts == 1,
-        "travel_mib": round(_size([lab.out]) / _MIB, 1),
-    }
+    states = Counter(status.state for status in store.statuses(cells))
+    if states["finished"]:
+        table = report(store.path, mix=("protocols",)).to_text("md")
+        (lab.out / "cells.md").write_text(table, encoding="utf-8")
+    over = states["finished"] + states["failed"] == len(cells)
+    return {**states, "MiB to bring back": _mib(store.path), **({} if over else {"unfinished": True})}
 
 
-def _write_table(store: SweepDirectory, path: Path) -> None:
-    part = path.with_suffix(".part")
-    part.write_text(report(store.path, mix=("protocols",)).to_text("md"), encoding="utf-8")
-    part.replace(path)
-
-
-def _size(paths: Sequence[Path]) -> int:
-    return sum(file.stat().st_size for path in paths for file in path.rglob("*") if file.is_file())
+def _mib(folder: Path) -> float:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 2**20

@@ -17,15 +17,12 @@ import attrs
 import torch
 
 from gpu.components import LabPlugin
-from gpu.report import write_report
 from lw2g.config.resolve import Resolved, resolve
 from lw2g.interfaces.defaults import DEFAULT_FIXED_POLICY
 from lw2g.registry.catalogue import Catalogue
 from lw2g_testing.tiny import tiny_catalogue
 
 Measurement = Callable[[], Mapping[str, Any]]
-FIRST = ("dual-prompt", "hide-prompt", "s-prompt-plus-plus", "inflora")
-"""Baselines that are measured before all others."""
 
 
 class Skipped(Exception):
@@ -34,16 +31,9 @@ class Skipped(Exception):
 
 @attrs.frozen(kw_only=True)
 class Part:
-    """Measurements of one kind, each under a name of its own.
-
-    Attributes:
-        name: The part's name.
-        minutes: Roughly what it takes on an H100; its share of the time as long as other parts wait.
-        measurements: Yields name and function of each measurement, in order; raises :class:`Skipped`.
-    """
+    """Measurements of one kind, each under a name of its own, in order."""
 
     name: str
-    minutes: float
     measurements: Callable[[Lab], Iterator[tuple[str, Measurement]]]
 
 
@@ -83,7 +73,7 @@ class Lab:
             results=results,
             catalogue=tiny_catalogue(LabPlugin()),
         )
-        before = results.get("machine", {}).get("names", {}).get("name", lab.device_name)
+        before = results.get("steps", {}).get("machine", {}).get("device", lab.device_name)
         if before != lab.device_name:
             sys.exit(f"{str(path)!r} is of {before!r}, this is {lab.device_name!r}; choose another --out")
         return lab
@@ -107,18 +97,6 @@ class Lab:
     def on_cuda(self) -> bool:
         """Whether that is a GPU."""
         return self.device.type == "cuda"
-
-    @property
-    def models(self) -> tuple[str, ...]:
-        """The backbones that are timed, by timm name."""
-        return ("toy",) if self.toy else ("vit_base_patch16_224", "vit_tiny_patch16_224")
-
-    @property
-    def baselines(self) -> list[str]:
-        """Baselines in the order in which they are measured."""
-        chosen = [one for one in self.given.baselines.split(",") if one]
-        names = chosen or self.catalogue.names("baseline")
-        return sorted(names, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
 
     def resolve(self, baseline: str, policy: str, overrides: Mapping[str, Any], **names: str) -> Resolved:
         """Resolve a short run on the device under the orthogonal constraint; a fixed baseline has its policy.
@@ -144,41 +122,26 @@ class Lab:
             **names,
         )
 
-    def measure(self, parts: Sequence[Part]) -> None:
-        """Measure part by part, each within its minutes, and then whatever still fits."""
-        try:
-            for bounded in (True, False):
-                for part in parts:
-                    end = time.monotonic() + 60 * part.minutes if bounded else self.until
-                    self._part(part, min(end, self.until))
-        finally:
-            self._write()
-
     def seconds_left(self) -> float:
         """Return the seconds until the script has to stop."""
         return self.until - time.monotonic()
 
-    def _part(self, part: Part, end: float) -> None:
-        found = self.results.setdefault(part.name, {})
-        try:
+    def measure(self, parts: Sequence[Part]) -> None:
+        """Measure part by part what has not been measured yet, until the time is up."""
+        for part in parts:
+            found = self.results.setdefault(part.name, {})
             for name, measurement in part.measurements(self):
-                failed = self.given.again and "error" in found.get(name, {})
-                if name in found and not failed and not found[name].get("unfinished"):
-                    continue
-                if time.monotonic() > end:
-                    return
-                self.say(f"{part.name}: {name} ...")
-                found[name] = self._one(measurement)
-                self.say(f"  {json.dumps(found[name])}"[:240])
-                found.pop("skipped", None)
-                self._write()
-        except Skipped as reason:
-            if "skipped" not in found:
-                self.say(f"{part.name}: skipped, {reason}")
-            found["skipped"] = {"reason": str(reason)}
+                before = found.get(name, {"unfinished": True})
+                if self.seconds_left() <= 0:
+                    break
+                if before.get("unfinished") or (self.given.again and "error" in before):
+                    print(f"[{self.seconds_left() / 60:5.1f} min left] {part.name}: {name} ...", flush=True)
+                    found[name] = self._one(measurement)
+                    print(f"  {json.dumps(found[name])}"[:240], flush=True)
+                    self._write()
+        self._write()
 
     def _one(self, measurement: Measurement) -> dict[str, Any]:
-        began = time.perf_counter()
         try:
             found = dict(measurement())
         except Skipped as reason:
@@ -190,18 +153,20 @@ class Lab:
         gc.collect()
         if self.on_cuda:
             torch.cuda.empty_cache()
-        return {**found, "took": round(time.perf_counter() - began, 2)}
+        return found
 
     def _write(self) -> None:
         self.out.mkdir(parents=True, exist_ok=True)
         part = self.out / "results.json.part"
         part.write_text(json.dumps(self.results, indent=1) + "\n", encoding="utf-8")
         part.replace(self.out / "results.json")
-        write_report(self.results, self.out / "results.md")
-
-    def say(self, text: str) -> None:
-        """Print a line with the minutes that are left."""
-        print(f"[{self.seconds_left() / 60:5.1f} min left] {text}", flush=True)
+        lines = ["| part | measurement | figure | value |", "| --- | --- | --- | --- |"]
+        for name, measured in self.results.items():
+            for what, figures in measured.items():
+                for key, value in figures.items():
+                    shown = f"{value:.4g}" if isinstance(value, float) else str(value).replace("|", "/")
+                    lines.append(f"| {name} | {what} | {key} | {shown} |")
+        (self.out / "results.md").write_text("\n".join([*lines, ""]), encoding="utf-8")
 
 
 class Marks:

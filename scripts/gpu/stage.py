@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import attrs
 import torch
@@ -19,16 +18,13 @@ from lw2g.disk.record import RunDirectory
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.phase import TrainingPhase
-from lw2g.interfaces.tracker import Event, TaskEvaluated, Tracker
+from lw2g.interfaces.tracker import Event, TaskEvaluated
 from lw2g.learning.phases import PhaseProgress, only_trainable, train_phase
 from lw2g.learning.protection import Protection
 from lw2g.learning.session import Session, open_session
 from lw2g.lifecycle.run import Run
 from lw2g.pixels.image_set import ImageSet
 from lw2g.runtime.progress import Reporter
-
-PRECISIONS = {"bf16": "bf16-mixed", "compile": "bf16-mixed", "fp32": "32-true"}
-"""Precision by mode; ``compile`` is bf16 with compiled blocks."""
 
 
 class Resident:
@@ -126,14 +122,6 @@ class _Until:
         """Nothing to close."""
 
 
-def run_through(
-    session: Session, resolved: Resolved, listeners: Sequence[Tracker], folder: Path
-) -> dict[str, Any]:
-    """Run an opened session from its beginning in a folder, and return its record."""
-    files = RunDirectory(folder)
-    return Run(resolved, session, files, CheckpointStore(files.checkpoints)).go_on(listeners)
-
-
 def staged(lab: Lab, resolved: Resolved) -> Stage:
     """Run all tasks but the last, and begin that; the first one for a method that trains no later.
 
@@ -145,7 +133,9 @@ def staged(lab: Lab, resolved: Resolved) -> Stage:
         task = 0 if first else len(session.data.stream.tasks) - 1
         if task:
             with tempfile.TemporaryDirectory() as folder, suppress(_UntilError):
-                run_through(session, resolved, [_Until(task - 1)], Path(folder))
+                files = RunDirectory(Path(folder))
+                store = CheckpointStore(files.checkpoints)
+                Run(resolved, session, files, store).go_on([_Until(task - 1)])
         stage = _begun(session, task)
         if stage is not None:
             return stage

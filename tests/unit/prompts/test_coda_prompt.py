@@ -6,7 +6,7 @@ import attrs
 import pytest
 import torch
 
-from lw2g.blocks.weighted_prefixes import component_weights
+from lw2g.blocks.weighted_prefixes import Components, Queries
 from lw2g_prompts.coda_prompt import CodaPrompt, orthogonality
 from lw2g_prompts.options import CodaPromptConfig
 
@@ -41,7 +41,7 @@ def test_the_query_is_the_unprompted_feature_under_the_mask(bench):
     assert all(query is batch.query for query in seen.values())
     assert sorted(seen) == [0, 1, 2, 3, 4]
     own = pool[0]
-    weights = component_weights(batch.query, own.key[3], own.mask[3])
+    weights = Components.of([own]).weights(3, Queries.of(batch.query))
     key, _ = baseline.injection(batch, pool.sets).prefixes[3](torch.zeros(4, 17, 48))
     torch.testing.assert_close(key, (weights @ own.prefix_key[3].flatten(1)).reshape(4, 4, 48))
     for parameter in own.parameters():

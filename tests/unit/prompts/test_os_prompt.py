@@ -6,7 +6,7 @@ import attrs
 import pytest
 import torch
 
-from lw2g.blocks.weighted_prefixes import weighted_prefixes
+from lw2g.blocks.weighted_prefixes import Components, Queries
 from lw2g.maths.moments import SecondMoment
 from lw2g.maths.subspace import Subspace
 from lw2g.vit.prefix import PrefixInjection
@@ -58,7 +58,8 @@ def test_the_query_is_the_class_token_entering_the_block(bench):
     model = bench.backbone.model
     constant = (model.cls_token[0, 0] + model.pos_embed[0, 0]).expand(4, -1)
     torch.testing.assert_close(seen[0], constant)
-    first, second = (weighted_prefixes(pool.sets, block, seen[block])[0] for block in (0, 1))
+    components = Components.of(pool.sets)
+    first, second = (components.prefixes(block, Queries.of(seen[block]))[0] for block in (0, 1))
     torch.testing.assert_close(first[0], first[1])
     assert float((second[0] - second[1]).detach().abs().max()) > 1e-4
     moment = SecondMoment(48)

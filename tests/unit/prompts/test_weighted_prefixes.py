@@ -7,12 +7,11 @@ import torch
 from torch.nn.functional import cosine_similarity, normalize
 
 from lw2g.blocks.weighted_prefixes import (
+    Components,
     ComponentSet,
-    component_weights,
+    Queries,
     new_rows,
-    visible,
     weighted_injection,
-    weighted_prefixes,
 )
 from lw2g.errors import ConfigError
 from lw2g.vit.injection import inject
@@ -50,9 +49,12 @@ def made(count, *, masked=True, components=5, dim=48):
 @pytest.mark.parametrize("masked", [True, False])
 def test_a_weight_is_the_cosine_of_masked_query_and_key(masked):
     """The product form equals torch's cosine of explicit [B, M, dim] tensors."""
-    query, key, mask = torch.randn(6, 16), torch.randn(9, 16), torch.randn(9, 16)
-    weights = component_weights(query, key, mask if masked else None)
-    wide = query[:, None] * (mask if masked else torch.ones_like(mask))
+    own = ComponentSet(num_blocks=2, components=9, length=4, dim=16, masked=masked)
+    for parameter in own.parameters():
+        torch.nn.init.normal_(parameter)
+    query, key = torch.randn(6, 16), own.key[1]
+    weights = Components.of([own]).weights(1, Queries.of(query)).detach()
+    wide = query[:, None] * (own.mask[1] if masked else torch.ones_like(key))
     torch.testing.assert_close(weights, cosine_similarity(wide, key[None], dim=-1))
     assert weights.shape == (6, 9)
     assert float(weights.abs().max()) <= 1 + 1e-6
@@ -62,15 +64,14 @@ def test_a_weight_is_the_cosine_of_masked_query_and_key(masked):
 @pytest.mark.parametrize("masked", [True, False])
 def test_prefixes_are_the_sums_written_out(masked):
     """Keys and values of a block are the weighted sums of all components of all sets, sample by sample."""
-    sets, query = made(2, masked=masked), torch.randn(5, 48)
+    sets, queries = made(2, masked=masked), Queries.of(torch.randn(5, 48))
+    components = Components.of(sets)
     for block in (0, 1):
-        masks = visible(sets, "mask", block) if masked else None
-        weights = component_weights(query, visible(sets, "key", block), masks)
+        weights = components.weights(block, queries)
         assert weights.shape == (5, 10)
-        for found, half in zip(
-            weighted_prefixes(sets, block, query), ("prefix_key", "prefix_value"), strict=True
-        ):
-            rows = visible(sets, half, block)
+        found_halves = components.prefixes(block, queries)
+        for found, half in zip(found_halves, ("prefix_key", "prefix_value"), strict=True):
+            rows = torch.cat([getattr(item, half)[block] for item in sets])
             expected = [sum(weights[b, m] * rows[m] for m in range(10)) for b in range(5)]
             torch.testing.assert_close(found, torch.stack(expected))
 
