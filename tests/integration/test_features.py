@@ -77,15 +77,35 @@ def test_a_file_gives_the_numbers_of_its_images(catalogue: Catalogue, tmp_path: 
     assert first["backbone"]["sha256"] == second["backbone"]["sha256"]
 
 
+FINAL = {"run.precision": "32-true", "run.evaluate": "last"}
+"""In float32, evaluated after the last task alone."""
+
+
+def of_glyphs(catalogue: Catalogue, head: str) -> Resolved:
+    """Resolve a run of a head on all classes of the embedded benchmark, with half of the images of each."""
+    few = {"benchmark.train_per_class": 20, "benchmark.test_per_class": 10}
+    options = FINAL | few | {"baseline.head": head, "run.device": "cpu"}
+    return resolve(catalogue, overrides=options, baseline="simple-cil", benchmark="glyphs")
+
+
+@pytest.fixture(scope="module")
+def embedded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The features of the embedded benchmark, which no head changes."""
+    catalogue = load_catalogue()
+    place = tmp_path_factory.mktemp("features") / "f.npz"
+    return stored(catalogue, place, of_glyphs(catalogue, HEADS[0]))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("head", HEADS)
-def test_embedded_features_give_the_numbers_of_the_embedded_images(tmp_path: Path, head: str) -> None:
+def test_embedded_features_give_the_numbers_of_the_embedded_images(
+    tmp_path: Path, embedded: Path, head: str
+) -> None:
     """The micro ViT on 100 classes: the same final accuracy to 1e-6 for every head."""
     catalogue = load_catalogue()
-    options = {"baseline.head": head, "run.precision": "32-true", "run.device": "cpu"}
-    images = resolve(catalogue, overrides=options, baseline="simple-cil", benchmark="glyphs")
-    file = stored(catalogue, tmp_path / "f.npz", images)
-    vectors = of_file(file, catalogue, **{**options, "benchmark.increment": 10})
+    options = FINAL | {"baseline.head": head, "benchmark.increment": 10}
+    vectors = of_file(embedded, catalogue, **options)
+    images = of_glyphs(catalogue, head)
     first = start(images, catalogue, tmp_path / "images")["metrics"]["faa"]
     assert start(vectors, catalogue, tmp_path / "vectors")["metrics"]["faa"] == pytest.approx(first, abs=1e-6)
 
