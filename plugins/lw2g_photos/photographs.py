@@ -51,7 +51,8 @@ def start(
         weights: The backbone's weights.
         image_size: Side of its input in pixels; None for its own.
         head: A head whose scores do not depend on how images are cut into tasks: lda, ridge, cosine,
-            mahalanobis, or one of your own that declares ``exact``.
+            mahalanobis, or one of your own that declares ``exact``; or auto: the one of lda and ridge, on the
+            last layer or on several, that finds most images which are left out of its sums.
         settings: Options of the backbone and the head by their dotted keys, such as ``backbone.pool=avg``,
             ``baseline.head_features=0``.
         test: Images, CLASS/*, that check the result; None for a fifth of the new ones, which join
@@ -60,7 +61,7 @@ def start(
         local: As for :func:`lw2g.resume`.
 
     Returns:
-        The model, and the report of :func:`learn`.
+        The model, and the report of :func:`learn`; with auto ``choice`` says what was tried.
 
     Raises:
         DataError: The folder, an image or the weights cannot be used.
