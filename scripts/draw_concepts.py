@@ -1,4 +1,4 @@
-"""Draw the pictures of docs/concepts.md: small SVGs on a card of their own, light or dark by preference.
+"""Draw the pictures of docs/concepts.md and docs/frozen.md: SVGs on a card, light or dark by preference.
 
 python scripts/draw_concepts.py docs/pictures
 """
@@ -210,6 +210,28 @@ def a_constraint() -> str:
     )
 
 
+def a_frozen_answer() -> str:
+    parts = [text(30, 36, "one forward of the frozen backbone", kind="soft", anchor="start")]
+    parts += [box(30, 88, 46, 46), text(53, 116, "image", size=12), arrow(80, 111, 100, 111)]
+    for i in range(4):
+        x = 106 + i * 46
+        last = i == 3
+        parts += [box(x, 70, 34, 82), text(x + 17, 116, "norm" if last else "block", kind="soft", size=11)]
+        parts += [line(x + 17, 152, x + 17, 184, kind="thin")]
+        parts += [box(x + 2, 184, 13, 18, kind="a"), box(x + 19, 184, 13, 18, kind="b")]
+    parts += [text(30, 224, "of each layer:", kind="soft", size=12, anchor="start")]
+    parts += [text(112, 224, "class token,", kind="a", size=12, anchor="start")]
+    parts += [text(184, 224, "mean of patches", kind="b", size=12, anchor="start")]
+    parts += [arrow(290, 193, 340, 193), box(346, 172, 96, 42, kind="c"), text(394, 198, "sums", kind="on")]
+    parts += [text(394, 160, "ridge or lda", kind="soft", size=12)]
+    parts += [arrow(446, 186, 490, 140), arrow(446, 193, 490, 193)]
+    parts += [text(496, 128, "glass, 83 %", anchor="start")]
+    parts += [text(496, 146, "scores / temperature", kind="soft", size=12, anchor="start")]
+    parts += [text(496, 194, "or unknown", kind="d", anchor="start")]
+    parts += [text(496, 212, "by its distance", kind="soft", size=12, anchor="start")]
+    return "".join(parts)
+
+
 PICTURES = {
     "set": (
         a_set,
@@ -226,6 +248,11 @@ PICTURES = {
     ),
     "policy": (a_policy, "A policy turns the evidence on every live set into Grow or Reuse"),
     "constraint": (a_constraint, "A hard constraint removes a step's part inside S, a soft one shrinks it"),
+    "frozen-answer": (
+        a_frozen_answer,
+        "Class tokens and means of patches of many layers of one forward go into sums, which answer with a "
+        "per cent or call an image unknown",
+    ),
 }
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 __all__ = [
     "CARRIED_HOST",
+    "CHOSEN_HEADS",
     "DEFAULT_BACKBONE",
     "DEFAULT_BASELINE",
     "DEFAULT_BENCHMARK",
@@ -43,6 +44,8 @@ DEFAULT_CONSTRAINTS = ("orthogonal", "cpk")
 """The constraints of a policy that declares no others: those of the paper."""
 DEFAULT_HEAD = "lda"
 """The head of a model that starts from photographs."""
+CHOSEN_HEADS = ("ridge", DEFAULT_HEAD)
+"""The heads that are tried on features of several layers where one is chosen; of equal ones the first."""
 DEFAULT_CARRY = "none"
 """How heads carry what they keep of old classes where nothing is chosen."""
 DEFAULT_MOTION = "affine"

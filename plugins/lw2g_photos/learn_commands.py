@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from lw2g.cli.signature import Further, LongCommand, help_of, option_of, options
 from lw2g.errors import counted
 from lw2g.runtime.console import console, note, number, printable, table
 from lw2g_photos import photographs
+from lw2g_photos.choice_words import words_of_choice
 
 __all__ = ["learn", "start", "unlearn"]
 
@@ -43,6 +45,8 @@ def start(folder: Path, out: Path, as_json: bool, settings: dict[str, Any], **op
     if options["backbone"] is None and not model.backbone.takes_vectors:
         note("the embedded backbone knows small drawings, no photos; --backbone vit-tiny is for these")
     _print(report, as_json=as_json, has_old_classes=False)
+    if not as_json:
+        _say_what_next(report["out"], takes_vectors=model.backbone.takes_vectors)
 
 
 @click.command(
@@ -105,9 +109,13 @@ def _print(report: Mapping[str, Any], *, as_json: bool, has_old_classes: bool) -
             )
         )
     console().print(table("", ("class", "", "images", "checked", "found %"), rows, left=2))
+    if "choice" in report:
+        click.echo(words_of_choice(report["choice"]))
     if report["accuracy"] is not None:
+        low, high = report["interval"]
         click.echo(
-            f"accuracy: {report['accuracy']:.1f} % of {counted(num_checked, 'image')} not learned from"
+            f"accuracy: {report['accuracy']:.1f} % of {counted(num_checked, 'image')} not learned from "
+            f"({low:.1f} to {high:.1f} in 95 of 100 cases)"
         )
     losses = []
     for how, value in (("measured", report["loss"]), ("estimated", report["estimated_loss"])):
@@ -120,6 +128,20 @@ def _print(report: Mapping[str, Any], *, as_json: bool, has_old_classes: bool) -
     for warning in report["warnings"]:
         note(warning)
     click.echo(printable(f"{_as_typed(report['out'])}: learned in {report['seconds']:.1f} s"))
+
+
+def _say_what_next(place: str, *, takes_vectors: bool) -> None:
+    """Print what a new model is for."""
+    model = shlex.quote(_as_typed(place))
+    if takes_vectors:
+        lines = [f"next: lw2g predict {model} FILE, lw2g test {model} FILE, lw2g learn {model} FILE"]
+    else:
+        lines = [
+            f"next: lw2g predict {model} PHOTO --reject 0.05, lw2g test {model} FOLDER",
+            f"more classes: lw2g learn {model} FOLDER, or in the browser lw2g teach {model}",
+        ]
+    for line in lines:
+        click.echo(printable(line))
 
 
 def _as_typed(place: str) -> str:

@@ -51,7 +51,8 @@ def start(
         weights: The backbone's weights.
         image_size: Side of its input in pixels; None for its own.
         head: A head whose scores do not depend on how images are cut into tasks: lda, ridge, cosine,
-            mahalanobis, or one of your own that declares ``exact``.
+            mahalanobis, or one of your own that declares ``exact``; or auto: the one of lda and ridge, on the
+            last layer or on several, that finds most images which are left out of its sums.
         settings: Options of the backbone and the head by their dotted keys, such as ``backbone.pool=avg``,
             ``baseline.head_features=0``.
         test: Images, CLASS/*, that check the result; None for a fifth of the new ones, which join
@@ -60,7 +61,7 @@ def start(
         local: As for :func:`lw2g.resume`.
 
     Returns:
-        The model, and the report of :func:`learn`.
+        The model, and the report of :func:`learn`; with auto ``choice`` says what was tried.
 
     Raises:
         DataError: The folder, an image or the weights cannot be used.
@@ -209,11 +210,12 @@ def score(
         local: As for :func:`lw2g.resume`.
 
     Returns:
-        ``accuracy`` in percent over all ``images``; for each of ``classes`` its name, number of images,
-        ``recall`` in percent and ``taken_for``, the wrong answers with their counts, most frequent first;
-        whether probabilities are ``calibrated``, and their ``ece`` in percent, None below 200 images. With
-        ``strangers`` their number of ``images``, and in percent how many of them are ``refused`` and how many
-        of the known images (``known_refused``), at the rate ``reject``; and ``taken_for``.
+        ``accuracy`` in percent over all ``images`` with its ``interval`` (Wilson, 95 %); for each of
+        ``classes`` its name, number of images, ``recall`` in percent and ``taken_for``, the wrong answers
+        with their counts, most frequent first; whether probabilities are ``calibrated``, and their ``ece`` in
+        percent, None below 200 images. With ``strangers`` their number of ``images``, and in percent how many
+        of them are ``refused`` and how many of the known images (``known_refused``), at the rate ``reject``;
+        and ``taken_for``.
 
     Raises:
         DataError: There is no such model, a folder's name is no class of it, a stranger's is one, or an image

@@ -36,7 +36,11 @@ def test(model: Path, folder: Path, as_json: bool, **options: Any) -> None:
         wrong = ", ".join(f"{name} ({count})" for name, count in row["taken_for"][:3])
         rows.append((row["class"], wrong, str(row["images"]), number(row["recall"], 0)))
     console().print(table("", ("class", "taken for", "images", "found %"), rows, left=2))
-    click.echo(f"{scored['accuracy']:.1f} % of {counted(scored['images'], 'image')} named rightly")
+    low, high = scored["interval"]
+    click.echo(
+        f"{scored['accuracy']:.1f} % of {counted(scored['images'], 'image')} named rightly "
+        f"({low:.1f} to {high:.1f} in 95 of 100 cases)"
+    )
     if scored["ece"] is not None:
         whose = "probabilities" if scored["calibrated"] else "uncalibrated probabilities"
         click.echo(f"calibration error of {whose}: {scored['ece']:.1f} % (ECE, 15 bins)")

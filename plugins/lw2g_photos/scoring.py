@@ -15,6 +15,7 @@ from lw2g.model.rejection import calibration_error
 from lw2g.model.trained import TrainedModel
 from lw2g_photos.class_folders import ClassImages, notes_of, read_class_folders
 from lw2g_photos.class_vectors import read_class_vectors
+from lw2g_photos.step_checks import wilson
 
 __all__ = ["score"]
 
@@ -66,8 +67,10 @@ def score(
             }
         )
     probabilities = torch.tensor([entry["probability"] for entry in every], dtype=torch.float64)
+    accuracy = 100 * sum(rights) / len(every)
     return {
-        "accuracy": 100 * sum(rights) / len(every),
+        "accuracy": accuracy,
+        "interval": wilson(accuracy, len(every)),
         "images": len(every),
         "classes": rows,
         "calibrated": model.temperature is not None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,13 @@ from lw2g.config.toml import to_toml
 from lw2g.errors import ConfigError
 from lw2g.ground.notes import tell_note
 from lw2g.interfaces.context import BuildContext
-from lw2g.interfaces.defaults import DEFAULT_HEAD, FEATURES_BENCHMARK, FOLDER_BENCHMARK, FROZEN_BASELINE
+from lw2g.interfaces.defaults import (
+    CHOSEN_HEADS,
+    DEFAULT_HEAD,
+    FEATURES_BENCHMARK,
+    FOLDER_BENCHMARK,
+    FROZEN_BASELINE,
+)
 from lw2g.interfaces.pool import Pool
 from lw2g.model.exported import Saved
 from lw2g.model.exporting import as_exported, lasting_tensors
@@ -31,15 +37,22 @@ from lw2g.pixels.feature_files import is_feature_file
 from lw2g.pixels.found_images import find_images
 from lw2g.pixels.image_files import examine_image
 from lw2g.registry.catalogue import Catalogue
+from lw2g.runtime.engine import Engine
 from lw2g.runtime.returned import transforms_of
 from lw2g.vit.backbone import Backbone
+from lw2g.vit.own_feature import joined_layers, with_layers
 from lw2g.vit.weights import state_sha256
 from lw2g_photos.class_folders import digest_of
 from lw2g_photos.class_vectors import facts_of_file, read_class_vectors
+from lw2g_photos.head_choice import CHOSEN, FirstModel, choose_head
 from lw2g_photos.updating import take_step
 
 __all__ = ["start"]
 
+_OF_LAYERS = {"backbone.layers", "backbone.pool"}
+"""Options that say what features a head is fed: where one is set, only the head is chosen."""
+_WIDEST = 4608
+"""Numbers of joined features that are tried: twelve layers of ViT-Tiny, three of ViT-B."""
 _SECTIONS = ("backbone.", "baseline.head_features", "head.")
 """What options may be set of a first model."""
 _EMBEDDED_SIDE = 32
@@ -62,55 +75,116 @@ def start(
     settings: Mapping[str, Any] | None = None,
 ) -> tuple[TrainedModel, dict[str, Any]]:
     """Make a first model from a folder of images, as :func:`lw2g.start` says."""
+    choose = head == CHOSEN
     # first: an unknown head is reported before any mistake in files and options
-    component = catalogue.get("head", head)
-    overrides = dict(settings or {})
-    for key in overrides:
+    head = catalogue.get("head", DEFAULT_HEAD if choose else head).name
+    settings = dict(settings or {})
+    for key in settings:
         if not key.startswith(_SECTIONS):
             raise ConfigError(
                 f"{key}: only options of the backbone and of the head can be set here",
                 "run an experiment: lw2g run",
             )
+    configured = partial(
+        _configured,
+        catalogue=catalogue,
+        folder=folder,
+        settings=settings,
+        given={"run.device": device, "backbone.image_size": image_size},
+        backbone=backbone,
+        weights=weights,
+        tried=CHOSEN_HEADS if choose else (),
+    )
+    config = configured(head)
+    if backbone is None and catalogue.get("backbone", config.backbone.name).embedded:
+        _require_small(folder)
+    opened = _opened(config, catalogue)
+    models = [_first_model(opened, catalogue)]
+    if choose:
+        own = settings.keys() & _OF_LAYERS
+        layers = 1 if own else _several_layers(opened)
+        for other in CHOSEN_HEADS:
+            if layers > 1 or other != head:
+                used = _with_layers(opened, configured(other, layers), layers)
+                models.append(_first_model(used, catalogue))
+    look = partial(require_usable, catalogue=catalogue, whole=True, device=device, weights=weights)
+    for text in models[-1].parts.layer_notes:
+        tell_note(text)
+    with reserved(out, inputs=(folder, test)) as place:
+        if choose:
+            return choose_head(models, folder, catalogue, place, look, test=test)
+        (only,) = models
+        return take_step(only.saved, folder, only.build, catalogue, place, look, test=test)
+
+
+def _configured(
+    head: str,
+    layers: int = 1,
+    *,
+    catalogue: Catalogue,
+    folder: Path,
+    settings: Mapping[str, Any],
+    given: Mapping[str, Any],
+    backbone: str | None,
+    weights: Path | None,
+    tried: Sequence[str],
+) -> ExperimentConfig:
+    """Return the configuration of a first model.
+
+    Args:
+        head: Its head.
+        layers: Of how many layers its features are joined; 1 for what the settings say.
+        catalogue: Where components come from.
+        folder: What it learns from.
+        settings: Options by their dotted keys.
+        given: Further ones, None where nobody gave them.
+        backbone: As for :func:`lw2g.start`.
+        weights: Likewise.
+        tried: Heads that are tried one after the other: each takes its own options.
+    """
+    others = tuple(f"head.{other}." for other in tried if other != head)
+    overrides = {key: value for key, value in settings.items() if not key.startswith(others)}
+    component = catalogue.get("head", head)
     for option, value in component.without_tasks.items():
         overrides.setdefault(f"head.{component.name}.{option}", value)
-    given = {"baseline.head": head, "run.device": device, "backbone.image_size": image_size}
+    overrides["baseline.head"] = head
+    if layers > 1:
+        overrides["backbone.layers"] = layers
     overrides |= {key: value for key, value in given.items() if value is not None}
-    benchmark = FEATURES_BENCHMARK if is_feature_file(folder) else FOLDER_BENCHMARK
     config = resolve(
         catalogue,
         overrides=overrides,
         baseline=FROZEN_BASELINE,
-        benchmark=benchmark,
+        benchmark=FEATURES_BENCHMARK if is_feature_file(folder) else FOLDER_BENCHMARK,
         backbone=backbone,
         weights=weights,
     ).config
     chosen = catalogue.get("backbone", config.backbone.name)
-    if backbone is None and chosen.embedded:
-        _require_small(folder)
-    if chosen.fit_vectors is not None:
-        facts = facts_of_file(folder, digest_of(read_class_vectors(folder, "train")))
-        fitted = attrs.evolve(config.backbone, config=chosen.fit_vectors(config.backbone.config, facts))
-        config = attrs.evolve(config, backbone=fitted)
-    config, empty = _opened(config, catalogue)
-    _require_no_stream(empty, head)
-    for text in empty.layer_notes:
-        tell_note(text)
-
-    def build(more: Saved) -> TrainedModel:
-        parts = _parts_for(empty, catalogue, more.manifest)
-        parts.pool.grow(parts.new_set(None))
-        parts.begin_task(0)
-        return model_of(more, parts, catalogue)
-
-    saved = Saved(manifest=_manifest_of(config, empty, catalogue), tensors=lasting_tensors(empty))
-    look = partial(require_usable, catalogue=catalogue, whole=True, device=device, weights=weights)
-    with reserved(out, inputs=(folder, test)) as place:
-        return take_step(saved, folder, build, catalogue, place, look, test=test)
+    if chosen.fit_vectors is None:
+        return config
+    # of stored features their file says what they are
+    facts = facts_of_file(folder, digest_of(read_class_vectors(folder, "train")))
+    fitted = attrs.evolve(config.backbone, config=chosen.fit_vectors(config.backbone.config, facts))
+    return attrs.evolve(config, backbone=fitted)
 
 
-def _opened(config: ExperimentConfig, catalogue: Catalogue) -> tuple[ExperimentConfig, ModelParts]:
-    """Return the configuration with its precision settled, and the parts of a model that knows no class."""
+@attrs.frozen(kw_only=True, eq=False)
+class _Opened:
+    """A backbone that is ready to compute.
 
+    Attributes:
+        config: With its precision settled.
+        engine: Where it computes.
+        backbone: It.
+    """
+
+    config: ExperimentConfig
+    engine: Engine
+    backbone: Backbone
+
+
+def _opened(config: ExperimentConfig, catalogue: Catalogue) -> _Opened:
+    """Return the backbone of a configuration, whose precision is settled."""
     chosen = config.backbone
 
     def build() -> Backbone:
@@ -120,7 +194,29 @@ def _opened(config: ExperimentConfig, catalogue: Catalogue) -> tuple[ExperimentC
     config, engine, _, backbone = open_backbone(config, build)
     if engine.device.type == "cpu" and backbone.num_tokens > 0:
         config = attrs.evolve(config, run=_answering_few(config.run, backbone))
-    known = backbone.fingerprint
+    return _Opened(config=config, engine=engine, backbone=backbone)
+
+
+def _several_layers(opened: _Opened) -> int:
+    """Return of how many layers features are joined where the head is chosen, 1 where none can be."""
+    if not hasattr(opened.config.backbone.config, "layers"):
+        return 1
+    return joined_layers(opened.backbone, _WIDEST)
+
+
+def _with_layers(opened: _Opened, config: ExperimentConfig, layers: int) -> _Opened:
+    """Return the same backbone with features of several layers, in the settled precision."""
+    used = opened.backbone if layers == 1 else with_layers(opened.backbone, layers)
+    return attrs.evolve(opened, config=attrs.evolve(config, run=opened.config.run), backbone=used)
+
+
+def _first_model(opened: _Opened, catalogue: Catalogue) -> FirstModel:
+    """Return a model that knows no class.
+
+    Raises:
+        ConfigError: Its head needs tasks.
+    """
+    config, engine, backbone = opened.config, opened.engine, opened.backbone
     benchmark = catalogue.get("benchmark", config.benchmark.name).build(config.benchmark.config)
     context = BuildContext(
         backbone=backbone, num_tasks=0, num_classes=0, device=engine.device, seed=config.run.seed
@@ -134,10 +230,19 @@ def _opened(config: ExperimentConfig, catalogue: Catalogue) -> tuple[ExperimentC
         retrieval=retrieval,
         pool=Pool(),
         mixer=None,
-        still=transforms_of(benchmark, config.benchmark.name, known).test,
+        still=transforms_of(benchmark, config.benchmark.name, backbone.fingerprint).test,
         infos=(),
     )
-    return config, empty
+    _require_no_stream(empty, config.baseline.config.head)
+
+    def build(more: Saved) -> TrainedModel:
+        parts = _parts_for(empty, catalogue, more.manifest)
+        parts.pool.grow(parts.new_set(None))
+        parts.begin_task(0)
+        return model_of(more, parts, catalogue)
+
+    saved = Saved(manifest=_manifest_of(config, empty, catalogue), tensors=lasting_tensors(empty))
+    return FirstModel(parts=empty, saved=saved, build=build)
 
 
 def _require_no_stream(empty: ModelParts, head: str) -> None:

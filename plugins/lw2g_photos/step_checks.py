@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from lw2g.model.rejection import Gaussians
 from lw2g.model.solved import Solved
 from lw2g_photos.class_folders import ClassImages, notes_of
 
-__all__ = ["learned_twice", "look_alikes", "recall", "shared_rows", "warnings_of"]
+__all__ = ["accuracy_of", "learned_twice", "look_alikes", "recall", "shared_rows", "warnings_of", "wilson"]
 
 _TWIN = 0.1
 """Estimated rate of confusion from which two classes look alike."""
@@ -29,6 +30,8 @@ _CELLS = 2**24
 """Products of rows that are held at a time."""
 _LEAST = 2
 """Images that say something: a single one may be an accident."""
+_NORMAL = 1.959964
+"""Standard deviations on either side of a mean that hold 95 % of a normal distribution."""
 
 
 def recall(solved: Solved, manifest: Manifest, images: Mapping[str, Tensor]) -> dict[str, dict[str, Any]]:
@@ -53,6 +56,41 @@ def recall(solved: Solved, manifest: Manifest, images: Mapping[str, Tensor]) -> 
             "taken_for": by_count[:_SHOWN],
         }
     return found
+
+
+def accuracy_of(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the accuracy in percent over all images that were checked and its interval; None where none was.
+
+    Args:
+        found: What :func:`recall` returned.
+    """
+    total = 0
+    right = 0.0
+    for entry in found.values():
+        total += entry["checked"]
+        right += entry["checked"] * entry["recall"]
+    if not total:
+        return {"accuracy": None, "interval": None}
+    accuracy = right / total
+    return {"accuracy": accuracy, "interval": wilson(accuracy, total)}
+
+
+def wilson(accuracy: float, images: int) -> list[float]:
+    """Return the interval that holds an accuracy in 95 of 100 cases (Wilson, 1927), in percent.
+
+    Args:
+        accuracy: Of the images, in percent.
+        images: How many there are.
+
+    >>> [round(end, 1) for end in wilson(100.0, 20)]
+    [83.9, 100.0]
+    """
+    share = accuracy / 100
+    square = _NORMAL**2
+    middle = (share + square / (2 * images)) / (1 + square / images)
+    spread = math.sqrt(share * (1 - share) / images + square / (4 * images**2))
+    half = _NORMAL / (1 + square / images) * spread
+    return [100 * max(middle - half, 0.0), 100 * min(middle + half, 1.0)]
 
 
 def look_alikes(gaussians: Gaussians | None, wrong: Tensor | None, manifest: Manifest) -> dict[str, Any]:

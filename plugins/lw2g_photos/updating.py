@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import attrs
 import torch
@@ -27,7 +27,7 @@ from torch import Tensor
 from lw2g import __version__
 from lw2g.config.directory import WEIGHTS
 from lw2g.disk.checkpoint import part, under
-from lw2g.errors import ConfigError, DataError, counted
+from lw2g.errors import ConfigError
 from lw2g.model.exported import Saved, read_export, write_export
 from lw2g.model.exporting import lasting_tensors
 from lw2g.model.frozen_expert import expert_of
@@ -40,19 +40,12 @@ from lw2g.model.saved import require_usable
 from lw2g.model.solved import Solved, solved_of
 from lw2g.model.trained import TrainedModel
 from lw2g.registry.catalogue import Catalogue
-from lw2g.runtime.telling import Telling
-from lw2g_photos.class_folders import ClassImages, digest_of, notes_of, read_class_folders, shared_files
-from lw2g_photos.class_vectors import read_class_vectors
-from lw2g_photos.step_checks import (
-    learned_twice,
-    look_alikes,
-    recall,
-    shared_rows,
-    warnings_of,
-)
+from lw2g_photos.class_folders import ClassImages, digest_of
+from lw2g_photos.lesson import Lesson, Rows, read_lesson, rows_of
+from lw2g_photos.step_checks import accuracy_of, learned_twice, look_alikes, recall, warnings_of
 from lw2g_photos.steps import grown, without_class, without_step
 
-__all__ = ["learn", "take_step", "unlearn"]
+__all__ = ["Learned", "learn", "learn_rows", "take_step", "unlearn", "write_step"]
 
 
 def learn(
@@ -131,6 +124,25 @@ def unlearn(
 # -- a step --------------------------------------------------------------------------------------------------
 
 
+@attrs.frozen(kw_only=True, eq=False)
+class Learned:
+    """A model after a step that nobody has written yet.
+
+    Attributes:
+        saved: The model; its tensors are those before the step.
+        model: Its new state.
+        calibration: What rejects unknown images.
+        rows: What it was fed.
+        report: What the checks say.
+    """
+
+    saved: Saved
+    model: TrainedModel
+    calibration: Mapping[str, Tensor]
+    rows: Rows
+    report: dict[str, Any]
+
+
 def take_step(
     saved: Saved,
     folder: Path,
@@ -162,59 +174,79 @@ def take_step(
         ConfigError: The head cannot learn, or the old classes lose too much.
     """
     began = time.monotonic()
-    images = _read_classes(folder, "train", saved.manifest, catalogue)
-    tested = None if test is None else _read_classes(test, "test", saved.manifest, catalogue)
-    num_shared = 0 if tested is None else shared_files(images, tested)
-    counts = {name: len(own.paths) for name, own in images.items()}
-    more = grown(saved, counts)
-    if tested is not None:
-        _require_known(tested, more.manifest)
+    lesson = read_lesson(folder, test, saved.manifest, catalogue)
     # only now: what is wrong with a folder is reported before a backbone is opened
+    more = grown(saved, lesson.counts)
     model = build(more)
+    learned = learn_rows(saved, more, model, lesson, rows_of(model, lesson))
+    _require_small_loss(learned.report, max_loss)
+    report = write_step(saved, learned, lesson, out, look)
+    return model, report | {"seconds": round(time.monotonic() - began, 3)}
+
+
+def learn_rows(saved: Saved, more: Saved, model: TrainedModel, lesson: Lesson, rows: Rows) -> Learned:
+    """Let a model learn, and check the result.
+
+    Args:
+        saved: The model before the step.
+        more: The same with a task more.
+        model: What computes it; its sums grow.
+        lesson: What it learns from.
+        rows: What it is fed of these.
+    """
+    images = lesson.images
     solved = solved_of(model.parts)
-    rows = _features(model, solved, images)
     learned = dict(more.learned)
-    for place, own in enumerate(rows.values()):
+    for place, own in enumerate(rows.images.values()):
         learned[f"features/{len(more.manifest.history.steps)}/{place}"] = own
     after = attrs.evolve(more, learned=learned)
     with model.computing():
-        if tested is None:
+        if rows.tested is None:
             # before all rows are in the sums, or images would be found by what was learned of them
-            found = _recall_of_held_out(solved, more.manifest, images, rows)
+            found = _recall_of_held_out(solved, more.manifest, images, rows.images)
         position = more.manifest.infos[-1].classes[0]
-        _add(solved, list(rows.values()), position)
-        if tested is not None:
-            tested_rows = _features(model, solved, tested)
-            found = recall(solved, more.manifest, tested_rows)
-            # by features, too: in another encoding the same image has other bytes
-            num_shared = max(num_shared, shared_rows(rows, tested_rows))
+        _add(solved, list(rows.images.values()), position)
+        if rows.tested is not None:
+            found = recall(solved, more.manifest, rows.tested)
         calibration, measures, gaussians = calibration_of(solved, after, learned=True)
         estimate = look_alikes(gaussians, measures.pop("wrong"), more.manifest)
     report = {
-        "out": str(out),
-        "classes": _class_entries(counts, found, saved.manifest),
-        "accuracy": _share_found(found),
+        "classes": _class_entries(lesson.counts, found, saved.manifest),
+        **accuracy_of(found),
         **estimate,
         **measures,
     }
+    return Learned(saved=after, model=model, calibration=calibration, rows=rows, report=report)
+
+
+def write_step(
+    saved: Saved, learned: Learned, lesson: Lesson, out: Path, look: Callable[[Path], None]
+) -> dict[str, Any]:
+    """Write a model that has learned, and return the report with warnings.
+
+    Args:
+        saved: The model before the step.
+        learned: The model after it.
+        lesson: What it has learned from.
+        out: As for :func:`take_step`.
+        look: Likewise.
+    """
+    after = learned.saved
+    warnings = [
+        *warnings_of(learned.report, lesson.images, saved.manifest),
+        *learned_twice(learned.rows.images, lesson.images, saved),
+        *lesson.test_warnings(learned.rows),
+    ]
+    history = after.manifest.history
     # the step keeps what the checks say, and no place of this machine
-    checks = {key: value for key, value in report.items() if key != "out"}
-    warnings = [*warnings_of(report, images, saved.manifest), *learned_twice(rows, images, saved)]
-    if num_shared:
-        warnings.append(f"test: shares {counted(num_shared, 'image')} with what is learned")
-    if tested is not None:
-        warnings += [f"test: {text}" for text in notes_of(tested)]
-    report["warnings"] = warnings
-    _require_small_loss(report, max_loss)
-    history = more.manifest.history
-    history = attrs.evolve(history, steps=[*history.steps, _step_of(saved, images, checks)])
+    history = attrs.evolve(history, steps=[*history.steps, _step_of(saved, lesson.images, learned.report)])
     after = attrs.evolve(
         after,
-        manifest=attrs.evolve(more.manifest, learning=history),
-        learned=_with_base(saved, model.parts, learned),
+        manifest=attrs.evolve(after.manifest, learning=history),
+        learned=_with_base(saved, learned.model.parts, after.learned),
     )
-    _write(after, model, calibration, out, look)
-    return model, report | {"seconds": round(time.monotonic() - began, 3)}
+    _write(after, learned.model, learned.calibration, out, look)
+    return {"out": str(out), **learned.report, "warnings": warnings}
 
 
 def _step_of(saved: Saved, images: dict[str, ClassImages], checks: dict[str, Any]) -> Step:
@@ -234,36 +266,6 @@ def _step_of(saved: Saved, images: dict[str, ClassImages], checks: dict[str, Any
         digest=digest_of(images),
         checks=checks,
     )
-
-
-def _read_classes(
-    folder: Path, split: Literal["train", "test"], manifest: Manifest, catalogue: Catalogue
-) -> dict[str, ClassImages]:
-    """Return the images of each class; of a model on stored features its vectors."""
-    if catalogue.get("backbone", manifest.backbone.name).fit_vectors is None:
-        return read_class_folders(folder)
-    return read_class_vectors(folder, split, manifest.fingerprint)
-
-
-def _require_known(tested: Mapping[str, ClassImages], manifest: Manifest) -> None:
-    """Refuse images of a class that the model does not know, not even after the step.
-
-    Raises:
-        DataError: There are some.
-    """
-    unknown = tested.keys() - set(manifest.class_map.target_names)
-    if unknown:
-        raise DataError(f"test: no class is called {min(unknown)!r}", "give images of classes of the model")
-
-
-def _features(model: TrainedModel, solved: Solved, images: Mapping[str, ClassImages]) -> dict[str, Tensor]:
-    """Return the head's features of the images of each class, and with an expert also its queries."""
-    with_queries = solved.expert is not None
-    tell = Telling("reading", sum(len(own.paths) for own in images.values()))
-    rows = {}
-    for name, own in images.items():
-        rows[name] = model.features(own.paths, queries=with_queries, progress=tell).cpu()
-    return rows
 
 
 def _recall_of_held_out(
@@ -322,16 +324,6 @@ def _class_entries(
         entry = {"class": name, "images": count, "new": name not in known}
         entries.append({**entry, **found.get(name, unchecked)})
     return entries
-
-
-def _share_found(found: Mapping[str, Mapping[str, Any]]) -> float | None:
-    """Return the accuracy in percent over all images that were checked; None where none was."""
-    total = 0
-    right = 0.0
-    for entry in found.values():
-        total += entry["checked"]
-        right += entry["checked"] * entry["recall"]
-    return right / total if total else None
 
 
 def _require_small_loss(report: Mapping[str, Any], max_loss: float | None) -> None:

@@ -49,7 +49,7 @@ def test_right_answers_are_counted(model: tuple[Path, str], tmp_path: Path) -> N
     write_images(tmp_path / "more" / "blue", (30, 30, 200), 1, 3)
     done = CliRunner().invoke(main, ["test", str(model[0]), str(tmp_path / "more")])
     assert done.exit_code == 0, done.output
-    assert "80.0 % of 5 images named rightly" in done.stdout
+    assert "80.0 % of 5 images named rightly (37.6 to 96.4 in 95 of 100 cases)" in done.stdout
     assert "blue (1)" in done.stdout
     told = CliRunner().invoke(main, ["test", str(model[0]), str(tmp_path / "more"), "--json"])
     scored = json.loads(told.stdout)

@@ -1,0 +1,167 @@
+"""A head and layers that are chosen for the user: each candidate learns the same features of one forward."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import torch
+from torch import Tensor
+
+from lw2g.model.exported import Saved
+from lw2g.model.parts import ModelParts
+from lw2g.model.trained import TrainedModel
+from lw2g.registry.catalogue import Catalogue
+from lw2g.vit.own_feature import gathering_own
+from lw2g_photos.lesson import Lesson, Rows, read_lesson, rows_of
+from lw2g_photos.steps import grown
+from lw2g_photos.updating import Learned, learn_rows, write_step
+
+__all__ = ["CHOSEN", "FirstModel", "choose_head"]
+
+CHOSEN = "auto"
+"""Stands for a head that is chosen."""
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class FirstModel:
+    """A model that knows no class.
+
+    Attributes:
+        parts: Its parts.
+        saved: The same as it would be on disk.
+        build: Returns the model that computes, given it with a task.
+    """
+
+    parts: ModelParts
+    saved: Saved
+    build: Callable[[Saved], TrainedModel]
+
+    @property
+    def layers(self) -> int:
+        """Of how many layers its features are."""
+        return self.parts.backbone.fingerprint.layers
+
+    @property
+    def head(self) -> str:
+        """Its head."""
+        name: str = self.parts.config.baseline.config.head
+        return name
+
+
+def choose_head(
+    models: Sequence[FirstModel],
+    folder: Path,
+    catalogue: Catalogue,
+    out: Path,
+    look: Callable[[Path], None],
+    *,
+    test: Path | None,
+) -> tuple[TrainedModel, dict[str, Any]]:
+    """Let several models learn from a folder, and write the one whose left-out images are found best.
+
+    Each image is left out of the sums in turn, so that all of them say which model is taken, and those of
+    ``test`` say nothing. Within one standard error of the best, the first is taken.
+
+    Args:
+        models: From the smallest to the largest. The first has the backbone's own features; the others have
+            these, too, or all of them those of the same several layers.
+        folder: As for :func:`~lw2g_photos.updating.take_step`; likewise the others.
+        catalogue: Likewise.
+        out: Likewise.
+        look: Likewise.
+        test: Likewise.
+
+    Returns:
+        The model, and the report with ``choice``: what was tried.
+    """
+    began = time.monotonic()
+    empty = models[0].saved
+    lesson = read_lesson(folder, test, empty.manifest, catalogue)
+    built = [(one, grown(one.saved, lesson.counts)) for one in models]
+    trained = [one.build(more) for one, more in built]
+    own, several = _rows_of_both(models[0], trained[0], trained[-1], lesson)
+    learned = []
+    for (one, more), model in zip(built, trained, strict=True):
+        rows = own if one is models[0] else several
+        learned.append(learn_rows(one.saved, more, model, lesson, rows))
+    taken = _taken([step.report for step in learned])
+    best = learned[taken]
+    choice = _told(models, learned, taken)
+    best = attrs.evolve(best, report={**best.report, "choice": choice})
+    report = write_step(models[taken].saved, best, lesson, out, look)
+    return best.model, report | {"seconds": round(time.monotonic() - began, 3)}
+
+
+def _rows_of_both(
+    first: FirstModel, own: TrainedModel, several: TrainedModel, lesson: Lesson
+) -> tuple[Rows, Rows]:
+    """Return the backbone's own features and those of several layers, of one forward.
+
+    Args:
+        first: A model on the former.
+        own: It, with room for the classes.
+        several: A model on the latter.
+        lesson: What both learn from.
+    """
+    if several.backbone is own.backbone:
+        rows = rows_of(own, lesson)
+        return rows, rows
+    with gathering_own(first.parts.backbone) as gathered:
+        rows = rows_of(several, lesson)
+    # one after the other, as they were computed
+    every = torch.cat(gathered).cpu()
+    images, every = _cut_like(rows.images, every)
+    tested = None
+    if rows.tested is not None:
+        tested, every = _cut_like(rows.tested, every)
+    return Rows(images=images, tested=tested), rows
+
+
+def _cut_like(rows: Mapping[str, Tensor], every: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+    """Return as many leading rows for each class as others have, and the rows that are left."""
+    cut = {}
+    for name, others in rows.items():
+        # a copy: a view would be written with all the rows
+        cut[name] = every[: len(others)].clone()
+        every = every[len(others) :]
+    return cut, every
+
+
+def _taken(reports: Sequence[Mapping[str, Any]]) -> int:
+    """Return which model is taken: the first within one standard error of the best."""
+    found = [report["left_out_accuracy"] for report in reports]
+    known = [accuracy for accuracy in found if accuracy is not None]
+    if len(known) < len(found):
+        # too few images to leave one out
+        return 0
+    best = max(range(len(found)), key=lambda place: found[place])
+    error = _standard_error(found[best], reports[best]["left_out"])
+    return next(place for place, accuracy in enumerate(found) if accuracy >= found[best] - error)
+
+
+def _standard_error(accuracy: float, images: int) -> float:
+    """Return the standard error of an accuracy in points; as if one image more were right and one wrong."""
+    share = (accuracy / 100 * images + 1) / (images + 2)
+    return 100 * math.sqrt(share * (1 - share) / (images + 2))
+
+
+def _told(models: Sequence[FirstModel], learned: Sequence[Learned], taken: int) -> dict[str, Any]:
+    """Return what was tried, for the report."""
+    tried = []
+    for one, step in zip(models, learned, strict=True):
+        tried.append(
+            {
+                "head": one.head,
+                "layers": one.layers,
+                "accuracy": step.report["left_out_accuracy"],
+                "images": step.report["left_out"],
+            }
+        )
+    best = max(tried, key=lambda entry: entry["accuracy"] or 0.0)
+    error = None if best["accuracy"] is None else _standard_error(best["accuracy"], best["images"])
+    return {**tried[taken], "standard_error": error, "tried": tried}

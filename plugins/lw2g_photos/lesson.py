@@ -1,0 +1,123 @@
+"""What a step of learning reads: images of classes, what checks them, and what a model is fed of both."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Literal
+
+import attrs
+from torch import Tensor
+
+from lw2g.errors import DataError, counted
+from lw2g.model.manifest import Manifest
+from lw2g.model.solved import solved_of
+from lw2g.model.trained import TrainedModel
+from lw2g.registry.catalogue import Catalogue
+from lw2g.runtime.telling import Telling
+from lw2g_photos.class_folders import ClassImages, notes_of, read_class_folders, shared_files
+from lw2g_photos.class_vectors import read_class_vectors
+from lw2g_photos.step_checks import shared_rows
+
+__all__ = ["Lesson", "Rows", "read_lesson", "rows_of"]
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Rows:
+    """What a model is fed of a lesson, ``[n, F]`` of each class.
+
+    Attributes:
+        images: Of what it learns from.
+        tested: Of what checks it; None where nothing else does.
+    """
+
+    images: dict[str, Tensor]
+    tested: dict[str, Tensor] | None
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Lesson:
+    """What a step learns from, and what checks it.
+
+    Attributes:
+        images: Of each class.
+        tested: Those that check the result; None where a fifth of the images is left out for that.
+        num_shared: Files that are in both.
+    """
+
+    images: dict[str, ClassImages]
+    tested: dict[str, ClassImages] | None
+    num_shared: int
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The number of images of each class."""
+        return {name: len(own.paths) for name, own in self.images.items()}
+
+    def test_warnings(self, rows: Rows) -> Iterator[str]:
+        """Yield what is to be said of the images that check the result."""
+        if self.tested is None or rows.tested is None:
+            return
+        # by features, too: in another encoding the same image has other bytes
+        num_shared = max(self.num_shared, shared_rows(rows.images, rows.tested))
+        if num_shared:
+            yield f"test: shares {counted(num_shared, 'image')} with what is learned"
+        for text in notes_of(self.tested):
+            yield f"test: {text}"
+
+
+def read_lesson(folder: Path, test: Path | None, manifest: Manifest, catalogue: Catalogue) -> Lesson:
+    """Return what a model learns from.
+
+    Args:
+        folder: Images of each class, or a file of stored features.
+        test: What checks the result, likewise; None for a fifth of the images.
+        manifest: The model before the step.
+        catalogue: Where components come from.
+
+    Raises:
+        DataError: A folder or an image cannot be used, or ``test`` has a class that the model does not know
+            even after the step.
+    """
+    images = _read_classes(folder, "train", manifest, catalogue)
+    if test is None:
+        return Lesson(images=images, tested=None, num_shared=0)
+    tested = _read_classes(test, "test", manifest, catalogue)
+    num_shared = shared_files(images, tested)
+    _require_known(tested, {*manifest.class_map.target_names, *images})
+    return Lesson(images=images, tested=tested, num_shared=num_shared)
+
+
+def rows_of(model: TrainedModel, lesson: Lesson) -> Rows:
+    """Return what a model is fed of a lesson: its head's features, with an expert also its queries."""
+    with_queries = solved_of(model.parts).expert is not None
+
+    def read(images: Mapping[str, ClassImages]) -> dict[str, Tensor]:
+        tell = Telling("reading", sum(len(own.paths) for own in images.values()))
+        rows = {}
+        for name, own in images.items():
+            rows[name] = model.features(own.paths, queries=with_queries, progress=tell).cpu()
+        return rows
+
+    images = read(lesson.images)
+    return Rows(images=images, tested=None if lesson.tested is None else read(lesson.tested))
+
+
+def _read_classes(
+    folder: Path, split: Literal["train", "test"], manifest: Manifest, catalogue: Catalogue
+) -> dict[str, ClassImages]:
+    """Return the images of each class; of a model on stored features its vectors."""
+    if catalogue.get("backbone", manifest.backbone.name).fit_vectors is None:
+        return read_class_folders(folder)
+    return read_class_vectors(folder, split, manifest.fingerprint)
+
+
+def _require_known(tested: Mapping[str, ClassImages], known: Collection[str]) -> None:
+    """Refuse images of a class that the model does not know, not even after the step.
+
+    Raises:
+        DataError: There are some.
+    """
+    unknown = tested.keys() - set(known)
+    if unknown:
+        raise DataError(f"test: no class is called {min(unknown)!r}", "give images of classes of the model")

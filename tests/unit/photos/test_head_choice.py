@@ -1,0 +1,203 @@
+"""`start --head auto`: one forward for all candidates, the model of the chosen head, and what is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from PIL import Image
+
+import lw2g
+from lw2g.cli.main import main
+from lw2g.errors import ConfigError
+from lw2g.model.exported import read_export
+from lw2g.model.trained import TrainedModel
+from lw2g_photos import head_choice, starting
+from lw2g_photos.choice_words import words_of_choice
+from lw2g_photos.step_checks import wilson
+
+
+@pytest.fixture(autouse=True)
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Join two layers of the embedded backbone: sums of all of them take seconds to solve."""
+    monkeypatch.setattr(starting, "_WIDEST", 600)
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Noisy images of three colours to learn, `more` of a fourth, and some to test with."""
+    root = tmp_path_factory.mktemp("colours")
+    draw = np.random.default_rng(0)
+    for name, colour in {"red": (180, 90, 90), "green": (90, 150, 90), "blue": (90, 90, 170)}.items():
+        for folder, count in (("photos", 8), ("test", 3)):
+            _write(root / folder / name, colour, count, draw)
+    _write(root / "more" / "grey", (120, 120, 120), 6, draw)
+    return root
+
+
+def _write(folder: Path, colour: tuple[int, int, int], count: int, draw: np.random.Generator) -> None:
+    folder.mkdir(parents=True)
+    for number in range(count):
+        pixels = np.clip(np.array(colour) + draw.normal(0, 40, (32, 32, 3)), 0, 255).astype(np.uint8)
+        Image.fromarray(pixels).save(folder / f"{number}.png")
+
+
+def _start(photos: Path, out: Path, **options: Any) -> dict[str, Any]:
+    return lw2g.start(photos / "photos", out, backbone="micro", device="cpu", **options)[1]
+
+
+def _require_same(one: Path, other: Path, *, to_the_bit: bool) -> None:
+    found, expected = (read_export(model, whole=True) for model in (one, other))
+    assert found.manifest.baseline == expected.manifest.baseline
+    assert found.manifest.fingerprint == expected.manifest.fingerprint
+    for kind in ("tensors", "learned"):
+        ours, theirs = getattr(found, kind), getattr(expected, kind)
+        assert ours.keys() == theirs.keys()
+        for name, value in ours.items():
+            close = 0.0 if to_the_bit else 1e-4
+            torch.testing.assert_close(value, theirs[name], rtol=close, atol=close)
+
+
+@pytest.mark.parametrize(
+    ("taken", "head", "several"), [(0, "lda", False), (1, "ridge", True), (2, "lda", True)]
+)
+def test_the_chosen_model_is_the_one_that_starts_by_name(
+    taken: int, head: str, several: bool, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever candidate is taken: sums, features and checks are the same, each image goes forward once."""
+    monkeypatch.setattr(head_choice, "_taken", lambda reports: taken)
+    images = []
+    features = TrainedModel._features
+
+    def counting(model: TrainedModel, predictor: Any, rows: torch.Tensor, *, queries: bool) -> torch.Tensor:
+        images.append(len(rows))
+        return features(model, predictor, rows, queries=queries)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainedModel, "_features", counting)
+        report = _start(photos, tmp_path / "auto", head="auto", test=photos / "test")
+    assert sum(images) == 24 + 9
+    choice = report["choice"]
+    assert (choice["head"], choice["layers"] > 1) == (head, several)
+    settings = {"backbone.layers": choice["layers"]} if several else {}
+    expected = _start(photos, tmp_path / "named", head=head, settings=settings, test=photos / "test")
+    # the last block may compute its class token alone, which has other last bits
+    _require_same(tmp_path / "auto", tmp_path / "named", to_the_bit=several)
+    assert report["accuracy"] == expected["accuracy"]
+    assert choice["accuracy"] == expected["left_out_accuracy"]
+
+
+def test_a_chosen_model_learns_and_forgets_exactly(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A class more, and back to the bit; predictions name it in between, and noise may be unknown."""
+    monkeypatch.setattr(head_choice, "_taken", lambda reports: 1)
+    _start(photos, tmp_path / "first", head="auto")
+    more, _ = lw2g.learn(tmp_path / "first", photos / "more", out=tmp_path / "more", device="cpu")
+    assert more.predict(photos / "more")[0]["class"] == "grey"
+    assert {"rejected", "calibrated"} <= more.predict(photos / "more", reject=0.1)[0].keys()
+    lw2g.unlearn(tmp_path / "more", out=tmp_path / "back", device="cpu")
+    back, first = (read_export(tmp_path / name).tensors for name in ("back", "first"))
+    assert back.keys() == first.keys()
+    assert all(torch.equal(back[name], first[name]) for name in first)
+
+
+@pytest.mark.parametrize(
+    ("found", "images", "taken"),
+    [
+        ((80.0, 90.0, 91.0), 100, 1),
+        ((80.0, 88.5, 91.0), 100, 1),
+        ((80.0, 87.5, 91.0), 100, 2),
+        ((100.0, 100.0, 100.0), 30, 0),
+        ((None, None, None), 0, 0),
+    ],
+)
+def test_the_first_within_a_standard_error_of_the_best_is_taken(
+    found: tuple[float | None, ...], images: int, taken: int
+) -> None:
+    """The error of 91 % of 100 images is 2.9 points; where nothing could be left out, the smallest."""
+    reports = [{"left_out_accuracy": accuracy, "left_out": images} for accuracy in found]
+    assert head_choice._taken(reports) == taken
+
+
+def test_who_sets_the_features_has_the_head_alone_chosen(photos: Path, tmp_path: Path) -> None:
+    """Each candidate takes its own options, and options of others or too many layers are refused."""
+    settings = {"backbone.layers": 2, "head.ridge.penalty": "fixed", "head.lda.shrinkage": 0.5}
+    report = _start(photos, tmp_path / "two", head="auto", settings=settings)
+    tried = [(entry["head"], entry["layers"]) for entry in report["choice"]["tried"]]
+    assert tried == [("lda", 2), ("ridge", 2)]
+    with pytest.raises(ConfigError, match=r"backbone\.layers: 99 is not within"):
+        _start(photos, tmp_path / "no", head="auto", settings={"backbone.layers": 99})
+    with pytest.raises(ConfigError, match=r"head\.cosine"):
+        _start(photos, tmp_path / "no", head="auto", settings={"head.cosine.penalty": 1})
+    assert not (tmp_path / "no").exists()
+
+
+def test_stored_features_have_their_own_layers_alone(photos: Path, tmp_path: Path) -> None:
+    """Of a file of two layers both heads are tried on these, and the model answers for its vectors."""
+    lw2g.start(photos / "photos", tmp_path / "model", backbone="micro", device="cpu")
+    rows = np.random.default_rng(1).normal(size=(20, 6)).astype(np.float32)
+    labels = np.arange(20) % 2
+    rows[:, 0] += 4 * labels
+    np.savez(
+        tmp_path / "stored.npz",
+        train_x=rows,
+        train_y=labels,
+        test_x=rows,
+        test_y=labels,
+        class_names=["a", "b"],
+    )
+    model, report = lw2g.start(tmp_path / "stored.npz", tmp_path / "vectors", head="auto", device="cpu")
+    assert [(entry["head"], entry["layers"]) for entry in report["choice"]["tried"]] == [
+        ("lda", 1),
+        ("ridge", 1),
+    ]
+    found = [entry["class"] == "ab"[label] for entry, label in zip(model.predict(rows), labels, strict=True)]
+    assert sum(found) >= 18
+
+
+def test_a_single_image_takes_the_smallest(photos: Path, tmp_path: Path) -> None:
+    """There is nothing to choose by, and the line says so."""
+    one = tmp_path / "one" / "red"
+    one.mkdir(parents=True)
+    (one / "0.png").write_bytes((photos / "photos/red/0.png").read_bytes())
+    done = CliRunner().invoke(
+        main, ["start", str(tmp_path / "one"), str(tmp_path / "model"), "--head", "auto"]
+    )
+    assert done.exit_code == 0, done.output
+    assert "head: lda (ridge on " in done.stdout
+    assert "the smallest, for too few images tell them apart" in done.stdout
+
+
+def test_start_says_what_was_tried_and_what_comes_next(photos: Path, tmp_path: Path) -> None:
+    """A line each; the accuracy has its interval."""
+    arguments = ["start", str(photos / "photos"), str(tmp_path / "my model"), "--head", "auto"]
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code == 0, done.output
+    assert "of 24 images, each left out in turn" in done.stdout
+    assert "% of 3 images not learned from (" in done.stdout
+    assert f"next: lw2g predict '{tmp_path}/my model' PHOTO --reject 0.05, lw2g test" in done.stdout
+
+
+def test_the_line_names_a_smaller_one_within_the_error() -> None:
+    """The figures of all, and why not the best was taken."""
+    tried = [
+        {"head": "lda", "layers": 1, "accuracy": 90.0, "images": 50},
+        {"head": "ridge", "layers": 4, "accuracy": 92.0, "images": 50},
+    ]
+    words = words_of_choice({**tried[0], "standard_error": 4.2, "tried": tried})
+    assert words == (
+        "head: lda 90.0 % (ridge on 4 layers 92.0 %) of 50 images, each left out in turn; the smallest "
+        "within a standard error (4.2) of the best"
+    )
+
+
+def test_an_interval_holds_what_wilson_says() -> None:
+    """Eight of ten (Newcombe, 1998, gives such tables), and the ends stay within 0 and 100."""
+    assert wilson(80.0, 10) == pytest.approx([49.0, 94.3], abs=0.05)
+    assert wilson(0.0, 5)[0] == pytest.approx(0.0)
+    assert wilson(100.0, 5)[1] == pytest.approx(100.0)
