@@ -24,6 +24,7 @@ __all__ = [
     "cluster",
     "collect_features",
     "held_back",
+    "statistics_phase",
 ]
 
 _HELD_BACK = 5
@@ -264,6 +265,13 @@ class ClassStatistics(nn.Module):
 
 
 @torch.no_grad()
+def statistics_phase(
+    name: str, context: TaskContext, statistics: ClassStatistics, features: Callable[[Batch], Tensor]
+) -> ComputePhase:
+    """Return ``statistics.phase(name, context, features)``; methods made with 0.2.0 import it."""
+    return statistics.phase(name, context, features)
+
+
 def collect_features(
     context: TaskContext,
     features: Callable[[Batch], Tensor],
