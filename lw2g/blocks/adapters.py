@@ -30,8 +30,10 @@ __all__ = [
     "SCALE",
     "AdapterBaseline",
     "AdapterSet",
+    "as_buffers",
     "bottlenecks",
     "bottlenecks_of",
+    "down_sites",
 ]
 
 SCALE = 0.1
@@ -93,6 +95,15 @@ class AdapterSet(nn.Module):
             )
             for block in range(len(self.down))
         ]
+
+
+# names that methods made with 0.2.0 import
+as_buffers = AdapterSet.as_buffers
+
+
+def down_sites(adapters: AdapterSet, num_blocks: int) -> list[Site]:
+    """Return the sites of the first ``num_blocks`` blocks' down-projections, as ``adapters.down_sites``."""
+    return adapters.down_sites()[:num_blocks]
 
 
 def bottlenecks(

@@ -28,8 +28,10 @@ __all__ = [
     "LowRankSets",
     "chosen_factors",
     "down_sites",
+    "factor_sites",
     "inject_factors",
     "summed_factors",
+    "trained_factors",
     "up_sites",
 ]
 
@@ -210,6 +212,25 @@ def up_sites(
     return tuple(sites)
 
 
+def factor_sites(
+    parameters: nn.Module, blocks: Sequence[int], targets: Sequence[UpdateTarget], up_on_reuse: UpOnReuse
+) -> tuple[Site, ...]:
+    """Return the sites of a set whose factors are both trained; a free up factor has none."""
+    down = down_sites(parameters, blocks)
+    if up_on_reuse == "free":
+        return down
+    return (*down, *up_sites(parameters, blocks, targets))
+
+
+def trained_factors(context: TaskContext, up_on_reuse: UpOnReuse) -> tuple[nn.Parameter, ...]:
+    """Return the factors of its set that a task trains, for methods that train both."""
+    own = cast(LowRankSet, context.parameters)
+    # a new set trains both: up is zero at first, and down would get no gradient
+    if up_on_reuse == "freeze" and not context.grew:
+        return (own.down,)
+    return (own.down, own.up)
+
+
 class LowRankSets:
     """What methods share whose sets are low-rank updates: how one is made, injected and trained.
 
@@ -301,15 +322,8 @@ class LowRankSets:
 
     def trained(self, context: TaskContext, up_on_reuse: UpOnReuse) -> tuple[nn.Parameter, ...]:
         """Return the factors of its set that a task trains, for methods that train both."""
-        own = cast(LowRankSet, context.parameters)
-        # a new set trains both: up is zero at first, and down would get no gradient
-        if up_on_reuse == "freeze" and not context.grew:
-            return (own.down,)
-        return (own.down, own.up)
+        return trained_factors(context, up_on_reuse)
 
     def sites(self, parameters: nn.Module, up_on_reuse: UpOnReuse) -> tuple[Site, ...]:
         """Return the sites of a set whose factors are both trained; a free up factor has none."""
-        down = down_sites(parameters, self.blocks)
-        if up_on_reuse == "free":
-            return down
-        return (*down, *up_sites(parameters, self.blocks, self.targets))
+        return factor_sites(parameters, self.blocks, self.targets, up_on_reuse)

@@ -19,6 +19,7 @@ from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.phase import ParameterGroup, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Pool, Routing
 from lw2g.interfaces.site import Owner, Site
+from lw2g.vit.anatomy import checked_blocks
 from lw2g.vit.injection import multiplied
 from lw2g.vit.prefix import PrefixInjection
 from lw2g.vit.taps import Tap
@@ -26,8 +27,10 @@ from lw2g.vit.taps import Tap
 __all__ = [
     "PrefixSet",
     "PrefixSets",
+    "check_blocks",
     "chosen_prefixes",
     "inject_prefixes",
+    "prefix_sites",
     "reshaped",
 ]
 
@@ -207,3 +210,16 @@ class PrefixSets:
             clip_norm=self.options.clip_norm,
             host=True,
         )
+
+
+# names that methods made with 0.2.0 import
+prefix_sites = PrefixSet.sites
+
+
+def check_blocks(blocks: Sequence[int], depth: int, path: str) -> tuple[int, ...]:
+    """Return blocks of a backbone of ``depth``, checked; ``Backbone.check_blocks`` knows the depth itself.
+
+    Raises:
+        ConfigError: A block is repeated or lies outside the backbone.
+    """
+    return checked_blocks(nn.Identity(), depth, blocks, path)

@@ -28,6 +28,7 @@ __all__ = [
     "linear_gradients",
     "logit_gradient",
     "replay_phase",
+    "replay_statistics",
 ]
 
 Gradients = Callable[[Tensor, Tensor, int], list[Tensor]]
@@ -35,6 +36,9 @@ Gradients = Callable[[Tensor, Tensor, int], list[Tensor]]
 ``[B, dim]``, labels ``[B]`` and the number of those classes."""
 
 _MOMENTUM = 0.9
+
+# a name that methods made with 0.2.0 import
+replay_statistics = ClassStatistics.of
 
 
 def head_replay(

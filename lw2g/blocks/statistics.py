@@ -24,6 +24,7 @@ __all__ = [
     "cluster",
     "collect_features",
     "held_back",
+    "statistics_phase",
 ]
 
 _HELD_BACK = 5
@@ -261,6 +262,13 @@ class ClassStatistics(nn.Module):
         jitter = _JITTER * torch.eye(members.shape[1], dtype=torch.float64, device=members.device)
         factor: Tensor = torch.linalg.cholesky(covariance + jitter)
         return factor.to(members.dtype)
+
+
+def statistics_phase(
+    name: str, context: TaskContext, statistics: ClassStatistics, features: Callable[[Batch], Tensor]
+) -> ComputePhase:
+    """Return ``statistics.phase(name, context, features)``; methods made with 0.2.0 import it."""
+    return statistics.phase(name, context, features)
 
 
 @torch.no_grad()

@@ -121,9 +121,11 @@ class Lazy:
             target: Callable[..., Any] = getattr(importlib.import_module(module), name)
         # a syntax error too: no frame of the plugin is in its traceback, so that it would pass for lw2g's own
         except (ImportError, AttributeError, SyntaxError) as error:
-            raise PluginError(
-                f"{self.target!r} cannot be imported: {error}", "install what it needs or fix the plugin"
-            ) from error
+            remedy = "install what it needs or fix the plugin"
+            missing = getattr(error, "name", None) or ""
+            if isinstance(error, ImportError) and missing.partition(".")[0] == "lw2g":
+                remedy = "lw2g's changelog says where the name has moved; lw2g.plugin has what plugins import"
+            raise PluginError(f"{self.target!r} cannot be imported: {error}", remedy) from error
         return target
 
     def __call__(self, *arguments: Any) -> Any:

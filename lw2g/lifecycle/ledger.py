@@ -26,6 +26,9 @@ __all__ = ["Ledger"]
 _CHOICES = 10
 """Number of first choices that coverage is noted for."""
 
+_LATER = {"calibration"}
+"""Entries that checkpoints of 0.2.0 lack; their defaults say what those runs have: none."""
+
 
 class _Written:
     """The results of evaluated tasks as lines of the record; each line is formatted once."""
@@ -137,7 +140,8 @@ class Ledger:
         Raises:
             DataError: It is of an older lw2g.
         """
-        if kept.keys() != Ledger().as_mapping().keys():
+        fields = Ledger().as_mapping().keys()
+        if not fields - _LATER <= kept.keys() <= fields:
             raise DataError(
                 "the checkpoints are of another lw2g", "run it anew: lw2g run RUN/config.toml --out NEW"
             )

@@ -145,6 +145,7 @@ def as_exported(manifest: Manifest, catalogue: Catalogue) -> Manifest:
     return attrs.evolve(
         manifest,
         benchmark=benchmark,
-        run={name: manifest.run[name] for name in _RUN_OPTIONS},
+        # a run has the options that its lw2g knew; those added since are at their defaults
+        run={name: manifest.run[name] for name in _RUN_OPTIONS if name in manifest.run},
         components=origins_of(catalogue, used),
     )

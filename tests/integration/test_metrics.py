@@ -145,3 +145,11 @@ def test_a_checkpoint_that_knows_other_numbers_is_refused() -> None:
     """One line says so, instead of an error of Python."""
     with pytest.raises(DataError, match=r"of another lw2g; run it anew: lw2g run RUN/config.toml"):
         Ledger.restored({**Ledger().as_mapping(), "others": []})
+
+
+def test_a_checkpoint_of_the_last_release_goes_on() -> None:
+    """One of 0.2.0 knows no calibration, and a run of it has none."""
+    kept = {**Ledger().as_mapping(), "images": 7}
+    del kept["calibration"]
+    ledger = Ledger.restored(kept)
+    assert (ledger.images, ledger.calibration) == (7, None)

@@ -27,9 +27,9 @@ from lw2g.disk.sealed import seal_json
 from lw2g.errors import ConfigError, DataError, Lw2gError
 from lw2g.lifecycle.runner import start
 from lw2g.model import exported, places
-from lw2g.model.exporting import export_run
+from lw2g.model.exporting import as_exported, export_run
 from lw2g.model.manifest import Manifest
-from lw2g.model.saved import open_model
+from lw2g.model.saved import open_model, run_after, saved_of
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g_testing.tiny import tiny_backbone
 
@@ -257,6 +257,14 @@ def test_an_option_that_is_gone_and_changed_no_number_is_left_out(copied, catalo
     (copied / "model.json").write_bytes(seal_json(told))
     model = open_model(copied, catalogue, device="cpu")
     assert len(model.classes) == told["num_classes"]
+
+
+def test_a_run_of_the_last_release_is_taken_away(finished, catalogue):
+    """Options of ``run`` that came after it are left at their defaults, not missed."""
+    manifest = saved_of(run_after(finished[0], None)).manifest
+    earlier = {name: value for name, value in manifest.run.items() if name != "probabilities"}
+    taken = as_exported(attrs.evolve(manifest, run=earlier), catalogue)
+    assert "probabilities" not in taken.run
 
 
 @pytest.mark.parametrize(
