@@ -1,11 +1,11 @@
 """Keep or drop: train a new set first, then ask whether it was worth it.
 
-``gain = error(new) - error(m)`` on training images set apart; ``error(m)`` is the lesser of an old set as it
-is and, of the newest one, trained on under the run's constraints. Each image is asked by a regression from
-features to classes that was fitted to the other ones, so that errors are paired. A positive gain means that
-the old set does better without a new one. It says nothing about retrieval and forgetting. To train first and
-to ask then is LiteLoRA's order (arXiv 2606.28117); its price of a set, tuned for each data set, is no part
-of this.
+``gain = error(new) - error(m)``, in percent of ``error(new)``, on training images set apart; ``error(m)`` is
+the lesser of an old set as it is and, of the newest one, trained on under the run's constraints. Each image
+is asked by a regression from features to classes that was fitted to the other ones, so that errors are
+paired. A positive gain means that the old set does better without a new one. It says nothing about retrieval
+and forgetting. To train first and to ask then is LiteLoRA's order (arXiv 2606.28117); its price of a set,
+tuned for each data set, is no part of this.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ from lw2g_growth.rules import Standing, probability_of_sharing
 __all__ = ["KeepPolicy", "Outcome"]
 
 _AS_IT_IS, _TRAINED = "as it is", "trained on"
+"""What may be done with an old set: parts of the measure, each the mean error."""
+_LEAST = 1e-12
+"""An error to divide by."""
 
 
 class Outcome(Measure):
@@ -35,6 +38,7 @@ class Outcome(Measure):
         if not sample.candidates:
             return {}
         new = sample.outcome(None, True)
+        percent = 100 / max(float(new.mean()), _LEAST)
         newest = max(sample.task_to_set)
         by_set = {}
         for candidate in sample.candidates:
@@ -42,14 +46,14 @@ class Outcome(Measure):
             if candidate.set == newest:
                 errors[_TRAINED] = sample.outcome(candidate.set, True)
             means = {name: float(each.mean()) for name, each in errors.items()}
-            gains = new - errors[min(means, key=means.__getitem__)]  # [images], paired
+            gains = percent * (new - errors[min(means, key=means.__getitem__)])  # [images], paired
             error = float(gains.std()) / math.sqrt(len(gains)) if len(gains) > 1 else None
             by_set[candidate.set] = Measurement(
                 value=float(gains.mean()),
                 error=error,
                 null=0.0,
                 n=len(gains),
-                unit="squared error",
+                unit="% of the new set's error",
                 parts={"new": float(new.mean())} | means,
             )
         return by_set

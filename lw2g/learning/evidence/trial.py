@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from lw2g.interfaces.context import TaskContext
-from lw2g.interfaces.stream import TaskData
 from lw2g.learning.evidence.evidence_sample import EvidenceSample, balanced
 from lw2g.learning.evidence.outcomes import PER_CLASS, left_out_errors
 from lw2g.learning.session import Session
 from lw2g.learning.task_training import Observer, TaskTraining
 from lw2g.pixels.decoding import chunks
+from lw2g.pixels.streams import part_of
 from lw2g.runtime.progress import Reporter
 
 __all__ = ["Trials"]
@@ -55,8 +55,8 @@ class Trials:
         chosen = places[balanced(labels[places], count, evidence_sample.generator("trial"))]
         kept = torch.ones(len(data), dtype=torch.bool)
         kept[chosen] = False
-        self._held = _part(data, chosen)
-        self._training = _part(data, kept.nonzero()[:, 0])
+        self._held = part_of(data, np.asarray(chosen))
+        self._training = part_of(data, kept.numpy())
         self._still = self._moving = session.data.image_set([self._training], train=False)
         if not session.data.transforms.train_is_deterministic:
             self._moving = session.data.image_set(self._still.originals, train=True)
@@ -151,8 +151,3 @@ class Trials:
             with session.parts.engine.autocast():
                 features.append(baseline.features(batch, routing).float().cpu())
         return torch.cat(features)
-
-
-def _part(data: TaskData, places: Tensor) -> TaskData:
-    at = places.numpy()
-    return attrs.evolve(data, indices=np.asarray(data.indices)[at], labels=np.asarray(data.labels)[at])
