@@ -53,6 +53,8 @@ def decision_rows(entry: Record) -> Iterator[tuple[str, ...]]:
     decision = str(entry["decision"])
     if entry.get("weight") is not None:
         decision += f" {entry['weight']:.2g}"
+    if entry.get("held"):
+        decision += " as it is"
     if entry.get("lost"):
         decision += f", loses {entry['lost']:.1%}"
     sure = entry.get("confidence")

@@ -145,6 +145,7 @@ class TaskContext:
         pool: The pool, in which this task already has its set.
         set_id: The set this task trains.
         grew: Whether the set is new; False when it is reused.
+        held: Whether the set is to stay as it is: nothing trains it.
         retrieval: The run's retrieval strategy, None where the baseline makes no hard choice.
         memory: The spaces of old tasks, for constraints.
         pretrained_space: Returns the space of the un-prompted backbone's activations on the task at a site,
@@ -173,6 +174,7 @@ class TaskContext:
     statistics: Callable[[int], Iterable[Batch]]
     augmented: Callable[[int, int], Iterable[Batch]] | None = None
     shuffled: Callable[[int, int], Iterable[Batch]] | None = None
+    held: bool = False
 
     def training_images(self, size: int, purpose: str, *, shuffled: bool = False) -> Iterable[Batch]:
         """Return the task's training images under the training transform, in a fixed order.

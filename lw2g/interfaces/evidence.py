@@ -31,11 +31,14 @@ __all__ = [
     "Measure",
     "Need",
     "Sample",
+    "unlearned",
     "unread",
     "untried",
 ]
 
-Need = Literal["spaces", "gradients", "fitted", "moments", "queries", "features", "retrieved", "trial"]
+Need = Literal[
+    "spaces", "gradients", "fitted", "moments", "queries", "features", "retrieved", "trial", "outcome"
+]
 """What a measure may need; each is an attribute of the sample or of its candidates, empty unless needed.
 
 ``spaces``: the spaces of old tasks in the memory. ``gradients``: gradients of the probe loss at the sites
@@ -43,7 +46,8 @@ that have such a space, for several draws of the new classes' head (one backward
 ``fitted``: gradients for a head that is fitted to the features (one more forward and backward). ``moments``:
 second moments of un-prompted activations. ``queries``: un-prompted features. ``features``: the head's input
 under each candidate (one forward per candidate, shared with the gradients). ``retrieved``: the old task that
-the run's retrieval strategy gives each image. ``trial``: training of copies for some steps (the dearest).
+the run's retrieval strategy gives each image. ``trial``: training of copies for some steps. ``outcome``: the
+same to the end, and one forward of the images set apart per set (the dearest).
 """
 NEEDS: tuple[Need, ...] = get_args(Need)
 
@@ -94,6 +98,15 @@ def untried(set_id: int | None, steps: int, draw: int) -> Tensor:
     raise ContractError("a measure asks for a trial and does not declare so", "add 'trial' to its needs")
 
 
+def unlearned(set_id: int | None, train: bool) -> Tensor:
+    """Refuse outcomes to a measure that does not declare this need.
+
+    Raises:
+        ContractError: Always.
+    """
+    raise ContractError("a measure asks for an outcome and does not declare so", "add 'outcome' to its needs")
+
+
 @attrs.frozen(kw_only=True, eq=False)
 class Sample:
     """The evidence sample: some of a task's training images in groups, and what sets do with them.
@@ -120,6 +133,10 @@ class Sample:
         trial: Returns the losses of held-out training images ``[n]`` after some steps on copies of what
             learns: ``trial(set, steps, draw)``, with None for a new set, and the number of a draw of the
             head.
+        outcome: Returns the losses of training images set apart ``[n]`` under a set that is trained on the
+            other ones to the end, or is as it is: ``outcome(set, train)``, with None for a new set. A ridge
+            regression on the features of the other images set apart asks each of them, whatever the method's
+            head, and the loss is its squared error.
         queries: Un-prompted features, ``[n, dim]`` float32.
         retrieved: The old task that the run's retrieval gives each image, ``[n]`` int64; None also where it
             makes no hard choice.
@@ -140,6 +157,7 @@ class Sample:
     stored: Mapping[int, Mapping[str, Tensor]] = attrs.field(factory=dict)
     moments: Callable[[Sequence[Tap]], Mapping[Tap, list[SecondMoment]]] = unread
     trial: Callable[[int | None, int, int], Tensor] = untried
+    outcome: Callable[[int | None, bool], Tensor] = unlearned
     queries: Tensor | None = None
     retrieved: Tensor | None = None
     generator: Callable[[str], torch.Generator]

@@ -165,14 +165,16 @@ class Grow:
 
 @attrs.frozen
 class Reuse:
-    """Train an existing set further on the task.
+    """Train an existing set further on the task, or give it the task as it is.
 
     Attributes:
         set: The set's id.
+        held: Whether the set stays as it is: the task learns what else there is to learn, such as a head.
         confidence: As for :class:`Grow`.
     """
 
     set: int
+    held: bool = attrs.field(default=False, kw_only=True)
     confidence: float | None = attrs.field(default=None, eq=False, kw_only=True, validator=_CONFIDENCE)
 
 

@@ -56,7 +56,7 @@ class Learner:
         if not data.transforms.train_is_deterministic:
             self._moving = data.image_set(self.images.originals, train=True)
         self._evidence_sample = self._parts.evidence_sample(index, self.images)
-        self._trials = partial(Trials, session, self._evidence_sample)
+        self._trials = partial(Trials, session, self._evidence_sample, steps)
         self._training: TaskTraining | None = None
 
     @property
@@ -111,9 +111,12 @@ class Learner:
                 # by the task alone, so that the set is the same whatever was measured before
                 torch.manual_seed(parts.seed_of(self._index, "new set"))
                 set_id = pool.grow(parts.new_set(parts.baseline.source_of(pool)))
-            case Reuse(set=chosen):
+            case Reuse(set=chosen, held=held):
                 set_id = pool.reuse(chosen)
-                self._warn_if_full(chosen, evidence)
+                if held:
+                    parts.merging["held"] = torch.tensor(True)
+                else:
+                    self._warn_if_full(chosen, evidence)
             case Merge(set=chosen, weight=weight):
                 require_mergeable(parts.baseline, parts.config.baseline.name)
                 set_id = pool.reuse(chosen)
@@ -137,7 +140,7 @@ class Learner:
         share = self._parts.config.growth.merge
         if isinstance(decision, Merge) and decision.weight == 1:
             return Reuse(decision.set, confidence=decision.confidence)
-        if share == 1 or not isinstance(decision, Reuse):
+        if share == 1 or not isinstance(decision, Reuse) or decision.held:
             return decision
         if share == "average":
             # of the set's copies so far, this one included

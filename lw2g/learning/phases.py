@@ -55,8 +55,8 @@ class PhaseProgress:
 
 
 def is_frozen(context: TaskContext, constraints: Mapping[str, Constraint]) -> bool:
-    """Return whether a constraint keeps the task's set from being trained."""
-    return any(constraint.holds(context) for constraint in constraints.values())
+    """Return whether the decision or a constraint keeps the task's set from being trained."""
+    return context.held or any(constraint.holds(context) for constraint in constraints.values())
 
 
 def hosted(
@@ -68,7 +68,7 @@ def hosted(
 ) -> TrainingPhase:
     """Return the host phase joined by the retrieval strategy and by losses of constraints.
 
-    No phase trains a set that a constraint holds; a phase that trains nothing else is skipped.
+    No phase trains a set that is held; a phase that trains nothing else is skipped.
 
     Args:
         phase: The phase; only a host is joined.

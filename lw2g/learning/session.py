@@ -24,6 +24,7 @@ from lw2g.interfaces.stream import Benchmark, TaskData, TaskStream
 from lw2g.interfaces.vectors import VectorFacts
 from lw2g.learning.evaluator import Evaluator
 from lw2g.learning.evidence.evidence_sample import EvidenceSample
+from lw2g.learning.evidence.outcomes import require_images_apart
 from lw2g.learning.evidence.space_rows import require_rows
 from lw2g.learning.session_data import RunData, require_images
 from lw2g.learning.session_parts import Growth, RunParts
@@ -122,6 +123,7 @@ class Session:
             pool=parts.pool,
             set_id=set_id,
             grew=set_id not in parts.pool.task_to_set[:index],
+            held=parts.holds_set,
             retrieval=parts.retrieval,
             memory=parts.memory,
             pretrained_space=evidence_sample.pretrained_space,
@@ -238,6 +240,8 @@ def open_session(
         _require_no_look_inside(parts)
     if parts.builds_spaces or parts.growth.collects_evidence:
         require_rows(config.growth, backbone, [len(task.train) for task in stream.tasks])
+    if parts.growth.trains_copies:
+        require_images_apart(stream.tasks)
     data = RunData(
         stream=stream,
         sources=sources,

@@ -50,6 +50,11 @@ class Growth:
         """Whether there are measures before each decision."""
         return bool(self.measures)
 
+    @property
+    def trains_copies(self) -> bool:
+        """Whether copies of what learns are trained to the end before each decision."""
+        return any("outcome" in measure.needs for measure in self.measures.values())
+
 
 @attrs.frozen(kw_only=True, eq=False)
 class RunParts(ModelParts):
@@ -60,7 +65,8 @@ class RunParts(ModelParts):
         growth: What decides on sets.
         constraints: By name.
         memory: The spaces of old tasks.
-        merging: Within a task that merges its set, what the set was before, and the weight; else empty.
+        merging: Within a task that merges its set, what the set was before, and the weight; within one that
+            leaves its set as it is, ``held``; else empty. A checkpoint within the task has it.
     """
 
     config: ExperimentConfig
@@ -68,6 +74,11 @@ class RunParts(ModelParts):
     constraints: dict[str, Constraint]
     memory: SubspaceMemory
     merging: dict[str, Tensor] = attrs.field(factory=dict, init=False)
+
+    @property
+    def holds_set(self) -> bool:
+        """Whether the task under way leaves its set as it is."""
+        return "held" in self.merging
 
     @property
     def keeps_memory(self) -> bool:

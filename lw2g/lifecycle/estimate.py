@@ -229,6 +229,7 @@ def _learning(tasks: Sequence[Task], plan: Sequence[int], first: TaskCost, secon
     for index, task in enumerate(tasks[1:]):
         seconds += first.evidence + of_a_set * len(set(plan[: index + 1]))
         seconds += len(task.train) * (later_pace + slope * index)
+        seconds += second.copies * len(task.train) / len(tasks[1].train)
     seconds += first.spaces + second.spaces * (count - 1)
     return seconds + _sum_of_line(first.checkpoints, second.checkpoints, count)
 

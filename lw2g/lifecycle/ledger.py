@@ -13,7 +13,7 @@ from lw2g.disk.predictions import Predictions
 from lw2g.disk.sealed import Lines
 from lw2g.errors import DataError
 from lw2g.interfaces.context import TaskInfo
-from lw2g.interfaces.growth import CandidateEvidence, Decision, Evidence, GrowthPolicy, Limiting, Merge
+from lw2g.interfaces.growth import CandidateEvidence, Decision, Evidence, GrowthPolicy, Limiting, Merge, Reuse
 from lw2g.learning.computed import compute_metrics, describe_metrics, inputs_of, right_by_class
 from lw2g.learning.matrix import GrowingMatrix
 from lw2g.learning.session import Session
@@ -130,6 +130,8 @@ class Ledger:
         }
         if isinstance(decision, Merge):
             entry["weight"] = decision.weight
+        if isinstance(decision, Reuse) and decision.held:
+            entry["held"] = True
         self.decisions.append(entry)
         return entry
 

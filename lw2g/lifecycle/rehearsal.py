@@ -48,6 +48,8 @@ _BATCH = 128
 """The size of a batch if the baseline declares none."""
 _PER_CLASS = 2
 """The least images a class."""
+_COPIES = 2
+"""Copies that are trained to the end where a measure does so: a new set, and the newest one."""
 _PACED = 4
 """Images of the forward that sets the pace."""
 
@@ -206,9 +208,13 @@ class _Clock(Observer):
 
 @attrs.frozen(kw_only=True)
 class TaskCost:
-    """The cost of one task at its full size: seconds and bytes."""
+    """The cost of one task at its full size: seconds and bytes.
+
+    ``copies`` are the seconds of training copies to the end before the decision, however many sets there are.
+    """
 
     evidence: float
+    copies: float = 0.0
     training: float
     spaces: float
     evaluation: float
@@ -266,6 +272,7 @@ class Rehearsal:
             device_memory = device_before + share * (peak.device - device_before)
         return TaskCost(
             evidence=clock.reporter.seconds["evidence"] * larger,
+            copies=_COPIES * clock.seconds if index and session.parts.growth.trains_copies else 0.0,
             training=clock.seconds + routing,
             spaces=clock.reporter.seconds["subspace"] * larger,
             evaluation=evaluation * len(whole.test) / len(small.test),

@@ -19,7 +19,7 @@ from lw2g.interfaces.stream import ImageSource, IndexArray, ReadsFiles, Task, Ta
 from lw2g.interfaces.vectors import VectorSource
 from lw2g.pixels.shared import all_contents
 
-__all__ = ["Source", "as_one_task", "hold_back", "joined"]
+__all__ = ["Source", "as_one_task", "hold_back", "joined", "part_of"]
 
 
 @attrs.frozen(kw_only=True)
@@ -212,9 +212,9 @@ def hold_back(stream: TaskStream, images: int, seed: int) -> tuple[TaskStream, t
         rng = np.random.default_rng(derive_seed(seed, "task", task.index, "held back"))
         is_held_back = np.zeros(len(task.train), dtype=bool)
         is_held_back[_spread_over_classes(task, images, rng)] = True
-        tasks.append(attrs.evolve(task, train=_part(task.train, ~is_held_back)))
+        tasks.append(attrs.evolve(task, train=part_of(task.train, ~is_held_back)))
         if is_held_back.any():
-            held_back.append(_part(task.train, is_held_back))
+            held_back.append(part_of(task.train, is_held_back))
         else:  # its classes are too small
             held_back.append(None)
     return attrs.evolve(stream, tasks=tuple(tasks)), tuple(held_back)
@@ -232,8 +232,8 @@ def _spread_over_classes(task: Task, images: int, rng: np.random.Generator) -> l
     return places[:images]
 
 
-def _part(data: TaskData, rows: npt.NDArray[np.bool_]) -> TaskData:
-    """Return some images of a task."""
+def part_of(data: TaskData, rows: npt.NDArray[Any]) -> TaskData:
+    """Return some images of a task, by their places or by a mask."""
     contents = data.contents
     if contents is not None:
         contents = contents[rows]

@@ -74,6 +74,8 @@ def _decision(decision: dict[str, Any]) -> str:
     text = f"{verb} #{decision['set']}"
     if decision.get("weight") is not None:
         text += f" by {number(decision['weight'])}"
+    if decision.get("held"):
+        text += " as it is"
     by_measure: dict[str, list[str]] = {}
     for candidate in decision.get("candidates", ()):
         for name, measured in candidate["measures"].items():

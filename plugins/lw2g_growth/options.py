@@ -15,6 +15,7 @@ __all__ = [
     "CapacityConfig",
     "EnergyConfig",
     "FixedConfig",
+    "KeepConfig",
     "MarginConfig",
     "MinConfig",
     "PlainConfig",
@@ -167,6 +168,17 @@ class TrialPolicyConfig:
     margin: float = option(1.0, _MARGIN, validator=_FINITE_MARGIN)
     burden: Literal["grow", "reuse"] = option(
         "reuse", "what has to be proved: that a task needs a set of its own (grow), or that it may share"
+    )
+
+
+@attrs.frozen(kw_only=True)
+class KeepConfig:
+    """Options of ``keep``."""
+
+    margin: float = option(
+        1.0,
+        "standard errors of the paired difference by which a new set must beat the best old one",
+        validator=_FINITE_MARGIN,
     )
 
 

@@ -11,6 +11,7 @@ from lw2g_growth.options import (
     CapacityConfig,
     EnergyConfig,
     FixedConfig,
+    KeepConfig,
     MarginConfig,
     MinConfig,
     PlainConfig,
@@ -152,6 +153,13 @@ def lw2g_policies() -> list[PolicyComponent]:
             measures=("trial",),
         ),
         PolicyComponent(
+            name="keep",
+            config=KeepConfig,
+            summary="train a new set first, and keep it if it beats the best old one: dear",
+            build=lazy("lw2g_growth.keeping:KeepPolicy"),
+            measures=("outcome",),
+        ),
+        PolicyComponent(
             name="budget",
             config=BudgetConfig,
             summary="a number of sets at most: the first tasks get them, the others the best by a measure",
@@ -241,5 +249,11 @@ def lw2g_evidence() -> list[EvidenceComponent]:
             config=TrialConfig,
             summary="held-out loss that reuse saves over growth after some steps on copies: expensive",
             build=lazy("lw2g_growth.trial_policy:Trial"),
+        ),
+        EvidenceComponent(
+            name="outcome",
+            config=PlainConfig,
+            summary="error on images set apart that a set saves over a new one trained to the end: dearest",
+            build=lazy("lw2g_growth.keeping:Outcome"),
         ),
     ]

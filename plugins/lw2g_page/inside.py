@@ -298,6 +298,8 @@ def decisions(inside: Inside) -> Numbers:
         outcome = entry["decision"]
         if outcome != "grow":
             outcome += f" #{entry['set']}"
+        if entry.get("held"):
+            outcome += " as it is"
         confidence = entry.get("confidence")
         if confidence is not None:
             confidence = 100 * confidence

@@ -70,6 +70,7 @@ TEXT = {"baseline.head": "text", "head.text.file": "{world}/text.npz", "head.tex
 
 KINDS: dict[str, dict[str, Any]] = {
     "images": FOLDER | CROPS | SETS,
+    "keep": FOLDER | CROPS | {"baseline": "dual-prompt", "policy": "keep"},
     "stored features": VECTORS | LDA,
     "domains": FOLDER | LDA | DOMAINS | {"benchmark.root": "{world}/images"},
     "domains, trained": FOLDER | SETS | DOMAINS | {"benchmark.root": "{world}/images"},

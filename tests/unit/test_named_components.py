@@ -31,8 +31,8 @@ WORDS = frozenset(
             "fixed",
             "folder",
         ),
-        *("freeze", "gated", "joint", "none", "one", "oracle", "projection", "replay", "shift", "text"),
-        *("threshold", "timm", "trial"),
+        *("freeze", "gated", "joint", "none", "one", "oracle", "outcome", "projection", "replay", "shift"),
+        *("text", "threshold", "timm", "trial"),
     }
 )
 """Names of components that are words of other things, too: values of options, keys of files, libraries.

@@ -16,13 +16,14 @@ from torch import Tensor
 
 from lw2g.interfaces.component import Screen
 from lw2g.interfaces.context import TaskContext, task_of_class
-from lw2g.interfaces.evidence import Candidate, Need, Sample, unread, untried
+from lw2g.interfaces.evidence import Candidate, Need, Sample, unlearned, unread, untried
 from lw2g.interfaces.growth import CandidateEvidence, Evidence, Measurement
 from lw2g.interfaces.site import Site
 from lw2g.learning.evidence.evidence_sample import EvidenceSample, merged, undisturbed
 from lw2g.learning.evidence.fitted import FittedHead
 from lw2g.learning.evidence.gradients import GroupGradients, group_gradients, set_features
 from lw2g.learning.evidence.space_rows import Rows
+from lw2g.learning.evidence.trial import Trials
 from lw2g.learning.session_parts import RunParts
 from lw2g.maths.moments import SecondMoment
 from lw2g.maths.subspace import Subspace, captured_shares
@@ -31,9 +32,6 @@ from lw2g.runtime.returned import require_measurements
 from lw2g.vit.taps import Tap
 
 __all__ = ["collect_evidence", "screened", "store_statistics", "unmeasured"]
-
-Trial = Callable[[int | None, int, int], Tensor]
-"""``trial(set_id, steps, draw)`` of :class:`lw2g.interfaces.evidence.Sample`."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -88,7 +86,7 @@ def collect_evidence(
     parts: RunParts,
     evidence_sample: EvidenceSample,
     progress: Callable[[int, int], None] = lambda done, total: None,
-    trials: Callable[[], Trial] = lambda: untried,
+    trials: Callable[[], Trials] | None = None,
 ) -> Evidence:
     """Measure every live set, or as many as ``growth.screen``, as a candidate for the new task.
 
@@ -98,7 +96,7 @@ def collect_evidence(
         parts: The run.
         evidence_sample: The task's.
         progress: Called with the number of finished passes and measures, and their total.
-        trials: Returns what trains copies for some steps; called if a measure needs it.
+        trials: Returns what trains copies; called if a measure needs it, and not to be left out then.
     """
     measures = parts.growth.measures
     needs = frozenset[Need]().union(*(measure.needs for measure in measures.values()))
@@ -158,7 +156,7 @@ def store_statistics(
     context: TaskContext,
     evidence_sample: EvidenceSample,
     moment: Literal["begin", "end"],
-    trials: Callable[[], Trial] = lambda: untried,
+    trials: Callable[[], Trials] | None = None,
 ) -> None:
     """Let measures store statistics of a task that has its set, for later comparisons.
 
@@ -229,7 +227,7 @@ def _sample(
     places: Mapping[int, _Places],
     needs: Set[Need],
     captured: Mapping[int, Mapping[str, float | None]],
-    trials: Callable[[], Trial],
+    trials: Callable[[], Trials] | None,
     step: Callable[[], None] = lambda: None,
 ) -> Sample:
     """Return the evidence sample with what the measures need, of each set in question."""
@@ -256,6 +254,7 @@ def _sample(
             )
         )
     options = evidence_sample.options
+    tried = trials() if trials is not None and needs & {"trial", "outcome"} else None
     return Sample(
         task=evidence_sample.task,
         labels=evidence_sample.labels,
@@ -270,7 +269,8 @@ def _sample(
         task_to_set=tuple(parts.pool.task_to_set),
         moments=evidence_sample.moments,
         queries=evidence_sample.queries if needs & {"queries", "retrieved"} else None,
-        trial=trials() if "trial" in needs else untried,
+        trial=untried if tried is None else tried,
+        outcome=unlearned if tried is None else tried.outcome,
         retrieved=_retrieved(parts, evidence_sample) if "retrieved" in needs else None,
         generator=evidence_sample.generator,
     )
@@ -347,7 +347,13 @@ def _shown(sample: Sample, needs: Set[Need]) -> Sample:
     Otherwise its value could depend on the other measures of the run.
     """
     of_candidate: dict[Need, Any] = {"spaces": {}, "gradients": {}, "fitted": {}, "features": None}
-    of_sample: dict[Need, Any] = {"moments": unread, "trial": untried, "queries": None, "retrieved": None}
+    of_sample: dict[Need, Any] = {
+        "moments": unread,
+        "trial": untried,
+        "outcome": unlearned,
+        "queries": None,
+        "retrieved": None,
+    }
     hidden: dict[str, Any] = {need: empty for need, empty in of_candidate.items() if need not in needs}
     if not {"spaces", "moments"} <= needs:
         hidden["captured"] = {}

@@ -1,7 +1,7 @@
-"""Trials: train copies for a few steps on a task, with a new set or with an old one.
+"""Trials: train copies on a task, with a new set or with an old one, for a few steps or to the end.
 
 Copies go through the phases of a run up to the last one that trains the set, under the same constraints and
-with the same batches, for a few steps each. The losses are those of held-out training images.
+with the same batches. The losses are those of held-out training images.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 
 from lw2g.interfaces.context import TaskContext
-from lw2g.interfaces.stream import TaskData
 from lw2g.learning.evidence.evidence_sample import EvidenceSample, balanced
+from lw2g.learning.evidence.outcomes import PER_CLASS, left_out_errors
 from lw2g.learning.session import Session
 from lw2g.learning.task_training import Observer, TaskTraining
 from lw2g.pixels.decoding import chunks
+from lw2g.pixels.streams import part_of
 from lw2g.runtime.progress import Reporter
 
 __all__ = ["Trials"]
@@ -28,15 +29,17 @@ _SHARE = 4
 
 
 class Trials:
-    """Trains copies of everything that learns, for a few steps.
+    """Trains copies of everything that learns.
 
     Args:
         session: The run, before the task has its set.
         evidence_sample: The task's. Held-out images lie outside it where there are enough.
+        most: Steps of a phase at most where it is trained to its end; None: all of them.
     """
 
-    def __init__(self, session: Session, evidence_sample: EvidenceSample) -> None:
+    def __init__(self, session: Session, evidence_sample: EvidenceSample, most: int | None = None) -> None:
         self._session = session
+        self._most = most
         self._evidence_sample = evidence_sample
         self._index = evidence_sample.task.index
         data = session.data.stream.tasks[self._index].train
@@ -44,15 +47,16 @@ class Trials:
         free = torch.ones(len(data), dtype=torch.bool)
         free[evidence_sample.positions] = False
         # not of the evidence sample: the other measures have seen these
-        count = min(_HELD, len(data) // _SHARE)
+        least = min(PER_CLASS * len(evidence_sample.task.classes), len(data) // 2)
+        count = max(least, min(_HELD, len(data) // _SHARE))
         if int(free.sum()) < count:
             free[:] = True
         places = free.nonzero()[:, 0]
         chosen = places[balanced(labels[places], count, evidence_sample.generator("trial"))]
         kept = torch.ones(len(data), dtype=torch.bool)
         kept[chosen] = False
-        self._held = _part(data, chosen)
-        self._training = _part(data, kept.nonzero()[:, 0])
+        self._held = part_of(data, np.asarray(chosen))
+        self._training = part_of(data, kept.numpy())
         self._still = self._moving = session.data.image_set([self._training], train=False)
         if not session.data.transforms.train_is_deterministic:
             self._moving = session.data.image_set(self._still.originals, train=True)
@@ -66,6 +70,28 @@ class Trials:
                 beginning.
             draw: Number of the draw of the new classes' head; the same for all sets.
         """
+        return self._losses(*self._learned(set_id, steps, draw))
+
+    def outcome(self, set_id: int | None, train: bool) -> Tensor:
+        """Return the error of each held-out image after training to the end, ``[n]`` float64.
+
+        The features of the held-out images are read once, and a regression on the others asks each of them
+        (:func:`left_out_errors`).
+
+        Args:
+            set_id: The set; None for a new one.
+            train: Whether it is trained on the other images, or is as it is.
+        """
+        session = self._session
+        if train:
+            session, _ = self._learned(set_id, self._most, 0)
+            set_id = session.parts.pool.task_to_set[self._index]
+        elif set_id is None:
+            raise ValueError("expected the id of a set: a new one is nothing before it is trained")
+        return left_out_errors(self._features(session, set_id), torch.tensor(np.asarray(self._held.labels)))
+
+    def _learned(self, set_id: int | None, steps: int | None, draw: int) -> tuple[Session, TaskContext]:
+        """Return a copy of the session that has trained a set, with the task's context."""
         session = self._copy()
         parts = session.parts
         index = self._index
@@ -79,13 +105,13 @@ class Trials:
         with torch.no_grad():
             parts.baseline.draw_head(self._evidence_sample.task)
         context = session.task_context(index, self._still, self._evidence_sample)
-        if steps:
+        if steps != 0:
             observer = Observer(Reporter([], [info.num_images for info in parts.infos]))
             training = TaskTraining(parts, context, self._moving, observer, steps)
             with torch.enable_grad():
                 training.begin()
                 training.run(to_hosts=True)
-        return self._losses(session, context)
+        return session, context
 
     def _copy(self) -> Session:
         """Return the session with copies of all that learns, and the same backbone."""
@@ -114,7 +140,14 @@ class Trials:
                     losses.append(baseline.probe_loss(features[one], batch.part(one), context.task))
         return torch.stack(losses).float().cpu()
 
-
-def _part(data: TaskData, places: Tensor) -> TaskData:
-    at = places.numpy()
-    return attrs.evolve(data, indices=np.asarray(data.indices)[at], labels=np.asarray(data.labels)[at])
+    @torch.no_grad()
+    def _features(self, session: Session, set_id: int) -> Tensor:
+        """Return what the head is fed of each held-out image under a set, ``[n, F]``."""
+        baseline = session.parts.baseline
+        routing = baseline.scope.force(session.parts.pool, set_id)
+        images = session.data.image_set([self._held], train=False)
+        features = []
+        for batch in images.batches(chunks(range(len(images)), session.parts.config.run.evaluation_batch)):
+            with session.parts.engine.autocast():
+                features.append(baseline.features(batch, routing).float().cpu())
+        return torch.cat(features)

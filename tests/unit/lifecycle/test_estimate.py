@@ -201,6 +201,9 @@ def test_seconds_of_later_tasks_are_continued_from_the_first_two():
     assert module._learning(tasks, (0, 1, 2, 3), first, second) == 16 + 140 + 4 + 4
     # one set in all: evidence 1 + 3 + 3 + 3
     assert module._learning(tasks, (0, 0, 0, 0), first, second) == 10 + 140 + 4 + 4
+    # copies that are trained first cost every later task the same
+    trying = attrs.evolve(second, copies=50)
+    assert module._learning(tasks, (0, 0, 0, 0), first, trying) == 10 + 140 + 4 + 4 + 3 * 50
     assert module._evaluation(tasks, [4, 8, 12, 16], first, second) == 2 + 4 + 6 + 8
     assert module._evaluation(tasks, [16], first, second) == 8
 
