@@ -49,6 +49,13 @@ class Predictions:
         """Return the accuracy of every seen task in percent; None for one without test images."""
         return self._by_task(self.predicted == self.true)
 
+    def other_accuracies(self) -> dict[str, list[float | None]]:
+        """Return by name the accuracies of the other answers of the same sets, task by task in percent."""
+        others = {"hard": self.hard, "told": self.told, "within": self.within}
+        return {
+            name: self._by_task(column == self.true) for name, column in others.items() if column is not None
+        }
+
     def retrievals(
         self, task_to_set: Sequence[int], classes: Sequence[Sequence[int]], domains: Sequence[str]
     ) -> list[float | None] | None:

@@ -19,38 +19,9 @@ from lw2g.lifecycle.runner import start
 from lw2g.pixels.decoding import Decoder, chunks
 from lw2g.pixels.pixels import Originals
 from lw2g.pixels.workers import WorkerLostError, Workers
+from noted_images import COUNT, Noted, brightened
 
 CPU = torch.device("cpu")
-COUNT = 12
-
-
-class Noted:
-    """Images of one colour each, of a size of its own; a file gets a line for each that is decoded."""
-
-    def __init__(self, notes: Path) -> None:
-        self.notes = notes
-        self.ids = tuple(f"image-{number}" for number in range(COUNT))
-
-    def __len__(self) -> int:
-        return COUNT
-
-    def image(self, index: int) -> torch.Tensor:
-        """Return an image, and note it; the last one cannot be read."""
-        with self.notes.open("a") as notes:
-            notes.write(f"{index}\n")
-        if index == COUNT - 1:
-            raise DataError("'image-11' cannot be read", "replace it")
-        return torch.full((3, 4 + index, 5), index, dtype=torch.uint8)
-
-    @property
-    def decoded(self) -> list[int]:
-        """The images that were decoded, in no order."""
-        return sorted(map(int, self.notes.read_text().split()))
-
-
-def brightened(image: torch.Tensor) -> torch.Tensor:
-    """Return a number of each image: its colour, and a draw."""
-    return image[:, :1, :1] + torch.rand(3, 1, 1)
 
 
 @pytest.fixture
@@ -219,7 +190,7 @@ def test_spawned_workers_give_the_same_images(source, monkeypatch):
 ENDS = """
 import multiprocessing, os, sys, time
 from pathlib import Path
-sys.path.insert(0, {folder!r})
+sys.path[:0] = {folders!r}
 from test_workers import *
 source = Noted(Path({notes!r}))
 decoder = decoder_of(source, Workers(2, [source], CPU))
@@ -234,7 +205,8 @@ print(*[child.pid for child in multiprocessing.active_children()], flush=True)
 @pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "sys.exit()", "raise KeyError", "os._exit(1)"])
 def test_workers_end_with_their_run_however_that_ends(tmp_path, end):
     """Killed, or through the end of a program that has closed nothing: soon, and without waiting."""
-    program = ENDS.format(folder=str(Path(__file__).parent), notes=str(tmp_path / "notes"), end=end)
+    folders = [str(Path(__file__).parent), str(Path(__file__).parents[2] / "support")]
+    program = ENDS.format(folders=folders, notes=str(tmp_path / "notes"), end=end)
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
     )
