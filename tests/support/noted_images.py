@@ -25,7 +25,7 @@ class Noted:
 
     def image(self, index: int) -> torch.Tensor:
         """Return an image, and note it; the last one cannot be read."""
-        with self.notes.open("a") as notes:
+        with self.notes.open("a", encoding="utf-8") as notes:
             notes.write(f"{index}\n")
         if index == COUNT - 1:
             raise DataError("'image-11' cannot be read", "replace it")
@@ -34,7 +34,7 @@ class Noted:
     @property
     def decoded(self) -> list[int]:
         """The images that were decoded, in no order."""
-        return sorted(map(int, self.notes.read_text().split()))
+        return sorted(map(int, self.notes.read_text(encoding="utf-8").split()))
 
 
 def brightened(image: torch.Tensor) -> torch.Tensor:
