@@ -75,14 +75,33 @@ def report(
     chosen = chosen_columns(columns, further_columns([run.record for run in found], catalogue))
     mixed = (mix,) if isinstance(mix, str) else tuple(mix)
     tables = tables_of(found, catalogue, mixed, so_far=unfinished)
-    words = ["lw2g", "report", *map(str, runs)]
     if against is not None:
         require_row(tables, against)
-        words += ["--against", against]
-    if store is not None:
-        words += ["--with", str(store)]
-    command = shlex.join([*words, "--html", "OUT.html"])
+    command = _page_command(runs, columns, against, mixed, store)
     return Report(tables, chosen, against, catalogue, command, left_out)
+
+
+def _page_command(
+    runs: Sequence[str | Path],
+    columns: str | Sequence[str] | None,
+    against: str | None,
+    mix: Sequence[str],
+    store: str | Path | None,
+) -> str:
+    """Return the command that writes the page of a report with these arguments of :func:`report`.
+
+    ``unfinished`` has no option: with ``--html`` unfinished runs always get rows of their own.
+    """
+    command = ["lw2g", "report", *map(str, runs)]
+    if columns is not None:
+        command += ["--columns", columns if isinstance(columns, str) else ",".join(columns)]
+    if against is not None:
+        command += ["--against", against]
+    for kind in mix:
+        command += ["--mix", kind]
+    if store is not None:
+        command += ["--with", str(store)]
+    return shlex.join([*command, "--html", "OUT.html"])
 
 
 class Report(Tabular):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator
@@ -95,6 +97,23 @@ def test_a_page_names_the_data_and_the_best(write_full_run, tmp_path):
     assert text.count('class="best"') == 1
     assert '<span class="best">66.67</span>' in text
     assert "± is one sample standard deviation" in text
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_footer_has_the_command_that_makes_the_page(write_full_run, tmp_path):
+    """With --mix, --columns and --against, which without --mix would be refused: it makes the same page."""
+    write_full_run("like-for-like", policy="min")
+    write_full_run("official", {"protocol": "official"}, policy="always")
+    first, second = tmp_path / "first.html", tmp_path / "second.html"
+    words = ["--columns", "faa,ffm", "--against", "like-for-like", "--mix", "protocols"]
+    assert report(tmp_path, "--html", first, *words[:2]).exit_code == 2
+    assert report(tmp_path, "--html", first, *words).exit_code == 0
+    text = first.read_text(encoding="utf-8")
+    (footer,) = re.findall(r"<footer>.*<code>(.*)</code></footer>", text)
+    command = shlex.split(html.unescape(footer))
+    assert command == ["lw2g", "report", str(tmp_path), *words, "--html", "OUT.html"]
+    assert report(*command[2:-1], second).exit_code == 0
+    assert second.read_text(encoding="utf-8") == text
 
 
 def test_a_unit_stays_beside_its_quantity():
