@@ -275,18 +275,25 @@ def _coverage(columns: Columns, choices: int) -> Any:
 
 
 def calibration_error(columns: Columns, bins: int) -> float | None:
-    """Return the expected calibration error in percent of predictions; None without their probabilities."""
+    """Return the expected calibration error in percent of predictions; None without their probabilities.
+
+    It is the mean over samples of the gap, within their bin, between mean probability and accuracy.
+
+    Args:
+        columns: The predictions, with the probability of each predicted class in millionths.
+        bins: Number of bins of equal width from 0 to 1.
+    """
     if "probability" not in columns:
         return None
-    share = columns["probability"] / 1e6
+    probability = columns["probability"] / 1e6  # kept in millionths
     right = _right(columns)
-    error = 0.0
-    for place in range(bins):
-        own = share * bins >= place
-        if place < bins - 1:  # certainty is of the last bin
-            own &= share * bins < place + 1
-        error += abs(float(np.sum(share[own]) - np.sum(right[own])))
-    return 100 * error / len(share)
+    total_gap = 0.0  # a bin's gap times its number of samples, summed over bins
+    for number in range(bins):
+        in_bin = probability * bins >= number
+        if number < bins - 1:  # the last bin has its upper end, 1, too
+            in_bin &= probability * bins < number + 1
+        total_gap += abs(float(np.sum(probability[in_bin]) - np.sum(right[in_bin])))
+    return 100 * total_gap / len(probability)
 
 
 def rand_index(left: Sequence[int], right: Sequence[Any]) -> float | None:

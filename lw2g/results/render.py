@@ -36,10 +36,15 @@ _NO_DIFFERENCE: Mapping[str, Any] = dict.fromkeys(("difference_mean", "differenc
 def as_markdown(tables: Sequence[Table], columns: Sequence[Column], against: str | None) -> str:
     """Return Markdown: a table of means, one of differences if a row is named, then remarks.
 
-    The words of strangers, who name themselves in the rows of a store, are shown as they are written.
+    Args:
+        tables: One per benchmark. Labels of rows that come from a store are words of strangers: they are
+            escaped, so that they show as they are written.
+        columns: What may be shown; columns without a value are left out.
+        against: Label of the row that differences refer to, or a unique part of it; None for no differences.
     """
     parts = []
     for table in tables:
+        # each ends in a line feed, and joining adds one: an empty line between blocks, which Markdown needs
         parts += [f"### {table.title}\n", f"{', '.join(table.conditions)}\n"]
         shown = shown_columns(table, columns)
         for block in cell_blocks(table, shown, against):
@@ -54,8 +59,8 @@ def _markdown_block(cells: Cells, table: Table) -> str:
     """Return a Markdown table, a line feed after each of its lines."""
     lines = []
     for line in cells:
-        texts = " | ".join(_markdown_cell(str(cell), table) for cell in line)
-        lines.append(f"| {texts} |\n")
+        escaped = " | ".join(_markdown_cell(str(cell), table) for cell in line)
+        lines.append(f"| {escaped} |\n")
     rule = f"| {' | '.join(['---'] * len(cells[0]))} |\n"
     return "".join([lines[0], rule, *lines[1:]])
 

@@ -51,6 +51,12 @@ def verify(
 
 
 def _run(files: RunDirectory, catalogue: Catalogue | None, needs_checkpoints: bool) -> Iterator[Verdict]:
+    """Yield the verdicts on a run in the order in which they are shown.
+
+    They are on the record, on its goal and its plugins if it has them, on its other files, on the predictions
+    after each task, on metrics and ids, on checkpoints, and on the hash of the record. A record that cannot
+    be read leaves out metrics, ids and hash.
+    """
     record = unsealed(files.path / RECORD, Record)
     if isinstance(record, dict) and not record.get("task_classes"):
         record = DataError("is of an older lw2g, which did not note the classes of each task")
@@ -67,14 +73,14 @@ def _run(files: RunDirectory, catalogue: Catalogue | None, needs_checkpoints: bo
 
     # where both name a file they agree, or the checkpoint has its complaint
     checksums = {**saved, **recorded}
-    texts = [name for name in checksums if not name.startswith(_PREDICTIONS)]
-    text_verdicts = []
-    for name in dict.fromkeys([*_FIRST, *texts]):
-        text_verdicts.append(compare_checksum(files.path, name, checksums.get(name)))
-    yield from text_verdicts
+    other_names = [name for name in checksums if not name.startswith(_PREDICTIONS)]
+    other_verdicts = []
+    for name in dict.fromkeys([*_FIRST, *other_names]):
+        other_verdicts.append(compare_checksum(files.path, name, checksums.get(name)))
+    yield from other_verdicts
 
     evaluations: dict[int, Columns] = {}
-    is_whole = True
+    are_predictions_whole = True
     for task in _evaluated(checksums, record):
         name = prediction_name(task)
         verdict = compare_checksum(files.path, name, checksums.get(name))
@@ -84,19 +90,16 @@ def _run(files: RunDirectory, catalogue: Catalogue | None, needs_checkpoints: bo
             if verdict.holds:  # what is wrong is no measure for later tasks
                 evaluations[task] = columns
         if not verdict.holds:
-            is_whole = False
+            are_predictions_whole = False
         yield verdict
 
     if not isinstance(record, dict):
         yield from checkpoint_verdicts
         return
-    if is_whole:
-        by_task = [evaluations.get(task) for task in range(len(record["accuracy_matrix"]))]
-        if catalogue is None and record.get("metric_definitions"):  # of plugins
-            catalogue = load_catalogue(made_with=made_with(files.path), kinds=["metric"])
-        yield from recomputed(record, by_task, catalogue)
-        if evaluations and all(verdict.holds for verdict in text_verdicts):
-            yield _samples(files.read_samples(texts), list(evaluations.values()))
+    if are_predictions_whole:
+        yield from _metrics(files, record, evaluations, catalogue)
+        if evaluations and all(verdict.holds for verdict in other_verdicts):
+            yield _samples(files.read_samples(other_names), list(evaluations.values()))
     else:
         text = "not recomputed: predictions are damaged"
         yield Verdict(what=f"{RECORD}: metrics", holds=False, text=text)
@@ -144,6 +147,19 @@ def _record(files: RunDirectory, record: dict[str, Any] | DataError, *, is_begun
     if isinstance(record, DataError) and not is_begun and not (files.path / RECORD).exists():
         return Verdict(what=RECORD, holds=None, text="not written yet: no task is finished")
     return _sealed(RECORD, record)
+
+
+def _metrics(
+    files: RunDirectory,
+    record: dict[str, Any],
+    evaluations: Mapping[int, Columns],
+    catalogue: Catalogue | None,
+) -> Iterator[Verdict]:
+    """Yield whether each metric of the record is what the predictions give; ``evaluations`` are by task."""
+    by_task = [evaluations.get(task) for task in range(len(record["accuracy_matrix"]))]
+    if catalogue is None and record.get("metric_definitions"):  # of plugins
+        catalogue = load_catalogue(made_with=made_with(files.path), kinds=["metric"])
+    yield from recomputed(record, by_task, catalogue)
 
 
 def _samples(ids: Sequence[str], evaluations: Sequence[Columns]) -> Verdict:
