@@ -58,6 +58,7 @@ class _Residuals(Measure):
             groups = sample.moments([tap])[tap]
             old = _part(stored, tap)
             folds = torch.arange(len(groups)) % _FOLDS
+            # residuals of the set's own images, one table ``[3, groups]`` a fold, after those of older tasks
             own = [torch.zeros(3, 0, dtype=torch.float64)]
             if old:
                 own.insert(0, old["own"])
@@ -100,7 +101,10 @@ class _Residuals(Measure):
         """Return what rows are centred on: the set's mean, that of the given groups, or None for nothing."""
 
     def tables(self, sample: Sample, candidate: Candidate) -> dict[Tap, tuple[Tensor, Tensor, Subspace]]:
-        """Return by tap the residuals ``[3, groups]`` of the new task and of old ones, and the space."""
+        """Return by tap the residuals of the new task and of the set's own tasks, and the stored space.
+
+        Residuals are those of :func:`_residuals`, ``[3, groups]``. Taps without a stored space are left out.
+        """
         stored = sample.stored.get(candidate.set, {})
         images = torch.bincount(sample.groups)
         by_tap = {}
@@ -134,25 +138,25 @@ class Energy(_Residuals):
         halves = half_samples(torch.arange(sample.num_groups), sample.generator("half-samples"))
         for candidate in sample.candidates:
             residuals = []
-            sites = {}
+            by_tap = {}
             for tap, (of_new, of_own, space) in self.tables(sample, candidate).items():
                 residuals.append(of_new)
-                sites[str(tap)] = _shares(of_new, of_own, space)
-            if not sites:
+                by_tap[str(tap)] = _shares(of_new, of_own, space)
+            if not by_tap:
                 continue
             new = torch.stack(residuals)  # [taps, 3, groups]
             value = _ratio(new)
-            spread = spread_over_halves(lambda at, new=new: _ratio(new[:, :, at]), halves, sample.left_out)  # type: ignore[misc]
+            spread = spread_over_halves(partial(_ratio_of_groups, new), halves, sample.left_out)
             shares[candidate.set] = Measurement(
                 value=value,
                 error=spread.error,
                 replicates=spread.replicates,
-                null=mean_of_known([numbers["null"] for numbers in sites.values()]),
-                own=mean_of_known([numbers["own"] for numbers in sites.values()]),
+                null=mean_of_known([numbers["null"] for numbers in by_tap.values()]),
+                own=mean_of_known([numbers["own"] for numbers in by_tap.values()]),
                 n=len(sample),
                 unit="share",
                 alike=-1,
-                sites=sites,
+                sites=by_tap,  # all sites at a tap read the same activations
                 why="there is no energy" if value is None else None,
             )
         return shares
@@ -183,21 +187,21 @@ class Novelty(_Residuals):
                 continue
             new = torch.stack([tables[tap][0] for tap in scales])
             mu, sd = torch.tensor(list(scales.values()), dtype=torch.float64).T
-            everything = _z_of(new, mu, sd, torch.arange(sample.num_groups))
+            z_of_taps = _z_of(new, mu, sd, torch.arange(sample.num_groups))
             mean_z = partial(_mean_z, new, mu, sd)
             spread = spread_over_halves(mean_z, halves, sample.left_out)
-            sites: dict[str, dict[str, float | None]] = {}
-            for tap, score in zip(scales, everything, strict=True):
-                sites[str(tap)] = {"value": float(score)}
+            by_tap: dict[str, dict[str, float | None]] = {}
+            for tap, z in zip(scales, z_of_taps, strict=True):
+                by_tap[str(tap)] = {"value": float(z)}
             scores[candidate.set] = Measurement(
-                value=float(everything.mean()),
+                value=float(z_of_taps.mean()),
                 error=spread.error,
                 replicates=spread.replicates,
                 own=0.0,
                 n=len(sample),
                 unit="standard deviations",
                 alike=-1,
-                sites=sites,
+                sites=by_tap,
             )
         return scores
 
@@ -254,6 +258,10 @@ def _ratio(table: Tensor) -> float | None:
     if not known.any():
         return None
     return float((outside[known] / energy[known]).mean())
+
+
+def _ratio_of_groups(table: Tensor, groups: Tensor) -> float | None:
+    return _ratio(table[:, :, groups])
 
 
 def _shares(new: Tensor, own: Tensor, space: Subspace) -> dict[str, float | None]:

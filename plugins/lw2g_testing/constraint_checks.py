@@ -167,11 +167,12 @@ def check_restrictions_take_away_alone(subject: Subject) -> None:
 
 
 def _require_taking_away(site: Site, restriction: Restriction, *, hard: bool) -> None:
-    width = site.parameter.shape[-1]
+    """Refuse a restriction that does not fit its site, or does more to a change than take some of it away."""
+    row_width = site.parameter.shape[-1]
     dim = restriction.subspace.dim
-    if width != dim:
+    if row_width != dim:
         raise ContractViolation(
-            f"site {site.name!r} has rows of {width} and gets a space of {dim}; return the space of the "
+            f"site {site.name!r} has rows of {row_width} and gets a space of {dim}; return the space of the "
             "activation that multiplies the rows (site.activation.image maps the tap's)"
         )
     if hard and restriction.strength != 1:
@@ -179,30 +180,38 @@ def _require_taking_away(site: Site, restriction: Restriction, *, hard: bool) ->
             f"it is hard and has strength {restriction.strength!r} at site {site.name!r}; return strength 1, "
             "or declare hard = False"
         )
-    change = torch.randn(site.view(site.parameter).shape, generator=torch.Generator().manual_seed(5))
-    # linear, never longer, and the same twice: what a projection is known by
     for target in _TARGETS:
-        nothing = _bend(site, restriction, target, change * 0, hard=hard)
-        if not bool((nothing == 0).all()):
-            raise ContractViolation(
-                f"zero at site {site.name!r} becomes {float(nothing.abs().max()):.3g}; return a space with a "
-                "finite orthonormal basis (Subspace.build makes one, from a moment without energy, too)"
-            )
-        once = _bend(site, restriction, target, change, hard=hard)
-        if not float(once.norm()) <= float(change.norm()) * (1 + _ROUNDING):
-            raise ContractViolation(
-                f"a change of norm {float(change.norm()):.4g} at site {site.name!r} leaves with "
-                f"{float(once.norm()):.4g}; return a space of orthonormal columns (Subspace.build, extend, "
-                "union) and a strength from 0 to 1"
-            )
-        if not hard:  # a soft one takes away a share each time
-            continue
-        twice = _bend(site, restriction, target, once, hard=hard)
-        if not float((twice - once).norm()) <= _ROUNDING * float(change.norm()):
-            raise ContractViolation(
-                f"applied twice at site {site.name!r} it removes more than once; return a space with "
-                "orthonormal columns (Subspace.build, Subspace.extend)"
-            )
+        _require_projecting(site, restriction, target, hard=hard)
+
+
+def _require_projecting(site: Site, restriction: Restriction, target: Target, *, hard: bool) -> None:
+    """Refuse a restriction that moves zero or lengthens a change, and a hard one that acts a second time.
+
+    A projection does none of the three. Comparisons are negated (``not a <= b``), so that NaN is refused, too.
+    """
+    change = torch.randn(site.view(site.parameter).shape, generator=torch.Generator().manual_seed(5))
+    length = float(change.norm())
+    from_zero = _bend(site, restriction, target, change * 0, hard=hard)
+    if not bool((from_zero == 0).all()):
+        raise ContractViolation(
+            f"zero at site {site.name!r} becomes {float(from_zero.abs().max()):.3g}; return a space with a "
+            "finite orthonormal basis (Subspace.build makes one, from a moment without energy, too)"
+        )
+    once = _bend(site, restriction, target, change, hard=hard)
+    if not float(once.norm()) <= length * (1 + _ROUNDING):
+        raise ContractViolation(
+            f"a change of norm {length:.4g} at site {site.name!r} leaves with "
+            f"{float(once.norm()):.4g}; return a space of orthonormal columns (Subspace.build, extend, "
+            "union) and a strength from 0 to 1"
+        )
+    if not hard:  # a soft one takes away a share each time
+        return
+    twice = _bend(site, restriction, target, once, hard=hard)
+    if not float((twice - once).norm()) <= _ROUNDING * length:
+        raise ContractViolation(
+            f"applied twice at site {site.name!r} it removes more than once; return a space with "
+            "orthonormal columns (Subspace.build, Subspace.extend)"
+        )
 
 
 @check("constraint")

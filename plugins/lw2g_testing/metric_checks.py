@@ -16,9 +16,10 @@ def check_is_a_number_or_none(subject: Subject) -> None:
     """It is a finite number or None, after one task and three, with and without a choice of sets."""
     for name, inputs in _runs():
         try:
+            # ``of`` raises on NaN and infinity, so that they are told below like any other error
             first = subject.component.of(inputs)
             second = subject.component.of(inputs)
-        except Exception as error:
+        except Exception as error:  # a stranger's code may raise anything
             raise ContractViolation(
                 f"return a finite number, or None where it is not defined; of {name} it raises "
                 f"{type(error).__name__} ({error})"
@@ -38,6 +39,7 @@ def _runs() -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _run(tasks: int, answers: Any, rng: np.random.Generator, *, chooses: bool) -> dict[str, Any]:
     """Return what a metric gets of a run: four images a task, two of each class, and random answers."""
+    # classes 2 t and 2 t + 1 are of task t
     task = np.repeat(np.arange(tasks), 4)
     # -1 is what predictions hold where a method chooses no set
     retrieved = np.full_like(task, -1)
@@ -62,7 +64,7 @@ def _run(tasks: int, answers: Any, rng: np.random.Generator, *, chooses: bool) -
         matrix if chooses else None,
         range(tasks) if chooses else None,
         ["a"] * tasks if chooses else None,
-        classes=[(2 * own, 2 * own + 1) for own in range(tasks)],
-        domains=[f"domain {own}" for own in range(tasks)],
-        right=[[1] * 2 * (own + 1) for own in range(tasks)],
+        classes=[(2 * number, 2 * number + 1) for number in range(tasks)],
+        domains=[f"domain {number}" for number in range(tasks)],
+        right=[[1] * 2 * (number + 1) for number in range(tasks)],
     )

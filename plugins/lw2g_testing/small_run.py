@@ -84,7 +84,7 @@ QUICK: Mapping[str, Any] = {
     "backbone.spread": 0.1,
 }
 _EPOCHS = 2
-"""At most; two, because what begins anew with each epoch shows in the second."""
+"""The most epochs, or steps, of a phase; not one, because what begins anew with an epoch shows in the second."""
 _BATCH = 8
 NO_RUN = "a small run does not come to its end; see the check 'learns_a_small_stream'"
 
@@ -104,14 +104,19 @@ def _retrieval_of(subject: Subject) -> RetrievalComponent | None:
     """Return the retrieval strategy of the run: the subject itself, or the baseline's own."""
     if isinstance(subject.component, RetrievalComponent):
         return subject.component
-    own = _host_of(subject).retrieval
-    if own is None:
+    name = _host_of(subject).retrieval
+    if name is None:
         return None
-    return subject.catalogue.get("retrieval", own)
+    return subject.catalogue.get("retrieval", name)
 
 
 def resolved(subject: Subject) -> Resolved:
-    """Return the configuration of the subject's short run; off the CPU it has deterministic kernels."""
+    """Return the configuration of the subject's short run; off the CPU it has deterministic kernels.
+
+    A baseline or a retrieval strategy stands in it with its own options, evidence as a further measure. For a
+    constraint it is the run of a host that shares its sets, without the constraint: checks build that apart.
+    The policy is a name alone, in place of which :func:`opened` puts the scripted one.
+    """
     baseline = _host_of(subject)
     retrieval = _retrieval_of(subject)
     overrides = {**QUICK, "run.device": subject.device, "run.deterministic": subject.device != "cpu"}
@@ -150,8 +155,8 @@ def short_options(config: type[Any]) -> dict[str, Any]:
     """Return options that make training short: at most two epochs or steps, small batches."""
     short: dict[str, Any] = dict.fromkeys(options_of_role(config, "batch"), _BATCH)
     for field in attrs.fields(config):
-        counts = field.name.endswith(("epochs", "steps")) and isinstance(field.default, int)
-        if counts and field.default > _EPOCHS:
+        is_a_length = field.name.endswith(("epochs", "steps")) and isinstance(field.default, int)
+        if is_a_length and field.default > _EPOCHS:
             short[field.name] = _EPOCHS
     return short
 
