@@ -187,7 +187,7 @@ def _require_taking_away(site: Site, restriction: Restriction, *, hard: bool) ->
 def _require_projecting(site: Site, restriction: Restriction, target: Target, *, hard: bool) -> None:
     """Refuse a restriction that moves zero or lengthens a change, and a hard one that acts a second time.
 
-    A projection does none of the three. Comparisons are negated (``not a <= b``), so that NaN is refused, too.
+    A projection does none of the three. Comparisons are negated (``not a <= b``), so that NaN is refused.
     """
     change = torch.randn(site.view(site.parameter).shape, generator=torch.Generator().manual_seed(5))
     length = float(change.norm())

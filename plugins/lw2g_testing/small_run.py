@@ -84,7 +84,7 @@ QUICK: Mapping[str, Any] = {
     "backbone.spread": 0.1,
 }
 _EPOCHS = 2
-"""The most epochs, or steps, of a phase; not one, because what begins anew with an epoch shows in the second."""
+"""The most epochs, or steps, of a phase; not one: what begins anew with an epoch shows in the second."""
 _BATCH = 8
 NO_RUN = "a small run does not come to its end; see the check 'learns_a_small_stream'"
 
