@@ -23,7 +23,7 @@ from lw2g.interfaces.pool import Pool, Routing
 from lw2g.interfaces.scope import EACH
 from lw2g.interfaces.site import Site
 from lw2g.vit.adapter import AdapterInjection, Bottleneck
-from lw2g.vit.injection import multiplied
+from lw2g.vit.injection import in_product_dtype
 from lw2g.vit.taps import Tap
 
 __all__ = [
@@ -127,7 +127,7 @@ def bottlenecks(
 def bottlenecks_of(
     tensors: Mapping[str, Tensor], num_blocks: int, *, scale: float = SCALE, dropout: float = 0.0
 ) -> list[Bottleneck]:
-    """Return the branch of every block from the tensors of a set.
+    """Return the branch beside the MLP of every block from the tensors of a set.
 
     Args:
         tensors: Those of an :class:`AdapterSet` by name, each ``[num_blocks, ...]``, or
@@ -136,18 +136,18 @@ def bottlenecks_of(
         scale: Factor on a branch.
         dropout: Dropout between the layers of a branch.
     """
-    # cut apart at once: the gradient of a single selection is a tensor of all blocks
-    # (a choice per sample has put a batch axis before that of the blocks)
-    of_blocks = {
-        "down": multiplied(tensors["down"]).unbind(-3),
+    # unbind cuts all blocks apart at once: the gradient of ``tensor[block]`` would be a tensor of all blocks
+    # (axes count from the end, because a choice per sample puts a batch axis before that of the blocks)
+    by_block = {
+        "down": in_product_dtype(tensors["down"]).unbind(-3),
         "down_bias": tensors["down_bias"].unbind(-2),
-        "up": multiplied(tensors["up"]).unbind(-3),
+        "up": in_product_dtype(tensors["up"]).unbind(-3),
         "up_bias": tensors["up_bias"].unbind(-2),
     }
     branches = []
     for block in range(num_blocks):
-        own = {name: of_block[block] for name, of_block in of_blocks.items()}
-        branches.append(Bottleneck(**own, scale=scale, dropout=dropout))
+        tensors_of_block = {name: cut[block] for name, cut in by_block.items()}
+        branches.append(Bottleneck(**tensors_of_block, scale=scale, dropout=dropout))
     return branches
 
 

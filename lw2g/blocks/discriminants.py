@@ -16,7 +16,7 @@ from torch.nn import functional
 from lw2g.blocks.carrying import Motion, median_apart, take_shape
 from lw2g.blocks.closed_form import ClosedForm, factor
 
-__all__ = ["Discriminant", "KernelDiscriminant", "Mahalanobis", "kept_moments"]
+__all__ = ["Discriminant", "KernelDiscriminant", "Mahalanobis", "require_moments"]
 
 _CLASSES = 64
 """Classes scored at once: all classes of a long stream would take as much memory as their covariances."""
@@ -218,7 +218,7 @@ class KernelDiscriminant(Discriminant):
 
     def centres(self, classes: Tensor) -> Tensor:
         """Return the means of the features themselves."""
-        return kept_moments(self.raw).centres(classes)
+        return require_moments(self.raw).centres(classes)
 
     def learn(self, features: Tensor, labels: Tensor, generator: torch.Generator, owner: int = 0) -> None:
         """Add all features of a task; those of the first task fix the bandwidth."""
@@ -241,7 +241,7 @@ class KernelDiscriminant(Discriminant):
         With t = m O' + b for the mean m of a class, O' = sqrt(2 s) O, and K = O'^T S O' for the covariance S,
         ``E cos t_i = exp(-K_ii / 2) cos t_i``, and products are sums of cosines.
         """
-        raw = kept_moments(self.raw)
+        raw = require_moments(self.raw)
         # first: the moments of random features are those of where the classes have gone
         raw.carry(motion, classes.tolist(), owner)
         directions = (2 * self.bandwidth).sqrt() * self.get_buffer("directions")
@@ -441,11 +441,11 @@ class Mahalanobis(_Moments):
         return moved
 
 
-def kept_moments(raw: Discriminant | None) -> Discriminant:
-    """Return the moments of the features themselves.
+def require_moments(raw: Discriminant | None) -> Discriminant:
+    """Return ``raw``, the moments of features before they were lifted, which a classifier keeps if carried.
 
     Raises:
-        TypeError: The classifier keeps random features alone.
+        TypeError: It is None: the classifier keeps moments of random features alone.
     """
     if raw is None:
         raise TypeError("expected a classifier with moments to carry; make it with carried=True")

@@ -94,22 +94,22 @@ def closed_form_head(options: HeadOptions, context: BuildContext) -> ClosedForm 
 
 
 def closed_form(name: str, width: int, context: BuildContext, *, carried: bool = False) -> ClosedForm:
-    """Return a closed-form classifier for features of all the backbone's layers that a run asks for.
+    """Return a closed-form classifier for the backbone's features, of all layers that a run joins.
 
     Args:
         name: Name of the head, which an option of the baseline must hold (``names="head"``).
-        width: Number of random features, for heads that take some.
+        width: Number of random features that the head makes of the backbone's, if it makes any.
         context: What is known before the first task.
-        carried: Whether its sums are to follow features that drift.
+        carried: Whether the head's sums are to follow features that drift.
 
     Raises:
         ConfigError: The head cannot be built as configured.
     """
-    dim = context.backbone.width
+    dim = context.backbone.width  # of a joined feature; ``backbone.dim`` is that of one part
     head_context = HeadContext(
         dim=dim,
         num_classes=context.num_classes,
-        # of the sizes, too: random maps of two widths share no number
+        # the seed is of the sizes, too: random maps of two sizes share no number
         seed=derive_seed(context.seed, "head", dim, width),
         features=width,
         carried=carried,

@@ -20,7 +20,7 @@ from lw2g.interfaces.phase import ParameterGroup, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Pool, Routing
 from lw2g.interfaces.site import Owner, Site
 from lw2g.vit.anatomy import checked_blocks
-from lw2g.vit.injection import multiplied
+from lw2g.vit.injection import in_product_dtype
 from lw2g.vit.prefix import PrefixInjection
 from lw2g.vit.taps import Tap
 
@@ -102,7 +102,7 @@ def inject_prefixes(blocks: Sequence[int], key: Tensor, value: Tensor) -> Prefix
         value: Of the same shape.
     """
     # cut apart at once: the gradient of a single selection is a tensor of all blocks
-    keys, values = (multiplied(half).unbind(-3) for half in (key, value))
+    keys, values = (in_product_dtype(half).unbind(-3) for half in (key, value))
     return PrefixInjection(dict(zip(blocks, zip(keys, values, strict=True), strict=True)))
 
 

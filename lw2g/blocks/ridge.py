@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from lw2g.blocks.carrying import Motion, take_shape
 from lw2g.blocks.closed_form import ClosedForm
-from lw2g.blocks.discriminants import Discriminant, kept_moments
+from lw2g.blocks.discriminants import Discriminant, require_moments
 from lw2g.blocks.random_maps import MapKind, RandomMap
 from lw2g.blocks.spectrum import Spectrum
 from lw2g.maths.normal_equations import (
@@ -142,7 +142,7 @@ class Ridge(ClosedForm):
         """Return the means of the features of classes ``[k]``, not of their random features: ``[k, dim]``."""
         # with a random map, the sums of the regression are of random features
         if self.lift is not None:
-            return kept_moments(self.raw).centres(classes)
+            return require_moments(self.raw).centres(classes)
         return self.cross[classes] / self.count[classes, None].double()
 
     def class_gaussians(self, classes: int, widest: int) -> tuple[Tensor, Tensor] | None:
@@ -182,7 +182,7 @@ class Ridge(ClosedForm):
             gram.copy_(motion.scatter(within, count.sum()) + mean.T @ (count * mean))
             self.cross[classes] = count * mean
             return
-        raw = kept_moments(self.raw)
+        raw = require_moments(self.raw)
         raw.carry(motion, classes.tolist(), owner)
         values, vectors = torch.linalg.eigh(raw.covariance(classes, owner))
         # the head's own seed: no draw of the run moves, and a resumed one draws the same

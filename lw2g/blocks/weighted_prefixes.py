@@ -27,7 +27,7 @@ from lw2g.interfaces.phase import ParameterGroup, Phase, StepOutput, TrainingPha
 from lw2g.interfaces.pool import Pool, Routing
 from lw2g.interfaces.scope import POOL
 from lw2g.interfaces.site import Site
-from lw2g.vit.injection import multiplied
+from lw2g.vit.injection import in_product_dtype
 from lw2g.vit.prefix import PrefixInjection
 
 __all__ = [
@@ -150,7 +150,7 @@ class Queries:
     def of(cls, query: Tensor) -> Queries:
         """Return what is compared of queries ``[B, dim]``, whose length does not matter."""
         unit = functional.normalize(query, dim=-1)
-        return cls(multiplied(unit), multiplied(unit.square()))
+        return cls(in_product_dtype(unit), in_product_dtype(unit.square()))
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -177,13 +177,13 @@ class Components:
         if cast(ComponentSet, sets[0]).mask is not None:
             mask = _joined(sets, "mask")
             key = mask * key
-            squares = multiplied(mask.square()).unbind()
+            squares = in_product_dtype(mask.square()).unbind()
         # cut apart at once: the gradient of a single selection is a tensor of all blocks
         return cls(
-            keys=multiplied(key).unbind(),
+            keys=in_product_dtype(key).unbind(),
             squares=squares,
-            prefix_keys=multiplied(_joined(sets, "prefix_key")).unbind(),
-            prefix_values=multiplied(_joined(sets, "prefix_value")).unbind(),
+            prefix_keys=in_product_dtype(_joined(sets, "prefix_key")).unbind(),
+            prefix_values=in_product_dtype(_joined(sets, "prefix_value")).unbind(),
         )
 
     def weights(self, position: int, queries: Queries) -> Tensor:

@@ -24,8 +24,8 @@ __all__ = [
     "attention_of",
     "block_at",
     "class_token_index",
+    "in_product_dtype",
     "inject",
-    "multiplied",
     "num_tokens",
     "real_tokens",
 ]
@@ -78,10 +78,10 @@ def inject(model: nn.Module, injections: Sequence[Injection]) -> Iterator[None]:
         yield
 
 
-def multiplied(tensor: Tensor) -> Tensor:
-    """Return a tensor in the dtype in which products are computed here and now.
+def in_product_dtype(tensor: Tensor) -> Tensor:
+    """Return a factor of several products in the dtype of products: autocast's where it is on, else its own.
 
-    What several products take is cast once, and its gradient too; autocast would do so for each of them.
+    It is cast once then, and so is its gradient; autocast would cast it for each product.
     """
     kind = tensor.device.type
     if tensor.dtype == torch.float32 and torch.is_autocast_enabled(kind):

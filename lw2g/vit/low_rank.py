@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from lw2g.errors import ConfigError
 from lw2g.vit.anatomy import attention_of, block_at, linear_of, linears_of, projections_of, require_rung
-from lw2g.vit.injection import multiplied
+from lw2g.vit.injection import in_product_dtype
 from lw2g.vit.products import OneDNNLinear, StandIn
 
 __all__ = ["LayerInjection", "LinearLayer", "LowRank", "LowRankInjection", "Update", "UpdateTarget"]
@@ -136,8 +136,8 @@ class LayerInjection:
             ups = up[name]
             if adds:
                 # scaled and cast once for all blocks; what is merged takes the factors as they are
-                downs = multiplied(downs * scale)
-                ups = multiplied(ups)
+                downs = in_product_dtype(downs * scale)
+                ups = in_product_dtype(ups)
             # cut apart at once: the gradient of a single selection is a tensor of all blocks
             pairs = zip(downs.unbind(), ups.unbind(), strict=True)
             for block, (own_down, own_up) in enumerate(pairs):
