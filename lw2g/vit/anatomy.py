@@ -214,8 +214,10 @@ def num_tokens(model: nn.Module) -> int:
 
     It is 0 for a model without tokens, and for one whose patches depend on the image (NaFlex).
     """
+    if not has_blocks(model):
+        return 0
     embed: Any = getattr(model, "patch_embed", None)
-    if not has_blocks(model) or embed is None:
+    if embed is None:  # NaFlex, whose embedding has another name and no number of patches
         return 0
     return int(embed.num_patches + _prefix_rows(model))
 
