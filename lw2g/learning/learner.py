@@ -105,15 +105,15 @@ class Learner:
         """Let the policy decide, and change the pool accordingly."""
         parts = self._parts
         pool = parts.pool
-        decision = self._merging(self._decision(evidence))
+        decision = self._with_merge(self._decision(evidence))
         match decision:
             case Grow():
-                # by the task alone, so that the set is the same whatever was measured before
+                # seeded by the task alone, so that the set is the same whatever was measured before
                 torch.manual_seed(parts.seed_of(self._index, "new set"))
                 set_id = pool.grow(parts.new_set(parts.baseline.source_of(pool)))
             case Reuse(set=chosen, held=held):
                 set_id = pool.reuse(chosen)
-                if held:
+                if held:  # ``holds_set`` tells phases: the set answers for the task, and is not trained
                     parts.merging["held"] = torch.tensor(True)
                 else:
                     self._warn_if_full(chosen, evidence)
@@ -132,21 +132,21 @@ class Learner:
         decision = parts.growth.policy.decide(evidence, parts.generator(self._index))
         return require_decision(parts.config.policy.name, decision, parts.pool)
 
-    def _merging(self, decision: Decision) -> Decision:
-        """Return the decision, a merge in place of a reuse if the run is configured so.
+    def _with_merge(self, decision: Decision) -> Decision:
+        """Return the decision; a merge in place of a reuse where ``growth.merge`` asks for one.
 
-        A merge by 1 is a reuse, whatever the head.
+        A merge by 1, which takes up all that the task trains, is a reuse, and needs no head that can merge.
         """
-        share = self._parts.config.growth.merge
+        asked = self._parts.config.growth.merge  # a weight from 0 to 1, or "average"
         if isinstance(decision, Merge) and decision.weight == 1:
             return Reuse(decision.set, confidence=decision.confidence)
-        if share == 1 or not isinstance(decision, Reuse) or decision.held:
+        if asked == 1 or not isinstance(decision, Reuse) or decision.held:
             return decision
-        if share == "average":
-            # of the set's copies so far, this one included
+        if asked == "average":
+            # one part in as many as there are states of the set: one per task so far, and this task's
             weight = 1 / (1 + len(self._parts.pool.tasks_of(decision.set)))
         else:
-            weight = float(share)
+            weight = float(asked)
         return Merge(decision.set, weight, confidence=decision.confidence)
 
     def _merge(self, context: TaskContext) -> None:

@@ -255,24 +255,30 @@ class _Bend:
             self.hard = _cast(Restriction(subspace=_united(hard)), like)
 
     def state(self) -> dict[str, Tensor]:
-        spaces = {f"soft{number}": item for number, item in enumerate(self.soft)}
+        """Return basis and ranks of every rule's space, as ``soft0.basis``, ..., ``hard.ranks``."""
+        rules = {f"soft{number}": rule for number, rule in enumerate(self.soft)}
         if self.hard is not None:
-            spaces["hard"] = self.hard
+            rules["hard"] = self.hard
         state: dict[str, Tensor] = {}
-        for name, item in spaces.items():
-            for key, value in item.subspace.state().items():
+        for name, rule in rules.items():
+            for key, value in rule.subspace.state().items():
                 state[f"{name}.{key}"] = value
         return state
 
     def load(self, state: Mapping[str, Tensor], prefix: str) -> None:
-        def stored(name: str, old: Restriction) -> Restriction:
-            parts = {key: state[f"{prefix}{name}.{key}"] for key in ("basis", "ranks")}
-            space = Subspace.from_state(parts).to(device=old.subspace.basis.device)
-            return attrs.evolve(old, subspace=space)
+        """Take the spaces that :meth:`state` described, its keys after ``prefix``; strengths stay.
 
-        self.soft = tuple(stored(f"soft{number}", item) for number, item in enumerate(self.soft))
+        They are the same rules of a resumed task, but solved anew their spaces could differ by rounding.
+        """
+
+        def with_stored_space(name: str, rule: Restriction) -> Restriction:
+            space_state = {key: state[f"{prefix}{name}.{key}"] for key in ("basis", "ranks")}
+            space = Subspace.from_state(space_state).to(device=rule.subspace.basis.device)
+            return attrs.evolve(rule, subspace=space)
+
+        self.soft = tuple(with_stored_space(f"soft{number}", rule) for number, rule in enumerate(self.soft))
         if self.hard is not None:
-            self.hard = stored("hard", self.hard)
+            self.hard = with_stored_space("hard", self.hard)
 
 
 def _remove(part: Tensor, restriction: Restriction, origin: Tensor | None = None) -> None:
