@@ -42,16 +42,27 @@ class Scope:
     def members(self, pool: Pool, beside: Sequence[nn.Module]) -> tuple[int, ...]:
         """Return the ids under which every image gets features if no task is retrieved.
 
-        With the scope ``EACH`` those of the live sets and then of ``beside``; else ``UNCHOSEN``.
+        With the scope ``EACH`` they are those of the live sets and then of the modules in ``beside``, which
+        are ``BESIDE`` and the numbers below it; with any other scope ``UNCHOSEN`` alone.
+
+        Args:
+            pool: The live sets.
+            beside: What ``Baseline.beside`` returns: modules that compute features like a set.
         """
         if not self.each:
             return (UNCHOSEN,)
         return (*pool.ids, *(BESIDE - number for number in range(len(beside))))
 
     def route(self, pool: Pool, ids: Tensor | None, beside: Sequence[nn.Module] = ()) -> Routing:
-        """Return the routing that gives each image its set ``[B]``; None for the sets as they are.
+        """Return the routing that gives each image its set.
 
-        It leaves out sets that no image gets if they do not matter, because gathering them takes time.
+        Where features depend on no set but the chosen one, the routing leaves out sets that no image gets,
+        because gathering them takes time.
+
+        Args:
+            pool: The live sets.
+            ids: The set of each image, ``[B]``; None for the sets as they are.
+            beside: What ``Baseline.beside`` returns.
         """
         return pool.route(ids, alone=self.choice or not self.learned, beside=beside)
 

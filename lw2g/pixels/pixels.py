@@ -172,7 +172,8 @@ class Kept:
                 continue
             self.room.left -= size
             self._taken += size
-            # what is a view would keep the whole batch
+            # on the host an image may be a view, which would keep the whole batch that it is cut from; on a
+            # GPU the batch that was sent has new images alone: all are kept, and a copy of each takes time
             self._images[position] = image if image.is_cuda else image.clone()
 
 
