@@ -318,15 +318,21 @@ def _origin(origin: Record | None) -> str:
 
 
 _COLUMNS = 20
-"""The largest number of columns of a matrix."""
+"""The largest number of columns of a printed matrix."""
 
 
 def _matrix(matrix: Sequence[Sequence[float | None]], title: str) -> Any:
-    """Return a table of ``A[i][t]``: a row per task i, a column per task t; of a long stream a subset."""
-    tasks = len(matrix[0])
-    step = math.ceil(tasks / _COLUMNS)
-    # counted from the last task, which is always shown
-    shown = [task for task in range(tasks) if (tasks - 1 - task) % step == 0]
+    """Return a table of a matrix by task: a row per task, a column per task after which it was measured.
+
+    Args:
+        matrix: ``A[i][t]`` of task i after task t; None where task i was not learned yet. A table of drift
+            has no row for the last task. Of a long stream one task in several is shown.
+        title: What stands above it.
+    """
+    num_tasks = len(matrix[0])
+    step = math.ceil(num_tasks / _COLUMNS)
+    # counted back from the last task, which is always shown
+    shown = [task for task in range(num_tasks) if (num_tasks - 1 - task) % step == 0]
     columns = ("task", *(f"after {after + 1}" for after in shown))
     rows = []
     for task in shown:

@@ -134,20 +134,24 @@ class Scaffold:
         return commands
 
     def files(self) -> Iterator[tuple[PurePosixPath, str]]:
-        """Yield path and text of each file, relative to the package's folder."""
+        """Yield the path of each file, relative to the package's folder, and its text."""
         values = self._values()
-        root = files(__package__) / "templates"
+        # what all packages have, what those of this kind have, and then what several kinds share
         folders = ["common", self.kind]
-        if self.kind in SCAFFOLDED:
+        if self.kind in SCAFFOLDED:  # all kinds but a command
             folders.append("component")
         if _EXAMPLES[self.kind].row:
             folders.append("grid")
+        root = files(__package__) / "templates"
         for folder in folders:
-            for path, template in _templates(root / folder, PurePosixPath()):
-                parts = [self.package if part == "package" else part for part in path.parts]
-                yield PurePosixPath(*parts), Template(template.read_text(encoding="utf-8")).substitute(values)
+            for template_path, template in _templates(root / folder, PurePosixPath()):
+                # a folder named "package" stands for the import package
+                parts = [self.package if part == "package" else part for part in template_path.parts]
+                text = Template(template.read_text(encoding="utf-8")).substitute(values)
+                yield PurePosixPath(*parts), text
 
     def _values(self) -> dict[str, str]:
+        """Return the value of each placeholder of the templates."""
         hooks: dict[str, tuple[str, type]] = {record.kind: (hook, record) for hook, record in HOOKS.items()}
         hooks["command"] = (COMMAND_HOOK, Command)
         hook, record = hooks[self.kind]
@@ -170,6 +174,7 @@ class Scaffold:
 
 
 def _templates(folder: Traversable, path: PurePosixPath) -> Iterator[tuple[PurePosixPath, Traversable]]:
+    """Yield the templates in and below a folder; before each, where its file goes, below ``path``."""
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if entry.is_dir():
             yield from _templates(entry, path / entry.name)
