@@ -105,7 +105,7 @@ def test_the_footer_has_the_command_that_makes_the_page(write_full_run, tmp_path
     write_full_run("like-for-like", policy="min")
     write_full_run("official", {"protocol": "official"}, policy="always")
     first, second = tmp_path / "first.html", tmp_path / "second.html"
-    words = ["--columns", "faa,ffm", "--against", "like-for-like", "--mix", "protocols"]
+    words = ["--columns", "faa,ffm", "--against", "always", "--mix", "protocols"]
     assert report(tmp_path, "--html", first, *words[:2]).exit_code == 2
     assert report(tmp_path, "--html", first, *words).exit_code == 0
     text = first.read_text(encoding="utf-8")
