@@ -95,7 +95,7 @@ class Locals:
         # a plugin is a module with hooks: one is made of the records, and found as all others are
         module: Any = ModuleType("local")
         for hook, records in self._records.items():
-            setattr(module, hook, hookimpl(lambda records=records: records))
+            setattr(module, hook, hookimpl(_returning(records)))
         plugins = [module] if self._records else []
         catalogue = load_catalogue(plugins=plugins, made_with=known, kinds=kinds)
         if self._images is not None:
@@ -130,6 +130,15 @@ class Locals:
 
 
 @expands_paths
+def _returning(records: Sequence[Component]) -> Callable[[], Sequence[Component]]:
+    """Return a hook that returns these records."""
+
+    def hook() -> Sequence[Component]:
+        return records
+
+    return hook
+
+
 def catalogue_of(
     objects: Mapping[str, Any] | None,
     directory: str | Path,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -60,14 +60,11 @@ class VectorSet(ImageSet):
             sizes = list(map(len, group))
             rows = torch.split(self._vectors(positions), sizes)
             samples = torch.split(torch.from_numpy(positions), sizes)
-            for own, vectors in zip(samples, rows, strict=True):
-                labels = self.labels[own].to(self._device, non_blocking=True)
-                yield Batch(
-                    labels=labels,
-                    samples=own,
-                    images=lambda vectors=vectors: vectors,  # type: ignore[misc]
-                    query=lambda vectors=vectors: vectors,  # type: ignore[misc]
-                )
+            for positions_of_batch, vectors in zip(samples, rows, strict=True):
+                labels = self.labels[positions_of_batch].to(self._device, non_blocking=True)
+                # a batch asks for both when a step needs them; here both are there, and the same
+                get_vectors = partial(_given, vectors)
+                yield Batch(labels=labels, samples=positions_of_batch, images=get_vectors, query=get_vectors)
 
     def queries(self, positions: Sequence[int]) -> Tensor:
         """Return vectors by position, ``[n, dim]`` float32 on the device."""
@@ -92,6 +89,10 @@ class VectorSet(ImageSet):
         part = self.originals.parts[number]
         start = int(self._ends[number]) - len(part)
         return cast(VectorSource, part.source).vectors(part.indices[positions - start])
+
+
+def _given(vectors: Tensor) -> Tensor:
+    return vectors
 
 
 def _together(order: Sequence[Sequence[int]]) -> Iterator[list[Sequence[int]]]:

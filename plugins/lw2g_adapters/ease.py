@@ -8,6 +8,7 @@ estimated from the classes that resemble it in its own subspace.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import cast
 
 import torch
@@ -170,7 +171,7 @@ class Ease(AdapterBaseline):
             spaces.append((self.plain, Routing(sets=self.beside(), chosen=0)))
         for number, (space, routing) in enumerate(spaces):
             # of raw features: prototypes are averaged again when others are synthesised from them
-            rows, labels = collect_features(context, lambda batch, way=routing: self.features(batch, way))  # type: ignore[misc]
+            rows, labels = collect_features(context, partial(self.features, routing=routing))
             for label in classes:
                 # float64, so that the mean does not depend on how the images were batched
                 space.prototype[label] = rows[labels == label].double().mean(0).float()

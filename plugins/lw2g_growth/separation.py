@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -41,7 +42,8 @@ class LogMe(Measure):
         everything = torch.arange(len(sample))
         plain: dict[bytes, float | None] = {}  # by images and labels; the same for all candidates
 
-        def gain(features: Tensor, at: Tensor, labels: Tensor) -> float | None:
+        def gain(features: Tensor, labels: Tensor, at: Tensor) -> float | None:
+            """Return the log evidence under a set less that without, on the images at some positions."""
             key = torch.stack([at, labels[at]]).numpy().tobytes()
             if key not in plain:
                 plain[key] = log_evidence(_of(sample.queries)[at], labels[at])
@@ -54,16 +56,12 @@ class LogMe(Measure):
         gains = {}
         for candidate in sample.candidates:
             features = _of(candidate.features)
-            value = gain(features, everything, sample.labels)
+            value = gain(features, sample.labels, everything)
             if value is None:
                 gains[candidate.set] = Measurement(n=len(sample), unit="nats", why="there is but one class")
                 continue
-            spread = spread_over_halves(
-                lambda at, features=features: gain(features, at, sample.labels),  # type: ignore[misc]
-                halves,
-                sample.left_out,
-            )
-            shuffled = gain(features, everything, permuted)
+            spread = spread_over_halves(partial(gain, features, sample.labels), halves, sample.left_out)
+            shuffled = gain(features, permuted, everything)
             gains[candidate.set] = Measurement(
                 value=value,
                 error=spread.error,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Literal, cast
 
 import torch
@@ -97,6 +98,11 @@ class DesignedSet(LowRankSet):
         self.register_buffer("designs", torch.zeros((), dtype=torch.long))
 
 
+def _down_factor(parameters: DesignedSet, position: int) -> Tensor:
+    """Return the down factor of the ``position``-th block, ``[rank, dim]``, as it is when somebody asks."""
+    return parameters.down[position, 0]
+
+
 class InfLora(HeadedBaseline):
     """All sets are summed in every forward; a global memory of old inputs grows with every task.
 
@@ -172,19 +178,19 @@ class InfLora(HeadedBaseline):
 
         A redesigned set has sites of other names: the space of an older ``z`` says nothing about its own.
         """
-        own = cast(DesignedSet, parameters)
-        edition = int(own.designs)
+        designed = cast(DesignedSet, parameters)
+        edition = int(designed.designs)
         suffix = f".design-{edition}" if edition > 1 else ""
         sites = []
         for position, block in enumerate(self.updates.blocks):
             # cut behind the map: z has rank dimensions, and an energy below 1 leaves some of them free
             activation = Activation(
                 tap=Tap(block=block, kind="attn_in"),
-                map=lambda position=position: own.down[position, 0],  # type: ignore[misc]
+                map=partial(_down_factor, designed, position),
                 cut="map",
             )
             name = f"blocks.{block}.up{suffix}"
-            sites.append(Site(name=name, parameter=own.up, index=(position,), activation=activation))
+            sites.append(Site(name=name, parameter=designed.up, index=(position,), activation=activation))
         return tuple(sites)
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TypeVar, cast
 
 import torch
@@ -96,7 +97,7 @@ def moments_of(
     where = list(dict.fromkeys(read_at.values()))
     for batch, sizes in batches:
         with engine.autocast():
-            seen = backbone.read(where, lambda batch=batch: forward(batch))  # type: ignore[misc]
+            seen = backbone.read(where, partial(forward, batch))
         # the same token at every tap
         places = torch.randint(max(1, backbone.num_tokens), (sum(sizes),), generator=generator)
         moments: dict[Tap, list[SecondMoment]] = {tap: [] for tap in taps}
