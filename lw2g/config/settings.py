@@ -86,7 +86,7 @@ class BackboneChoice:
 
 def _is_a_share(_instance: object, field: attrs.Attribute[Any], value: float | str) -> None:
     """From 0 to 1, or 'average'."""
-    if value != "average" and not 0 <= float(value) <= 1:
+    if value != "average" and not 0 <= float(value) <= 1:  # NaN is not between them, either
         raise ValueError(f"'{field.name}' must be a share from 0 to 1, or 'average': {value}")
 
 

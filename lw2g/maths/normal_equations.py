@@ -130,7 +130,7 @@ def _validation_error(
 ) -> float:
     """Return the generalised cross-validation error of one penalty, as :func:`best_penalty` says."""
     freedom = float((values / (values + penalty)).sum()) / rows
-    if not freedom <= _FREE:  # not a number without a single feature that differs from zero
+    if not freedom <= _FREE:  # or NaN: 0 / 0, where all features are zero and so the penalty
         return float("inf")
     lower, found = penalised(gram, penalty)
     if not found:

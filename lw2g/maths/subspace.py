@@ -85,7 +85,7 @@ class Subspace:
         filled = torch.arange(space.basis.shape[2]) < torch.tensor(ranks)[:, None]  # [heads, k_max]
         expected = torch.diag_embed(filled.to(space.basis))
         error = (space.basis.mT @ space.basis - expected).abs().max() if expected.numel() else torch.zeros(())
-        if not error <= torch.finfo(space.basis.dtype).eps ** 0.5:
+        if not error <= torch.finfo(space.basis.dtype).eps ** 0.5:  # nor may it be NaN
             raise ValueError(f"expected an orthonormal basis but got one that is off by {float(error):.2g}")
         return space
 
@@ -340,7 +340,7 @@ def _appended(
 ) -> Subspace:
     """Append the directions of :meth:`Subspace.extend` to ``space``, ``short`` fewer per head."""
     _check_fits(space, moment)
-    if not 0 < energy <= 1:
+    if not 0 < energy <= 1:  # NaN is not, either
         raise ValueError(f"expected an energy in (0, 1] but got {energy!r}")
     if power not in (2, 4):
         raise ValueError(f"expected power 2 or 4 but got {power!r}")

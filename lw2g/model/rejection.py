@@ -263,7 +263,7 @@ def threshold_of(known: Tensor, rate: float) -> float:
     Raises:
         ConfigError: There are too few images for the rate.
     """
-    if not 0 < rate < 1:
+    if not 0 < rate < 1:  # NaN is not, either
         raise ConfigError(
             f"reject: expected a rate between 0 and 1 but got {rate}", "0.05 rejects 5 % of known"
         )

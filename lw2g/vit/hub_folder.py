@@ -211,7 +211,7 @@ def _of_transformers(content: Mapping[str, Any], file: Path) -> Statistics:
     factor = content.get("rescale_factor", 1 / 255)
     if content.get("do_rescale") is False:
         factor = 1
-    if type(factor) not in (int, float) or not factor > 0:
+    if type(factor) not in (int, float) or not factor > 0:  # JSON of Python may hold NaN
         raise DataError(f"{str(file)!r}: rescale_factor is {shown(factor)}", "restore the file")
     # it multiplies pixels of 0 to 255 by the factor before it normalises them
     largest = factor * 255

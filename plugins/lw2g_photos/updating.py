@@ -60,7 +60,7 @@ def learn(
     weights: Path | None = None,
 ) -> tuple[TrainedModel, dict[str, Any]]:
     """Let an exported model learn from new images, as :func:`lw2g.learn` says, and write the result."""
-    if max_loss is not None and not 0 <= max_loss < math.inf:
+    if max_loss is not None and not 0 <= max_loss < math.inf:  # NaN is not, either
         raise ConfigError(f"max-loss: expected points of accuracy from 0 but got {max_loss}", "such as 2.5")
     saved = read_export(directory, whole=True)
 

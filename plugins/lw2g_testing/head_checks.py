@@ -236,7 +236,7 @@ def check_scores_are_posteriors(subject: Subject) -> None:
     scores = teach(made(subject), (3, 3), rows, labels).scores(images_of(seed=7)[0], _CLASSES)
     temperatures = torch.linspace(-4, 4, 81, dtype=torch.float64).exp2()  # from 1/16 to 16
     losses = [torch.nn.functional.cross_entropy(scores / temperature, labels) for temperature in temperatures]
-    best = float(temperatures[torch.stack(losses).argmin()])
+    best = float(temperatures[torch.stack(losses).argmin()])  # one of them, whatever the losses are
     if not 1 / _SURE <= best <= _SURE:
         raise ContractViolation(
             f"the temperature {best:.2g} fits its scores best; return log likelihoods, or leave out "
