@@ -324,6 +324,7 @@ def _print_failures(result: SweepResult) -> None:
 
 
 def _plain(status: Status, stale: Sequence[str]) -> dict[str, Any]:
+    """Return the entry of a cell in ``--json``."""
     content: dict[str, Any] = {
         "name": status.cell.name,
         "label": status.cell.label,

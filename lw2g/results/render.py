@@ -215,6 +215,7 @@ def _entries(
 
 
 def _entry(table: Table, row: Row, column: Column, reference: Row | None) -> dict[str, Any]:
+    """Return all that CSV and JSON hold of one row and column; differences are from the row ``reference``."""
     over_runs = row.summary(column)
     entry = {
         "table": table.title,

@@ -210,6 +210,17 @@ def _table(
     catalogue: Catalogue,
     mix: Sequence[str],
 ) -> Table:
+    """Return the table of the runs of one benchmark.
+
+    Args:
+        tabled: The runs that get rows.
+        others: Unfinished runs, which are listed alone.
+        catalogue: The installed components.
+        mix: The kinds that the table may mix.
+
+    Raises:
+        ConfigError: The runs mix something else.
+    """
     names = names_of_mixable(tabled, catalogue)
     mixed = []
     for kind, name_of in names.items():
@@ -227,8 +238,8 @@ def _table(
         if run.label in labels:  # the name that a grid gave says not what was changed
             notes.append(f"{run.label}: {method_of(run, catalogue)}")
     if shared:
-        texts = [f"{key} {plain(value)}" for key, value in shared.items()]
-        notes.append(f"all rows: {', '.join(texts)}")
+        options = [f"{key} {plain(value)}" for key, value in shared.items()]
+        notes.append(f"all rows: {', '.join(options)}")
 
     rows = []
     for label, group in zip(labels, groups, strict=True):

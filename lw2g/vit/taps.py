@@ -134,6 +134,13 @@ def capture(
 
 
 def _hook(model: nn.Module, tap: Tap, record: Callable[[Tap, Tensor], None]) -> Any:
+    """Hand what the tap reads to ``record`` in every forward; return what ends that when left as a context.
+
+    Raises:
+        ContractError: The tap is that of a feature, which no module has.
+        ConfigError: The block has no place for the tap.
+    """
+
     def on_input(module: Any, args: tuple[Tensor, ...]) -> None:
         record(tap, args[0])
 

@@ -30,6 +30,11 @@ def deviations_of(data: DataSet, split: Split, listing: Listing, allow_incomplet
 
 
 def _differences(data: DataSet, split: Split, listing: Listing) -> Iterator[str]:
+    """Yield in words where the listed files are not the published ones.
+
+    Raises:
+        DataError: There are more or fewer classes: nothing else can be compared.
+    """
     if len(listing.class_names) != data.num_classes:
         raise DataError(
             f"{data.title}: expected {data.num_classes} classes but found {len(listing.class_names)}",
@@ -45,7 +50,7 @@ def _differences(data: DataSet, split: Split, listing: Listing) -> Iterator[str]
             actual = file_list_sha256(item.id for item in items)
             if actual != sha256:
                 yield f"the list of {name} files has sha256 {actual[:12]}, not {sha256[:12]}"
-    # of a wrong total every group could be wrong, and the total has been reported already
+    # where the total is wrong, which has been reported already, every group could be wrong
     if split.test_sizes and len(listing.splits["test"]) == split.test:
         sizes = group_sizes([item.label for item in listing.splits["test"]], data, split)
         for number, (found, published) in enumerate(zip(sizes, split.test_sizes, strict=True), start=1):

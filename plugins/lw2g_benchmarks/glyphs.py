@@ -46,6 +46,7 @@ class GlyphsBenchmark:
         return self._stream("test")
 
     def _stream(self, test: str) -> TaskStream:
+        """Return the stream whose test images are those of the split ``test``."""
         config = self.config
         by_domain = config.stream in ("domains", "versatile")
         if by_domain:  # the families are the domains, and a class is a number
@@ -83,6 +84,7 @@ class GlyphsBenchmark:
         return make_transforms(options, image_size=image_size, mean=mean, std=std)
 
     def _render(self, split: str, count: int) -> LabelledImages:
+        """Draw the images of a split, ``count`` of each class of each family."""
         config = self.config
         names = _class_names(FAMILIES, config.classes_per_family)
         parts = []

@@ -120,6 +120,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _export(parsed: argparse.Namespace) -> None:
+    """Write the file that the arguments ask for.
+
+    Names are class names, of which sentences are made; with ``--classes`` they are sentences already, and
+    ``classes`` has the class of each.
+    """
     names = read_class_names(parsed.names)
     classes: list[str] = []
     if parsed.classes is not None:
@@ -145,9 +150,13 @@ def _export(parsed: argparse.Namespace) -> None:
             wanted = _sentences(names, parsed.increment)
         rows, sentences = encoded(parsed.model, wanted)
         if classes:
-            # the class of a sentence that was left out goes with it
-            read = set(sentences)
-            classes = [of for of, sentence in zip(classes, names, strict=True) if sentence in read]
+            # the model may have left sentences out: their classes go with them
+            encoded_sentences = set(sentences)
+            kept_classes = []
+            for name_of_class, sentence in zip(classes, names, strict=True):
+                if sentence in encoded_sentences:
+                    kept_classes.append(name_of_class)
+            classes = kept_classes
     if projection is not None and projection.shape[1] != rows.shape[1]:
         raise SystemExit(
             f"expected a projection to text of width {rows.shape[1]} in {str(parsed.projection)!r} but got "

@@ -41,6 +41,7 @@ class Projection(Measure):
         return by_set
 
     def _measured(self, candidate: Candidate, comparisons: Comparisons, sample: Sample) -> Measurement:
+        """Return the length of the gradient inside the candidate's spaces, mean over its sites."""
         angles = []
         nulls = []
         for name, space in candidate.spaces.items():
@@ -57,10 +58,10 @@ class Projection(Measure):
         spread = comparisons.spread(table.nanmean(dim=0), sample.left_out)
         sites: dict[str, dict[str, float | None]] = {}
         per_site = comparisons.value(table).nanmean(dim=1).tolist()
-        for name, own, null in zip(candidate.spaces, per_site, nulls, strict=True):
+        for name, length, null in zip(candidate.spaces, per_site, nulls, strict=True):
             sites[name] = {"value": None, "null": null}
-            if not math.isnan(own):  # else the gradient is zero here
-                sites[name]["value"] = own
+            if not math.isnan(length):  # else the gradient is zero here
+                sites[name]["value"] = length
         return Measurement(
             value=value,
             error=spread.error,

@@ -162,11 +162,20 @@ def _packed(content: Any) -> str:
 def _section(
     table: Table, catalogue: Catalogue, columns: Sequence[Column], against: str | None, *, single: bool
 ) -> _Section:
+    """Return the section of a page about one table: the table, its figures and its runs.
+
+    Args:
+        table: The table.
+        catalogue: Resolves commands and opens data sets.
+        columns: What may be shown.
+        against: Label of the row that differences refer to, or a unique part of it.
+        single: Whether this is all of the page and of one run, so that there is room for its images.
+    """
     shown = shown_columns(table, columns)
     cells = mean_cells(table, shown)
     head, *lines = (_with_published(line, cells[0]) for line in cells)
     opened = []
-    best = None
+    best = None  # the run whose confusions are shown
     rank_of_best = (False, False, 0.0)
     for label, row, run in _runs(table):
         inside = look_inside(run, label)

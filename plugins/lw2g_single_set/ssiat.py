@@ -134,6 +134,7 @@ class Ssiat(HeadedBaseline):
         return StepOutput(loss=self.class_loss(features, batch, context.task), features=features)
 
     def _alignment(self, context: TaskContext, gaussians: ClassStatistics) -> Sequence[Phase]:
+        """Return the phases that fit the classes' Gaussians and train the head on draws from all of them."""
         routing = context.pool.force(context.set_id)
         ages = context.task_of_class()
         newest = context.task.index

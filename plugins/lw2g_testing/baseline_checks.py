@@ -198,6 +198,13 @@ def check_phases_are_a_plan(subject: Subject) -> None:
 
 
 def _require_a_plan(session: Session, context: TaskContext, kind: str) -> None:
+    """Refuse phases() that do something themselves, share a name or train what is of others.
+
+    Args:
+        session: Within the task, before its phases.
+        context: Of the task.
+        kind: Whose phases are checked: those of the baseline, or of the retrieval strategy.
+    """
     strategy = session.parts.retrieval
     task = context.task.index + 1
     modules = modules_of(session)
@@ -217,14 +224,14 @@ def _require_a_plan(session: Session, context: TaskContext, kind: str) -> None:
             "after a resume"
         )
     if kind == "baseline":
-        own = of_baseline
-        mine = {"baseline", f"set {context.set_id}"}
+        phases = of_baseline
+        may_train = {"baseline", f"set {context.set_id}"}
     else:
-        own = of_retrieval
-        mine = {"retrieval"}
-    _require_names(own, [*of_retrieval, *of_baseline], task)
+        phases = of_retrieval
+        may_train = {"retrieval"}
+    _require_names(phases, [*of_retrieval, *of_baseline], task)
     trained: list[tuple[str, Iterable[Tensor]]] = []
-    for phase in own:
+    for phase in phases:
         if isinstance(phase, TrainingPhase):
             trained.append((phase.name, phase.trained))
     if kind == "retrieval" and strategy is not None:
@@ -234,10 +241,11 @@ def _require_a_plan(session: Session, context: TaskContext, kind: str) -> None:
     for name, parameters in trained:
         for parameter in parameters:
             owner, called = owners.get(id(parameter), ("nobody", "unregistered parameter"))
-            if owner not in mine:
+            if owner not in may_train:
                 raise ContractViolation(
                     f"{name!r} of task {task} trains {called!r} of {owner}; train parameters of "
-                    f"{' and '.join(sorted(mine))} alone, registered there so that a checkpoint holds them"
+                    f"{' and '.join(sorted(may_train))} alone, registered there so that a checkpoint holds "
+                    "them"
                 )
 
 

@@ -80,24 +80,31 @@ def _require_names(declared: Sequence[tuple[int | None, list[Site]]]) -> None:
 
 
 def _require_owned(now: MovedSession, set_id: int | None, site: Site) -> None:
+    """Refuse a site that names another owner than the module it is declared for, or no part of it.
+
+    Args:
+        now: The session.
+        set_id: The set that the site is declared for; None for the baseline's shared ones.
+        site: The site.
+    """
     expected: Owner
-    owner: nn.Module
+    module: nn.Module
     if set_id is None:
         expected = "shared"
         method = "shared_sites"
-        owner = now.baseline
+        module = now.baseline
         whose = "the baseline"
     else:
         expected = "set"
         method = "sites"
-        owner = now.pool[set_id]
+        module = now.pool[set_id]
         whose = "that set"
     if site.owner != expected:
         raise ContractViolation(
             f"{_called(set_id, site)} says owner {site.owner!r}; {method} declares those of {expected!r} "
             "alone"
         )
-    if not any(site.parameter is parameter for parameter in owner.parameters()):
+    if not any(site.parameter is parameter for parameter in module.parameters()):
         raise ContractViolation(
             f"the parameter of {_called(set_id, site)} is no parameter of {whose}; name the tensor itself, "
             "not a copy or one of another owner"
