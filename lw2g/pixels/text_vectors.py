@@ -160,25 +160,14 @@ def read_text_vectors(path: Path, option: str) -> TextVectors:
             f"{option}: {str(path)!r} names {counted(len(read.classes), 'class')} for {counted(rows, 'row')}",
             "'classes' says of each row which class it speaks of",
         )
-    # the length is NaN or infinite if a value is, or if float32 cannot hold its square
+    # a length is NaN or infinite if a value is, or if float32 cannot hold its square
     lengths = torch.linalg.vector_norm(read.vectors, dim=1)
     if not bool(lengths.isfinite().all()) or not bool(read.vectors.any(dim=1).all()):
         raise DataError(
             f"{option}: {str(path)!r} has a vector that is zero or not finite, or too long for float32", _HOW
         )
-    projection = read.projection
-    if projection is not None and (projection.ndim != 2 or projection.shape[1] != dim):
-        is_turned = projection.ndim == 2 and projection.shape[0] == dim
-        turned = "; transpose it" if is_turned else ""
-        raise DataError(
-            f"{option}: {str(path)!r} has a projection of shape {tuple(projection.shape)} to vectors of "
-            f"width {dim}",
-            f"it maps rows of features to rows of text: [d, {dim}]{turned}",
-        )
-    if projection is not None and not bool(projection.isfinite().all()):
-        raise DataError(
-            f"{option}: {str(path)!r} has a projection that is not finite, or too large for float32", _HOW
-        )
+    if read.projection is not None:
+        _require_projection(read.projection, dim, path, option)
     scale = read.logit_scale
     if scale is not None and not (math.isfinite(scale) and scale > 0):
         raise DataError(
@@ -186,6 +175,22 @@ def read_text_vectors(path: Path, option: str) -> TextVectors:
             "it is the factor on cosines, 100 in most CLIP models",
         )
     return read
+
+
+def _require_projection(projection: Tensor, dim: int, path: Path, option: str) -> None:
+    """Refuse a projection that does not map to vectors of width ``dim``, or is not finite."""
+    if projection.ndim != 2 or projection.shape[1] != dim:
+        is_turned = projection.ndim == 2 and projection.shape[0] == dim
+        turned = "; transpose it" if is_turned else ""
+        raise DataError(
+            f"{option}: {str(path)!r} has a projection of shape {tuple(projection.shape)} to vectors of "
+            f"width {dim}",
+            f"it maps rows of features to rows of text: [d, {dim}]{turned}",
+        )
+    if not bool(projection.isfinite().all()):
+        raise DataError(
+            f"{option}: {str(path)!r} has a projection that is not finite, or too large for float32", _HOW
+        )
 
 
 def write_vectors(

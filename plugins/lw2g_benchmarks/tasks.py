@@ -216,10 +216,7 @@ def build_stream(
         options = OrderOptions()
     if not planned and options.stream != "repetition" and sum(sizes) != len(order):
         raise ValueError(f"expected task sizes that add up to {len(order)} but got {sum(sizes)}")
-    for data in (train, test):
-        unknown = data.labels[~np.isin(data.labels, order)]
-        if len(unknown):
-            raise ValueError(f"expected labels in the class order but got {int(unknown[0])}")
+    _require_known_labels((train, test), order)
 
     # the long tail first: shots are drawn from what it leaves, and parts are cut of it
     is_kept = np.isin(np.arange(len(train.labels)), in_tail(options, train.labels, order))
@@ -238,25 +235,20 @@ def build_stream(
     }
     train_contents, test_contents, not_compared = same_contents(train.source, test.source)
     tasks: list[Task] = []
-    met: set[tuple[int | None, int]] = set()
+    met: set[tuple[int | None, int]] = set()  # domains and labels of the tasks so far
     end = 0
     for index, portion in enumerate(planned):
         start = end
         end = start + len(portion.labels)
-        own = _positions_in(train, portion, set(portion.labels), start)
+        of_task = _positions_in(train, portion, set(portion.labels), start)
         if portion.rows is not None:
-            own[np.isin(np.arange(len(own)), portion.rows, invert=True)] = -1
-        own = drawn(options, index, np.where(is_kept, own, -1))
-        positions["train"] = np.where(own >= 0, own, positions["train"])
+            of_task[np.isin(np.arange(len(of_task)), portion.rows, invert=True)] = -1
+        of_task = drawn(options, index, np.where(is_kept, of_task, -1))
+        positions["train"] = np.where(of_task >= 0, of_task, positions["train"])
 
         # a test image stays with the first task that brings its class in its domain
-        new: set[int] = set()
-        for label in portion.labels:
-            if (portion.domain, label) not in met:
-                met.add((portion.domain, label))
-                new.add(label)
-        own = _positions_in(test, portion, new, start)
-        positions["test"] = np.where(own >= 0, own, positions["test"])
+        of_task = _positions_in(test, portion, _labels_not_met(portion, met), start)
+        positions["test"] = np.where(of_task >= 0, of_task, positions["test"])
         tasks.append(
             Task(
                 index=index,
@@ -295,6 +287,23 @@ def build_stream(
     )
 
 
+def _require_known_labels(splits: Sequence[LabelledImages], order: Sequence[int]) -> None:
+    for images in splits:
+        unknown = images.labels[~np.isin(images.labels, order)]
+        if len(unknown):
+            raise ValueError(f"expected labels in the class order but got {int(unknown[0])}")
+
+
+def _labels_not_met(portion: Portion, met: set[tuple[int | None, int]]) -> set[int]:
+    """Return the labels that no task before had in the portion's domain, and add them to ``met``."""
+    new: set[int] = set()
+    for label in portion.labels:
+        if (portion.domain, label) not in met:
+            met.add((portion.domain, label))
+            new.add(label)
+    return new
+
+
 def _numbered(values: Sequence[Hashable]) -> tuple[int, ...]:
     """Return the number of each value among the distinct ones, in the order in which they come first."""
     number_of: dict[Hashable, int] = {}
@@ -318,10 +327,10 @@ def _positions_in(data: LabelledImages, portion: Portion, labels: Set[int], star
     for position, label in enumerate(portion.labels, start):
         if label in labels:
             position_of[label] = position
-    own: IndexArray = position_of[data.labels]
+    positions: IndexArray = position_of[data.labels]
     if portion.domain is not None and data.domain is not None:
-        own[data.domain != portion.domain] = -1
-    return own
+        positions[data.domain != portion.domain] = -1
+    return positions
 
 
 def _deviations(options: OrderOptions) -> list[str]:

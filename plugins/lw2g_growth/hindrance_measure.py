@@ -68,10 +68,10 @@ class Hindrance(Measure):
         for candidate in sample.candidates:
             if not candidate.spaces:
                 continue
-            sites = [(candidate.set, name) for name in candidate.spaces]
-            own = table[:, [column[site] for site in sites]]
-            pre_ranks = [ranks[site] for site in sites]
-            by_set[candidate.set] = _summary(candidate, own, pre_ranks, comparisons, sample)
+            keys = [(candidate.set, name) for name in candidate.spaces]
+            angles_of_set = table[:, [column[key] for key in keys]]
+            pre_ranks = [ranks[key] for key in keys]
+            by_set[candidate.set] = _summary(candidate, angles_of_set, pre_ranks, comparisons, sample)
         return by_set
 
 
@@ -103,7 +103,15 @@ def _summary(
     comparisons: Comparisons,
     sample: Sample,
 ) -> Measurement:
-    """Return Z of a candidate from its angles ``[2, sites, draws, width, subsets]``."""
+    """Return Z of a candidate.
+
+    Args:
+        candidate: The candidate.
+        angles: Its angles against old and pre-trained spaces, ``[2, sites, draws, width, subsets]``.
+        pre_ranks: By site, the rank of the pre-trained space of each subset.
+        comparisons: Which subsets are compared.
+        sample: The task's.
+    """
     old, pre = angles
     spaces = candidate.spaces
     # sites first, comparisons after: LW2G takes one arccos of the mean cosine over sites
@@ -126,19 +134,6 @@ def _summary(
     for subset in comparisons.whole.sum(dim=0).nonzero()[:, 0].tolist():
         ranks = [of_subsets[subset] for of_subsets in pre_ranks]
         null_pre.append(null_hfc(list(zip(ranks, dims, strict=True))))
-
-    old_by_site = comparisons.value(old.rad2deg()).nanmean(dim=1).tolist()
-    pre_by_site = comparisons.value(pre.rad2deg()).nanmean(dim=1).tolist()
-    sites: dict[str, dict[str, float | None]] = {}
-    for number, (name, space) in enumerate(spaces.items()):
-        sites[name] = {"value": None, "hfc": None, "hfc_pre": None, "rank": space.rank, "dim": space.dim}
-        own = old_by_site[number]
-        own_pre = pre_by_site[number]
-        if not math.isnan(own):  # else the gradient is zero here
-            sites[name]["value"] = own - own_pre
-            sites[name]["hfc"] = own
-        if not math.isnan(own_pre):
-            sites[name]["hfc_pre"] = own_pre
     return Measurement(
         value=degrees - degrees_pre,
         error=spread.error,
@@ -152,8 +147,34 @@ def _summary(
             "null_hfc": null,
             "energy_null_hfc": energy_null_hfc(list(candidate.captured.values())),
         },
-        sites=sites,
+        sites=_sites(spaces, old, pre, comparisons),
     )
+
+
+def _sites(
+    spaces: Mapping[str, Subspace], old: Tensor, pre: Tensor, comparisons: Comparisons
+) -> dict[str, dict[str, float | None]]:
+    """Return both angles in degrees and their difference at each site, with rank and width of its old space.
+
+    Args:
+        spaces: The old space at each site.
+        old: Angles against them, ``[sites, draws, width, subsets]``.
+        pre: The same against the pre-trained spaces.
+        comparisons: Which subsets are compared.
+    """
+    old_by_site = comparisons.value(old.rad2deg()).nanmean(dim=1).tolist()
+    pre_by_site = comparisons.value(pre.rad2deg()).nanmean(dim=1).tolist()
+    sites: dict[str, dict[str, float | None]] = {}
+    for number, (name, space) in enumerate(spaces.items()):
+        sites[name] = {"value": None, "hfc": None, "hfc_pre": None, "rank": space.rank, "dim": space.dim}
+        hfc = old_by_site[number]
+        hfc_pre = pre_by_site[number]
+        if not math.isnan(hfc):  # else the gradient is zero here
+            sites[name]["value"] = hfc - hfc_pre
+            sites[name]["hfc"] = hfc
+        if not math.isnan(hfc_pre):
+            sites[name]["hfc_pre"] = hfc_pre
+    return sites
 
 
 class _Pretrained:

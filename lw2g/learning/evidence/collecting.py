@@ -45,8 +45,8 @@ class _Places:
     def of(cls, parts: RunParts, set_id: int) -> _Places:
         sites: dict[str, Site] = {}
         spaces: dict[str, Subspace] = {}
-        own = parts.baseline.sites(parts.pool[set_id])
-        for site in (*own, *parts.baseline.shared_sites()):
+        sites_of_set = parts.baseline.sites(parts.pool[set_id])
+        for site in (*sites_of_set, *parts.baseline.shared_sites()):
             if not site.measured:
                 continue
             sites[site.name] = site
@@ -102,18 +102,16 @@ def collect_evidence(
     needs = frozenset[Need]().union(*(measure.needs for measure in measures.values()))
     # a measure that needs no spaces has something to say of a set without any
     needs_spaces = all("spaces" in measure.needs for measure in measures.values())
-    places: dict[int, _Places] = {}
-    excluded: dict[int, str] = {}
+    places = {set_id: _Places.of(parts, set_id) for set_id in parts.pool.ids}
+    excluded: dict[int, str] = {}  # why a set cannot be reused, or is not measured
     opened: dict[int, _Places] = {}
-    for set_id in parts.pool.ids:
-        at = _Places.of(parts, set_id)
-        places[set_id] = at
-        reason = at.closed(needs_spaces=needs_spaces)
+    for set_id, of_set in places.items():
+        reason = of_set.closed(needs_spaces=needs_spaces)
         if reason is None:
-            opened[set_id] = at
+            opened[set_id] = of_set
         else:
             excluded[set_id] = reason
-    shares: dict[int, float | None] = {}
+    shares: dict[int, float | None] = {}  # of the task's energy that a set's spaces capture
     measured: dict[str, Mapping[int, Measurement]] = {}
     if opened:
         with undisturbed(parts.modules):
@@ -124,7 +122,7 @@ def collect_evidence(
             kept = screened(shares, parts.config.growth.screen, parts.growth.screen)
             for set_id in opened.keys() - kept:
                 excluded[set_id] = f"screened out: captures {shares[set_id] or 0.0:.1%}"
-            chosen = {set_id: at for set_id, at in opened.items() if set_id in kept}
+            chosen = {set_id: of_set for set_id, of_set in opened.items() if set_id in kept}
             step = Steps(_passes(parts, evidence_sample, chosen, needs) + len(measures), progress)
             sample = _sample(parts, evidence_sample, chosen, needs, captured, trials, step)
             for name, measure in measures.items():
@@ -134,16 +132,16 @@ def collect_evidence(
                 measured[name] = require_measurements(name, values, chosen.keys())
                 step()
     candidates = []
-    for set_id, at in places.items():
-        of_set = {}
+    for set_id, of_set in places.items():
+        measurements = {}
         for name, values in measured.items():
             if set_id in values:
-                of_set[name] = values[set_id]
+                measurements[name] = values[set_id]
         candidates.append(
             CandidateEvidence(
                 set=set_id,
-                measures=of_set,
-                rank=at.rank,
+                measures=measurements,
+                rank=of_set.rank,
                 captured=shares.get(set_id),
                 excluded=excluded.get(set_id),
             )
