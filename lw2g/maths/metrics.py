@@ -220,8 +220,8 @@ def task_accuracy(task: Integers, predicted: Integers, classes: Classes) -> floa
     75.0
     """
     of_task = np.zeros((len(classes), 1 + max(map(max, classes))), dtype=bool)
-    for index, own in enumerate(classes):
-        of_task[index, list(own)] = True
+    for index, task_classes in enumerate(classes):
+        of_task[index, list(task_classes)] = True
     return _share(task, of_task[task, predicted])
 
 
@@ -295,8 +295,8 @@ def owning_tasks(
         A row for each sample, ``[N]``, and rows of owning tasks, ``[rows, T]``.
     """
     owners: dict[tuple[str, int], list[int]] = {}
-    for index, own in enumerate(classes):
-        for target in own:
+    for index, task_classes in enumerate(classes):
+        for target in task_classes:
             owners.setdefault((domains[index], target), []).append(index)
     # task and class of a sample as one number: they are few, however many samples there are
     width = 1 + int(true.max(initial=0))
@@ -357,8 +357,8 @@ def ffm_absent(class_accuracy: Array, classes: Classes) -> float | None:
     if not _is_whole(class_accuracy):
         return None
     newest: dict[int, int] = {}
-    for index, own in enumerate(classes):
-        for target in own:
+    for index, task_classes in enumerate(classes):
+        for target in task_classes:
             newest[target] = index
     end = len(classes) - 1
     lost = []
@@ -475,7 +475,8 @@ def calibration_error(probability: Integers, right: npt.NDArray[np.bool_]) -> fl
         probability: Of each predicted class in millionths, ``[N]``.
         right: Whether each prediction is right, ``[N]``.
     """
-    share = probability / 1e6
-    place = np.minimum((share * CALIBRATION_BINS).astype(np.int64), CALIBRATION_BINS - 1)
-    gaps = np.bincount(place, weights=share - right, minlength=CALIBRATION_BINS)
-    return float(100 * np.abs(gaps).sum() / len(share))
+    certainty = probability / 1e6  # from 0 to 1, of which 1 is of the last bin
+    bins = np.minimum((certainty * CALIBRATION_BINS).astype(np.int64), CALIBRATION_BINS - 1)
+    # a bin's gap between mean probability and accuracy, times its number of samples
+    gaps = np.bincount(bins, weights=certainty - right, minlength=CALIBRATION_BINS)
+    return float(100 * np.abs(gaps).sum() / len(certainty))
