@@ -345,14 +345,14 @@ def merged_biases(model: nn.Module) -> Iterator[None]:
 @contextmanager
 def _merged(attention: Any) -> Iterator[None]:
     qkv = attention.qkv
-    own = attention.q_bias
-    qkv._parameters["bias"] = torch.cat((own, attention.k_bias, attention.v_bias))
+    bias = attention.q_bias
+    qkv._parameters["bias"] = torch.cat((bias, attention.k_bias, attention.v_bias))
     # timm takes a missing q_bias as the sign that qkv has its bias in the module
     attention._parameters["q_bias"] = None
     try:
         yield
     finally:
-        attention._parameters["q_bias"] = own
+        attention._parameters["q_bias"] = bias
         qkv._parameters["bias"] = None
 
 

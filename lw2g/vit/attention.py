@@ -128,10 +128,10 @@ def attention_bias(attention: Any, shared: Tensor | None) -> Tensor | None:
     """Return what BEiT adds to the logits, ``[1, H, N, N]``; None for an attention without a table."""
     if getattr(attention, "relative_position_bias_table", None) is None:
         return shared
-    own: Tensor = attention._get_rel_pos_bias()
+    bias: Tensor = attention._get_rel_pos_bias()
     if shared is None:
-        return own
-    return own + shared
+        return bias
+    return bias + shared
 
 
 def mixed(attention: Any, out: Tensor, x: Tensor) -> Tensor:

@@ -279,8 +279,8 @@ class _Merged:
 
     def is_of(self, layer: nn.Linear, parts: Sequence[_Part], scale: float) -> bool:
         """Whether these updates of this layer would give the same weight."""
-        own = layer.weight
-        if (own.data_ptr(), own._version, scale) != (self.own.data_ptr(), self.version, self.scale):
+        weight = layer.weight
+        if (weight.data_ptr(), weight._version, scale) != (self.own.data_ptr(), self.version, self.scale):
             return False
         if [part.layout for part in parts] != [part.layout for part in self.parts]:
             return False
@@ -298,20 +298,20 @@ def _merged_weight(layer: nn.Linear, parts: Sequence[_Part], scale: float) -> St
     kept = _MERGED.get(layer)
     if kept is not None and kept.is_of(layer, parts, scale):
         return kept.weight
-    own = layer.weight.detach()
+    weight = layer.weight.detach()
     # at least float32: in bf16 each update would be rounded by itself
-    wide = torch.promote_types(own.dtype, torch.float32)
-    total = own.to(wide, copy=True)
-    with torch.autocast(own.device.type, enabled=False):
+    wide = torch.promote_types(weight.dtype, torch.float32)
+    total = weight.to(wide, copy=True)
+    with torch.autocast(weight.device.type, enabled=False):
         for part in parts:
             rows = total[part.first : part.first + part.up.shape[0]]
             if part.down is None:
                 rows.add_(part.up.to(wide), alpha=scale)
             else:
                 rows.addmm_(part.up.to(wide), part.down.to(wide), alpha=scale)
-    made = StandIn(total.to(own.dtype))
+    made = StandIn(total.to(weight.dtype))
     copies = [part.copy() for part in parts]
-    _MERGED[layer] = _Merged(weight=made, own=own, version=own._version, parts=copies, scale=scale)
+    _MERGED[layer] = _Merged(weight=made, own=weight, version=weight._version, parts=copies, scale=scale)
     return made
 
 

@@ -39,11 +39,11 @@ class ParameterInjection:
                 if inner:  # another injection, or the last row alone, may stand around the block's attention
                     module = attention_of(module).get_submodule(inner)
                 now = module._parameters.get(leaf)
-                own = None if now is None else list(now.shape)
-                if own != list(value.shape):
+                own_shape = None if now is None else list(now.shape)
+                if own_shape != list(value.shape):
                     raise ConfigError(
                         f"parameter {name!r} of {list(value.shape)} does not fit this backbone, whose own "
-                        f"is {own}",
+                        f"is {own_shape}",
                         "make it from the backbone's",
                     )
                 before.append((module, leaf, now))

@@ -113,9 +113,9 @@ def offered_pools(model: nn.Module) -> tuple[Pool, ...]:
     """Return the poolings that a model offers."""
     offered: list[Pool] = ["default"]
     if not has_blocks(model):
-        own = _own_pool(model)
-        if own != "default":
-            offered.append(own)
+        own_pool = _own_pool(model)
+        if own_pool != "default":
+            offered.append(own_pool)
         return tuple(offered)
     if getattr(model, "cls_token", None) is not None or _embeds_have_token(model):
         offered += ["token", "avg", "both"]
@@ -168,8 +168,8 @@ def pooled(model: Any, x: Tensor, pool: Pool) -> Tensor:
         pool: As :func:`resolve_pool` returns it.
     """
     if pool == _own_pool(model):
-        own: Tensor = model.forward_head(x, pre_logits=True)
-        return own
+        feature: Tensor = model.forward_head(x, pre_logits=True)
+        return feature
     if pool == "token":
         row = x[:, 0]
     else:

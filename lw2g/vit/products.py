@@ -108,7 +108,7 @@ class StandIn:
     def within(self, layer: nn.Linear) -> Iterator[None]:
         """Let a layer multiply by this weight within the context."""
         parameters: dict[str, Any] = layer._parameters
-        own = parameters["weight"]
+        weight = parameters["weight"]
         packs = layer._packs if isinstance(layer, OneDNNLinear) else None
         parameters["weight"] = self.weight
         if isinstance(layer, OneDNNLinear):
@@ -116,7 +116,7 @@ class StandIn:
         try:
             yield
         finally:
-            parameters["weight"] = own
+            parameters["weight"] = weight
             if isinstance(layer, OneDNNLinear):
                 self._packs = layer._packs
                 layer._packs = packs

@@ -96,16 +96,16 @@ def load_weights(model: nn.Module, path: Path) -> None:
     if format_of(path) == "npz":
         _load_npz(model, weight_files(path)[0])
         return
-    own = model.state_dict()
+    model_state = model.state_dict()
     drops = _classifier(model)
-    tensors = from_transformers(read_weights(path, own), str(path))
-    state = _own_tensors(tensors, str(path), own, drops)
-    if state.keys() != own.keys() or _has_other_tables(state, own):
+    tensors = from_transformers(read_weights(path, model_state), str(path))
+    state = _own_tensors(tensors, str(path), model_state, drops)
+    if state.keys() != model_state.keys() or _has_other_tables(state, model_state):
         converted = filtered(state, model, str(path))
         state = {}
         for name, tensor in converted.items():
             # a filter may bring a classifier to light that had another name in the file
-            is_classifier = name not in own and name.startswith(drops)
+            is_classifier = name not in model_state and name.startswith(drops)
             if not is_classifier:
                 state[name] = tensor
     # before positions are resampled, which would turn integers into floats
@@ -226,8 +226,8 @@ def _require_numbers(state: Mapping[str, Tensor], model: nn.Module, path: Path) 
 def _fit_positions(state: dict[str, Tensor], model: Any) -> None:
     """Resample the position embeddings to the model's grid, as timm does when it loads weights."""
     table = state.get("pos_embed")
-    own = getattr(model, "pos_embed", None)
-    if table is None or own is None or table.shape == own.shape:
+    positions = getattr(model, "pos_embed", None)
+    if table is None or positions is None or table.shape == positions.shape:
         return
     if table.ndim != 3 or not has_blocks(model):
         return
