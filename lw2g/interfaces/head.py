@@ -106,9 +106,9 @@ class ClosedForm(nn.Module, ABC):
         if not len(features):
             return
         # in parts: all rows of a very large task in float64 would take more memory than anything else
-        for rows, own in zip(torch.split(features, _ROWS), torch.split(labels, _ROWS), strict=True):
-            self.add(rows.double(), own, owner)
-            self.count += torch.bincount(own, minlength=len(self.count))
+        for rows, part_labels in zip(torch.split(features, _ROWS), torch.split(labels, _ROWS), strict=True):
+            self.add(rows.double(), part_labels, owner)
+            self.count += torch.bincount(part_labels, minlength=len(self.count))
         self._solved = None
 
     def learn(self, features: Tensor, labels: Tensor, generator: torch.Generator, owner: int = 0) -> None:

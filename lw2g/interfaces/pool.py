@@ -217,10 +217,10 @@ class Pool:
         for set_id in sorted(set(task_to_set)):
             module = new_set()
             prefix = f"{set_id}."
-            own = {
+            state_of_set = {
                 name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)
             }
-            module.load_state_dict(own)
+            module.load_state_dict(state_of_set)
             self._sets[set_id] = module
             version = versions.get(set_id, 0)
             moved = set_id in before and not _alike(before[set_id], module)

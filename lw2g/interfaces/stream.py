@@ -331,9 +331,11 @@ class TaskStream:
             if len(pairs) != len(first) or len(set(values)) != len(first):
                 raise ValueError(f"expected one {what} for each target and one target for each {what}")
         for task in self.tasks:
-            own = [targets[position] for position in task.classes]
-            if len(set(own)) != len(own):
-                raise ValueError(f"expected distinct classes in task {task.index} but got targets {own}")
+            targets_of_task = [targets[position] for position in task.classes]
+            if len(set(targets_of_task)) != len(targets_of_task):
+                raise ValueError(
+                    f"expected distinct classes in task {task.index} but got targets {targets_of_task}"
+                )
 
     @property
     def num_classes(self) -> int:
