@@ -198,12 +198,12 @@ class AdapterBaseline(Baseline):
         Every change of a bias changes the outputs for old tasks' images too. A reused set therefore keeps its
         biases, unless its up-projections are free.
         """
-        own = cast(AdapterSet, context.parameters)
+        adapters = cast(AdapterSet, context.parameters)
         if context.grew or self.options.up_on_reuse == "free":
-            return tuple(own.parameters())
+            return tuple(adapters.parameters())
         if self.options.up_on_reuse == "freeze":
-            return (own.down,)
-        return (own.down, own.up)
+            return (adapters.down,)
+        return (adapters.down, adapters.up)
 
     def adapters_phase(
         self,
@@ -252,15 +252,15 @@ class AdapterBaseline(Baseline):
         An up-projection is as wide as the bottleneck, so its angles are not comparable with those of the
         down-projections: it is not measured, and no soft constraint acts on it.
         """
-        own = cast(AdapterSet, parameters)
+        adapters = cast(AdapterSet, parameters)
         blocks = range(self.context.backbone.depth)
-        sites = own.down_sites()
+        sites = adapters.down_sites()
         if self.options.up_on_reuse != "project":
             return sites
         for block in blocks:
             up_site = Site(
                 name=f"blocks.{block}.adapter_up",
-                parameter=own.up,
+                parameter=adapters.up,
                 index=(block,),
                 activation=Tap(block=block, kind="published"),
                 measured=False,

@@ -65,8 +65,8 @@ class Cosine(ClosedForm):
         scores = self.score(features, directions)
         targets = torch.tensor(self.targets[:seen], device=labels.device)[labels]
         others = functional.normalize(self.pooled(self.total[:seen])[targets] - features, dim=-1)
-        own = (functional.normalize(features, dim=-1) * others).sum(1, keepdim=True)
-        return scores.scatter(1, targets[:, None], own)
+        own_score = (functional.normalize(features, dim=-1) * others).sum(1, keepdim=True)
+        return scores.scatter(1, targets[:, None], own_score)
 
 
 def factor(matrix: Tensor) -> Tensor:

@@ -145,16 +145,16 @@ class Discriminant(_Moments):
         white = torch.linalg.solve_triangular(lower, rows.T, upper=False).T
         centres = torch.linalg.solve_triangular(lower, (means - means[0]).T, upper=False).T
         apart = white - centres[targets]
-        own = apart.square().sum(1)
+        own_square = apart.square().sum(1)
         squares = white.square().sum(1)[:, None] - 2 * white @ centres.T + centres.square().sum(1)
         products = (white * apart).sum(1)[:, None] - apart @ centres.T
         freedom = max(int(counts.sum()) - len(counts), 1)
         # from the mean of the others, a row is so many times as far as from a mean that holds it
-        more = (counts[targets] / (counts[targets] - 1)).to(own)
+        more = (counts[targets] / (counts[targets] - 1)).to(own_square)
         share = more * (1 - self.shrinkage) / freedom
-        rest = (1 - share * own).clamp(min=torch.finfo(torch.float64).eps)
+        rest = (1 - share * own_square).clamp(min=torch.finfo(torch.float64).eps)
         squares = squares + (share / rest)[:, None] * products.square()
-        squares.scatter_(1, targets[:, None], (more.square() * own / rest)[:, None])
+        squares.scatter_(1, targets[:, None], (more.square() * own_square / rest)[:, None])
         scores: Tensor = -squares * ((freedom - 1) / freedom) / 2
         return scores
 
@@ -373,8 +373,8 @@ class Mahalanobis(_Moments):
                 variance = variance + away[classes].square().sum(0)
             variance = variance / (counts[target] - 1).clamp(min=1)
             scale = (variance + self._added_to(variance)).rsqrt()
-            own = (targets == target).nonzero()[:, 0]
-            apart = rows[own] - means[target]
+            members = (targets == target).nonzero()[:, 0]
+            apart = rows[members] - means[target]
             lower = self._room_for(target)
             white = torch.linalg.solve_triangular(lower, apart.T, upper=False)
             scaled = torch.linalg.solve_triangular(lower, (apart * scale).T, upper=False)
@@ -383,7 +383,7 @@ class Mahalanobis(_Moments):
             share = more / float(counts[target] - 1)
             rest = (1 - share * scaled.square().sum(0)).clamp(min=torch.finfo(torch.float64).eps)
             distances = white.square().sum(0) + share * (white * scaled).sum(0).square() / rest
-            scores[own, target] = -(more**2) * distances
+            scores[members, target] = -(more**2) * distances
         return scores
 
     def _added_to(self, variance: Tensor) -> Tensor:

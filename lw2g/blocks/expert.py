@@ -69,8 +69,8 @@ class FrozenExpert(nn.Module):
             logits: Of the targets by the head, ``[n, T]``.
             log_posterior: What :meth:`log_posterior` returned for the same images.
         """
-        own = (logits.double() / self.warmth).log_softmax(dim=1)
-        return (own + log_posterior.double()).log_softmax(dim=1).float()
+        of_head = (logits.double() / self.warmth).log_softmax(dim=1)
+        return (of_head + log_posterior.double()).log_softmax(dim=1).float()
 
     def observe(self, logits: Tensor, targets: Tensor) -> None:
         """Fit the temperature to images that nothing was trained on, besides all that were observed before.

@@ -269,17 +269,17 @@ class HeadedBaseline(Baseline):
             replay: What takes Gaussians of the task's classes, and trains the head on those of all.
             gaussians: These Gaussians.
         """
-        own = _TaskHead(self, context, gaussians)
+        task_head = _TaskHead(self, context, gaussians)
         first: list[Phase] = []
         following: list[Phase] = []
-        if own.views:
+        if task_head.views:
             # after the training nothing has these features any more
-            first.append(ComputePhase(name="head-before", run=own.look))
-            following.append(ComputePhase(name="head-carry", run=own.follow))
+            first.append(ComputePhase(name="head-before", run=task_head.look))
+            following.append(ComputePhase(name="head-carry", run=task_head.follow))
         if self.closed_form is not None:
             self.closed_form.expect(context.task)
             # it moves its old sums itself, before it adds the task's
-            return (*first, *phases, *replay, ComputePhase(name="head", run=own.fit))
+            return (*first, *phases, *replay, ComputePhase(name="head", run=task_head.fit))
         # replay trains the head on Gaussians, so they move before it
         return (*first, *phases, *following, *replay)
 
@@ -394,19 +394,19 @@ class _TaskHead:
         """Move the sums of old classes, then add the task's features to the head in closed form."""
         head = self.baseline.closed_form
         assert head is not None
-        own, labels = self.own_rows(progress)
-        motions = self.motions(own, labels, progress)
+        rows, labels = self.own_rows(progress)
+        motions = self.motions(rows, labels, progress)
         # old classes first: the task's own features do not drift, and may share a scatter with them
         for view, motion in zip(self.views, motions, strict=True):
             head.carry(motion, view.classes, view.owner)
-        head.learn(own, labels, self.context.generator("head"), self.owner)
-        head.observe(own, labels)
+        head.learn(rows, labels, self.context.generator("head"), self.owner)
+        head.observe(rows, labels)
 
     def follow(self, progress: Callable[[int, int], None]) -> None:
         """Move the Gaussians of old classes."""
         assert self.gaussians is not None
-        own, labels = self.own_rows(progress)
-        motions = self.motions(own, labels, progress)
+        rows, labels = self.own_rows(progress)
+        motions = self.motions(rows, labels, progress)
         for view, motion in zip(self.views, motions, strict=True):
             self.gaussians.carry(motion, view.classes)
 
@@ -455,11 +455,11 @@ def _drifting_views(scope: Scope, context: TaskContext) -> list[_View]:
     pool = context.pool
     drifting = dict[int, list[int]]()
     for task in context.history[:-1]:
-        own = pool.task_to_set[task.index]
-        if scope.moves(context.set_id, own):
-            drifting.setdefault(scope.made_under(own), []).extend(task.classes)
+        set_id = pool.task_to_set[task.index]
+        if scope.moves(context.set_id, set_id):
+            drifting.setdefault(scope.made_under(set_id), []).extend(task.classes)
     new = context.set_id if context.grew else None
     views = []
-    for own, classes in drifting.items():
-        views.append(_View(own, scope.before(pool, own, new), pool.force(own), classes))
+    for set_id, classes in drifting.items():
+        views.append(_View(set_id, scope.before(pool, set_id, new), pool.force(set_id), classes))
     return views

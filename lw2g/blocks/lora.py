@@ -191,15 +191,15 @@ def up_sites(
     only if both factors are projected. The site is as wide as the rank, so its angles are not comparable with
     those of the down factor: it is not measured, and no soft constraint acts on it.
     """
-    own = cast(LowRankSet, parameters)
+    updates = cast(LowRankSet, parameters)
 
     def site(position: int, place: int) -> Site:
         return Site(
             name=f"blocks.{blocks[position]}.up_{targets[place]}",
-            parameter=own.up,
+            parameter=updates.up,
             index=(position, place),
             activation=Activation(
-                tap=Tap(block=blocks[position], kind="attn_in"), map=lambda: own.down[position, place]
+                tap=Tap(block=blocks[position], kind="attn_in"), map=lambda: updates.down[position, place]
             ),
             measured=False,
             soft=False,
@@ -224,11 +224,11 @@ def factor_sites(
 
 def trained_factors(context: TaskContext, up_on_reuse: UpOnReuse) -> tuple[nn.Parameter, ...]:
     """Return the factors of its set that a task trains, for methods that train both."""
-    own = cast(LowRankSet, context.parameters)
+    updates = cast(LowRankSet, context.parameters)
     # a new set trains both: up is zero at first, and down would get no gradient
     if up_on_reuse == "freeze" and not context.grew:
-        return (own.down,)
-    return (own.down, own.up)
+        return (updates.down,)
+    return (updates.down, updates.up)
 
 
 class LowRankSets:

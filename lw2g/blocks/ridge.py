@@ -274,8 +274,8 @@ class Ridge(ClosedForm):
         lower = require_factor(self._sums(), float(penalty))
         targets = torch.tensor(self.targets[:seen], device=labels.device)[labels]
         parts = []
-        for part, own in zip(torch.split(features, _ROWS), torch.split(targets, _ROWS), strict=True):
-            parts.append(left_out_scores(lower, weights, self.lifted(part), own))
+        for part, part_targets in zip(torch.split(features, _ROWS), torch.split(targets, _ROWS), strict=True):
+            parts.append(left_out_scores(lower, weights, self.lifted(part), part_targets))
         return torch.cat(parts)
 
     def _sums(self) -> Tensor:
@@ -299,17 +299,17 @@ def held_out_errors(rows: Tensor, targets: Tensor, fitted: int, penalties: Seque
         fitted: Number of leading rows to fit; the others are held out.
         penalties: The candidates.
     """
-    own = rows[:fitted]
+    fitted_rows = rows[:fitted]
     left_out = rows[fitted:]
-    if len(own) < rows.shape[1]:
+    if len(fitted_rows) < rows.shape[1]:
         # fewer images than features: the same weights from the smaller matrix
-        product = own @ own.T
-        left = left_out @ own.T
+        product = fitted_rows @ fitted_rows.T
+        left = left_out @ fitted_rows.T
         right = targets[:fitted]
     else:
-        product = own.T @ own
+        product = fitted_rows.T @ fitted_rows
         left = left_out
-        right = own.T @ targets[:fitted]
+        right = fitted_rows.T @ targets[:fitted]
     values, vectors = torch.linalg.eigh(product)
     left = left @ vectors
     right = vectors.T @ right

@@ -342,14 +342,14 @@ class WeightedPrefixBaseline(Baseline):
 
     def trained(self, context: TaskContext) -> tuple[nn.Parameter, ...]:
         """Return the parameters that a task trains: the head, and what the options allow of its set."""
-        own = cast(ComponentSet, context.parameters)
-        trained = [own.prefix_key]
+        components = cast(ComponentSet, context.parameters)
+        trained = [components.prefix_key]
         if context.grew or self.options.values_on_reuse == "free":
-            trained.append(own.prefix_value)
+            trained.append(components.prefix_value)
         if context.grew or self.options.keys_on_reuse == "free":
-            trained.append(own.key)
-            if own.mask is not None:
-                trained.append(own.mask)
+            trained.append(components.key)
+            if components.mask is not None:
+                trained.append(components.mask)
         return (*trained, *self.head.parameters())
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
