@@ -70,7 +70,7 @@ def right_by_class(
     true: npt.NDArray[Any], predicted: npt.NDArray[Any], classes: Sequence[Sequence[int]]
 ) -> list[int]:
     """Return how many samples of each seen class are predicted rightly."""
-    seen = 1 + max(max(own) for own in classes)
+    seen = 1 + max(max(of_task) for of_task in classes)
     counts: list[int] = np.bincount(true[true == predicted], minlength=seen).tolist()
     return counts
 

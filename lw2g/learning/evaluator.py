@@ -315,11 +315,11 @@ class Evaluator:
         if answers.sets is None or (answers.suits is None and answers.by_set is None):
             return {}
         columns = {"hard": predictor.predicted_targets(predictor.alone(rows, choice, answers, answers.sets))}
-        own = labels.to(rows.device)
+        targets = labels.to(rows.device)
         if answers.suits is not None:
-            columns["rank"] = _rank(answers.suits, predictor.owning[own])
+            columns["rank"] = _rank(answers.suits, predictor.owning[targets])
         if rows.shape[1] >= len(predictor.pool):
-            task = predictor.newest[own]
+            task = predictor.newest[targets]
             logits = predictor.alone(rows, choice, answers, predictor.owner[task])
             within = logits.masked_fill(predictor.task_of_class != task[:, None], float("-inf"))
             columns |= {

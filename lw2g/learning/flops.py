@@ -73,9 +73,10 @@ def count_flops(
             if expert_of(parts.baseline) is not None:
                 answer = partial(_answer, parts, context)
                 # 0 where the answer has asked for the query already: a batch computes it once
-                own = _count(parts, source, partial(answer, heard=True)) - _count(parts, source, answer)
-                counts["expert_per_image"] = own
-                inference += own
+                with_expert = _count(parts, source, partial(answer, heard=True))
+                expert_flops = with_expert - _count(parts, source, answer)
+                counts["expert_per_image"] = expert_flops
+                inference += expert_flops
     return counts | {"inference_per_image": inference}
 
 

@@ -40,9 +40,9 @@ class GrowingMatrix:
         if tasks > len(self._values):
             self._values = np.pad(self._values, (0, tasks), constant_values=np.nan)
         self._values[:tasks, tasks - 1] = np.array(column, dtype=np.float64)
-        texts = json.dumps(list(column), allow_nan=False)[1:-1].split(", ")
-        self._rows = [f"{row}, {value}" for row, value in zip(self._rows, texts, strict=False)]
-        self._rows.append("null, " * (tasks - 1) + texts[-1])
+        numbers = json.dumps(list(column), allow_nan=False)[1:-1].split(", ")
+        self._rows = [f"{row}, {value}" for row, value in zip(self._rows, numbers, strict=False)]
+        self._rows.append("null, " * (tasks - 1) + numbers[-1])
 
     @property
     def values(self) -> npt.NDArray[np.float64]:

@@ -279,7 +279,7 @@ def train_phase(
         watch = LossWatch(phase, where, engine.device)
         progress.require_sound = watch.require_sound
         shares = [ranks.share(positions) for positions in todo]
-        batches = images.batches([own for own, _ in shares], seed=seed)
+        batches = images.batches([of_rank for of_rank, _ in shares], seed=seed)
         for whole, (_, weight), batch in zip(todo, shares, batches, strict=True):
             # by the step, so that a run taken up within an epoch draws what it would have drawn
             engine.seed(derive_seed(seed, progress.step) + ranks.number())

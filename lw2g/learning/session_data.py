@@ -170,11 +170,11 @@ def require_images(stream: TaskStream) -> None:
     met: set[tuple[str, int]] = set()
     for task in stream.tasks:
         # a class of another domain has test images of its own
-        own = {(task.domain, target) for target in stream.targets_of(task)}
+        wanted = {(task.domain, target) for target in stream.targets_of(task)}
         tested: set[tuple[str, int]] = set()
         for label in set(task.test.labels.tolist()):
             tested.add((task.domain, stream.class_map.target(label)))
-        if not len(task.train) or (own - met and not tested):
+        if not len(task.train) or (wanted - met and not tested):
             raise ConfigError(
                 f"benchmark: task {task.index + 1} has no training or no test images", "leave it out"
             )
@@ -183,4 +183,4 @@ def require_images(stream: TaskStream) -> None:
                 f"benchmark: task {task.index + 1} tests a class that an earlier task has brought",
                 "give each test image to the first task with its class and domain",
             )
-        met |= own
+        met |= wanted

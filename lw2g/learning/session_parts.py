@@ -150,8 +150,8 @@ class RunParts(ModelParts):
         """
 
         def taps() -> list[Tap]:
-            own = self.baseline.sites(self.pool.sets[-1]) if len(self.pool) else ()
-            every = (*own, *self.baseline.shared_sites())
+            sites = self.baseline.sites(self.pool.sets[-1]) if len(self.pool) else ()
+            every = (*sites, *self.baseline.shared_sites())
             # other sites are never compared with un-prompted activations, which published taps lack
             return [site.activation.tap for site in every if site.measured or site.soft]
 

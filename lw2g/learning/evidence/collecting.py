@@ -169,9 +169,9 @@ def store_statistics(
     if not measures:
         return
     needs = frozenset[Need]().union(*(measure.store_needs for measure in measures.values()))
-    own = context.set_id
+    set_id = context.set_id
     with undisturbed(parts.modules):
-        places = {own: _Places.of(parts, own)}
+        places = {set_id: _Places.of(parts, set_id)}
         captured: Mapping[int, Mapping[str, float | None]] = {}
         if {"spaces", "moments"} <= needs:
             captured = _captured(evidence_sample, places)
@@ -179,10 +179,10 @@ def store_statistics(
         for name, measure in measures.items():
             # what it has stored of this set; of others it has nothing to add to
             stored = parts.growth.stored.of(name)
-            before = {own: stored[own]} if own in stored else {}
+            before = {set_id: stored[set_id]} if set_id in stored else {}
             shown = attrs.evolve(_shown(sample, measure.store_needs), stored=before)
             with torch.no_grad():
-                parts.growth.stored.put(name, own, measure.store(shown))
+                parts.growth.stored.put(name, set_id, measure.store(shown))
 
 
 def screened(captured: Mapping[int, float | None], count: int, screen: Screen) -> set[int]:
@@ -234,19 +234,19 @@ def _sample(
     if "fitted" in needs:
         fitted = _fitted(parts, evidence_sample, places, features, step)
     candidates = []
-    for set_id, at in places.items():
+    for set_id, of_set in places.items():
         of_fitted = {}
         if set_id in fitted:
-            for name, draws in zip(at.sites, fitted[set_id], strict=True):
+            for name, draws in zip(of_set.sites, fitted[set_id], strict=True):
                 of_fitted[name] = draws[0]  # a fitted head is one draw
         candidates.append(
             Candidate(
                 set=set_id,
                 tasks=parts.pool.tasks_of(set_id),
-                sites=at.sites,
-                spaces=at.spaces,
+                sites=of_set.sites,
+                spaces=of_set.spaces,
                 captured=captured.get(set_id, {}),
-                gradients=dict(zip(at.spaces, gradients.get(set_id, ()), strict=False)),
+                gradients=dict(zip(of_set.spaces, gradients.get(set_id, ()), strict=False)),
                 fitted=of_fitted,
                 features=features.get(set_id),
             )
@@ -286,9 +286,9 @@ def _through_sets(
     gradients: dict[int, GroupGradients] = {}
     if "gradients" in needs:
         sites: dict[int, list[Site]] = {}
-        for set_id, at in places.items():
-            if at.spaces:  # an angle to a space takes one
-                sites[set_id] = [at.sites[name] for name in at.spaces]
+        for set_id, of_set in places.items():
+            if of_set.spaces:  # an angle to a space takes one
+                sites[set_id] = [of_set.sites[name] for name in of_set.spaces]
         gradients = group_gradients(
             evidence_sample,
             parts.baseline,
@@ -316,9 +316,9 @@ def _fitted(
     """Return the gradients of heads fitted to the features of each set, at all its sites."""
     sites: dict[int, list[Site]] = {}
     heads: dict[int, FittedHead] = {}
-    for set_id, at in places.items():
-        if at.sites:
-            sites[set_id] = list(at.sites.values())
+    for set_id, of_set in places.items():
+        if of_set.sites:
+            sites[set_id] = list(of_set.sites.values())
             heads[set_id] = FittedHead(evidence_sample, features[set_id])
     return group_gradients(evidence_sample, parts.baseline, parts.pool, sites, step, fitted=heads.__getitem__)
 
@@ -366,17 +366,17 @@ def _captured(
     """Return the shares of the task's energy in the old spaces, of the sites whose energy is cut there."""
     listed: list[tuple[int, str]] = []
     taps: list[Tap] = []
-    for set_id, at in places.items():
-        for name in at.spaces:
-            activation = at.sites[name].activation
+    for set_id, of_set in places.items():
+        for name in of_set.spaces:
+            activation = of_set.sites[name].activation
             if not activation.is_image:
                 listed.append((set_id, name))
                 taps.append(activation.tap)
     moments = _totals(evidence_sample, taps)  # of all sets at once: the images are read in one pass
     pairs = []
     for (set_id, name), tap in zip(listed, taps, strict=True):
-        at = places[set_id]
-        pairs.append((at.spaces[name], at.sites[name].activation.moment(moments[tap])))
+        of_set = places[set_id]
+        pairs.append((of_set.spaces[name], of_set.sites[name].activation.moment(moments[tap])))
     shares: dict[int, dict[str, float | None]] = {}
     for (set_id, name), share in zip(listed, captured_shares(pairs), strict=True):
         shares.setdefault(set_id, {})[name] = share

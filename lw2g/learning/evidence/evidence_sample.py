@@ -273,8 +273,8 @@ def balanced(labels: Tensor, count: int, generator: torch.Generator) -> list[int
     order = torch.randperm(len(labels), generator=generator)
     turns = torch.empty(len(labels), dtype=torch.long)  # an image's place among those of its class
     for label in set(labels.tolist()):
-        own = order[labels[order] == label]
-        turns[own] = torch.arange(len(own))
+        positions = order[labels[order] == label]
+        turns[positions] = torch.arange(len(positions))
     # ties between classes are broken by the random order
     chosen = order[turns[order].argsort(stable=True)][:count]
     return cast(list[int], chosen[labels[chosen].argsort(stable=True)].tolist())

@@ -51,8 +51,8 @@ class FittedHead:
         common = features.mean(dim=0)
         means = []
         for label in self._classes:
-            own = features[labels == label]
-            means.append(own.mean(dim=0) - common if len(own) else torch.zeros_like(common))
+            rows = features[labels == label]
+            means.append(rows.mean(dim=0) - common if len(rows) else torch.zeros_like(common))
         return common, functional.normalize(torch.stack(means), dim=1)
 
     def _cosines(self, features: Tensor, side: int) -> Tensor:

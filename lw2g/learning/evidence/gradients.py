@@ -95,8 +95,8 @@ def each_its_own(
             rows = torch.stack([site.parameter.detach()] * len(sizes))
             shared[id(site.parameter)] = nn.Parameter(rows, requires_grad=False)
     by_group: list[list[Site]] = []
-    for group, own in enumerate(copies):
-        named = {site.name: site for site in baseline.sites(own)}
+    for group, of_copy in enumerate(copies):
+        named = {site.name: site for site in baseline.sites(of_copy)}
         of_group = []
         for site in sites:
             if site.owner == "set":
@@ -261,8 +261,8 @@ def _gradients(
     stacked = list(map(torch.stack, rows_of))
     by_group = []
     first = 0
-    for own in forward.sites:
-        last = first + len(own)
+    for sites_of_group in forward.sites:
+        last = first + len(sites_of_group)
         by_group.append(stacked[first:last])
         first = last
     return features.detach(), by_group

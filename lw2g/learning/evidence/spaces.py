@@ -60,16 +60,16 @@ def absorb_task(
     for set_id, sites in under.items():
         taps = [site.activation.tap for site in sites]
         moments[set_id] = _moments(parts, evidence_sample, set_id, taps, step)
-    own = moments[context.set_id]
+    moments_of_set = moments[context.set_id]
     # tapped activations first: the space of a mapped one is the image of theirs
     for owner, site in sorted(kept, key=lambda pair: pair[1].activation.is_image):
         # shared sites, and sets that do not answer alone, are read under the task's set
-        seen = own if owner is None else moments.get(owner, own)
+        seen = moments_of_set if owner is None else moments.get(owner, moments_of_set)
         parts.memory.absorb(owner, site, seen[site.activation.tap])
         step()
     for constraint in absorbing:
         for site in trained:
-            constraint.absorb(site, own[site.activation.tap], context)
+            constraint.absorb(site, moments_of_set[site.activation.tap], context)
             step()
 
 
