@@ -204,13 +204,13 @@ def domains_below(classes: Mapping[str, FoundImages]) -> Domains | None:
     One shared name tells nothing: ``CLASS/images/1.jpg`` is a usual layout.
     """
     subfolders = {name: found.subfolders for name, found in classes.items()}
-    counts = Counter(below for own in subfolders.values() for below in own if below)
+    counts = Counter(below for names in subfolders.values() for below in names if below)
     shared = {below for below, count in counts.items() if count > 1}
-    inside = sum(own[below] for own in subfolders.values() for below in shared)
-    total = sum(own.total() for own in subfolders.values())
+    inside = sum(names[below] for names in subfolders.values() for below in shared)
+    total = sum(names.total() for names in subfolders.values())
     if len(shared) < 2 or 2 * inside <= total:
         return None
-    first = next(name for name, own in subfolders.items() if shared & own.keys())
+    first = next(name for name, names in subfolders.items() if shared & names.keys())
     return Domains(first=classes[first].folders[0], names=tuple(sorted(shared)))
 
 

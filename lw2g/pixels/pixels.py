@@ -215,8 +215,14 @@ class Originals:
     def __getstate__(self) -> dict[str, object]:
         """A worker keeps images of its own, under a limit that it is told."""
         room = Room(0)
-        own = {"_host": room, "_near": room, "_kept": Kept(room), "disk": None, "sizes": torch.zeros(0, 2)}
-        return {**self.__dict__, **own}
+        with_no_room = {
+            "_host": room,
+            "_near": room,
+            "_kept": Kept(room),
+            "disk": None,
+            "sizes": torch.zeros(0, 2),
+        }
+        return {**self.__dict__, **with_no_room}
 
     @property
     def left(self) -> int:
