@@ -67,8 +67,8 @@ class RecordedStream:
         """The tasks that have a class in a domain."""
         tasks: dict[tuple[str, int], list[int]] = defaultdict(list)
         for task, (domain, classes) in enumerate(zip(self.domains, self.classes, strict=True)):
-            for own in classes:
-                tasks[domain, own].append(task)
+            for target in classes:
+                tasks[domain, target].append(task)
         return dict(tasks)
 
     @cached_property
@@ -239,16 +239,16 @@ def _absent(evaluations: Sequence[Columns], stream: RecordedStream) -> Any:
 
 def _chance(columns: Columns, task_to_set: Sequence[int], stream: RecordedStream) -> Any:
     """Return the retrieval accuracy in percent of a guess that draws a task, and takes its set."""
-    share = {}
+    share_of_set = {}
     for number in task_to_set:
-        share[number] = task_to_set.count(number) / len(task_to_set)
+        share_of_set[number] = task_to_set.count(number) / len(task_to_set)
 
     def chance_of(task: int, rows: Bools) -> Any:
         classes, counts = np.unique(columns["true"][rows], return_counts=True)
         chances = []
         for target in classes.tolist():
             right_sets = {task_to_set[owner] for owner in stream.owners(task, target)}
-            chances.append(sum(share[number] for number in right_sets))
+            chances.append(sum(share_of_set[number] for number in right_sets))
         return np.average(chances, weights=counts)
 
     return 100 * _mean_of_tasks(columns, chance_of)

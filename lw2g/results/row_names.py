@@ -199,11 +199,11 @@ def labels_of(
         settings: The settings of these runs.
         catalogue: Knows a method's own retrieval and constraints.
     """
-    shared = _shared_by_all([own.changed for own in settings])
+    shared = _shared_by_all([options.changed for options in settings])
     labels = []
-    for run, own in zip(runs, settings, strict=True):
-        shown = {key: value for key, value in own.changed.items() if key not in shared}
-        parts = [*_composed(run, catalogue, shown), own.began]
+    for run, options in zip(runs, settings, strict=True):
+        shown = {key: value for key, value in options.changed.items() if key not in shared}
+        parts = [*_composed(run, catalogue, shown), options.began]
         if run.state != "finished":
             parts.append(f"{run.done} of {run.tasks or '?'} tasks")
         if run.given is not None:
@@ -275,14 +275,14 @@ def _composed(run: ReportedRun, catalogue: Catalogue, shown: Mapping[str, Any]) 
         text = with_options(retrieval, "retrieval")
         # the method's own strategy, with its options unchanged, goes without saying
         baseline = installed.get("baseline")
-        own = baseline.retrieval if isinstance(baseline, BaselineComponent) else None
-        if text != own:
+        own_retrieval = baseline.retrieval if isinstance(baseline, BaselineComponent) else None
+        if text != own_retrieval:
             yield f"retrieval {text}"
-    texts = [with_options(name, f"constraints.{name}") for name in sorted(config["constraints"])]
+    constraints = [with_options(name, f"constraints.{name}") for name in sorted(config["constraints"])]
     policy = installed.get("policy")
     brought = policy.default_constraints if isinstance(policy, PolicyComponent) else ()
-    if texts != sorted(brought):
-        yield "+".join(texts) or "no constraints"
+    if constraints != sorted(brought):
+        yield "+".join(constraints) or "no constraints"
     for section in list(options):  # of what has no name in the parts above, such as growth
         yield with_options(section, section)
 
@@ -301,12 +301,12 @@ def _distinguished(
     Such rows differ in options without a known preset, or in what their table mixes.
     """
     rivals: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
-    for label, own in zip(labels, settings, strict=True):
-        rivals[label].append(own.values)
+    for label, options in zip(labels, settings, strict=True):
+        rivals[label].append(options.values)
     longer = []
-    for label, own in zip(labels, settings, strict=True):
+    for label, options in zip(labels, settings, strict=True):
         parts = [label]
-        for key, value in own.values.items():
+        for key, value in options.values.items():
             if not all(_has(other, key, value) for other in rivals[label]):
                 parts.append(f"{key} {plain(value)}")
         longer.append(", ".join(parts))

@@ -32,10 +32,10 @@ def as_asked(runs: Sequence[ReportedRun], settings: Mapping[int, Settings]) -> d
             settled[_otherwise(settings[id(run)])].add(run.precision)
     found = {}
     for run in runs:
-        own = settings[id(run)]
-        if settled[_otherwise(own)] == {own.values.get(PRECISION)}:
-            own = _asking(own)
-        found[id(run)] = own
+        settings_of_run = settings[id(run)]
+        if settled[_otherwise(settings_of_run)] == {settings_of_run.values.get(PRECISION)}:
+            settings_of_run = _asking(settings_of_run)
+        found[id(run)] = settings_of_run
     return found
 
 

@@ -67,10 +67,10 @@ def paired_difference(ours: Mapping[K, float | None], theirs: Mapping[K, float |
     Difference(mean=1.0, half=None, n=1)
     """
     gaps = []
-    for key, own in ours.items():
+    for key, our_value in ours.items():
         other = theirs.get(key)
-        if own is not None and other is not None:
-            gaps.append(own - other)
+        if our_value is not None and other is not None:
+            gaps.append(our_value - other)
     if not gaps:
         return None
     half = None

@@ -368,12 +368,12 @@ def _groups(
     """Return the runs of each row; seed, class order and machine do not separate rows."""
     groups: dict[Any, list[ReportedRun]] = defaultdict(list)
     for run in runs:
-        own = settings[id(run)]
-        values = json.dumps(own.values, sort_keys=True)
+        settings_of_run = settings[id(run)]
+        values = json.dumps(settings_of_run.values, sort_keys=True)
         # what the table mixes separates rows, so that no mean is over two protocols
         mixable = tuple(name_of(run) for name_of in names.values())
         reached = None
         if run.state != "finished":
             reached = (run.done, run.tasks)
-        groups[values, own.began, mixable, reached, run.given].append(run)
+        groups[values, settings_of_run.began, mixable, reached, run.given].append(run)
     return list(groups.values())
