@@ -53,8 +53,8 @@ def as_options(given: Mapping[Kind, Any], options: Mapping[str, Any]) -> dict[st
     keyed: dict[str, Any] = {}
     for kind, choice in given.items():
         if isinstance(choice, dict):
-            choice, own = _name_and_options(kind, choice)
-            keyed |= own
+            choice, options_of_choice = _name_and_options(kind, choice)
+            keyed |= options_of_choice
         if kind == "benchmark":
             choice, place = _place_of(choice)
             keyed |= place
@@ -151,8 +151,8 @@ def _name_and_options(kind: str, choice: Mapping[str, Any]) -> tuple[Any, dict[s
     """
     if "name" not in choice:
         raise ConfigError(f"{kind}: {choice!r} has no name", f'write {kind}={{"name": ..., "option": ...}}')
-    own = {f"{kind}.{option}": value for option, value in choice.items() if option != "name"}
-    return choice["name"], own
+    named_options = {f"{kind}.{option}": value for option, value in choice.items() if option != "name"}
+    return choice["name"], named_options
 
 
 def _place_of(benchmark: Any) -> tuple[Any, dict[str, Any]]:

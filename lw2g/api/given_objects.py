@@ -214,14 +214,14 @@ def _made_record(kind: Kind, thing: Any) -> Component:
     Its attributes with the names of the record's fields (``growth``, ``measures``, ``default_constraints``,
     ...) set them, and a class ``Config`` declares options.
     """
-    own = _own_name(thing)
+    own_name = _own_name(thing)
     fields: dict[str, Any] = {
         **_FIELD_DEFAULTS.get(kind, {}),
         **_attributes_for(COMPONENTS[kind], thing),
-        "name": LOCAL + _kebab(own, kind),
+        "name": LOCAL + _kebab(own_name, kind),
         "config": getattr(thing, "Config", _NoOptions),
         "build": _builder(kind, thing),
-        "summary": (docstring(thing) or own).splitlines()[0],
+        "summary": (docstring(thing) or own_name).splitlines()[0],
     }
     return COMPONENTS[kind](**fields)
 
@@ -328,12 +328,13 @@ def _listener_of(thing: Any) -> Tracker:
     Raises:
         ConfigError: It is neither.
     """
-    own = _own_name(thing)
+    own_name = _own_name(thing)
     if isinstance(thing, type) or not (hasattr(thing, "on_event") or callable(thing)):
         raise ConfigError(
-            f"trackers: {own!r} receives no events", "give a name, an object with on_event, or a function"
+            f"trackers: {own_name!r} receives no events",
+            "give a name, an object with on_event, or a function",
         )
-    return Shield(f"tracker {own!r}", lambda: _Callback(thing))
+    return Shield(f"tracker {own_name!r}", lambda: _Callback(thing))
 
 
 def split_trackers(trackers: Any) -> tuple[list[str], Sequence[Tracker]]:

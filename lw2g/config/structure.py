@@ -133,7 +133,8 @@ def _located(value: Any, kind: Any, place: str) -> str:
         if not isinstance(value, list | tuple):
             return f"expected a list but got {shown(value)}{where}"
         (of_items,) = typing.get_args(kind)
-        return _first_problem(_located(item, of_items, f"{place}[{at}]") for at, item in enumerate(value))
+        located = (_located(item, of_items, f"{place}[{number}]") for number, item in enumerate(value))
+        return _first_problem(located)
     try:
         _reader().structure(value, kind)
     except (ValueError, TypeError) as error:

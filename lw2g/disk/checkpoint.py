@@ -104,8 +104,8 @@ class CheckpointStore(CheckpointFiles):
         tensors = {}
         for name, value in checkpoint.tensors.items():
             # one that was taken over from the base is neither copied nor compared
-            own = value is base.tensors.get(name)
-            tensors[name] = value if own else value.detach().cpu().contiguous()
+            is_of_base = value is base.tensors.get(name)
+            tensors[name] = value if is_of_base else value.detach().cpu().contiguous()
         changed, sliced = changes(base.tensors, tensors)
         # copies: the caller goes on learning while they are written
         stored = {name: value.clone() for name, value in changed.items()}

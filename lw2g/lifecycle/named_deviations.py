@@ -73,12 +73,12 @@ def _options(resolved: Resolved, parts: RunParts) -> Iterator[Entry]:
 def _retrieval(parts: RunParts, components: Components) -> Iterator[Entry]:
     """Yield the retrieval strategy where it is not the method's own."""
     chosen = parts.config.retrieval
-    own = components.baseline.retrieval
-    if chosen is not None and chosen.name != own:
+    own_retrieval = components.baseline.retrieval
+    if chosen is not None and chosen.name != own_retrieval:
         note = "not the method's own retrieval"
         if parts.retrieval is not None and parts.retrieval.control:
             note = "control row: retrieval is told the task"
-        yield {"option": "retrieval", "value": chosen.name, "published": own, "note": note}
+        yield {"option": "retrieval", "value": chosen.name, "published": own_retrieval, "note": note}
 
 
 def _standing(parts: RunParts, components: Components, task_to_set: Sequence[int]) -> Iterator[Entry]:

@@ -145,11 +145,11 @@ def _expert(parts: RunParts, ledger: Ledger) -> dict[str, Any]:
     expert = expert_of(parts.baseline)
     if expert is None:
         return {}
-    own = ledger.flops.get("expert_per_image")
+    expert_flops = ledger.flops.get("expert_per_image")
     return {
         "expert": {
             "kind": "frozen",
-            "forwards_per_image": None if own is None else int(own > 0),
+            "forwards_per_image": None if expert_flops is None else int(expert_flops > 0),
             "numbers": expert.lda.mean.numel() + expert.lda.scatter.numel(),
             "temperature": expert.warmth,
         }

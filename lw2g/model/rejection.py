@@ -86,11 +86,11 @@ class Gaussians:
     def products(self, rows: Tensor, labels: Tensor) -> Tensor:
         """Return products of each row's way from its class with those from all classes, ``[n, C]``."""
         factor = self._factor_within
-        own = _whitened(rows - self.means[labels], factor)
+        deviations = _whitened(rows - self.means[labels], factor)
         # about one of the means: differences alone count, and numbers stay small
         rows = _whitened(rows - self.means[0], factor)
         means = _whitened(self.means - self.means[0], factor)
-        return (rows * own).sum(1)[:, None] - own @ means.T
+        return (rows * deviations).sum(1)[:, None] - deviations @ means.T
 
     def scores(self, rows: Tensor) -> Tensor:
         """Return how known each row ``[n, D]`` is, ``[n]``: the larger, the more."""
@@ -185,7 +185,7 @@ def left_out(gaussians: Gaussians, rows: Tensor, labels: Tensor) -> tuple[Tensor
         return nothing.sum(1), nothing, which
     count = gaussians.counts[labels].to(rows)
     classes, everything = gaussians.distances(rows)
-    own = classes.gather(1, labels[:, None])[:, 0]
+    own_square = classes.gather(1, labels[:, None])[:, 0]
     kept = 1 - _SHRINKAGE
     products = gaussians.products(rows, labels)
     freedom = gaussians.freedom
@@ -194,9 +194,9 @@ def left_out(gaussians: Gaussians, rows: Tensor, labels: Tensor) -> tuple[Tensor
     more = count / (count - 1)
     share = kept / freedom
     # Sherman and Morrison: the inverse without the outer product that the image has added
-    rest = (1 - more * share * own).clamp(min=_SMALLEST)
+    rest = (1 - more * share * own_square).clamp(min=_SMALLEST)
     classes = classes + (more * share / rest)[:, None] * products.square()
-    classes.scatter_(1, labels[:, None], (more.square() * own / rest)[:, None])
+    classes.scatter_(1, labels[:, None], (more.square() * own_square / rest)[:, None])
     classes *= (freedom - 1) / freedom
     # the same about the mean of all images
     around = total / (total - 1)

@@ -186,8 +186,8 @@ class Catalogue:
     @property
     def metrics(self) -> tuple[Registered, ...]:
         """All metrics: lw2g's own, then those of plugins by name."""
-        own = Origin(plugin=PROJECT, distribution=PROJECT, version=__version__)
-        metrics = [Registered(component=metric, origin=own) for metric in CORE_METRICS.values()]
+        origin = Origin(plugin=PROJECT, distribution=PROJECT, version=__version__)
+        metrics = [Registered(component=metric, origin=origin) for metric in CORE_METRICS.values()]
         metrics += [self.entries["metric", name] for name in self.names("metric")]
         return tuple(metrics)
 

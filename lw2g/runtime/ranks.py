@@ -322,12 +322,12 @@ def require_agreement(state: Mapping[str, Tensor], when: str) -> None:
     if size() == 1:
         return
     # checksums, because states are large and only their equality is asked
-    own = {name: _checksum(value) for name, value in state.items()}
+    checksums = {name: _checksum(value) for name, value in state.items()}
     gathered: list[Any] = [None] * size()
     with _reaching():
-        distributed.all_gather_object(gathered, own)
-    for name in own:
-        if any(other.get(name) != own[name] for other in gathered):
+        distributed.all_gather_object(gathered, checksums)
+    for name in checksums:
+        if any(other.get(name) != checksums[name] for other in gathered):
             raise ContractError(
                 f"the {size()} processes of the run have come apart {when} (in {name!r}): something draws "
                 "without the run's seeds, or keeps what a step saw of its images",
