@@ -188,5 +188,5 @@ class Ease(AdapterBaseline):
             # by the set that measured them: likeness is read there, where the old classes are known
             for set_id in sorted(set(self.owner[:seen][missing].tolist())):
                 rows = (missing & (self.owner[:seen] == set_id)).nonzero()[:, 0]
-                own = self._subspace(set_id).prototype
-                here.prototype[rows] = synthesise(own[rows], own[known], here.prototype[known])
+                prototypes = self._subspace(set_id).prototype
+                here.prototype[rows] = synthesise(prototypes[rows], prototypes[known], here.prototype[known])

@@ -72,10 +72,10 @@ class Descriptor(nn.Module):
 
     def settle(self, errors: Tensor) -> None:
         """Store mean and spread of its own errors ``[n]``."""
-        own = errors.double()
-        self.mean.copy_(own.mean())
+        errors_of_own = errors.double()
+        self.mean.copy_(errors_of_own.mean())
         # the deviation of a single image is 0, and undefined with Bessel's correction
-        self.spread.copy_(own.std(correction=int(len(own) > 1)).clamp(min=_LEAST_SPREAD))
+        self.spread.copy_(errors_of_own.std(correction=int(len(errors_of_own) > 1)).clamp(min=_LEAST_SPREAD))
 
     def distance(self, errors: Tensor) -> Tensor:
         """Return errors in deviations from its own ones, ``[n]``."""
@@ -260,14 +260,14 @@ class Sema(HeadedBaseline):
             return not any(map(self._adopted, self.growing))
 
         if not context.task.index:
-            own = {}
+            newest = {}
             first = list(self.shallow.parameters())
             for block in self.growing:
-                own[block] = self.grown.of_block(block)[-1]
-                first += _function(own[block])
+                newest[block] = self.grown.of_block(block)[-1]
+                first += _function(newest[block])
             phases: list[Phase] = [
                 self._function_phase("adapters", context, first),
-                *self._descriptor_phases("descriptors", context, own),
+                *self._descriptor_phases("descriptors", context, newest),
             ]
             return self.with_head(context, *phases)
         phases = []

@@ -163,12 +163,12 @@ class Tuna(AdapterBaseline):
         loss = functional.cross_entropy(mask_logits(cosines, context.task.classes), batch.labels)
         others = [set_id for set_id in context.pool.ids if set_id != context.set_id]
         if config.orthogonality != "none" and others:
-            own = cast(AdapterSet, context.parameters).up
+            up = cast(AdapterSet, context.parameters).up
             overlaps = []
             for set_id in others:
                 # detached: in the release this term goes on training the sets of old tasks
                 other = cast(AdapterSet, context.pool[set_id]).up.detach()
-                overlaps.append(overlap(own, other, config.orthogonality))
+                overlaps.append(overlap(up, other, config.orthogonality))
             decay = math.exp(-(context.task.index + 1))
             loss = loss + _PULL * decay * torch.stack(overlaps).sum()
         return StepOutput(loss=loss, features=features)
