@@ -65,8 +65,8 @@ class DigitsBenchmark:
 def _is_test(labels: IndexArray) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
     is_test = np.zeros(len(labels), dtype=np.bool_)
     for digit in range(_CLASSES):
-        own = np.flatnonzero(labels == digit)
-        is_test[own[_TEST_EVERY - 1 :: _TEST_EVERY]] = True
+        positions = np.flatnonzero(labels == digit)
+        is_test[positions[_TEST_EVERY - 1 :: _TEST_EVERY]] = True
     return is_test
 
 

@@ -293,8 +293,8 @@ def _scan_root(root: Path, draw: _Draw | None, notes: _Notes) -> dict[str, _Clas
         classes: dict[str, _ClassFiles] = {}
         found = find_classes(root)
         _note(found, root, "", notes)
-        for name, own in found.items():
-            classes[name] = (root, draw.split(root, name, own.paths))
+        for name, images in found.items():
+            classes[name] = (root, draw.split(root, name, images.paths))
         return classes
     if missing:
         raise _lacking(root, missing)

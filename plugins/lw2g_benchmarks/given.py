@@ -181,17 +181,17 @@ def _drawn(given: Any, share: float, seed: int) -> tuple[GivenSplit, GivenSplit]
     train: list[int] = []
     test: list[int] = []
     for label in whole.classes:
-        own = np.flatnonzero(np.array(whole.labels) == label)
-        if len(own) < 2:
+        positions = np.flatnonzero(np.array(whole.labels) == label)
+        if len(positions) < 2:
             raise DataError(
                 f"benchmark: class {label} has one image, and test_share needs two: one to test with",
                 "add images, or leave the class out",
             )
         # the share of a small class rounds to none or to all of it
-        count = min(max(round(share * len(own)), 1), len(own) - 1)
-        own = chosen.permutation(own)
-        test += own[:count].tolist()
-        train += own[count:].tolist()
+        count = min(max(round(share * len(positions)), 1), len(positions) - 1)
+        positions = chosen.permutation(positions)
+        test += positions[:count].tolist()
+        train += positions[count:].tolist()
     return _rows_of(whole, train), _rows_of(whole, test)
 
 

@@ -74,8 +74,8 @@ def in_tail(options: OrderOptions, labels: IndexArray, order: Sequence[int]) -> 
     for rank, label in enumerate(ranks):
         # n_max is that of the largest class for all: a class that has fewer keeps what it has
         count = max(1, int(most * options.imbalance ** (-rank / last)))
-        own = draw.permutation(np.flatnonzero(labels == label))
-        kept.append(own[:count])
+        positions = draw.permutation(np.flatnonzero(labels == label))
+        kept.append(positions[:count])
     return np.sort(np.concatenate(kept))
 
 
@@ -137,9 +137,9 @@ def portions(
     found = []
     for number, group in pairs:
         there = set(labels[domain == number].tolist())
-        own = tuple(label for label in group if label in there)
-        if own:  # a domain may have no image of a group, and a task has to have a class
-            found.append(Portion(labels=own, domain=number))
+        labels_there = tuple(label for label in group if label in there)
+        if labels_there:  # a domain may have no image of a group, and a task has to have a class
+            found.append(Portion(labels=labels_there, domain=number))
     return found
 
 
@@ -162,14 +162,14 @@ def _slots(labels: IndexArray, order: Sequence[int], tasks: int, slots: int, see
         left[order[place]] += 1
     parts = {}
     for label, count in left.items():
-        own = np.flatnonzero(labels == label)
-        if len(own) < count:
+        positions = np.flatnonzero(labels == label)
+        if len(positions) < count:
             raise ConfigError(
-                f"benchmark.stream: a class of {counted(len(own), 'training image')} cannot come {count} "
-                "times",
+                f"benchmark.stream: a class of {counted(len(positions), 'training image')} cannot come "
+                f"{count} times",
                 "lower benchmark.tasks or benchmark.increment",
             )
-        parts[label] = np.array_split(draw.permutation(own), count)
+        parts[label] = np.array_split(draw.permutation(positions), count)
     made = []
     for _ in range(tasks):
         chosen: list[int] = []

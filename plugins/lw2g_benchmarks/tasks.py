@@ -95,15 +95,15 @@ class JoinedSource:
     def image(self, index: int) -> Tensor:
         """Return image ``index``, uint8 [3, H, W]."""
         # the last source that starts at or before it
-        at = bisect_right(self._starts, index) - 1
-        return self._sources[at].image(index - self._starts[at])
+        number = bisect_right(self._starts, index) - 1
+        return self._sources[number].image(index - self._starts[number])
 
     def changed(self, indices: IndexArray) -> str | None:
         """Return the first file of some images that has changed; None without one."""
         owner = np.searchsorted(self._starts, indices, side="right") - 1
         for number, (source, start) in enumerate(zip(self._sources, self._starts, strict=True)):
-            own = indices[owner == number] - start
-            file = source.changed(own) if isinstance(source, ReadsFiles) else None
+            positions = indices[owner == number] - start
+            file = source.changed(positions) if isinstance(source, ReadsFiles) else None
             if file is not None:
                 return file
         return None
@@ -144,8 +144,8 @@ class PartSource:
 
     def changed(self, indices: IndexArray) -> str | None:
         """Return the first file of some images that has changed; None without one."""
-        own = np.asarray(self._rows, dtype=np.int64)[indices]
-        return self._source.changed(own) if isinstance(self._source, ReadsFiles) else None
+        rows = np.asarray(self._rows, dtype=np.int64)[indices]
+        return self._source.changed(rows) if isinstance(self._source, ReadsFiles) else None
 
     @property
     def ids(self) -> tuple[str, ...]:
