@@ -124,9 +124,9 @@ class CLora(HeadedBaseline):
     @torch.no_grad()
     def remember(self, context: TaskContext) -> None:
         """Keep the factors that the task's set begins with."""
-        own = cast(LowRankSet, context.parameters)
-        self.start_down.copy_(own.down)
-        self.start_up.copy_(own.up)
+        updates = cast(LowRankSet, context.parameters)
+        self.start_down.copy_(updates.down)
+        self.start_up.copy_(updates.up)
 
     @torch.no_grad()
     def moved(self, context: TaskContext) -> tuple[Tensor, Tensor]:

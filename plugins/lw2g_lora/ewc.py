@@ -93,9 +93,9 @@ class Ewc(HeadedBaseline):
 
     def injection(self, routing: Routing) -> LowRankInjection:
         """Return the task's LoRA and the sum of the earlier ones."""
-        own = cast(DenseSet, routing.sets[0])
-        factors = ((own.down, own.up),)
-        return inject_factors(self.updates.blocks, self.updates.targets, factors, dense=own.dense)
+        increments = cast(DenseSet, routing.sets[0])
+        factors = ((increments.down, increments.up),)
+        return inject_factors(self.updates.blocks, self.updates.targets, factors, dense=increments.dense)
 
     def features(self, batch: Batch, routing: Routing) -> Tensor:
         """Return features of the updated network, ``[B, dim]``."""
@@ -123,8 +123,8 @@ class Ewc(HeadedBaseline):
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return the boundary after an earlier task, the training, and the measurement of importance."""
-        own = cast(DenseSet, context.parameters)
-        boundary = ComputePhase(name="boundary", run=lambda progress: self.fold(own))
+        increments = cast(DenseSet, context.parameters)
+        boundary = ComputePhase(name="boundary", run=lambda progress: self.fold(increments))
         groups = trained_together(self.updates, self.head, self.config, context)
         train = training(groups, self.config, lambda batch: self.step(batch, context))
         fisher = ComputePhase(name="fisher", run=lambda progress: self.measure(context, progress))
@@ -147,10 +147,10 @@ class Ewc(HeadedBaseline):
 
     def measure(self, context: TaskContext, progress: Callable[[int, int], None]) -> None:
         """Add the task's squared gradients to the importance of earlier tasks."""
-        own = cast(DenseSet, context.parameters)
+        increments = cast(DenseSet, context.parameters)
         total = context.task.num_images
         # one dense leaf for sum and update: the gradient wanted is that of B A, not of its factors
-        now = (own.dense + own.increments()).detach().requires_grad_()
+        now = (increments.dense + increments.increments()).detach().requires_grad_()
         added = torch.zeros_like(self.importance)
         done = 0
         for batch in context.training_images(self.config.batch_size, "fisher", shuffled=True):

@@ -125,8 +125,8 @@ class HideLora(HeadedBaseline):
                 ups.append(other.up)
         if not downs:  # the first task
             return
-        own = cast(LowRankSet, context.parameters)
-        own.down.lerp_(torch.stack(downs).mean(0), self.config.ensemble)
-        own.up.lerp_(torch.stack(ups).mean(0), self.config.ensemble)
+        updates = cast(LowRankSet, context.parameters)
+        updates.down.lerp_(torch.stack(downs).mean(0), self.config.ensemble)
+        updates.up.lerp_(torch.stack(ups).mean(0), self.config.ensemble)
         # features under the set are others now: what was computed with it is stale
         context.pool.touch(context.set_id)

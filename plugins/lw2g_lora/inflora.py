@@ -196,10 +196,10 @@ class InfLora(HeadedBaseline):
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return design (of a new set, or of every one), training, and the update of the memory."""
         config = self.config
-        own = cast(LowRankSet, context.parameters)
+        updates = cast(LowRankSet, context.parameters)
         train = TrainingPhase(
             name="lora",
-            groups=self.updates.groups((own.up,), self.head, config.lr),
+            groups=self.updates.groups((updates.up,), self.head, config.lr),
             step=lambda batch: self.step(batch, context),
             epochs=config.epochs,
             batch_size=config.batch_size,
@@ -215,21 +215,21 @@ class InfLora(HeadedBaseline):
     @torch.no_grad()
     def design(self, context: TaskContext, progress: Progress) -> None:
         """Design the down factors of the task's set, which changes nothing yet: up is zero, or is folded."""
-        own = cast(DesignedSet, context.parameters)
+        updates = cast(DesignedSet, context.parameters)
         # under all earlier updates: the inputs that training will meet
         moments = self.input_moments(context, progress, "lora-design")
         if self.folded is not None:
-            self.folded += own.increments()
-            own.up.zero_()
-        own.designs += 1
+            self.folded += updates.increments()
+            updates.up.zero_()
+        updates.designs += 1
         for position, (moment, memory) in enumerate(zip(moments, self.memory, strict=True)):
             down = design_down(moment, memory, self.config.rank, self.config.design)
-            own.down[position, 0] = down.to(own.down)
-        missing = int((own.down == 0).all(dim=-1).sum())
+            updates.down[position, 0] = down.to(updates.down)
+        missing = int((updates.down == 0).all(dim=-1).sum())
         if missing:
             warnings.warn(
                 f"task {context.task.index + 1}: no direction is left off the memory for {missing} of "
-                f"{own.down.shape[0] * self.config.rank} rows of down factors; they are zero",
+                f"{updates.down.shape[0] * self.config.rank} rows of down factors; they are zero",
                 stacklevel=2,
             )
 

@@ -143,9 +143,9 @@ class Replay(HeadedBaseline):
         labels = torch.cat([batch.labels for batch in context.statistics(config.batch_size)]).cpu()
         drawn: list[int] = []
         for label in classes:
-            own = (labels == label).nonzero().flatten()
-            order = torch.randperm(len(own), generator=generator)
-            drawn += own[order[: config.exemplars]].tolist()
+            positions = (labels == label).nonzero().flatten()
+            order = torch.randperm(len(positions), generator=generator)
+            drawn += positions[order[: config.exemplars]].tolist()
         # the room is for equally many of every class: where one has fewer, drawn images are kept again
         room = config.exemplars * len(classes)
         return torch.tensor(list(islice(cycle(drawn), room)))

@@ -149,9 +149,9 @@ class SdLora(HeadedBaseline):
             return torch.ones_like(self.offsets[: len(sets)])
         products = []
         for own_set in sets:
-            own = cast(LowRankSet, own_set)
+            updates = cast(LowRankSet, own_set)
             # |U| |D|, not |U D|: directions are shorter than 1, by about the root of the rank
-            products.append(own.down.norm(dim=(-2, -1)) * own.up.norm(dim=(-2, -1)))
+            products.append(updates.down.norm(dim=(-2, -1)) * updates.up.norm(dim=(-2, -1)))
         norms = torch.stack(products).clamp(min=_NOTHING)
         if everywhere:
             return norms
@@ -237,7 +237,7 @@ class SdLora(HeadedBaseline):
             Coefficients ``[old sets, num_blocks, num_targets]``, and the share of the squared norm outside
             their span, ``[num_blocks, num_targets]``; None where the new product is zero.
         """
-        own = cast(LowRankSet, context.parameters)
+        updates = cast(LowRankSet, context.parameters)
         old = []
         for set_id in context.pool.ids:
             if set_id != context.set_id:
@@ -247,10 +247,10 @@ class SdLora(HeadedBaseline):
             products = [inner_products(one, other) for other in old]
             columns.append(torch.stack(products, dim=-1))
         gram = torch.stack(columns, dim=-1)  # [blocks, targets, old sets, old sets]
-        with_own = torch.stack([inner_products(old_set, own) for old_set in old], dim=-1)
+        with_own = torch.stack([inner_products(old_set, updates) for old_set in old], dim=-1)
         # least squares by the normal equations; pinv, as an absorbed set is zero and makes them singular
         coefficients = (torch.linalg.pinv(gram, hermitian=True) @ with_own[..., None])[..., 0]
-        size = inner_products(own, own)
+        size = inner_products(updates, updates)
         left = None
         if bool((size > 0).all()):
             left = 1 - (coefficients * with_own).sum(-1) / size

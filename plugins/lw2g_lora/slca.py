@@ -219,9 +219,9 @@ class SlcaPlusPlus(HeadedBaseline):
 
     def features(self, batch: Batch, routing: Routing) -> Tensor:
         """Return features of the adapted network, ``[B, dim]``."""
-        own = cast(SlowSet, routing.sets[0])
+        slow_set = cast(SlowSet, routing.sets[0])
         # without the backbone's final norm: the method trains one of its own in its place
-        return self.context.backbone.features(batch.images, own.injections(), norm=own.norm)
+        return self.context.backbone.features(batch.images, slow_set.injections(), norm=slow_set.norm)
 
     def logits(self, features: Tensor) -> Tensor:
         """Return logits of the aligned classifiers, or what predicts in their place."""
@@ -234,27 +234,27 @@ class SlcaPlusPlus(HeadedBaseline):
 
         Protecting the updates alone therefore does not keep features.
         """
-        own = cast(SlowSet, parameters)
+        slow_set = cast(SlowSet, parameters)
         if not self.config.rank:
             return ()
         sites: list[Site] = []
         for name, kind in _INPUTS.items():
-            if name in own.down:
+            if name in slow_set.down:
                 for block in range(self.context.backbone.depth):
-                    sites += factor_pair(own.down[name], own.up[name], block, name, kind)
+                    sites += factor_pair(slow_set.down[name], slow_set.up[name], block, name, kind)
         return tuple(sites)
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return training, and statistics and alignment where the aligned classifiers predict."""
         config = self.config
-        own = cast(SlowSet, context.parameters)
+        slow_set = cast(SlowSet, context.parameters)
         task_head = cast(TaskHeads, self.head).tasks[context.task.index]
         # the slow learner; in the first task there is nothing that quick updates could spoil
         factor_rate = _FIRST if context.grew else config.slow_factor
         rates = (
             (tuple(task_head.parameters()), 1.0),
-            (own.others, config.slow_factor),
-            (own.factors, factor_rate),
+            (slow_set.others, config.slow_factor),
+            (slow_set.factors, factor_rate),
         )
         groups = []
         for trained, rate in rates:
@@ -273,7 +273,9 @@ class SlcaPlusPlus(HeadedBaseline):
         )
         phases: list[Phase] = [train]
         if context.grew:  # once for the run: afterwards the down factors are trained like the others
-            design = ComputePhase(name="lora-design", run=lambda progress: own.design(self.context.backbone))
+            design = ComputePhase(
+                name="lora-design", run=lambda progress: slow_set.design(self.context.backbone)
+            )
             phases.insert(0, design)
         return self.with_head(context, *phases, replay=self.alignment(context), gaussians=self.statistics)
 

@@ -75,11 +75,11 @@ class SlowSet(nn.Module):
         self.down = nn.ParameterDict(down)
         self.up = nn.ParameterDict(up)
         self.values = nn.ParameterDict(values)
-        own = cast(nn.LayerNorm, model.norm)
-        eps = _FRESH_EPS if fresh_norm else own.eps
+        norm = cast(nn.LayerNorm, model.norm)
+        eps = _FRESH_EPS if fresh_norm else norm.eps
         self.norm = nn.LayerNorm(backbone.dim, eps=eps)
         if not fresh_norm:
-            self.norm.load_state_dict(own.state_dict())
+            self.norm.load_state_dict(norm.state_dict())
 
     @torch.no_grad()
     def design(self, backbone: Backbone) -> None:
