@@ -102,7 +102,7 @@ def read_class_folders(folder: Path) -> dict[str, ClassImages]:
 
 def notes_of(images: Mapping[str, ClassImages]) -> Iterator[str]:
     """Yield what a user should know of the folders that images were read from."""
-    classes = {name: own.found for name, own in images.items() if own.found is not None}
+    classes = {name: of_class.found for name, of_class in images.items() if of_class.found is not None}
     if left_out := passed_over(classes.values()):
         yield left_out
     domains = domains_below(classes)

@@ -52,7 +52,7 @@ class Lesson:
     @property
     def counts(self) -> dict[str, int]:
         """The number of images of each class."""
-        return {name: len(own.paths) for name, own in self.images.items()}
+        return {name: len(of_class.paths) for name, of_class in self.images.items()}
 
     def test_warnings(self, rows: Rows) -> Iterator[str]:
         """Yield what is to be said of the images that check the result."""
@@ -93,10 +93,10 @@ def rows_of(model: TrainedModel, lesson: Lesson) -> Rows:
     with_queries = solved_of(model.parts).expert is not None
 
     def read(images: Mapping[str, ClassImages]) -> dict[str, Tensor]:
-        tell = Telling("reading", sum(len(own.paths) for own in images.values()))
+        tell = Telling("reading", sum(len(of_class.paths) for of_class in images.values()))
         rows = {}
-        for name, own in images.items():
-            rows[name] = model.features(own.paths, queries=with_queries, progress=tell).cpu()
+        for name, of_class in images.items():
+            rows[name] = model.features(of_class.paths, queries=with_queries, progress=tell).cpu()
         return rows
 
     images = read(lesson.images)

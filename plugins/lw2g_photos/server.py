@@ -148,11 +148,11 @@ class _Handler(BaseHTTPRequestHandler):
         path, _, query = self.path.partition("?")
         self.query = parse_qs(query)
         given = self.query.get("token", [""])[0].encode(errors="replace")
-        own = f"http://{self.server.host}"
+        origin = f"http://{self.server.host}"
         origins = self.headers.get_all("Origin") or []
         if not origins and self.command == "GET":  # browsers name the origin of a page's POST always
-            origins = [own]
-        if self.headers.get_all("Host") != [self.server.host] or origins != [own]:
+            origins = [origin]
+        if self.headers.get_all("Host") != [self.server.host] or origins != [origin]:
             raise _Refused(HTTPStatus.FORBIDDEN, "a request from elsewhere")
         if not hmac.compare_digest(given, self.server.token.encode()):
             raise _Refused(HTTPStatus.FORBIDDEN, "the token is wrong: use the address that lw2g teach prints")

@@ -101,8 +101,8 @@ def start(
     opened = _opened(config, catalogue)
     models = [_first_model(opened, catalogue)]
     if choose:
-        own = settings.keys() & _OF_LAYERS
-        layers = 1 if own else _several_layers(opened)
+        layer_options = settings.keys() & _OF_LAYERS
+        layers = 1 if layer_options else _several_layers(opened)
         for other in CHOSEN_HEADS:
             if layers > 1 or other != head:
                 used = _with_layers(opened, configured(other, layers), layers)

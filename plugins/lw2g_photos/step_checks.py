@@ -155,11 +155,11 @@ def learned_twice(
     """
     names = before.manifest.class_map.target_names
     kept = kept_of(before)
-    for name, own in rows.items():
+    for name, rows_of_class in rows.items():
         found: dict[int, str] = {}
         for target, features in kept:
             if names[target] != name:
-                same = _are_in(own, features).nonzero().flatten()
+                same = _are_in(rows_of_class, features).nonzero().flatten()
                 found |= dict.fromkeys(same.tolist(), names[target])
         if found:
             place, other = min(found.items())
@@ -174,7 +174,7 @@ def learned_twice(
 def shared_rows(rows: Mapping[str, Tensor], tested: Mapping[str, Tensor]) -> int:
     """Return how many images that test a model are learned, in whatever encoding, by features of each."""
     learned = torch.cat(list(rows.values()))
-    return sum(int(_are_in(own, learned).sum()) for own in tested.values())
+    return sum(int(_are_in(rows_of_class, learned).sum()) for rows_of_class in tested.values())
 
 
 def _are_in(rows: Tensor, others: Tensor) -> Tensor:

@@ -197,8 +197,8 @@ def learn_rows(saved: Saved, more: Saved, model: TrainedModel, lesson: Lesson, r
     images = lesson.images
     solved = solved_of(model.parts)
     learned = dict(more.learned)
-    for place, own in enumerate(rows.images.values()):
-        learned[f"features/{len(more.manifest.history.steps)}/{place}"] = own
+    for place, rows_of_class in enumerate(rows.images.values()):
+        learned[f"features/{len(more.manifest.history.steps)}/{place}"] = rows_of_class
     after = attrs.evolve(more, learned=learned)
     with model.computing():
         if rows.tested is None:
@@ -262,7 +262,7 @@ def _step_of(saved: Saved, images: dict[str, ClassImages], checks: dict[str, Any
         lw2g=__version__,
         parent=saved.manifest.files.get(WEIGHTS, ""),
         classes=list(images),
-        images=[len(own.paths) for own in images.values()],
+        images=[len(of_class.paths) for of_class in images.values()],
         digest=digest_of(images),
         checks=checks,
     )
@@ -281,11 +281,11 @@ def _recall_of_held_out(
     """
     checked = {}
     others = []
-    for name, own in rows.items():
+    for name, rows_of_class in rows.items():
         apart = torch.tensor(images[name].held_out)
-        others.append(own[~apart])
+        others.append(rows_of_class[~apart])
         if apart.any():
-            checked[name] = own[apart]
+            checked[name] = rows_of_class[apart]
     # a copy: those that are set apart join the sums of the model afterwards
     trial = copy.deepcopy(solved)
     _add(trial, others, manifest.infos[-1].classes[0])
@@ -302,7 +302,7 @@ def _add(solved: Solved, rows: Sequence[Tensor], position: int) -> None:
     """
     if not rows:
         return
-    counts = torch.tensor([len(own) for own in rows])
+    counts = torch.tensor([len(rows_of_class) for rows_of_class in rows])
     labels = torch.arange(position, position + len(rows)).repeat_interleave(counts)
     solved.update(torch.cat(list(rows)).to(solved.device), labels.to(solved.device))
 
