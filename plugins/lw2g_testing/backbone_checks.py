@@ -35,9 +35,9 @@ def check_is_frozen_and_as_large_as_it_states(subject: Subject) -> None:
     """It states the sizes of its timm model, requires no gradient, and stays in evaluation mode."""
     backbone = _backbone(subject)
     stated = backbone.fingerprint
-    own = sizes_of(backbone.model, stated.image_size)
+    sizes = sizes_of(backbone.model, stated.image_size)
     for name in ("dim", "depth", "heads", "image_size", "patch_size"):
-        value = getattr(own, name)
+        value = getattr(sizes, name)
         if getattr(stated, name) != value:
             raise ContractViolation(
                 f"it states {name} {getattr(stated, name)!r} and its model has {value!r}; build it with "

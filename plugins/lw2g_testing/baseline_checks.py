@@ -315,13 +315,13 @@ def check_other_sets_stay(subject: Subject) -> None:
     run = learned(subject)
     for task in range(1, run.tasks):
         before = run.after[task - 1].state
-        own = f"set {run.session.parts.pool.task_to_set[task]}"
+        own_set = f"set {run.session.parts.pool.task_to_set[task]}"
         for name in changed(before, run.after[task].state):
             owner = name.split(".", 1)[0]
-            if owner.startswith("set ") and owner != own and name in before:
+            if owner.startswith("set ") and owner != own_set and name in before:
                 raise ContractViolation(
-                    f"learning task {task + 1}, which has {own}, changes {name!r}; let new_set clone what it "
-                    "takes from its source, and detach or freeze the other sets"
+                    f"learning task {task + 1}, which has {own_set}, changes {name!r}; let new_set clone "
+                    "what it takes from its source, and detach or freeze the other sets"
                 )
 
 

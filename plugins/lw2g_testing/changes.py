@@ -53,8 +53,8 @@ def flags(modules: Mapping[str, nn.Module]) -> dict[str, object]:
         for name, part in module.named_modules():
             state[f"mode of {owner}.{name}"] = part.training
         for name, parameter in module.named_parameters():
-            own = (parameter.requires_grad, parameter.grad is None)
-            state[f"requires_grad or grad of {owner}.{name}"] = own
+            flags_of_parameter = (parameter.requires_grad, parameter.grad is None)
+            state[f"requires_grad or grad of {owner}.{name}"] = flags_of_parameter
     return state
 
 

@@ -356,15 +356,15 @@ def _equal(first: Tensor | None, second: Tensor | None) -> bool:
 
 def _bend(site: Site, restriction: Restriction, target: Target, change: Tensor, *, hard: bool) -> Tensor:
     """Return what a rule leaves of a change, through the framework's own protection."""
-    own = attrs.evolve(site, parameter=torch.nn.Parameter(torch.zeros_like(site.parameter)))
-    protection = Protection([SiteRule(site=own, restriction=restriction, on=target, hard=hard)])
-    moved = own.parameter.data
+    zeroed_site = attrs.evolve(site, parameter=torch.nn.Parameter(torch.zeros_like(site.parameter)))
+    protection = Protection([SiteRule(site=zeroed_site, restriction=restriction, on=target, hard=hard)])
+    moved = zeroed_site.parameter.data
     if target == "gradient":
-        moved = own.parameter.grad = torch.zeros_like(own.parameter)
+        moved = zeroed_site.parameter.grad = torch.zeros_like(zeroed_site.parameter)
     protection.before_step()
-    own.view(moved).copy_(change)
+    zeroed_site.view(moved).copy_(change)
     if target == "gradient":
         protection.after_backward()
     else:
         protection.after_step()
-    return own.view(moved).clone()
+    return zeroed_site.view(moved).clone()

@@ -93,8 +93,8 @@ def teach(head: ClosedForm, sizes: Sequence[int], rows: Tensor, labels: Tensor, 
     for index, size in enumerate(sizes):
         classes = range(begin, begin + size)
         head.begin_task(task_of(index, classes))
-        own = (labels >= begin) & (labels < begin + size)
-        head.learn(rows[own], labels[own], torch.Generator().manual_seed(index))
+        in_task = (labels >= begin) & (labels < begin + size)
+        head.learn(rows[in_task], labels[in_task], torch.Generator().manual_seed(index))
         begin += size
     return head
 

@@ -42,9 +42,10 @@ def _facts(subject: Subject) -> dict[str, bool]:
             session = opened(subject)
             begin(session, 0)
             parts = session.parts
-            own = parts.baseline if subject.component.kind == "baseline" else parts.retrieval
+            component = parts.baseline if subject.component.kind == "baseline" else parts.retrieval
             sites = [*parts.baseline.sites(parts.pool.sets[0]), *parts.baseline.shared_sites()]
-            return {"sites": bool(sites), "learning_only": bool(own is not None and own.learning_only)}
+            learning_only = component is not None and component.learning_only
+            return {"sites": bool(sites), "learning_only": bool(learning_only)}
         except Exception:  # a plugin's code may raise anything; a check reports it
             return {}
 
