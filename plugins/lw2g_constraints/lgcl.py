@@ -174,11 +174,11 @@ class LanguageGuidance(Constraint):
     def _note_negatives(self, context: TaskContext) -> None:
         """Leave out earlier tasks that share the key which this task trains."""
         index = context.task.index
-        own = _keys(context)
+        keys = _keys(context)
         shared = []
-        if own is not None:
+        if keys is not None:
             for task in context.pool.tasks_of(context.set_id):
-                if task < index and _same(own, _keys(context, task)):
+                if task < index and _same(keys, _keys(context, task)):
                     shared.append(task)
         self._others = tuple(task for task in range(index) if task not in shared)
         self._together = (*shared, index)

@@ -210,17 +210,17 @@ def _before(stream: _Stream, header: tarfile.TarInfo) -> bytes:
 def _parsed(content: bytes) -> dict[str, bytes]:
     """Return the PAX records that matter here; each is ``<its bytes> <key>=<value>`` and a line end."""
     records = {}
-    at = 0
-    while at < len(content):
-        digits = content[at : at + 20].partition(b" ")[0]
+    start = 0
+    while start < len(content):
+        digits = content[start : start + 20].partition(b" ")[0]
         length = int(digits) if digits.isdigit() else 0
-        record = content[at : at + length]
+        record = content[start : start + length]
         if length <= len(digits) + 1 or len(record) < length or not record.endswith(b"\n"):
             raise tarfile.ReadError("records that do not follow each other")
         key, _, value = record[len(digits) + 1 : -1].partition(b"=")
         if key in (b"path", b"size") or key.startswith(_HOLES):
             records["holes" if key.startswith(_HOLES) else key.decode()] = value
-        at += length
+        start += length
     return records
 
 

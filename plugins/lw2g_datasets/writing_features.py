@@ -284,7 +284,7 @@ def _metadata(
             "benchmark": config.benchmark.name,
             "split": None if published is None else config.benchmark.config.split,
             "fingerprint": stream.fingerprint,
-            "images": {split: own.sha256 for split, own in images.items()},
+            "images": {split: of_split.sha256 for split, of_split in images.items()},
         },
         "tools": {"lw2g": __version__, "timm": version("timm"), "torch": torch.__version__},
     }
@@ -293,10 +293,10 @@ def _metadata(
 def _entries(stream: TaskStream, images: Mapping[Split, _Images]) -> dict[str, Any]:
     """Return all entries of a file but the vectors: arrays of numbers, and lists of strings."""
     entries: dict[str, Any] = {"class_names": stream.class_map.names_by_raw_label}
-    for split, own in images.items():
-        entries[f"{split}_y"] = own.labels
-        entries[f"{split}_id"] = own.ids
-        if own.domains is not None:
-            entries[f"{split}_domain"] = own.domains
+    for split, of_split in images.items():
+        entries[f"{split}_y"] = of_split.labels
+        entries[f"{split}_id"] = of_split.ids
+        if of_split.domains is not None:
+            entries[f"{split}_domain"] = of_split.domains
             entries["domain_names"] = list(dict.fromkeys(task.domain for task in stream.tasks))
     return entries

@@ -143,15 +143,16 @@ def classes(inside: Inside) -> Numbers:
     share_a_task = has.T @ has
     rows: list[Sequence[Value]] = []
     for cell in cells[:_CELLS]:
-        own, other = divmod(cell, size)
-        if own == other:
+        true_class, predicted_class = divmod(cell, size)
+        if true_class == predicted_class:
             kind = _RIGHT
-        elif share_a_task[own, other]:
+        elif share_a_task[true_class, predicted_class]:
             kind = "wrong class, right task"
         else:
             kind = "wrong task"
-        share = float(100 * counts[cell] / images[own])
-        rows.append((own, names[own], other, names[other], kind, int(counts[cell]), share))
+        share = float(100 * counts[cell] / images[true_class])
+        classes_and_names = (true_class, names[true_class], predicted_class, names[predicted_class])
+        rows.append((*classes_and_names, kind, int(counts[cell]), share))
     rows.sort(key=lambda row: row[4] == _RIGHT)  # the table starts with the mistakes
 
     # lines of the drawing stand where the first task of classes changes

@@ -155,14 +155,14 @@ class CPrompt(Baseline):
         """Return auxiliary cross-entropy, classifier consistency and prompt consistency."""
         index = context.task.index
         labels = batch.labels - context.task.classes[0]
-        own = self.features(batch, context.pool.force(context.set_id))
+        features = self.features(batch, context.pool.force(context.set_id))
         drawn = self.embed(batch.images, self.random_rows(context, batch))
         # the auxiliary classifier makes the set fit its task; the one that stays must fit any set
-        loss = functional.cross_entropy(self.auxiliary(own), labels)
+        loss = functional.cross_entropy(self.auxiliary(features), labels)
         loss = loss + functional.cross_entropy(self.classifiers[index](drawn), labels)
         if index and self.config.smoothing:
-            loss = loss + self.config.smoothing * self.consistency(own, index)
-        return StepOutput(loss=loss, features=own)
+            loss = loss + self.config.smoothing * self.consistency(features, index)
+        return StepOutput(loss=loss, features=features)
 
     def random_rows(self, context: TaskContext, batch: Batch) -> Tensor:
         """Return the prompts of a set drawn for each image; only the task's own get gradient.

@@ -104,7 +104,7 @@ class HidePrompt(HeadedBaseline):
         A new set is mixed with the mean of the other live sets, which get no gradient; a reused one, whose
         old directions are protected, is not mixed.
         """
-        own = cast(PrefixSet, context.parameters)
+        prefixes = cast(PrefixSet, context.parameters)
         weight = self.config.ensemble
         keys = []
         values = []
@@ -115,9 +115,9 @@ class HidePrompt(HeadedBaseline):
                 values.append(other.value.detach())
         # of the first set there are no others, and the mean of nothing is NaN
         if not (context.grew and keys and weight):
-            return own.key, own.value
-        key = (1 - weight) * own.key + weight * torch.stack(keys).mean(0)
-        value = (1 - weight) * own.value + weight * torch.stack(values).mean(0)
+            return prefixes.key, prefixes.value
+        key = (1 - weight) * prefixes.key + weight * torch.stack(keys).mean(0)
+        value = (1 - weight) * prefixes.value + weight * torch.stack(values).mean(0)
         return key, value
 
     @torch.no_grad()
@@ -126,8 +126,8 @@ class HidePrompt(HeadedBaseline):
         if not context.grew:
             return
         key, value = self.ensemble(context)
-        own = cast(PrefixSet, context.parameters)
-        own.key.copy_(key)
-        own.value.copy_(value)
+        prefixes = cast(PrefixSet, context.parameters)
+        prefixes.key.copy_(key)
+        prefixes.value.copy_(value)
         # features under the set are others now: what was computed with it is stale
         context.pool.touch(context.set_id)

@@ -175,18 +175,18 @@ def held_out_errors(rows: Tensor, targets: Tensor, fitted: int) -> Tensor:
         targets: One-hot labels ``[n, k]``.
         fitted: Number of leading rows to fit; the others are held out.
     """
-    own = rows[:fitted]
+    fitted_rows = rows[:fitted]
     left_out = rows[fitted:]
     own_targets = targets[:fitted]
     left_out_targets = targets[fitted:]
-    if len(own) < rows.shape[1]:
-        product = own @ own.T
-        left = left_out @ own.T
+    if len(fitted_rows) < rows.shape[1]:
+        product = fitted_rows @ fitted_rows.T
+        left = left_out @ fitted_rows.T
         right = own_targets
     else:
-        product = own.T @ own
+        product = fitted_rows.T @ fitted_rows
         left = left_out
-        right = own.T @ own_targets
+        right = fitted_rows.T @ own_targets
     values, vectors = torch.linalg.eigh(product)
     left = left @ vectors
     right = vectors.T @ right

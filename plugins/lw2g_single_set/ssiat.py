@@ -163,6 +163,6 @@ class Ssiat(HeadedBaseline):
 
     def _adapted(self, batch: Batch, routing: Routing, dropout: float) -> Tensor:
         backbone = self.context.backbone
-        own = Routing(sets=routing.sets[:1], chosen=0)
-        branches = bottlenecks(own, backbone.depth, dropout=dropout)
+        of_first_set = Routing(sets=routing.sets[:1], chosen=0)
+        branches = bottlenecks(of_first_set, backbone.depth, dropout=dropout)
         return backbone.features(batch.images, (AdapterInjection(dict(enumerate(branches))),))

@@ -296,10 +296,10 @@ def require_stream(record: Mapping[str, Any]) -> None:
     positions = sum(map(len, stream))
     if positions * tasks > _CELLS:
         raise DataError(f"{positions} classes in {tasks} tasks are more than a store takes")
-    for task, own in enumerate(stream, start=1):
-        if not own:
+    for task, task_classes in enumerate(stream, start=1):
+        if not task_classes:
             raise DataError(f"{RECORD!r}: task {task} has no classes")
-        for number in own:
+        for number in task_classes:
             if not 0 <= number < classes:
                 raise DataError(
                     f"{RECORD!r}: task {task} has class {number}, which is none of 0 to {classes - 1}"

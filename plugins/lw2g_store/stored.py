@@ -94,8 +94,8 @@ def _common_badges(store: Path, packs: Sequence[Pack]) -> tuple[tuple[str, ...],
                 badges = read_badges(path)
             except DataError as error:
                 unread.append(f"left out of the store: {error.what}")
-        own = {badge["badge"] for badge in badges if badge["holds"]}
-        common = own if common is None else common & own
+        badge_names = {badge["badge"] for badge in badges if badge["holds"]}
+        common = badge_names if common is None else common & badge_names
     confirmed = (common or set()) - {"recomputed"}
     return ("recomputed", *sorted(confirmed)), unread
 
@@ -123,14 +123,14 @@ def beside(
     Returns:
         The runs, and a line for each pack that does not hold.
     """
-    own = {run.record["protocol_hash"]: run for run in mine if run.record.get("protocol_hash")}
+    by_protocol = {run.record["protocol_hash"]: run for run in mine if run.record.get("protocol_hash")}
     originals = {sha256_of(run.path / RECORD) for run in mine}
-    stored = stored_runs(store, catalogue, list(own))
+    stored = stored_runs(store, catalogue, list(by_protocol))
     others = []
     for pack, run in stored.runs:
         if pack.submission["original"] in originals:  # a run beside its own copy would count twice
             continue
-        like = own[pack.record["protocol_hash"]]
+        like = by_protocol[pack.record["protocol_hash"]]
         benchmark = dict(run.config["benchmark"])
         for name, value in like.config["benchmark"].items():
             if role_of_key(f"benchmark.{name}", like.config, catalogue) in UNCOUNTED:

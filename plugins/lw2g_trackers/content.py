@@ -139,8 +139,8 @@ def _pictures(task: int, directory: Path) -> Iterator[Picture]:
     rows = load_file(file)
     true = rows["true"].tolist()
     predicted = rows["predicted"].tolist()
-    own = rows["task"].tolist()
-    brought = set(zip(own, true, strict=True))
+    true_tasks = rows["task"].tolist()
+    brought = set(zip(true_tasks, true, strict=True))
     first_task: dict[int, int] = {}
     for task_of_image, cls in sorted(brought):  # by task, so that the first one stays
         first_task.setdefault(cls, task_of_image)
@@ -161,7 +161,7 @@ def _pictures(task: int, directory: Path) -> Iterator[Picture]:
         axes=("class", "predicted class"),
     )
     answered = []
-    for task_of_image, cls in zip(own, predicted, strict=True):
+    for task_of_image, cls in zip(true_tasks, predicted, strict=True):
         # a class of several tasks is no confusion of tasks where the image's own one has it
         is_own = (task_of_image, cls) in brought
         answered.append(task_of_image if is_own else first_task[cls])
@@ -170,7 +170,7 @@ def _pictures(task: int, directory: Path) -> Iterator[Picture]:
     if (rows["retrieved"] >= 0).all():
         others.append(("retrieval", "retrieved task", rows["retrieved"].tolist()))
     for name, axis, columns in others:
-        yield heat_map(name, zip(own, columns, strict=True), size=task + 1, axes=("task", axis))
+        yield heat_map(name, zip(true_tasks, columns, strict=True), size=task + 1, axes=("task", axis))
 
 
 def _ended(event: RunEnded, directory: Path) -> Content:
