@@ -391,9 +391,11 @@ def _needed_counts(values: Tensor, totals: Tensor, energy: float, power: int) ->
 
 def _orthonormal_off(basis: Tensor, vectors: Tensor, counts: Sequence[int]) -> Tensor:
     """Orthonormalise the first ``counts[h]`` of ``vectors`` [heads, width, width] off ``basis``."""
-    most = max(counts)
-    filled = torch.arange(most, device=vectors.device) < torch.tensor(counts, device=vectors.device)[:, None]
-    fresh = vectors[:, :, :most] * filled[:, None, :]
+    largest = max(counts)
+    filled = (
+        torch.arange(largest, device=vectors.device) < torch.tensor(counts, device=vectors.device)[:, None]
+    )
+    fresh = vectors[:, :, :largest] * filled[:, None, :]
     # An eigenvector of energy e contains rounding / e of the old columns: one pass removes it.
     fresh = fresh - basis @ (basis.mT @ fresh)
     orthonormal: Tensor = torch.linalg.qr(fresh).Q  # trailing zero columns do not affect the leading ones
@@ -432,6 +434,6 @@ def _span(columns: Tensor, tolerance: float) -> Subspace:
 def _pack(columns: Sequence[Tensor]) -> Subspace:
     """Pad orthonormal columns [width, k_h] of each head to one tensor."""
     ranks = tuple(basis.shape[1] for basis in columns)
-    most = max(ranks)
-    padded = [torch.nn.functional.pad(basis, (0, most - basis.shape[1])) for basis in columns]
+    largest = max(ranks)
+    padded = [torch.nn.functional.pad(basis, (0, largest - basis.shape[1])) for basis in columns]
     return Subspace(basis=torch.stack(padded), ranks=ranks)
