@@ -90,11 +90,11 @@ class LowRankInjection:
             for index, per_target in self.updates.items():
                 parts: dict[str, list[_Part]] = {}
                 layers = projections_of(attention_of(block_at(model, index)))
-                for place, target in enumerate(_TARGETS):
+                for number, target in enumerate(_TARGETS):
                     if "qkv" in layers:
                         # rows of queries, keys and values lie one after another in the fused weight
                         name = "qkv"
-                        first = place * layers[name].out_features // len(_TARGETS)
+                        first = number * layers[name].out_features // len(_TARGETS)
                     else:
                         name = f"{target}_proj"
                         first = 0
@@ -250,8 +250,8 @@ def _adder(parts: Sequence[_Part], scale: float) -> Callable[[nn.Module, tuple[T
         pieces = [output] if count == 1 else list(output.chunk(count, dim=-1))
         for part in scaled:
             hidden = x if part.down is None else x @ part.down.transpose(-2, -1)
-            place = part.first // width
-            pieces[place] = _plus_product(pieces[place], hidden, part.up)
+            number = part.first // width
+            pieces[number] = _plus_product(pieces[number], hidden, part.up)
         if len(pieces) == 1:  # nothing to join: a copy less
             return pieces[0]
         return torch.cat(pieces, dim=-1)

@@ -38,19 +38,19 @@ class ParameterInjection:
                 module = model.get_submodule(block)
                 if inner:  # another injection, or the last row alone, may stand around the block's attention
                     module = attention_of(module).get_submodule(inner)
-                now = module._parameters.get(leaf)
-                own_shape = None if now is None else list(now.shape)
+                replaced = module._parameters.get(leaf)
+                own_shape = None if replaced is None else list(replaced.shape)
                 if own_shape != list(value.shape):
                     raise ConfigError(
                         f"parameter {name!r} of {list(value.shape)} does not fit this backbone, whose own "
                         f"is {own_shape}",
                         "make it from the backbone's",
                     )
-                before.append((module, leaf, now))
+                before.append((module, leaf, replaced))
                 # as functional_call does; a plain assignment requires a Parameter
                 parameters: dict[str, Any] = module._parameters
                 parameters[leaf] = value
             yield
         finally:
-            for module, leaf, now in before:
-                module._parameters[leaf] = now
+            for module, leaf, replaced in before:
+                module._parameters[leaf] = replaced
