@@ -150,11 +150,11 @@ class Discriminant(_Moments):
         products = (white * apart).sum(1)[:, None] - apart @ centres.T
         freedom = max(int(counts.sum()) - len(counts), 1)
         # from the mean of the others, a row is so many times as far as from a mean that holds it
-        more = (counts[targets] / (counts[targets] - 1)).to(own_square)
-        share = more * (1 - self.shrinkage) / freedom
-        rest = (1 - share * own_square).clamp(min=torch.finfo(torch.float64).eps)
-        squares = squares + (share / rest)[:, None] * products.square()
-        squares.scatter_(1, targets[:, None], (more.square() * own_square / rest)[:, None])
+        widened = (counts[targets] / (counts[targets] - 1)).to(own_square)
+        per_square = widened * (1 - self.shrinkage) / freedom
+        rest = (1 - per_square * own_square).clamp(min=torch.finfo(torch.float64).eps)
+        squares = squares + (per_square / rest)[:, None] * products.square()
+        squares.scatter_(1, targets[:, None], (widened.square() * own_square / rest)[:, None])
         scores: Tensor = -squares * ((freedom - 1) / freedom) / 2
         return scores
 
@@ -332,11 +332,11 @@ class Mahalanobis(_Moments):
         length = self.length[classes, None] / count
         mean = motion(self.centres(classes))
         # the mean length that images of the class have now: what is kept are means of rows of length 1
-        now = mean.norm(dim=-1, keepdim=True) / self.mean[classes].norm(dim=-1, keepdim=True)
-        self.mean[classes] = mean / now
-        self.length[classes] = (count * now).squeeze(1)
+        growth = mean.norm(dim=-1, keepdim=True) / self.mean[classes].norm(dim=-1, keepdim=True)
+        self.mean[classes] = mean / growth
+        self.length[classes] = (count * growth).squeeze(1)
         raw = self.scatter[classes] * length.square()[..., None]
-        self.scatter[classes] = motion.scatter(raw, count[..., None]) / now.square()[..., None]
+        self.scatter[classes] = motion.scatter(raw, count[..., None]) / growth.square()[..., None]
 
     def solve(self, seen: int) -> tuple[Tensor, ...]:
         """Return means and Cholesky factors of targets; factor again what has changed alone."""
@@ -379,11 +379,11 @@ class Mahalanobis(_Moments):
             white = torch.linalg.solve_triangular(lower, apart.T, upper=False)
             scaled = torch.linalg.solve_triangular(lower, (apart * scale).T, upper=False)
             # from the mean of the others, an image is so many times as far as from a mean that holds it
-            more = float(counts[target]) / float(counts[target] - 1)
-            share = more / float(counts[target] - 1)
+            widened = float(counts[target]) / float(counts[target] - 1)
+            share = widened / float(counts[target] - 1)
             rest = (1 - share * scaled.square().sum(0)).clamp(min=torch.finfo(torch.float64).eps)
             distances = white.square().sum(0) + share * (white * scaled).sum(0).square() / rest
-            scores[members, target] = -(more**2) * distances
+            scores[members, target] = -(widened**2) * distances
         return scores
 
     def _added_to(self, variance: Tensor) -> Tensor:
@@ -403,12 +403,12 @@ class Mahalanobis(_Moments):
 
     def _room_for(self, target: int) -> Tensor:
         """Return the place of a target's factor, a view ``[dim, dim]``."""
-        block, place = divmod(target, _CLASSES)
+        block, place_in_block = divmod(target, _CLASSES)
         dim = self.mean.shape[1]
         while len(self._factors) <= block:
             # a block is touched, and takes memory, only as far as it is filled
             self._factors.append(self.mean.new_empty(_CLASSES, dim, dim))
-        return self._factors[block][place]
+        return self._factors[block][place_in_block]
 
     def _forget(self, classes: Iterable[int]) -> None:
         """Drop what was solved for the targets of some classes."""

@@ -112,10 +112,10 @@ def summed_factors(sets: Sequence[nn.Module], weights: Tensor | None = None) -> 
     owned = [cast(LowRankSet, item) for item in sets]
     frozen: list[Factors] = []
     trained: list[Factors] = []
-    for place, item in enumerate(owned):
+    for number, item in enumerate(owned):
         up: Tensor = item.up
         if weights is not None:
-            up = weights[place, :, :, None, None] * up
+            up = weights[number, :, :, None, None] * up
         is_trained = item.down.requires_grad or item.up.requires_grad
         group = trained if is_trained else frozen
         group.append((item.down, up))
@@ -160,10 +160,10 @@ def inject_factors(
     updates: dict[int, dict[UpdateTarget, list[Update]]] = {}
     for position, block in enumerate(blocks):
         updates[block] = {}
-        for place, target in enumerate(targets):
-            summands: list[Update] = [update(pair, position, place) for pair in factors]
+        for number, target in enumerate(targets):
+            summands: list[Update] = [update(pair, position, number) for pair in factors]
             if dense is not None:
-                summands.append(dense[position, place])
+                summands.append(dense[position, number])
             updates[block][target] = summands
     return LowRankInjection(updates, scale=scale)
 

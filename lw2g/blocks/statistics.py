@@ -327,7 +327,9 @@ def held_back(labels: Tensor) -> Tensor:
     """
     order = labels.argsort(stable=True)
     sizes = torch.bincount(labels)
-    place = torch.arange(len(labels), device=labels.device) - (sizes.cumsum(0) - sizes)[labels[order]]
+    place_in_class = (
+        torch.arange(len(labels), device=labels.device) - (sizes.cumsum(0) - sizes)[labels[order]]
+    )
     held = torch.empty_like(labels, dtype=torch.bool)
-    held[order] = place % _HELD_BACK == _HELD_BACK - 1
+    held[order] = place_in_class % _HELD_BACK == _HELD_BACK - 1
     return held
