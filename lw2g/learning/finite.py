@@ -58,9 +58,9 @@ class LossWatch:
         """
         first = int(self._first)
         if first >= 0:
-            step, place = divmod(first, len(self._names))
+            step, number = divmod(first, len(self._names))
             self._refuse(
-                f"the loss of {self._names[place]} is not finite in step {step + 1} of {self._where}"
+                f"the loss of {self._names[number]} is not finite in step {step + 1} of {self._where}"
             )
 
     def require_sound_parameters(self) -> None:

@@ -238,7 +238,7 @@ class _Bend:
     """The rules that act at one place on one target: some soft ones, then at most one hard space."""
 
     def __init__(self, rules: Sequence[SiteRule], target: Target) -> None:
-        like = rules[0].site.parameter
+        parameter = rules[0].site.parameter
         soft: list[Restriction] = []
         hard: list[Subspace] = []
         for rule in rules:
@@ -247,12 +247,12 @@ class _Bend:
             if rule.hard:
                 hard.append(rule.restriction.subspace)
             else:
-                soft.append(_cast(rule.restriction, like))
+                soft.append(_cast(rule.restriction, parameter))
         self.soft = tuple(soft)
         self.hard: Restriction | None = None
         if hard:
             # at once: one after the other would put components back, where the spaces are not orthogonal
-            self.hard = _cast(Restriction(subspace=_united(hard)), like)
+            self.hard = _cast(Restriction(subspace=_united(hard)), parameter)
 
     def state(self) -> dict[str, Tensor]:
         """Return basis and ranks of every rule's space, as ``soft0.basis``, ..., ``hard.ranks``."""

@@ -78,7 +78,7 @@ def learn_temperature(parts: RunParts, context: TaskContext, images: ImageSet) -
     alone = attrs.evolve(predictor, expert=None)  # the head's answer, without the expert's in it
     places = chunks(range(len(images)), parts.config.run.evaluation_batch)
     for part, batch in zip(places, images.batches(places), strict=True):
-        names = [images.ids[place] for place in part]
+        names = [images.ids[number] for number in part]
         if alone.retrieval is not None and alone.retrieval.control:
             choice = alone.of_tasks(torch.full((len(batch),), context.task.index, device=predictor.device))
             answers = alone.answer(alone.rows(batch, choice), choice, names)

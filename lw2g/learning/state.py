@@ -189,9 +189,9 @@ def restore(session: Session, checkpoint: Checkpoint, begun: int = 0) -> Positio
 
     parts = session.parts
     tensors = checkpoint.tensors
-    place = checkpoint.progress["position"]
+    position = checkpoint.progress["position"]
     # a task within which the checkpoint was taken has begun, too
-    for index in range(begun, place["task"] + int(place["within"])):
+    for index in range(begun, position["task"] + int(position["within"])):
         parts.begin_task(index)
     if tensors:  # none where nothing has been learned
         device = parts.engine.device
@@ -208,13 +208,13 @@ def restore(session: Session, checkpoint: Checkpoint, begun: int = 0) -> Positio
 def position_of(checkpoint: Checkpoint) -> Position:
     """Return the run's position in a checkpoint."""
     tensors = checkpoint.tensors
-    place = checkpoint.progress["position"]
+    position = checkpoint.progress["position"]
     return Position(
-        task=place["task"],
-        within=place["within"],
-        phase=place["phase"],
+        task=position["task"],
+        within=position["within"],
+        phase=position["phase"],
         progress=PhaseProgress(
-            epoch=place["epoch"], step=place["step"], optimizer=part(tensors, "optimizer")
+            epoch=position["epoch"], step=position["step"], optimizer=part(tensors, "optimizer")
         ),
         protection=part(tensors, "protection"),
     )

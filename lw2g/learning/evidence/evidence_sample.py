@@ -221,7 +221,7 @@ class EvidenceSample:
         if count is None or count >= len(self.positions):
             return [list(itertools.chain.from_iterable(groups)) for groups in self._chunks]
         chosen = balanced(self.labels, count, self.generator("space images"))
-        positions = [self.positions[place] for place in chosen]
+        positions = [self.positions[number] for number in chosen]
         return [positions[start : start + _BATCH] for start in range(0, count, _BATCH)]
 
     def space_batches(self) -> Iterator[Batch]:

@@ -135,8 +135,8 @@ class Trials:
         for batch in images.batches(chunks(range(len(images)), session.parts.config.run.evaluation_batch)):
             with session.parts.engine.autocast():
                 features = baseline.features(batch, routing)
-                for place in range(len(batch)):
-                    one = slice(place, place + 1)
+                for number in range(len(batch)):
+                    one = slice(number, number + 1)
                     losses.append(baseline.probe_loss(features[one], batch.part(one), context.task))
         return torch.stack(losses).float().cpu()
 
