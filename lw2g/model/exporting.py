@@ -67,8 +67,8 @@ def export_run(
             be put inside.
     """
     require_counted(task)
-    with reserved(out, inputs=(directory,)) as place:
-        return _export(directory, catalogue, place, task, with_backbone, weights, remember)
+    with reserved(out, inputs=(directory,)) as reserved_path:
+        return _export(directory, catalogue, reserved_path, task, with_backbone, weights, remember)
 
 
 def _export(

@@ -94,11 +94,11 @@ def calibration_of(
     rows = torch.cat([features for _, features in kept])
     labels = torch.tensor(targets, device=solved.device)
     held = _held_by_sums(solved, saved, len(rows))
-    if len(rows) > (most := max(_FEWEST, _OPERATIONS // rows.shape[1] ** 2)):
-        some = torch.linspace(0, len(rows) - 1, most).long()  # of every class, which lie together
-        rows = rows[some]
-        labels = labels[some.to(labels.device)]
-        held = held[some.to(held.device)]
+    if len(rows) > (most_rows := max(_FEWEST, _OPERATIONS // rows.shape[1] ** 2)):
+        chosen = torch.linspace(0, len(rows) - 1, most_rows).long()  # of every class, which lie together
+        rows = rows[chosen]
+        labels = labels[chosen.to(labels.device)]
+        held = held[chosen.to(held.device)]
     # float64, as the Gaussians: rows are taken out of sums of many
     rows = rows.to(solved.device).double()
     left_out = _left_out(solved, gaussians, rows, labels, held, seen)

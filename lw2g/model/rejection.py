@@ -191,12 +191,12 @@ def left_out(gaussians: Gaussians, rows: Tensor, labels: Tensor) -> tuple[Tensor
     freedom = gaussians.freedom
     total = int(gaussians.counts.sum())
     # from the mean of the others, an image is so many times as far as from a mean that holds it
-    more = count / (count - 1)
-    share = kept / freedom
+    widened = count / (count - 1)
+    per_square = kept / freedom
     # Sherman and Morrison: the inverse without the outer product that the image has added
-    rest = (1 - more * share * own_square).clamp(min=_SMALLEST)
-    classes = classes + (more * share / rest)[:, None] * products.square()
-    classes.scatter_(1, labels[:, None], (more.square() * own_square / rest)[:, None])
+    rest = (1 - widened * per_square * own_square).clamp(min=_SMALLEST)
+    classes = classes + (widened * per_square / rest)[:, None] * products.square()
+    classes.scatter_(1, labels[:, None], (widened.square() * own_square / rest)[:, None])
     classes *= (freedom - 1) / freedom
     # the same about the mean of all images
     around = total / (total - 1)
@@ -247,10 +247,10 @@ def expected_error(probability: Tensor, right: Tensor) -> float:
     >>> expected_error(torch.tensor([0.75, 0.75]), torch.tensor([True, False]))
     0.25
     """
-    place = (probability * _BINS).long().clamp(max=_BINS - 1)
+    bins = (probability * _BINS).long().clamp(max=_BINS - 1)
     gaps = torch.zeros(_BINS, dtype=torch.float64, device=probability.device)
-    gaps.index_add_(0, place, probability.double() - right.double())
-    return float(gaps.abs().sum() / len(place))
+    gaps.index_add_(0, bins, probability.double() - right.double())
+    return float(gaps.abs().sum() / len(bins))
 
 
 def threshold_of(known: Tensor, rate: float) -> float:
@@ -267,14 +267,14 @@ def threshold_of(known: Tensor, rate: float) -> float:
         raise ConfigError(
             f"reject: expected a rate between 0 and 1 but got {rate}", "0.05 rejects 5 % of known"
         )
-    place = math.floor(rate * (len(known) + 1) + 1e-9)
-    if not place:
+    rank = math.floor(rate * (len(known) + 1) + 1e-9)
+    if not rank:
         raise ConfigError(
             f"reject: a rate of {rate} needs {math.ceil(1 / rate - 1e-9) - 1} kept images, and the model has "
             f"{len(known)}",
             "raise the rate, or let the model learn more images",
         )
-    return float(known[place - 1])
+    return float(known[rank - 1])
 
 
 def _factor(covariance: Tensor) -> Tensor:

@@ -401,9 +401,9 @@ class TrainedModel(nn.Module):
         head = self.baseline.closed_form
         if head is None:
             return None
-        place = head.count.data_ptr()  # a model that has moved to another device has others
-        if self._moments is None or self._moments[0] != place:
-            self._moments = (place, moments_of(head, self._history[-1].seen))
+        address = head.count.data_ptr()  # a model that has moved to another device has others
+        if self._moments is None or self._moments[0] != address:
+            self._moments = (address, moments_of(head, self._history[-1].seen))
         return self._moments[1]
 
     def _scores(self, features: Tensor) -> list[float]:
