@@ -94,10 +94,10 @@ def crop_boxes(draws: Tensor, sizes: Tensor, *, least: float, stretch: float = 4
     fitted = fits.gather(1, first)
     tall = torch.where(fitted, heights.gather(1, first), torch.minimum(height, (width * stretch).round()))
     wide = torch.where(fitted, widths.gather(1, first), torch.minimum(width, (height * stretch).round()))
-    place = torch.where(fitted, draws[:, 2 * _TRIES :], 0.5)
+    offset = torch.where(fitted, draws[:, 2 * _TRIES :], 0.5)
     # a border of n pixels has n + 1 places; a central crop is not drawn among them
-    top = (place[:, :1] * (height - tall + fitted)).floor()
-    left = (place[:, 1:] * (width - wide + fitted)).floor()
+    top = (offset[:, :1] * (height - tall + fitted)).floor()
+    left = (offset[:, 1:] * (width - wide + fitted)).floor()
     return torch.cat([top, left, tall, wide], dim=1).long()
 
 

@@ -86,9 +86,9 @@ class VersionedRows:
             all_of_them: Whether all sources answer, so that each has a fixed slot.
         """
         count, slots = sources.shape
-        more = slots - self._sources.shape[1]
-        self._sources = np.pad(self._sources, ((0, 0), (0, more)), constant_values=-2)
-        self._versions = np.pad(self._versions, ((0, 0), (0, more)), constant_values=-1)
+        num_missing = slots - self._sources.shape[1]
+        self._sources = np.pad(self._sources, ((0, 0), (0, num_missing)), constant_values=-2)
+        self._versions = np.pad(self._versions, ((0, 0), (0, num_missing)), constant_values=-1)
         if all_of_them or slots == 1:
             return sources
         before = self._sources[:count]

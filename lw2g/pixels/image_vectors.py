@@ -77,11 +77,11 @@ class VectorSet(ImageSet):
             return self._of_part(first, positions).to(self._device)
         rows: Tensor | None = None
         for number in np.unique(owner).tolist():
-            here = np.flatnonzero(owner == number)
-            own = self._of_part(number, positions[here])
+            in_part = np.flatnonzero(owner == number)
+            own = self._of_part(number, positions[in_part])
             if rows is None:
                 rows = own.new_empty(len(positions), own.shape[1])
-            rows[torch.from_numpy(here)] = own
+            rows[torch.from_numpy(in_part)] = own
         assert rows is not None
         return rows.to(self._device)
 
