@@ -212,18 +212,18 @@ def no_folder(path: str | Path) -> str:
     >>> no_folder("photographs/dgos")
     "no folder 'photographs/dgos'"
     """
-    place = Path(path)
+    missing = Path(path)
     # of a place that does not exist, the part that does not is the misspelt one
-    while not os.path.isdir(place.parent):  # of a name that no system takes, too: then it is False
-        place = place.parent
+    while not os.path.isdir(missing.parent):  # of a name that no system takes, too: then it is False
+        missing = missing.parent
     try:
-        there = [child.name for child in os.scandir(place.parent) if child.is_dir()]
+        names = [child.name for child in os.scandir(missing.parent) if child.is_dir()]
     except OSError:  # a folder that may not be listed
-        there = []
+        names = []
     text = f"no folder {str(path)!r}"
-    like = _closest(place.name, there)
-    if like is not None:
-        text += f" (did you mean {str(place.parent / like)!r}?)"
+    closest = _closest(missing.name, names)
+    if closest is not None:
+        text += f" (did you mean {str(missing.parent / closest)!r}?)"
     return text
 
 

@@ -89,12 +89,12 @@ def usable_cores(cgroup: Path = CGROUP) -> float:
 
 def room_finding(directory: Path = RUNS) -> Finding:
     """Return whether the default folder of runs is writable, and its free disk space."""
-    place = directory.absolute()
-    while not place.exists():  # the first run creates the directory
-        place = place.parent
+    existing = directory.absolute()
+    while not existing.exists():  # the first run creates the directory
+        existing = existing.parent
     try:
-        with tempfile.TemporaryFile(dir=place):
-            free = shutil.disk_usage(place).free
+        with tempfile.TemporaryFile(dir=existing):
+            free = shutil.disk_usage(existing).free
     except OSError as error:
         text = f"runs cannot be written to {str(directory.absolute())!r} ({error})"
         return problem("machine", text, "work in a writable folder, or name one with --out DIR")

@@ -68,9 +68,9 @@ def _rows(entry: dict[str, Any], *, is_calibrated: bool) -> Iterator[tuple[str, 
     rejected = entry.get("rejected", False)
     image = str(entry["path"])
     chosen = (_count(entry["task"], 1), _count(entry["set"], 0, "#"))
-    for place, answer in enumerate(entry["top"]):
+    for rank, answer in enumerate(entry["top"]):
         name = str(answer["class"])
-        if rejected and place == 0:
+        if rejected and rank == 0:
             name = f"unknown (nearest: {name})"
         # a per cent is a promise: of such answers about that share is right
         sure = percent(answer["probability"]) if is_calibrated else f"{answer['probability']:.3f}"

@@ -266,12 +266,12 @@ class StatusLines:
             done = 0
             if status.run is not None:
                 done = status.run.done
-            now = (status.state, done)
+            state_and_done = (status.state, done)
             before = self._before.get(status.cell.name)
-            self._before[status.cell.name] = now
+            self._before[status.cell.name] = state_and_done
             # a cell that has never done anything is not worth a line
             is_new = before is None and status.state == "waiting"
-            if now != before and not is_new:
+            if state_and_done != before and not is_new:
                 row = dict(zip(_COLUMNS, _row(status), strict=True))
                 details = [f"{name} {row[name]}" for name in _ON_A_LINE]
                 line = f"{status.cell.label}: {status.state}, {' '.join(details)}"
@@ -284,7 +284,7 @@ def fitting(statuses: Sequence[Status], height: int) -> Sequence[Status]:
     if len(statuses) <= room:
         return statuses
     # a third of the screen shows cells before the running one, the rest those that wait
-    busy = [place for place, status in enumerate(statuses) if status.state == "running"] or [0]
+    busy = [row for row, status in enumerate(statuses) if status.state == "running"] or [0]
     begin = max(0, min(busy[0] - room // 3, len(statuses) - room))
     return statuses[begin : begin + room]
 

@@ -119,9 +119,9 @@ def require_outside(out: Path, *inputs: Path | None) -> None:
     Raises:
         ConfigError: It lies in one of them.
     """
-    place = out.absolute().resolve()
+    resolved = out.absolute().resolve()
     for one in inputs:
-        if one is not None and one.is_dir() and place.is_relative_to(one.resolve()):
+        if one is not None and one.is_dir() and resolved.is_relative_to(one.resolve()):
             raise ConfigError(
                 f"{str(out)!r} lies in {str(one)!r}, which is read", "choose a folder outside of it"
             )

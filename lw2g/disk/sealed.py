@@ -185,9 +185,9 @@ def seal_tensors(content: bytes) -> tuple[bytes, str]:
     Args:
         content: Safetensors whose metadata has ``sha256`` with the value :data:`UNSEALED`.
     """
-    place = content.index(_MARK) + len(_MARK)
+    start = content.index(_MARK) + len(_MARK)
     checksum = hashlib.sha256(content).hexdigest()
-    return content[:place] + checksum.encode() + content[place + len(checksum) :], checksum
+    return content[:start] + checksum.encode() + content[start + len(checksum) :], checksum
 
 
 def unseal_tensors(path: Path) -> tuple[bytes, dict[str, Any], str]:
@@ -201,13 +201,13 @@ def unseal_tensors(path: Path) -> tuple[bytes, dict[str, Any], str]:
         metadata = read_header(content)["__metadata__"]
         written = metadata["sha256"]
         entry = json.loads(metadata["lw2g"])
-        place = content.index(_MARK) + len(_MARK)
+        start = content.index(_MARK) + len(_MARK)
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(f"{path.name!r} cannot be read ({type(error).__name__})") from error
     # the checksum is that of the file with zeros in its place
-    digest = hashlib.sha256(content[:place])
+    digest = hashlib.sha256(content[:start])
     digest.update(UNSEALED.encode())
-    digest.update(memoryview(content)[place + len(UNSEALED) :])
+    digest.update(memoryview(content)[start + len(UNSEALED) :])
     if digest.hexdigest() != written or not isinstance(entry, dict):
         raise DataError(f"{path.name!r} does not match its checksum")
     return content, entry, written

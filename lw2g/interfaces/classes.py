@@ -100,8 +100,8 @@ class ClassMap:
         return len(self.targets)
 
     def __iter__(self) -> Iterator[ClassEntry]:
-        for place, target in enumerate(self.targets):
-            yield ClassEntry(position=self.first + place, target=target, name=self.names[place])
+        for number, target in enumerate(self.targets):
+            yield ClassEntry(position=self.first + number, target=target, name=self.names[number])
 
     def target(self, position: int) -> int:
         """Return the target of a position."""

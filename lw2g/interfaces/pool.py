@@ -230,6 +230,8 @@ class Pool:
 
 def _alike(one: nn.Module, other: nn.Module) -> bool:
     """Return whether two modules have the same tensors."""
-    mine = one.state_dict()
-    theirs = other.state_dict()
-    return mine.keys() == theirs.keys() and all(torch.equal(mine[name], theirs[name]) for name in mine)
+    tensors = one.state_dict()
+    other_tensors = other.state_dict()
+    return tensors.keys() == other_tensors.keys() and all(
+        torch.equal(tensors[name], other_tensors[name]) for name in tensors
+    )

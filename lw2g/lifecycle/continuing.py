@@ -125,9 +125,9 @@ def _require_end(checkpoint: Checkpoint, first: int, directory: Path) -> None:
     Raises:
         ConfigError: The run has not finished them.
     """
-    place = checkpoint.progress["position"]
-    if place["task"] != first or place["within"]:
+    position = checkpoint.progress["position"]
+    if position["task"] != first or position["within"]:
         raise ConfigError(
-            f"the run has finished {place['task']} of {first} tasks, and new classes come after the last",
+            f"the run has finished {position['task']} of {first} tasks, and new classes come after the last",
             f"go on to it first: lw2g continue {directory}",
         )

@@ -308,7 +308,7 @@ def rand_index(left: Sequence[int], right: Sequence[Any]) -> float | None:
     first = np.sum(together & pairs)
     second = np.sum(planted & pairs)
     expected = first * second / np.sum(pairs)
-    most = (first + second) / 2
-    if most == expected:  # both are one group, or both are singles: they agree, and 0 / 0 says nothing
+    largest = (first + second) / 2
+    if largest == expected:  # both are one group, or both are singles: they agree, and 0 / 0 says nothing
         return 1.0
-    return float((both - expected) / (most - expected))
+    return float((both - expected) / (largest - expected))

@@ -239,9 +239,9 @@ class Frozen:
         Raises:
             BackboneChangedError: They have changed.
         """
-        now = Frozen.of(backbone).sums
-        for name in {**self.sums, **now}:
-            if self.sums.get(name) != now.get(name):
+        sums = Frozen.of(backbone).sums
+        for name in {**self.sums, **sums}:
+            if self.sums.get(name) != sums.get(name):
                 raise BackboneChangedError(
                     f"the frozen backbone's {name!r} has changed {when}",
                     "a component writes into it: let it inject parameters of its own (lw2g check NAME tells "

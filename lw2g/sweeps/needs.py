@@ -92,8 +92,8 @@ def _data(benchmark: Chosen, catalogue: Catalogue) -> Need:
     if published is not None and published.size:
         what += f" ({published.size})"
     if published is not None and not places:
-        here = published.lies_below(default_root())
-        return _need(what, here, f"lw2g data get {published.name}, or set {ROOT_VARIABLE}")
+        data_folder = published.lies_below(default_root())
+        return _need(what, data_folder, f"lw2g data get {published.name}, or set {ROOT_VARIABLE}")
     lacking = component.lacks(benchmark.config)
     if lacking is not None:
         option, how = lacking
