@@ -69,10 +69,10 @@ class CLora(HeadedBaseline):
         super().__init__(config, context)
         self.config = config
         self.updates = LowRankSets(config, context)
-        like = self.new_set(None)
+        empty_set = self.new_set(None)
         # a reused set as its task found it: a run that is resumed within the task needs it
-        self.register_buffer("start_down", torch.zeros_like(like.down))
-        self.register_buffer("start_up", torch.zeros_like(like.up))
+        self.register_buffer("start_down", torch.zeros_like(empty_set.down))
+        self.register_buffer("start_up", torch.zeros_like(empty_set.up))
 
     def new_set(self, source: nn.Module | None) -> LowRankSet:
         """Return a new set: a copy of ``source``, or one that changes nothing yet."""

@@ -77,13 +77,13 @@ class Ewc(HeadedBaseline):
         super().__init__(config, context)
         self.config = config
         self.updates = LowRankSets(config, context, set_class=DenseSet)
-        like = cast(DenseSet, self.new_set(None))
+        empty_set = cast(DenseSet, self.new_set(None))
         down_sum = None
         up_sum = None
         if config.boundary == "release":
-            down_sum = torch.zeros_like(like.down.detach())
-            up_sum = torch.zeros_like(like.up.detach())
-        self.register_buffer("importance", torch.zeros_like(like.dense))
+            down_sum = torch.zeros_like(empty_set.down.detach())
+            up_sum = torch.zeros_like(empty_set.up.detach())
+        self.register_buffer("importance", torch.zeros_like(empty_set.dense))
         self.register_buffer("down_sum", down_sum)
         self.register_buffer("up_sum", up_sum)
 

@@ -160,8 +160,8 @@ class InfLora(HeadedBaseline):
         """The span of all finished tasks' inputs at each block."""
         spaces = []
         for basis, rank in zip(self.basis, self.ranks.tolist(), strict=True):
-            dim, most = basis.shape
-            if rank <= most:
+            dim, num_columns = basis.shape
+            if rank <= num_columns:
                 spaces.append(Subspace(basis=basis[None, :, :rank], ranks=(rank,)))
                 continue
             # beyond half of all dimensions the complement is what is stored (DualGPM)

@@ -39,9 +39,9 @@ def to_bytes(images: Tensor) -> tuple[Tensor, Tensor]:
     normalisation, an image comes back to within half a grey level of the file's.
     """
     least = images.amin(dim=(-2, -1))
-    most = images.amax(dim=(-2, -1))
+    largest = images.amax(dim=(-2, -1))
     # a channel of one value has no step
-    step = ((most - least) / 255).clamp(min=torch.finfo(torch.float32).tiny)
+    step = ((largest - least) / 255).clamp(min=torch.finfo(torch.float32).tiny)
     levels = (images - least[..., None, None]) / step[..., None, None]
     return levels.round().to(torch.uint8), torch.stack([least, step], dim=-1)
 
@@ -127,10 +127,10 @@ class Replay(HeadedBaseline):
         chosen = self.drawn_images(context)
         first = 0  # the number of the batch's first image
         for batch in context.statistics(self.config.batch_size):
-            here = (first <= chosen) & (chosen < first + len(batch))
-            if here.any():
-                places = self.old(context.task) + here.nonzero().flatten()
-                rows = chosen[here] - first
+            in_batch = (first <= chosen) & (chosen < first + len(batch))
+            if in_batch.any():
+                places = self.old(context.task) + in_batch.nonzero().flatten()
+                rows = chosen[in_batch] - first
                 self.pixels[places], self.scales[places] = to_bytes(batch.images[rows].float())
                 self.owners[places] = batch.labels[rows]
             first += len(batch)

@@ -218,8 +218,10 @@ class Lwf(HeadedBaseline):
         # with gradients on, so that teacher and student round alike: merged weights round otherwise
         known = self.old_head(self.features(batch, Routing(sets=(self.teacher,))))[:, :old].detach()
         assert output.features is not None
-        now = self.head(output.features)[:, :old]
-        return attrs.evolve(output, loss=output.loss + self.config.distillation * self.divergence(now, known))
+        old_logits = self.head(output.features)[:, :old]
+        return attrs.evolve(
+            output, loss=output.loss + self.config.distillation * self.divergence(old_logits, known)
+        )
 
     def divergence(self, logits: Tensor, known: Tensor) -> Tensor:
         """Return the mean divergence of ``softmax(logits / T)`` from ``softmax(known / T)``, both ``[B, C]``.
@@ -227,6 +229,6 @@ class Lwf(HeadedBaseline):
         Up to a constant the paper's equation 2.
         """
         # without the factor T^2 of Hinton et al., as in the paper
-        now = functional.log_softmax(logits.float() / self.config.temperature, 1)
+        log_student = functional.log_softmax(logits.float() / self.config.temperature, 1)
         then = functional.log_softmax(known.float() / self.config.temperature, 1)
-        return functional.kl_div(now, then, reduction="batchmean", log_target=True)
+        return functional.kl_div(log_student, then, reduction="batchmean", log_target=True)
