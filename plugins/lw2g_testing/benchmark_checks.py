@@ -63,19 +63,19 @@ def check_samples_belong_to_one_task_and_split(subject: Subject) -> None:
                 )
         if split == "test":
             tested |= {(task.domain, target_of(position)) for position in task.classes}
-        here = f"the {split} data of task {task.index}"
+        where = f"the {split} data of task {task.index}"
         if len(data.source.ids) != len(data.source):
             raise ContractViolation(
-                f"the source of {here} has {len(data.source)} images and {len(data.source.ids)} ids; give "
+                f"the source of {where} has {len(data.source)} images and {len(data.source.ids)} ids; give "
                 "one id per image"
             )
         for name in data.ids:
             if name in met:
                 raise ContractViolation(
-                    f"the id {name!r} is in {met[name]} and in {here}; give every sample one task and one "
+                    f"the id {name!r} is in {met[name]} and in {where}; give every sample one task and one "
                     "split, and an id that no other has (the split in front where both count alike)"
                 )
-            met[name] = here
+            met[name] = where
 
 
 @check("benchmark")

@@ -195,12 +195,12 @@ def check_takes_more_classes(subject: Subject) -> None:
     rows, labels = images_of()
     old = teach(made(subject, classes=3), (3,), rows, labels)
     expected = old.scores(rows, 3)
-    more = made(subject)
-    more.load_state_dict(widened(old.state_dict(), more.state_dict(), "it"))
-    if not torch.equal(more.scores(rows, 3), expected):
+    larger = made(subject)
+    larger.load_state_dict(widened(old.state_dict(), larger.state_dict(), "it"))
+    if not torch.equal(larger.scores(rows, 3), expected):
         raise ContractViolation("room for more classes changes its old scores; draw nothing by their number")
-    teach(more, (3,), rows, labels, first=3)
-    if not more.scores(rows, _CLASSES).isfinite().all():
+    teach(larger, (3,), rows, labels, first=3)
+    if not larger.scores(rows, _CLASSES).isfinite().all():
         raise ContractViolation("its scores are not finite after classes that came later")
 
 

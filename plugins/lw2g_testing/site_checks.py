@@ -204,9 +204,9 @@ def outside_the_tap(
         heads = 1
         if tap.kind in ("query", "query_used"):
             heads = now.session.parts.backbone.heads
-        share = _share_outside(site.rows(gradient).double(), tapped, heads)
-        if share is not None:
-            yield site, share
+        share_outside = _share_outside(site.rows(gradient).double(), tapped, heads)
+        if share_outside is not None:
+            yield site, share_outside
 
 
 def _share_outside(rows: Tensor, tapped: Tensor, heads: int) -> float | None:
@@ -256,12 +256,12 @@ def check_probe_reaches_measured_sites(subject: Subject) -> None:
             return now.baseline.probe_loss(now.baseline.features(batch, routing), batch, task)  # noqa: B023
 
         gradients = _gradients([site for _, site in measured], loss)
-        for place, (owner, site) in enumerate(measured):
+        for number, (owner, site) in enumerate(measured):
             gradient = gradients[id(site.parameter)]
             if owner in (None, set_id) and gradient is not None and bool(site.view(gradient).any()):
-                reached.add(place)
-    for place, (owner, site) in enumerate(measured):
-        if place not in reached:
+                reached.add(number)
+    for number, (owner, site) in enumerate(measured):
+        if number not in reached:
             raise ContractViolation(
                 f"the gradient of probe_loss is zero at {_called(owner, site)}; let the loss depend on the "
                 "set's parameters, or declare the site with measured=False"
