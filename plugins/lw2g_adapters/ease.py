@@ -182,11 +182,13 @@ class Ease(AdapterBaseline):
 
     def synthesise(self, seen: int, sets: Sequence[int]) -> None:
         """Synthesise the prototypes of seen classes that were not measured under some sets."""
-        for here in map(self._subspace, sets):
-            known = here.measured[:seen].nonzero()[:, 0]
-            missing = ~here.measured[:seen]
+        for subspace in map(self._subspace, sets):
+            known = subspace.measured[:seen].nonzero()[:, 0]
+            missing = ~subspace.measured[:seen]
             # by the set that measured them: likeness is read there, where the old classes are known
             for set_id in sorted(set(self.owner[:seen][missing].tolist())):
                 rows = (missing & (self.owner[:seen] == set_id)).nonzero()[:, 0]
                 prototypes = self._subspace(set_id).prototype
-                here.prototype[rows] = synthesise(prototypes[rows], prototypes[known], here.prototype[known])
+                subspace.prototype[rows] = synthesise(
+                    prototypes[rows], prototypes[known], subspace.prototype[known]
+                )

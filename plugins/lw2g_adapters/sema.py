@@ -231,8 +231,8 @@ class Sema(HeadedBaseline):
             # of one module alone the weight is 1, and its row gets no gradient in its own task
             weights = torch.cat(rows, dim=1).softmax(dim=1)
             outputs = []
-            for place, adapter in enumerate(adapters):
-                outputs.append(weights[:, place, None, None] * adapter(stream))
+            for number, adapter in enumerate(adapters):
+                outputs.append(weights[:, number, None, None] * adapter(stream))
             return torch.stack(outputs).sum(dim=0)
 
         return branch

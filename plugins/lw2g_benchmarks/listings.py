@@ -189,12 +189,12 @@ def _missing(splits: Mapping[str, Sequence[Item]]) -> list[str]:
 
 def _item(folder: Path, name: str, label: int) -> Item:
     """Return an image of a list, wherever other code has moved it."""
-    place = folder / name
+    path = folder / name
     for split in _SPLITS:
         moved = folder / split / name
-        if not place.is_file() and moved.is_file():
-            place = moved
-    return Item(path=place, id=name, label=label)
+        if not path.is_file() and moved.is_file():
+            path = moved
+    return Item(path=path, id=name, label=label)
 
 
 def _entries(data: DataSet, root: Path, file: RemoteFile) -> Iterator[tuple[str, int]]:
@@ -233,14 +233,14 @@ def _parsed(path: Path, text: bytes) -> Iterator[tuple[str, int]]:
         lines = text.decode().splitlines()
     except UnicodeDecodeError as error:
         raise DataError(f"list {str(path)!r} is not understood ({error})", "fetch it again") from error
-    for place, line in enumerate(lines, 1):
+    for number, line in enumerate(lines, 1):
         # at the last space: names of files may hold others
         name, _, text_of_label = line.rpartition(" ")
         try:
             label = _number(text_of_label, 0)
             name = _relative(name)
         except ValueError as error:
-            raise _broken(path, place, error, "fetch it again") from error
+            raise _broken(path, number, error, "fetch it again") from error
         yield name, label
 
 
@@ -254,11 +254,11 @@ def _parsed_yaml(path: Path, text: bytes) -> Iterator[tuple[str, int]]:
     except (yaml.YAMLError, KeyError, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise DataError(f"list {str(path)!r} is not understood ({reason})", "fetch it again") from error
-    for place, (name, label) in enumerate(zip(names, labels, strict=True), 1):
+    for number, (name, label) in enumerate(zip(names, labels, strict=True), 1):
         try:
             entry = _relative(str(name)), _number(str(label), 0)
         except ValueError as error:
-            raise DataError(f"{str(path)!r}, entry {place}: {error}", "fetch it again") from error
+            raise DataError(f"{str(path)!r}, entry {number}: {error}", "fetch it again") from error
         yield entry
 
 

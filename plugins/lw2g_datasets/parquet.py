@@ -110,7 +110,7 @@ def _write(image: Any, label: Any, folder: Path, number: int, names: Sequence[st
     suffixes = [suffix for start, suffix in _SUFFIXES.items() if content.startswith(start)]
     if not suffixes:
         raise DataError(f"row {number} of {str(path)!r} holds no image", "name another source with --from")
-    place = folder / names[label]
-    place.mkdir(parents=True, exist_ok=True)
-    need_room(place, len(content))
-    return (place / f"{number:06}{suffixes[0]}").write_bytes(content)
+    folder_of_class = folder / names[label]
+    folder_of_class.mkdir(parents=True, exist_ok=True)
+    need_room(folder_of_class, len(content))
+    return (folder_of_class / f"{number:06}{suffixes[0]}").write_bytes(content)

@@ -50,10 +50,10 @@ class Hindrance(Measure):
         angles: dict[tuple[int, str], Tensor] = {}
         ranks: dict[tuple[int, str], list[int]] = {}
         # tap by tap: the spaces of one tap serve all candidates, and those of all taps need not fit in memory
-        for tap, here in _by_tap(sample.candidates).items():
-            activations = [candidate.sites[name].activation for candidate, name in here]
+        for tap, at_tap in _by_tap(sample.candidates).items():
+            activations = [candidate.sites[name].activation for candidate, name in at_tap]
             pretrained = _Pretrained(sample, tap, comparisons.subsets).spaces(activations)
-            for (candidate, name), pre in zip(here, pretrained, strict=True):
+            for (candidate, name), pre in zip(at_tap, pretrained, strict=True):
                 angles[candidate.set, name] = _angles(
                     candidate.gradients[name], candidate.spaces[name], pre, comparisons, sample
                 )

@@ -172,10 +172,10 @@ class VotePolicy:
         if not standings:
             return Grow()
         # among equals the set of better standing
-        most = max(standings, key=lambda standing: (self._share(standing), standing.value))
-        if self._share(most) < 0.5:
+        best = max(standings, key=lambda standing: (self._share(standing), standing.value))
+        if self._share(best) < 0.5:
             return Grow()
-        return Reuse(most.set)
+        return Reuse(best.set)
 
     def _share(self, standing: Standing) -> float:
         """Return the share of sites that vote for sharing."""

@@ -154,8 +154,8 @@ class TextHead(ClosedForm):
         other_scores = self.head.scores(rows, shown)[:, firsts]
         cosines = self.scale * rows @ self._pooled_text(shown).T
         wanted = torch.tensor([targets[label] for label in labels.tolist()], device=labels.device)
-        for place, weight in enumerate(WEIGHTS):
-            self.losses[place] += functional.cross_entropy(
+        for number, weight in enumerate(WEIGHTS):
+            self.losses[number] += functional.cross_entropy(
                 cosines + weight * other_scores, wanted, reduction="sum"
             )
 

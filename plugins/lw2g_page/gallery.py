@@ -138,13 +138,13 @@ def mistakes(predicted: Columns, record: Mapping[str, Any]) -> list[tuple[int, s
     elsewhere = (predicted["set"] >= 0) & ~owned(predicted, record)
     wrong = predicted["predicted"] != predicted["true"]
     tasks = int(predicted["task"].max()) + 1
-    most = max(1, min(_EACH, _PICTURES // (2 * tasks)))
+    most_of_task = max(1, min(_EACH, _PICTURES // (2 * tasks)))
     chosen = []
     for task in range(tasks):
-        here = predicted["task"] == task
-        for row in _spread(np.flatnonzero(here & elsewhere), most):
+        of_task = predicted["task"] == task
+        for row in _spread(np.flatnonzero(of_task & elsewhere), most_of_task):
             chosen.append((row, RETRIEVED))
-        for row in _spread(np.flatnonzero(here & wrong & ~elsewhere), most):
+        for row in _spread(np.flatnonzero(of_task & wrong & ~elsewhere), most_of_task):
             chosen.append((row, CLASSIFIED))
     return chosen
 

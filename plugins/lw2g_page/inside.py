@@ -238,8 +238,8 @@ def flow(inside: Inside) -> Numbers:
     num_sets = len(set(task_to_set))
     heights = {}
     labels = []
-    for place, set_id in enumerate(sorted(set(task_to_set))):
-        heights[set_id] = (place + 0.5) * len(task_to_set) / num_sets
+    for number, set_id in enumerate(sorted(set(task_to_set))):
+        heights[set_id] = (number + 0.5) * len(task_to_set) / num_sets
         labels.append({"label": f"#{set_id} · {task_to_set.count(set_id)}", "y": heights[set_id]})
 
     classes_of_tasks = inside.record.get("task_classes", [])

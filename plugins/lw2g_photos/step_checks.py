@@ -162,9 +162,9 @@ def learned_twice(
                 same = _are_in(rows_of_class, features).nonzero().flatten()
                 found |= dict.fromkeys(same.tolist(), names[target])
         if found:
-            place, other = min(found.items())
-            first = images[name].paths[place]
-            called = repr(str(first)) if isinstance(first, Path) else f"row {place}"
+            position, other = min(found.items())
+            first = images[name].paths[position]
+            called = repr(str(first)) if isinstance(first, Path) else f"row {position}"
             yield (
                 f"{name}: {counted(len(found), 'image')} learned before as another class, first {called} as "
                 f"{other}; keep each in one of the two"

@@ -197,8 +197,8 @@ def learn_rows(saved: Saved, more: Saved, model: TrainedModel, lesson: Lesson, r
     images = lesson.images
     solved = solved_of(model.parts)
     learned = dict(more.learned)
-    for place, rows_of_class in enumerate(rows.images.values()):
-        learned[f"features/{len(more.manifest.history.steps)}/{place}"] = rows_of_class
+    for number, rows_of_class in enumerate(rows.images.values()):
+        learned[f"features/{len(more.manifest.history.steps)}/{number}"] = rows_of_class
     after = attrs.evolve(more, learned=learned)
     with model.computing():
         if rows.tested is None:

@@ -139,7 +139,7 @@ class RandomFeatureRidge(ClosedForm):
             errors = self.errors.add_(errors)
         # smaller penalties are lost in rounding when the sums are solved; the least of the others fits alike
         lost = torch.finfo(rows.dtype).eps * float(self.gram[0].trace())
-        usable = [place for place, penalty in enumerate(PENALTIES) if penalty > lost]
+        usable = [number for number, penalty in enumerate(PENALTIES) if penalty > lost]
         if not usable:
             usable = [len(PENALTIES) - 1]
         best = usable[int(errors[usable].argmin())]

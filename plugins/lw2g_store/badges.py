@@ -129,9 +129,9 @@ def predicted_again(
             raise DataError(f"benchmark {component.name!r} draws no images", "leave out --fresh")
         predicted, true = _answers(trained, component.fresh_stream(config, fresh), seed)
         before = 100 * float(np.mean(last["predicted"] == last["true"]))
-        now = 100 * float(np.mean(predicted == true))
-        text = f"{now:.2f} % of {len(true)} new images (seed {fresh}), {before:.2f} % of those submitted"
-        holds = before - now <= _DEVIATIONS * _standard_error(before, len(true))
+        accuracy = 100 * float(np.mean(predicted == true))
+        text = f"{accuracy:.2f} % of {len(true)} new images (seed {fresh}), {before:.2f} % of those submitted"
+        holds = before - accuracy <= _DEVIATIONS * _standard_error(before, len(true))
         badges.append(Badge(badge="re-predicted, fresh", holds=holds, text=text))
     return badges
 

@@ -130,12 +130,12 @@ def beside(
     for pack, run in stored.runs:
         if pack.submission["original"] in originals:  # a run beside its own copy would count twice
             continue
-        like = by_protocol[pack.record["protocol_hash"]]
+        same_protocol = by_protocol[pack.record["protocol_hash"]]
         benchmark = dict(run.config["benchmark"])
-        for name, value in like.config["benchmark"].items():
-            if role_of_key(f"benchmark.{name}", like.config, catalogue) in UNCOUNTED:
+        for name, value in same_protocol.config["benchmark"].items():
+            if role_of_key(f"benchmark.{name}", same_protocol.config, catalogue) in UNCOUNTED:
                 benchmark[name] = value
         config = {**run.config, "benchmark": benchmark}
-        record = {**run.record, "config": config, "class_names": like.record["class_names"]}
+        record = {**run.record, "config": config, "class_names": same_protocol.record["class_names"]}
         others.append(attrs.evolve(run, config=config, record=record))
     return others, stored.left_out

@@ -169,8 +169,8 @@ def public(record: Mapping[str, Any], files: Mapping[str, bytes], catalogue: Cat
         files: The other files of the pack by name.
         catalogue: Knows which options of the benchmarks name places.
     """
-    told = {key: value for key, value in record.items() if key != "files"}
-    shared: dict[str, Any] = _scrubbed(told, catalogue)
+    public_record = {key: value for key, value in record.items() if key != "files"}
+    shared: dict[str, Any] = _scrubbed(public_record, catalogue)
     shared["config"]["trackers"] = {}
     for source in shared["sources"]:
         source["benchmark"] = _without_places(source["benchmark"], catalogue)

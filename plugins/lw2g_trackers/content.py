@@ -147,16 +147,16 @@ def _pictures(task: int, directory: Path) -> Iterator[Picture]:
 
     # classes in the order in which the stream brought them; lines where a task ends
     classes = sorted(first_task, key=lambda cls: (first_task[cls], cls))
-    place = {cls: number for number, cls in enumerate(classes)}
+    number_of_class = {cls: number for number, cls in enumerate(classes)}
     borders = []
     for number in range(1, len(classes)):
         if first_task[classes[number]] != first_task[classes[number - 1]]:
             borders.append(number)
-    pairs = [(place[a], place[b]) for a, b in zip(true, predicted, strict=True)]
+    pairs = [(number_of_class[a], number_of_class[b]) for a, b in zip(true, predicted, strict=True)]
     yield heat_map(
         "confusion/classes",
         pairs,
-        size=len(place),
+        size=len(number_of_class),
         borders=tuple(borders),
         axes=("class", "predicted class"),
     )
