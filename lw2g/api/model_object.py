@@ -100,7 +100,7 @@ def _wrapped(model: Any, config: ModelConfig, weights: Path | None, image_size: 
         )
     # refused before anything is copied
     resolve_pool(model, config.pool, resolve_layers(model, config.layers))
-    # as if loaded from a file: on the CPU, in float32
+    # a copy is as if loaded from a file: on the CPU, in float32
     copied = copy.deepcopy(model).to("cpu", torch.float32)
     return Backbone.wrap(
         copied,

@@ -129,7 +129,7 @@ def summed_factors(sets: Sequence[nn.Module], weights: Tensor | None = None) -> 
 
 def _joined(factors: Sequence[Tensor], dim: int) -> Tensor:
     if len(factors) == 1:
-        # not copied, so that a merged weight is found again
+        # the factors are not copied, so that a merged weight is found again
         return factors[0]
     return torch.cat(list(factors), dim=dim)
 

@@ -64,7 +64,7 @@ _DIRECTORY = click.argument("directory", metavar="DIR", type=AnyPath(path_type=P
 
 def _executor_options(command: Any) -> Any:
     """Add the options that say where and how cells run."""
-    # in reverse, because click lists first what is added last
+    # options are added in reverse, because click lists first what is added last
     for decorate in (
         settings_option(
             sweeps.sweep,

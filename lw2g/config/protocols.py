@@ -89,7 +89,7 @@ def differences(values: Mapping[str, Any], config: Mapping[str, Any]) -> list[tu
         table: Any = config
         for name in tables:
             table = table.get(name) or {}
-        # as the configuration writes it: tuples are lists there
+        # values are compared as the configuration writes them: tuples are lists there
         plain = _plain(expected)
         # a key that is absent belongs to a component that is not in use
         if key in table and table[key] != plain:

@@ -98,7 +98,7 @@ def hosted(
         for name, constraint in constraints.items():
             parts[name] = constraint.extra_loss(batch, output, context)
         given = {name: part for name, part in parts.items() if part is not None}
-        # in this order always: another one would round otherwise
+        # losses are added in this order always: another one would round otherwise
         loss = reduce(operator.add, given.values())
         return attrs.evolve(output, loss=loss, parts=given)
 

@@ -80,7 +80,7 @@ def _misfit_of_features(manifest: Manifest, learned: Mapping[str, Tensor]) -> st
             if expected.pop(key, None) != len(rows):
                 return f"{key!r} is of no step, or of another number of images"
         elif key.startswith("kept/"):
-            # by the position of a class before the first step
+            # the key has the position of a class before the first step
             position = key.removeprefix("kept/")
             if not position.isdecimal() or int(position) >= manifest.num_base_classes:
                 return f"{key!r} is of no class"

@@ -41,7 +41,7 @@ def with_room(backbone: Backbone, what: str) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        # of one layer it is no matter of the width
+        # with features of one layer, running out of memory is no matter of their width
         if not backbone.joins or not is_out_of_memory(error):
             raise
         raise ConfigError(

@@ -52,7 +52,7 @@ _MODES = ("1", "CMYK", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "YCbCr")
 _MODES_16 = ("I;16", "I;16L", "I;16B", "I;16N")
 _FORMATS_16 = ("PNG", "PPM")
 """Formats whose mode ``I`` holds 0 to 65535."""
-# by the value of the EXIF tag Orientation; 1 is upright
+# turns by the value of the EXIF tag Orientation, of which 1 is upright
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,

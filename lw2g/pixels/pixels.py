@@ -198,7 +198,7 @@ class Originals:
         self.device = device
         self.disk: Disk | None = None
         self._keeps = keep
-        # of each position: its task, and its place within that
+        # each position has a task, and a place within that task
         sizes = list(map(len, parts))
         self._owner = np.repeat(np.arange(len(parts)), sizes)
         self._offset = np.concatenate(list(map(np.arange, sizes)))

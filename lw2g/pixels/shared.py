@@ -101,7 +101,7 @@ def _of_two_classes(stream: TaskStream) -> str:
     classes = stream.class_map
     targets = classes.targets_at(np.concatenate([part.labels for part in train]))
     _, first, group = np.unique(contents, return_index=True, return_inverse=True)
-    # each image with the first one that is equal
+    # each image is compared with the first one that is equal
     strange = np.flatnonzero(targets != targets[first[group]])
     if not len(strange):
         return ""

@@ -128,7 +128,7 @@ class Ranks:
     def __enter__(self) -> Ranks:
         self._threads = torch.get_num_threads()
         if self._count > 1:
-            # as many on every rank: their number decides last bits
+            # every rank has as many threads: their number decides last bits
             torch.set_num_threads(max(1, self._threads // self._count))
         return self
 
@@ -336,7 +336,7 @@ def require_agreement(state: Mapping[str, Tensor], when: str) -> None:
 
 
 def _checksum(value: Tensor) -> int:
-    # by bytes: numpy has no bfloat16
+    # the checksum is of bytes, because numpy has no bfloat16
     return zlib.crc32(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
 
 

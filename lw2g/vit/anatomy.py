@@ -114,7 +114,7 @@ def blocks_of(model: nn.Module) -> Any:
 
 def has_blocks(model: nn.Module) -> bool:
     """Whether the model is a transformer whose blocks of attention and MLP are known here."""
-    # not isinstance: a subclass may compute anything
+    # the class itself, not isinstance: a subclass may compute anything
     if _class_of(model) not in _TRANSFORMERS:
         return False
     return all(_class_of(block) in (*_PRE_NORM, *_POST_NORM) for block in blocks_of(model))

@@ -329,7 +329,7 @@ class Backbone(nn.Module):
             return self._joined(images, injections, own_norm)
         if self._has_blocks and self._pool == "token" and not self._joining:
             row = self._class_token(images, injections, norm=norm is True)
-            # in the precision of the caller, as a layer of its own
+            # the norm runs in the precision of the caller, as a layer of its own
             return row if own_norm is None else own_norm(row).float()
         if norm is not True:
             raise ConfigError(

@@ -188,7 +188,7 @@ def _own_shape(timm_name: str, weights: Path | None, facts: tuple[object, ...]) 
     if weights is not None and format_of(weights) == "npz":
         return None
     has_tag = "." in timm_name
-    # of random weights a tag tells nothing
+    # a tag tells nothing of random weights
     if has_tag and weights is not None and any(fact is None for fact in facts):
         return None
     return plain_shape(timm_name)

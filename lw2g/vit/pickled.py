@@ -62,7 +62,7 @@ def load_pickled(path: Path) -> Any:
     try:
         with torch.serialization.safe_globals(stand_ins), warnings.catch_warnings(), path.open("rb") as file:
             warnings.simplefilter("ignore")  # of old protocols
-            # of a path torch would look at the suffix
+            # given a path in place of a file, torch would look at its suffix
             return torch.load(file, map_location="cpu", weights_only=True)
     except OSError:
         raise

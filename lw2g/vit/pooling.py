@@ -88,7 +88,7 @@ def resolve_pool(model: nn.Module, pool: Pool, layers: int = 1) -> Pool:
         # a pooling by attention, or by what else a model has, is of its last layer alone
         offered = tuple(one for one in offered if one in ("default", "token", "avg", "both"))
         if not has_blocks(model):
-            # of positions, whatever the last output is pooled by
+            # without blocks, layers are pooled over positions, whatever the last output is pooled by
             offered = ("default", "avg")
     if pool not in offered:
         of_layers = f" of {layers} layers" if layers > 1 else ""

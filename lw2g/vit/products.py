@@ -191,7 +191,7 @@ class _UpdatedProduct(torch.autograd.Function):
         product = packs.product(rows, bias)
         flat = rows.flatten(0, -2)
         inner = flat @ down.T
-        # in place: nobody else has seen the product yet
+        # the product is added to in place: nobody else has seen it yet
         product.view(-1, len(up)).addmm_(inner, up.T)
         ctx.packs = packs
         ctx.save_for_backward(flat, inner, down, up)

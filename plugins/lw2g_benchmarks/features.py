@@ -91,7 +91,7 @@ class StoredVectors:
 
     def _bytes(self) -> Iterator[_Bytes]:
         for part in self._rows.chunks():
-            # as bytes: numpy has no bfloat16
+            # rows are handed on as bytes, because numpy has no bfloat16
             yield from part.view(torch.uint8).numpy()
 
 

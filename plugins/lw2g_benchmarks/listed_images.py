@@ -192,7 +192,7 @@ def content_of(image: npt.NDArray[np.uint8]) -> bytes:
 
 
 def _refusal(bad: Mapping[str, DataError], total: int) -> DataError:
-    # as an option takes them, so that the line can be copied
+    # names stand as an option takes them, so that the line can be copied
     names = ", ".join(f'"{name}"' for name in list(bad)[:_NAMED])
     option = f"benchmark.exclude=[{names}]"
     if len(bad) > _NAMED:

@@ -234,7 +234,7 @@ def _parsed(path: Path, text: bytes) -> Iterator[tuple[str, int]]:
     except UnicodeDecodeError as error:
         raise DataError(f"list {str(path)!r} is not understood ({error})", "fetch it again") from error
     for number, line in enumerate(lines, 1):
-        # at the last space: names of files may hold others
+        # a line is cut at its last space: names of files may hold others
         name, _, text_of_label = line.rpartition(" ")
         try:
             label = _number(text_of_label, 0)

@@ -93,7 +93,7 @@ def ordered(options: OrderOptions, names: Sequence[str], *, some: bool = False) 
     Raises:
         ConfigError: A listed class is unknown or repeated, or one is missing.
     """
-    # as text: an option may name classes by their numbers
+    # names are compared as text: an option may name classes by their numbers
     wanted = [composed(str(name)) for name in options.class_order]
     if not wanted:
         return class_order(options.order, len(names), options.order_seed)

@@ -186,5 +186,5 @@ def read_names(path: Path) -> Mapping[str, str]:
     for phrase in table.values():
         if not isinstance(phrase, str) or not phrase:
             raise refusal
-    # as the classes of a stream are called
+    # names are composed (NFC), as those of a stream's classes are
     return {composed(name): phrase for name, phrase in table.items()}

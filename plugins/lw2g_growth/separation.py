@@ -136,7 +136,7 @@ def log_evidence(features: Tensor, labels: Tensor) -> float | None:
     last = torch.full((classes,), -math.inf, dtype=torch.float64)
     for _ in range(_ITERATIONS):
         total = alpha + beta * sigma
-        # of the weights' posterior mean m: |m|^2 and |F m - y|^2
+        # the weights' posterior mean m gives |m|^2 and |F m - y|^2
         length = (beta.square() * sigma * inside / total.square()).sum(dim=1)
         residual = (alpha.square() * inside / total.square()).sum(dim=1) + outside
         evidence = (alpha / total).log().sum(dim=1) / 2 + n / 2 * (beta[:, 0].log() - math.log(2 * math.pi))

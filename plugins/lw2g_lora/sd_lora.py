@@ -185,7 +185,7 @@ class SdLora(HeadedBaseline):
         if config.directions == "all" or not later:
             groups.append(factors)
         if config.magnitudes == "learned":
-            # of old sets, too: later tasks weigh old directions anew
+            # magnitudes of old sets are trained, too: later tasks weigh old directions anew
             groups.append(ParameterGroup(parameters=(self.magnitudes,), lr=lr))
         groups.append(head)
         train = TrainingPhase(

@@ -69,7 +69,7 @@ def symmetric_loss(logits: Tensor, labels: Tensor, plain: float, reverse: float)
     4.6052
     """
     likely = logits.softmax(dim=1).clamp(min=1e-7)
-    # not one_hot, which waits for its labels on the CPU
+    # scattered, not one_hot, which waits for its labels on the CPU
     wanted = torch.full_like(likely, 1e-4).scatter_(1, labels[:, None], 1.0)
     backwards = -(likely * wanted.log()).sum(dim=1).mean()
     return plain * functional.cross_entropy(logits, labels) + reverse * backwards

@@ -137,7 +137,7 @@ def _taken(reports: Sequence[Mapping[str, Any]]) -> int:
     found = [report["left_out_accuracy"] for report in reports]
     known = [accuracy for accuracy in found if accuracy is not None]
     if len(known) < len(found):
-        # too few images to leave one out
+        # there are too few images to leave one out
         return 0
     best = max(range(len(found)), key=lambda place: found[place])
     error = _standard_error(found[best], reports[best]["left_out"])

@@ -271,7 +271,7 @@ def teach(
                 server.serve_forever()
     finally:  # SIGTERM, too, leaves no photo behind
         classroom.close()
-    # of the newest model: every step has a folder of its own
+    # the folder of the newest model: every step has one of its own
     return Path(classroom.state()["folder"])
 
 

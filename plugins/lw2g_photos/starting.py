@@ -162,7 +162,7 @@ def _configured(
     chosen = catalogue.get("backbone", config.backbone.name)
     if chosen.fit_vectors is None:
         return config
-    # of stored features their file says what they are
+    # a file of stored features says what they are
     facts = facts_of_file(folder, digest_of(read_class_vectors(folder, "train")))
     fitted = attrs.evolve(config.backbone, config=chosen.fit_vectors(config.backbone.config, facts))
     return attrs.evolve(config, backbone=fitted)

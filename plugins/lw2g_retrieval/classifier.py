@@ -80,7 +80,7 @@ class ResidualMLP(nn.Module):
         stream = x + self.contract(hidden)
         features, mean, scale = torch.native_layer_norm(stream, shape, norm.weight, norm.bias, norm.eps)
         errors = logit_gradient(head(features), labels, seen)
-        # from here on backwards, layer by layer
+        # from here on gradients go backwards, layer by layer
         of_features = errors @ head.weight
         of_stream, of_gain, of_shift = torch.ops.aten.native_layer_norm_backward(
             of_features, stream, shape, mean, scale, norm.weight, norm.bias, [True, True, True]

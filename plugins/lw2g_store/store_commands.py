@@ -117,7 +117,7 @@ than three standard errors."""
 def repredict(ctx: click.Context, /, pack: Path, model: Path, **options: Any) -> None:
     """Print each badge, and where it was written."""
     all_hold = True
-    # each takes minutes: printed when it is there
+    # each badge takes minutes, and is printed when it is there
     for badge, file in stores.repredict(pack, model, **options):
         click.echo(printable(f"{_outcome(badge.holds)}  {badge.badge}: {badge.text}"))
         if file is not None:

@@ -210,7 +210,7 @@ def _require_a_plan(session: Session, context: TaskContext, kind: str) -> None:
     modules = modules_of(session)
     before = everything(modules)
     draws = torch.get_rng_state()
-    # in the order of a run: retrieval first
+    # phases are asked for in the order of a run: retrieval first
     of_retrieval: list[Phase] = []
     if strategy is not None:
         of_retrieval = list(strategy.phases(context))

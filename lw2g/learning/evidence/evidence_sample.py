@@ -195,7 +195,7 @@ class EvidenceSample:
     @property
     def _chunks(self) -> list[list[list[int]]]:
         """Groups that share a batch."""
-        # as many as a forward can keep for its backward
+        # a batch has as many images as a forward can keep for its backward
         kept = self._backbone.depth * self._backbone.bytes_per_image
         images = min(_BATCH, _BYTES // kept)
         # a group is never cut: its gradient is one sum

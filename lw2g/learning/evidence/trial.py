@@ -117,7 +117,7 @@ class Trials:
         """Return the session with copies of all that learns, and the same backbone."""
         parts = self._session.parts
         learns = (parts.baseline, parts.retrieval, parts.pool, parts.memory, parts.constraints)
-        # all at once, for they hold references to each other
+        # copied all at once, for they hold references to each other
         copies = copy.deepcopy(learns, {id(parts.backbone): parts.backbone})
         baseline, retrieval, pool, memory, constraints = copies
         made = attrs.evolve(
