@@ -103,7 +103,7 @@ def affine(before: Tensor, after: Tensor, strength: float) -> Motion:
     # identical images determine the shift alone: a tiny level keeps the system solvable
     held = (strength * scatter.diagonal().mean()).clamp(min=torch.finfo(scatter.dtype).tiny)
     held = held * torch.eye(len(scatter), dtype=scatter.dtype, device=scatter.device)
-    # on both sides: directions that the images do not have stay as they are, and do not shrink to zero
+    # added on both sides: directions that the images do not have stay as they are, and do not shrink
     matrix = torch.linalg.solve(scatter + held, rows.T @ (after - moved) + held)
     offset = moved - centre @ matrix
     return Motion(rows=lambda rows: rows @ matrix + offset, linear=matrix)
@@ -152,7 +152,7 @@ def median_apart(rows: Tensor) -> float:
 
 def _apart(rows: Tensor, others: Tensor) -> Tensor:
     """Return squared distances ``[n, m]``."""
-    # by differences: the product form loses the digits of distances that are small compared with the lengths
+    # taken by differences: the product form loses the digits of distances far smaller than the lengths
     return torch.cdist(rows, others, compute_mode="donot_use_mm_for_euclid_dist").square()
 
 

@@ -202,7 +202,7 @@ class KernelDiscriminant(Discriminant):
         if carried:
             raw = Discriminant(dim, num_classes)
         self.register_module("raw", raw)
-        # on the CPU and in float64, so that every device has the same map
+        # drawn on the CPU and in float64, so that every device has the same map
         draw = torch.Generator().manual_seed(seed)
         directions = torch.randn(dim, features, generator=draw, dtype=torch.float64)
         turns = torch.rand(features, generator=draw, dtype=torch.float64)
@@ -242,7 +242,7 @@ class KernelDiscriminant(Discriminant):
         ``E cos t_i = exp(-K_ii / 2) cos t_i``, and products are sums of cosines.
         """
         raw = require_moments(self.raw)
-        # first: the moments of random features are those of where the classes have gone
+        # their own moments move first: those of random features follow from where the classes have gone
         raw.carry(motion, classes.tolist(), owner)
         directions = (2 * self.bandwidth).sqrt() * self.get_buffer("directions")
         angles = raw.mean[classes] @ directions + self.get_buffer("phases")
@@ -258,7 +258,7 @@ class KernelDiscriminant(Discriminant):
         own = -(variance[:, None] + variance) / 2
         second = ((own + spread).exp() * (even + odd) + (own - spread).exp() * (even - odd)) / len(variance)
         within = second - self.mean[classes].T @ (weight * self.mean[classes])
-        # as a scatter about estimated means: its covariance divides by images minus classes
+        # kept as a scatter about estimated means, whose covariance divides by images minus classes
         freedom = 1 - len(classes) / weight.sum()
         self.of_owner("scatter", owner).copy_(freedom * within)
 

@@ -374,7 +374,7 @@ class _TaskHead:
             motion, name = baseline.carry.fit(before, after, labels, residual=baseline.head_residual)
             baseline.before.count(baseline.carry.candidates.index(name), len(labels) * passes)
             motions.append(motion)
-            # of where classes are now: they are carried only when all motions are known
+            # lengths are of where classes are now: they are carried only when all motions are known
             lengths.append(_lengths(motion, before, after, labels, self.centres(view.classes)))
         if lengths:
             classes = ClassMap.of(self.context.history)

@@ -120,7 +120,7 @@ def replay_phase(
         generator = context.generator(name)
         rate = schedule or cosine()
         with _trainable(head) as parameters:
-            # over all epochs: the momentum goes on, as with one optimizer
+            # velocities last over all epochs: the momentum goes on, as with one optimizer
             velocities: list[Tensor] = []
             for epoch in range(epochs):
                 lr_now = rate(lr, epoch, epochs)

@@ -253,7 +253,7 @@ class ClassStatistics(nn.Module):
     def _spread_of(self, members: Tensor) -> Tensor:
         correction = 1
         if self.mode == "multi-centroid" or len(members) == 1:
-            # as released; and an unbiased variance of one image is not defined
+            # biased, as released; and an unbiased variance of one image is not defined
             correction = 0
         if self.mode != "covariance":
             return members.var(0, correction=correction)
