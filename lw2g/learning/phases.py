@@ -281,7 +281,7 @@ def train_phase(
         shares = [ranks.share(positions) for positions in todo]
         batches = images.batches([of_rank for of_rank, _ in shares], seed=seed)
         for whole, (_, weight), batch in zip(todo, shares, batches, strict=True):
-            # by the step, so that a run taken up within an epoch draws what it would have drawn
+            # seeded by the step, so that a run taken up within an epoch draws what it would have drawn
             engine.seed(derive_seed(seed, progress.step) + ranks.number())
             losses = _backward(phase, batch, optimizer, owner, engine)
             losses = ranks.average(phase.trained, losses, weight)

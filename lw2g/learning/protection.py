@@ -251,7 +251,7 @@ class _Bend:
         self.soft = tuple(soft)
         self.hard: Restriction | None = None
         if hard:
-            # at once: one after the other would put components back, where the spaces are not orthogonal
+            # hard spaces act at once: where they are not orthogonal, each would put components of others back
             self.hard = _cast(Restriction(subspace=_united(hard)), parameter)
 
     def state(self) -> dict[str, Tensor]:

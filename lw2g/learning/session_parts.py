@@ -208,7 +208,7 @@ class RunParts(ModelParts):
         trained = self.infos[index:]
         if self.baseline.first_task_alone:
             trained = trained[:1]
-        # of all that come: whoever has to change the tasks wants to know it before the first is learned
+        # all tasks are checked: whoever has to change them wants to know it before the first is learned
         for info in trained:
             require_several_classes(info.index, len(info.classes), self.names[0])
 

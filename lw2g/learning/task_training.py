@@ -124,7 +124,7 @@ class TaskTraining:
             parts.require_several_classes(context.task.index)
         if to_hosts:
             phases = phases[: max(hosts, default=-1) + 1]
-        # before the first host phase, or where a resume begins behind it; never without one
+        # sites are protected at the first host phase, or where a resume begins behind it; never without one
         protect_at = max(min(hosts, default=len(phases)), start.phase)
         self._observer.planned(context, list(hosts.values()))
         reporter.plan({phase.name: phase.epochs for _, phase in phases})
@@ -132,7 +132,7 @@ class TaskTraining:
             if number < start.phase:
                 continue
             if number == protect_at:
-                # not earlier: a phase before it may design the set (InfLoRA)
+                # protected here and not earlier: a phase before this one may design the set (InfLoRA)
                 self._protect(list(hosts.values()), start)
             begin = start.progress if number == start.phase else PhaseProgress()
             done = begin.epoch / phase.epochs if phase.epochs else 0.0

@@ -386,7 +386,7 @@ def _captured(
 def _totals(evidence_sample: EvidenceSample, taps: Sequence[Tap]) -> dict[Tap, SecondMoment]:
     """Return the moments of the whole evidence sample at some taps, read in one pass over the images."""
     options = evidence_sample.options
-    # of the rows that old spaces are built from, or their shares could not be compared
+    # moments are of the rows that old spaces are built from, or shares could not be compared
     rows = Rows.of_finished(options)
     totals: dict[Tap, SecondMoment] = {}
     for tap, groups in evidence_sample.moments(list(dict.fromkeys(taps)), rows).items():

@@ -17,7 +17,7 @@ class StoredStatistics:
 
     def put(self, measure: str, set_id: int, values: Mapping[str, Tensor]) -> None:
         """Store in place of what was there."""
-        # on the CPU: there are as many as sets, and they are read once a task
+        # kept on the CPU: there are as many as sets, and they are read once a task
         kept = {name: value.detach().cpu().contiguous() for name, value in values.items()}
         self._values[measure, set_id] = kept
 

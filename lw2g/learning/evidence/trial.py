@@ -46,7 +46,7 @@ class Trials:
         labels = torch.tensor(np.asarray(data.labels))
         free = torch.ones(len(data), dtype=torch.bool)
         free[evidence_sample.positions] = False
-        # not of the evidence sample: the other measures have seen these
+        # images of the evidence sample are not free: the other measures have seen these
         least = min(PER_CLASS * len(evidence_sample.task.classes), len(data) // 2)
         count = max(least, min(_HELD, len(data) // _SHARE))
         if int(free.sum()) < count:
@@ -95,7 +95,7 @@ class Trials:
         session = self._copy()
         parts = session.parts
         index = self._index
-        # as the run would draw the set; and of the head the same for all sets, so that they are paired
+        # the set is drawn as the run would draw it, and the head alike for all sets, so that they are paired
         torch.manual_seed(parts.seed_of(index, "new set"))
         if set_id is None:
             parts.pool.grow(parts.new_set(parts.baseline.source_of(parts.pool)))
