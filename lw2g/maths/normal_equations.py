@@ -55,7 +55,7 @@ def penalised(gram: Tensor, penalty: float) -> tuple[Tensor, bool]:
     # symmetric to the bit: rounding of sums makes the halves differ, and one of them alone is read
     work = (gram + gram.mT).mul_(0.5)
     work.diagonal().add_(penalty)
-    # in place: a result of its own would be a second matrix of this size
+    # factored in place: a result of its own would be a second matrix of this size
     _, failed = torch.linalg.cholesky_ex(
         work, out=(work, torch.empty(0, dtype=torch.int32, device=work.device))
     )
@@ -117,7 +117,7 @@ def best_penalty(gram: Tensor, cross: Tensor, rows: int, norm: float) -> float:
     best = _FIRST
     for stride in (2, 1):
         while True:
-            # of equal ones the largest: a few images leave every candidate without a residual
+            # of equal errors the largest penalty wins: a few images leave every candidate without a residual
             better = min((best - stride, best, best + stride), key=lambda place: (error(place), -place))
             if better == best or better not in range(len(_LEVELS)):
                 break
