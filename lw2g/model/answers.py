@@ -46,6 +46,6 @@ class Answers:
 
     def top(self, k: int) -> tuple[Tensor, Tensor]:
         """Return probabilities and numbers of the ``k`` best classes, or of all if fewer, ``[B, k]``."""
-        # by logits: probabilities may be equal in float32 where these are not
+        # ranked by logits: probabilities may be equal in float32 where these are not
         best = self.logits.topk(min(k, self.logits.shape[1]), dim=1).indices
         return self.probabilities.gather(1, best), best

@@ -91,7 +91,7 @@ def _export(
         )
     tensors = lasting_tensors(parts)
     chosen = parts.config.backbone
-    # as it computes here: whoever opens the export compares other files with it
+    # the state as it computes here: whoever opens the export compares other files with it
     state = parts.backbone.model.state_dict()
     file: str | None = None
     if with_backbone:

@@ -43,7 +43,7 @@ def kept_of(saved: Saved) -> list[tuple[int, Tensor]]:
     base = {int(place): rows for place, rows in part(saved.learned, "kept").items()}
     kept = [(classes.target(place), base[place]) for place in sorted(base)]
     position = saved.manifest.num_base_classes
-    # by tasks, because a step that is being learned is in the history only once it has been checked
+    # steps are counted by tasks: one that is being learned is in the history only once it has been checked
     for number in range(len(saved.manifest.tasks) - saved.manifest.history.tasks):
         for rows in features_of(saved.learned, number):
             kept.append((classes.target(position), rows))

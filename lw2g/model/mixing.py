@@ -94,7 +94,7 @@ class Mixer(nn.Module):
         Returns:
             ``[B, k]`` int64 and ``[B, k]``.
         """
-        # of the best task: the best set is then that of the best task
+        # a set is as good as the best of its tasks: the best set is then that of the best task
         best = best_of(log_tasks, task_to_set, sets)
         # a stable sort: of equals the first, as in hard routing
         ranked = best.sort(dim=1, descending=True, stable=True).indices
@@ -146,7 +146,7 @@ class Mixer(nn.Module):
         # scipy takes a while to import, which hard routing must not pay
         from scipy.optimize import minimize
 
-        # on the CPU, where the optimizer runs: a few hundred images and five constants
+        # fitted on the CPU, where the optimizer runs: a few hundred images and five constants
         logits = logits.cpu().double()
         log_sets = log_sets.cpu().double()
         owned = owned.cpu()
