@@ -161,7 +161,7 @@ class Decoder:
             if seed is None:
                 keys.append([(position, None) for position in batch])
             else:
-                # by position, so that a sample has the same numbers in any batch and any process
+                # seeded by position, so that a sample has the same numbers in any batch and any process
                 keys.append([(position, derive_seed(seed, position)) for position in batch])
         if self._workers is None:
             walk: Iterator[list[Part]] = ([self.make(of_batch)] for of_batch in keys)

@@ -143,7 +143,7 @@ def strings_of(path: Path, name: str, stored: Any) -> list[str]:
         DataError: It holds something else, or a name that cannot be printed.
     """
     if isinstance(stored, list):
-        # as it is: an array would give the shortest name the room of the longest
+        # a list stays one: an array would give the shortest name the room of the longest
         if not all(isinstance(text, str) for text in stored):
             raise _no_strings(path, name, "values of other types")
         texts = list(stored)
@@ -278,7 +278,7 @@ def _array_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]
     Raises:
         ValueError: It is none, or one of Python objects.
     """
-    # by hand: numpy would make room for the four gigabytes that a header may claim
+    # read by hand: numpy would make room for the four gigabytes that a header may claim
     prefix = file.read(8)
     length = file.read(2 if prefix[6:7] == b"\x01" else 4)
     count = int.from_bytes(length, "little")

@@ -255,7 +255,7 @@ def open_features(path: Path, splits: Sequence[Split] = ("train", "test")) -> Fe
         raise DataError(f"{str(path)!r}: train_x and test_x differ in dtype", "store both in one")
     classes = _class_names(path, found, names_of("class_names"))
     domains = _domain_names(path, found, names_of("domain_names"))
-    # last, because it reads all vectors from the disk: every other mistake is reported without that
+    # checked last, because it reads all vectors from the disk: every other mistake is reported without that
     for split, rows in found.items():
         _require_finite(path, split, rows)
     return FeatureFile(
@@ -416,7 +416,7 @@ def _class_names(path: Path, splits: Mapping[Split, Rows], names: Sequence[str] 
                 f"{str(path)!r}: {split}_y holds the label {most}, of which {source} knows nothing",
                 "number classes from 0, and give each one training rows",
             )
-    # by the labels that are there, of which there are no more than rows: a label may be any number
+    # gaps are sought among the labels that are there, no more than rows: a label may be any number
     if len(there) < count:
         gaps = np.flatnonzero(there != np.arange(len(there)))
         lacking = int(gaps[0]) if len(gaps) else len(there)
