@@ -182,7 +182,7 @@ def missing_run(directory: Path) -> DataError:
     where = repr(str(directory))
     entries = list(directory.iterdir()) if directory.is_dir() else []
     names = {path.name for path in entries}
-    # from the most certain to the least: several may hold at once
+    # signs are read from the most certain to the least: several may hold at once
     if names & {MANIFEST, WEIGHTS}:
         return DataError(f"{where} holds an exported model and no run", "give the run that it was taken from")
     if CELLS in names:

@@ -168,7 +168,7 @@ class _Resolver:
         if not isinstance(name, str):
             got = repr(name)
             if not isinstance(name, bool | int | float):
-                # not the object itself: a model prints itself over hundreds of lines
+                # the message names the class, not the object: a model prints itself over hundreds of lines
                 got = f"an object {type(name).__name__!r}"
             self.problems.append(f"{path}: expected a name but got {got}")
             return None
@@ -238,9 +238,9 @@ class _Resolver:
         # the preset's retrieval options are for the method's own strategy
         has_own_retrieval = host is not None and retrieval is not None and retrieval.name == host.retrieval
         rule = self._chosen(policy, "policy")
-        # before the other parts: their defaults may be the policy's
+        # the policy comes before the other parts: their defaults may be the policy's
         self._apply_options_of(policy, rule)
-        # in the order in which problems are listed, that of the file
+        # parts come in the order in which problems are listed, that of the file
         parts: dict[str, Any] = {}
         parts["benchmark"] = self._chosen(benchmark, "benchmark")
         method = parts["baseline"] = self._chosen(baseline, "baseline")

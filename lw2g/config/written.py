@@ -63,7 +63,7 @@ class Written:
             ConfigError: A folder does not tell its model.
             DataError: What a folder says cannot be read.
         """
-        # in each layer alone: a model named in the file may be overridden by a component, and the reverse
+        # each layer is read alone: a component may override a model that the file names, or the reverse
         for layer in (self.file, self.explicit):
             name = layer.get("backbone", {}).get("name")
             if not isinstance(name, str) or self._catalogue.find("backbone", name) is not None:
