@@ -61,7 +61,7 @@ class Locals:
             if kind not in COMPONENTS:
                 raise ConfigError(f"local: no such kind {kind!r}", f"kinds are: {', '.join(COMPONENTS)}")
             known = cast("Kind", kind)
-            # of a kind with one component a list is the object itself, such as the images of a benchmark
+            # where a kind has one component, a list is the object itself, such as the images of a benchmark
             objects_of_kind = _listed(value) if COMPONENTS[known].several else [value]
             for one in objects_of_kind:
                 made.name(known, one)

@@ -84,11 +84,11 @@ def sweep(
     file = Path(grid)
     catalogue = load_catalogue()
     cells = _cells(file, catalogue, settings or {}, rehearse)
-    # before the first cell starts: a mistake in the last one would be reported after hours
+    # cells are checked before the first one starts: a mistake in the last would be reported after hours
     require_valid(cells, catalogue)
     name = file.stem
     if rehearse is not None:
-        # in a folder next to that of the real sweep, which must not take these cells for its own
+        # it has a folder next to that of the real sweep, which must not take these cells for its own
         name += "-rehearsed"
     store = SweepDirectory(Path(out) if out else RUNS / name)
     given = {"executor": executor, "jobs": jobs, "threads": threads, "gpus_per_job": gpus_per_job}

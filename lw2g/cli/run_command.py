@@ -47,7 +47,7 @@ def run(**values: Any) -> None:
             num_runs = len(values["seeds"])
         tell_cost(experiment, tasks=values["tasks"], runs=num_runs, as_json=values["as_json"])
         return
-    # last: what is refused above leaves no empty folder behind
+    # the folder is made last: what is refused above leaves no empty one behind
     with experiment.new_directory(values["out"]) as directory:
         if values["seeds"] is None:
             execute.run_one(experiment, directory, values["tasks"], values["settled"])

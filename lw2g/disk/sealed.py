@@ -83,7 +83,7 @@ def _write(path: Path, content: bytes, put: Callable[[Path], object]) -> None:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
-            # before the rename: after a power cut the name could lead to an empty file
+            # synced before the rename: after a power cut the name could lead to an empty file
             os.fsync(file.fileno())
         put(temporary)
     except BaseException as error:

@@ -136,7 +136,7 @@ _ROUTES: Mapping[str, type[Route]] = {
     "classes": TorchvisionRoute,
     "repo": HubRoute,
     "where": ByHand,
-    # last: a route to the hub names a file, too
+    # this key is tried last: a route to the hub names a file, too
     "file": FileRoute,
 }
 """The kind of a route by the key that it must have."""

@@ -221,7 +221,7 @@ def counts_directions(decision: Mapping[str, Any]) -> bool:
             limit = limits.get(
                 candidate["set"], limits.get(str(candidate["set"]))
             )  # JSON has no numbers as keys
-            # of angles alone the null is that of random spaces of equal rank
+            # the null of angles alone is that of random spaces of equal rank
             if None in (value, null, limit) or "null_hfc" not in measured["parts"]:
                 continue
             distance = abs(value - limit)

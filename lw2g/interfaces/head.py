@@ -105,7 +105,7 @@ class ClosedForm(nn.Module, ABC):
         """Add features ``[n, dim]`` of images with labels ``[n]``, measured under the set ``owner``."""
         if not len(features):
             return
-        # in parts: all rows of a very large task in float64 would take more memory than anything else
+        # added in parts: all rows of a large task in float64 would take more memory than anything else
         for rows, part_labels in zip(torch.split(features, _ROWS), torch.split(labels, _ROWS), strict=True):
             self.add(rows.double(), part_labels, owner)
             self.count += torch.bincount(part_labels, minlength=len(self.count))

@@ -104,7 +104,7 @@ def _storage(session: Session, base: Mapping[str, Tensor] | None) -> dict[str, f
         basis_vectors += constraint.basis_vectors
     parameters = _parameters(parts)
     return {
-        # in units of the backbone's width, whatever the form of a set: methods compare by it
+        # counted in units of the backbone's width, whatever the form of a set: methods compare by it
         "prompt_vectors": _vectors(parts),
         "basis_vectors": basis_vectors,
         "parameters": parameters,

@@ -228,7 +228,7 @@ class Frozen:
     def of(cls, backbone: Backbone) -> Frozen:
         """Return the weights as they are."""
         sums = {}
-        # each by itself, so that a message can name the one that has changed
+        # each tensor has a sum of its own, so that a message can name the one that has changed
         for name, value in backbone.model.state_dict().items():
             sums[name] = state_sha256({name: value})
         return cls(sums)

@@ -128,7 +128,7 @@ def in_words(metrics: Mapping[str, str], done: int, total: int | None, *, grows:
     several = metrics["ssp"] != "1"
     sets = "sets" if several else "set"
     yield f"{metrics['ssp']} {sets} for {counted(done, 'task')}"
-    # among one set there is nothing to find
+    # where there is one set, there is nothing to find
     if several and {"pra", "chance_pra"} <= metrics.keys():
         yield f"right set found {metrics['pra']} %, by chance {metrics['chance_pra']} % (PRA)"
 

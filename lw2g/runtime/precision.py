@@ -126,7 +126,7 @@ def of_processor(processor: Processor | None) -> PrecisionChoice:
         return PrecisionChoice(used=FP32, reason="the CPU has neither amx_bf16 nor avx512_bf16")
     if processor.maker == "AuthenticAMD":
         return PrecisionChoice(used=BF16, reason="the CPU is AMD's and has avx512_bf16")
-    # on Intel's without AMX a step was slower than in float32
+    # on Intel's CPUs without AMX a step in bf16 was slower than in float32
     return PrecisionChoice(used=FP32, reason="avx512_bf16 is known to be faster on AMD's CPUs alone")
 
 

@@ -63,7 +63,7 @@ class StopRequest:
         if not self._waits or self.wanted:
             raise KeyboardInterrupt
         self.wanted = True
-        # not print: the signal may have come within one, and its lock is not reentrant
+        # written, not printed: the signal may have come within a print, whose lock is not reentrant
         os.write(2, b"\nstopping after this batch ... (once more: at once)\n")
 
 

@@ -30,7 +30,7 @@ def compiled(block: Any, backend: str) -> Iterator[None]:
         if module is not block and is_changed:
             yield
             return
-    # not its __call__: the block's own hooks, which differ between calls, stay outside
+    # forward is compiled, not __call__: the block's own hooks, which differ between calls, stay outside
     block.forward = partial(_compiled_forward(backend), block)
     try:
         yield

@@ -299,7 +299,7 @@ def _merged_weight(layer: nn.Linear, parts: Sequence[_Part], scale: float) -> St
     if kept is not None and kept.is_of(layer, parts, scale):
         return kept.weight
     weight = layer.weight.detach()
-    # at least float32: in bf16 each update would be rounded by itself
+    # summed in at least float32: in bf16 each update would be rounded by itself
     wide = torch.promote_types(weight.dtype, torch.float32)
     total = weight.to(wide, copy=True)
     with torch.autocast(weight.device.type, enabled=False):

@@ -47,7 +47,7 @@ class ParameterInjection:
                         "make it from the backbone's",
                     )
                 before.append((module, leaf, replaced))
-                # as functional_call does; a plain assignment requires a Parameter
+                # set as functional_call does it; a plain assignment requires a Parameter
                 parameters: dict[str, Any] = module._parameters
                 parameters[leaf] = value
             yield

@@ -118,7 +118,7 @@ def capture(
             rows = injection.published(tap.block, stream) if isinstance(injection, Publishes) else None
             if rows is not None:
                 published.append(rows)
-        # with two it would be open whose activations the tap's readers get
+        # were there two, it would be open whose activations the tap's readers get
         if len(published) != 1:
             raise ConfigError(
                 f"tap {str(tap)!r} reads what one injection publishes, and here {len(published)} do",
