@@ -170,14 +170,14 @@ class Ease(AdapterBaseline):
         if self.beside():
             spaces.append((self.plain, Routing(sets=self.beside(), chosen=0)))
         for number, (space, routing) in enumerate(spaces):
-            # of raw features: prototypes are averaged again when others are synthesised from them
+            # prototypes are of raw features: they are averaged again when others are synthesised from them
             rows, labels = collect_features(context, partial(self.features, routing=routing))
             for label in classes:
                 # float64, so that the mean does not depend on how the images were batched
                 space.prototype[label] = rows[labels == label].double().mean(0).float()
             space.measured[classes] = True
             progress(number + 1, len(spaces))
-        # all of them, not the new ones alone: every task brings classes to estimate old ones from
+        # all missing prototypes, not those of the new set alone: every task brings classes to estimate from
         self.synthesise(context.task.seen, pool.ids)
 
     def synthesise(self, seen: int, sets: Sequence[int]) -> None:

@@ -228,7 +228,7 @@ def build_stream(
         labels += portion.labels
     names = tuple(composed(class_names[label]) for label in labels)
 
-    # of each image the position of its class in the stream, or -1: it is in no task
+    # each image has the position of its class in the stream, or -1 if it is in no task
     positions = {
         "train": np.full(len(train.labels), -1, dtype=np.int64),
         "test": np.full(len(test.labels), -1, dtype=np.int64),

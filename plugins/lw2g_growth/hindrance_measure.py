@@ -123,14 +123,14 @@ def _summary(
         return Measurement(n=len(sample), unit="degrees", why="gradient is zero at every site")
     degrees = float(hfc.nanmean())
     degrees_pre = float(hfc_pre.nanmean())
-    # of the difference, not of both angles: they share the gradient, and most of its noise
+    # the error is of the difference, not of both angles: they share the gradient, and most of its noise
     spread = comparisons.spread(old_together - pre_together, sample.left_out)
 
     # what angles a gradient without any direction of its own would have, by the ranks alone
     null = null_hfc([(space.rank, space.dim) for space in spaces.values()])
     dims = [space.dim for space in spaces.values()]
     null_pre = []
-    # of the subsets that take part in Z: the others are there for its error alone
+    # the null is of the subsets that take part in Z: the others are there for its error alone
     for subset in comparisons.whole.sum(dim=0).nonzero()[:, 0].tolist():
         ranks = [of_subsets[subset] for of_subsets in pre_ranks]
         null_pre.append(null_hfc(list(zip(ranks, dims, strict=True))))

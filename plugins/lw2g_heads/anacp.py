@@ -110,7 +110,7 @@ class AnaCP(ClosedForm):
         """
         answers = []
         for lift, weight in zip(self.maps, weights, strict=True):
-            # of length 1 before the mean: no member counts more than another
+            # rows have length 1 before the mean: no member counts more than another
             answers.append(functional.normalize(lift(rows) @ weight, dim=-1))
         return torch.stack(answers).mean(0)
 

@@ -159,7 +159,7 @@ class Ewc(HeadedBaseline):
                 features = self.context.backbone.features(batch.images, (injection,))
                 loss = self.importance_loss(features, batch, context.task)
             (gradient,) = torch.autograd.grad(loss, now)
-            # by their share of images: the last batch may be a small one
+            # batches count by their share of images: the last may be a small one
             added += gradient.square() * (len(batch) / total)
             done += len(batch)
             progress(done, total)

@@ -108,7 +108,7 @@ def confused_most(inside: Inside, catalogue: Catalogue) -> Sequence[ConfusedPair
         rows_of[int(columns["true"][row]), int(columns["predicted"][row])].append(row)
     if not rows_of:
         return ()
-    # of equally frequent pairs the first by number, so that a page is the same each time
+    # equally frequent pairs come by number, so that a page is the same each time
     most = sorted(rows_of.items(), key=lambda item: (-len(item[1]), item[0]))[:_PAIRS]
     samples_of = [[int(columns["sample"][row]) for row in rows[:_IMAGES_OF_A_PAIR]] for _, rows in most]
     try:

@@ -113,7 +113,7 @@ class HidePrompt(HeadedBaseline):
                 other = cast(PrefixSet, context.pool[set_id])
                 keys.append(other.key.detach())
                 values.append(other.value.detach())
-        # of the first set there are no others, and the mean of nothing is NaN
+        # the first set has no others beside it, and the mean of nothing is NaN
         if not (context.grew and keys and weight):
             return prefixes.key, prefixes.value
         key = (1 - weight) * prefixes.key + weight * torch.stack(keys).mean(0)

@@ -119,6 +119,6 @@ def _options(chosen: Sequence[Component], table: Mapping[str, Any]) -> dict[str,
     if problems:
         details = "; ".join(f"{key}: {text}" if key else text for key, text in problems)
         raise ConfigError(f"{component.kind} {component.name!r}: {details}")
-    # as attributes they have their declared types; options are written by their aliases
+    # as attributes, options have their declared types; they are written by their aliases
     fields = {field.alias: field.name for field in attrs.fields(component.config)}
     return {key: getattr(config, str(fields[key])) for key in table}
