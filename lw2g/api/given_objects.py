@@ -129,7 +129,6 @@ class Locals:
                 ) from error
 
 
-@expands_paths
 def _returning(records: Sequence[Component]) -> Callable[[], Sequence[Component]]:
     """Return a hook that returns these records."""
 
@@ -139,6 +138,7 @@ def _returning(records: Sequence[Component]) -> Callable[[], Sequence[Component]
     return hook
 
 
+@expands_paths
 def catalogue_of(
     objects: Mapping[str, Any] | None,
     directory: str | Path,
