@@ -195,15 +195,16 @@ class AdapterBaseline(Baseline):
     def trained(self, context: TaskContext) -> tuple[nn.Parameter, ...]:
         """Return the parameters of its set that a task trains.
 
-        Every change of a bias changes the outputs for old tasks' images too. A reused set therefore keeps its
-        biases, unless its up-projections are free.
+        Constraints protect old tasks at sites, by projecting updates of ``down`` and ``up``. A bias has no
+        site: each change of it changes the outputs for old tasks' images. A reused set therefore keeps its
+        biases, unless the options leave all of it free.
         """
         adapters = cast(AdapterSet, context.parameters)
         if context.grew or self.options.up_on_reuse == "free":
             return tuple(adapters.parameters())
         if self.options.up_on_reuse == "freeze":
             return (adapters.down,)
-        return (adapters.down, adapters.up)
+        return (adapters.down, adapters.up)  # "project": the constraint protects both
 
     def adapters_phase(
         self,

@@ -356,10 +356,12 @@ class Mahalanobis(_Moments):
         return (means, *self._factors)
 
     def without_each(self, features: Tensor, labels: Tensor, seen: int) -> Tensor:
-        """Return negated distances, where a row is of the class to the mean of the others.
+        """Return scores ``[n, targets]``, in which a row does not count for its own target.
 
-        That covariance loses the row by a change of rank one (Sherman and Morrison); the added diagonal and
-        the scale to a correlation stay as they are.
+        A target of n images has the mean m, the covariance S and the correlation ``R = s S s`` (s a
+        diagonal). Without the row z, and with ``d = z - m``, the others' mean is ``n / (n - 1) d`` away from
+        z, and ``R' = R - n / (n - 1)^2 (s d)(s d)'``. The divisor n - 1 of S, its shrinkage and s stay as
+        they are.
         """
         scores = self.score(features, *self.solution(seen))
         rows = self.lifted(features)
@@ -368,23 +370,36 @@ class Mahalanobis(_Moments):
         targets = of_class[labels]
         for target in torch.unique(targets).tolist():
             classes = of_class == target
-            variance = self.scatter[:seen][classes].diagonal(dim1=1, dim2=2).sum(0)
-            if len(away):
-                variance = variance + away[classes].square().sum(0)
-            variance = variance / (counts[target] - 1).clamp(min=1)
-            scale = (variance + self._added_to(variance)).rsqrt()
+            scatters = self.scatter[:seen][classes]
+            scale = self._correlation_scale(scatters, away[classes] if len(away) else away, counts[target])
             members = (targets == target).nonzero()[:, 0]
-            apart = rows[members] - means[target]
+            to_mean = rows[members] - means[target]  # d, [members, dim]
+            # with R = L L', x' R^-1 y is the product of L^-1 x and L^-1 y
             lower = self._room_for(target)
-            white = torch.linalg.solve_triangular(lower, apart.T, upper=False)
-            scaled = torch.linalg.solve_triangular(lower, (apart * scale).T, upper=False)
-            # from the mean of the others, an image is so many times as far as from a mean that holds it
-            widened = float(counts[target]) / float(counts[target] - 1)
-            share = widened / float(counts[target] - 1)
-            rest = (1 - share * scaled.square().sum(0)).clamp(min=torch.finfo(torch.float64).eps)
-            distances = white.square().sum(0) + share * (white * scaled).sum(0).square() / rest
-            scores[members, target] = -(widened**2) * distances
+            white = torch.linalg.solve_triangular(lower, to_mean.T, upper=False)
+            scaled = torch.linalg.solve_triangular(lower, (to_mean * scale).T, upper=False)
+            farther = float(counts[target]) / float(counts[target] - 1)  # n / (n - 1)
+            weight = farther / float(counts[target] - 1)  # n / (n - 1)^2
+            # (R - w v v')^-1 = R^-1 + w R^-1 v v' R^-1 / (1 - w v' R^-1 v), Sherman and Morrison
+            denominator = (1 - weight * scaled.square().sum(0)).clamp(min=torch.finfo(torch.float64).eps)
+            distances = white.square().sum(0) + weight * (white * scaled).sum(0).square() / denominator
+            scores[members, target] = -(farther**2) * distances
         return scores
+
+    def _correlation_scale(self, scatters: Tensor, away: Tensor, count: Tensor) -> Tensor:
+        """Return s ``[dim]``, by which the shrunk covariance S of a target becomes a correlation s S s.
+
+        Args:
+            scatters: Scatter of each of its classes about its mean, ``[classes, dim, dim]``.
+            away: Scaled differences of their means, as of :meth:`_means`, ``[classes, dim]``; no row where
+                a target has one class.
+            count: Number of its images.
+        """
+        variance = scatters.diagonal(dim1=1, dim2=2).sum(0)
+        if len(away):
+            variance = variance + away.square().sum(0)
+        variance = variance / (count - 1).clamp(min=1)
+        return (variance + self._added_to(variance)).rsqrt()
 
     def _added_to(self, variance: Tensor) -> Tensor:
         """Return what is added to each variance of a class; one of one image keeps Euclidean distances."""

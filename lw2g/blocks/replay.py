@@ -112,6 +112,7 @@ def replay_phase(
         return list(torch.autograd.grad(loss(forward(features)[:, :seen], labels), parameters))
 
     def run(progress: Callable[[int, int], None]) -> None:
+        """Train by SGD with momentum on samples of each cluster, drawn anew for each epoch."""
         seen = range(context.task.seen)
         old = context.task.seen - len(context.task.classes)
         if old == 0 or epochs == 0:

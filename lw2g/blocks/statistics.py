@@ -251,6 +251,14 @@ class ClassStatistics(nn.Module):
         return torch.stack([torch.tensor(labels)[sampled[:, 0]], sampled[:, 1]], dim=1)
 
     def _spread_of(self, members: Tensor) -> Tensor:
+        """Return the spread of the images of a cluster, as the mode asks for it.
+
+        Args:
+            members: Their features, ``[n, dim]``.
+
+        Returns:
+            Variances ``[dim]``; for the mode ``covariance`` the covariance's Cholesky factor, ``[dim, dim]``.
+        """
         correction = 1
         if self.mode == "multi-centroid" or len(members) == 1:
             # biased, as released; and an unbiased variance of one image is not defined
