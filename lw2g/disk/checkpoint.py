@@ -132,6 +132,7 @@ class CheckpointStore(CheckpointFiles):
             self._base = attrs.evolve(checkpoint, tensors=kept, ledger=_gained({}, checkpoint.ledger))
 
         def write() -> None:
+            """Write the file, and then remove those that it makes superfluous."""
             self._directory.mkdir(parents=True, exist_ok=True)
             content, checksum = seal_tensors(save_tensors(stored, metadata))
             write_atomically(self._directory / file, content)
