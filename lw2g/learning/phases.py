@@ -91,6 +91,7 @@ def hosted(
         return attrs.evolve(phase, groups=tuple(groups))
 
     def step(batch: Batch) -> StepOutput:
+        """Return the output of the phase's step, its loss with those of retrieval and constraints added."""
         output = require_step(phase.step(batch), owner)
         parts: dict[str, Tensor | None] = {owner: output.loss}
         if retrieval is not None:

@@ -198,6 +198,7 @@ class _Place:
             self._before = values.clone()
 
     def bend_gradient(self) -> None:
+        """Change the site's gradient in place: soft restrictions first, then the hard one."""
         gradient = self._site.parameter.grad
         if gradient is None:
             return
@@ -219,6 +220,7 @@ class _Place:
             _remove(part, self._update.hard, self._start)
 
     def state(self) -> dict[str, Tensor]:
+        """Return what a run within a task has to restore, by name."""
         state: dict[str, Tensor] = {}
         for kind, bend in (("gradient", self._gradient), ("update", self._update)):
             for key, value in bend.state().items():

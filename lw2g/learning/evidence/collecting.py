@@ -43,6 +43,7 @@ class _Places:
 
     @classmethod
     def of(cls, parts: RunParts, set_id: int) -> _Places:
+        """Return the measured sites of a set, and the old feature spaces that they have."""
         sites: dict[str, Site] = {}
         spaces: dict[str, Subspace] = {}
         sites_of_set = parts.baseline.sites(parts.pool[set_id])
