@@ -329,6 +329,13 @@ class Run(Observer):
         task_done: int | None = None,
         optimizer: torch.optim.Optimizer | None = None,
     ) -> None:
+        """Write a checkpoint in the background.
+
+        Args:
+            position: Where the run goes on.
+            task_done: The task that has just ended; None within a task.
+            optimizer: The optimizer of the phase in progress.
+        """
         if ranks.number():
             return  # as above
         self._count_seconds()
