@@ -125,6 +125,15 @@ def resampled(
 
 
 def _one_by_one(images: Tensor, boxes: Tensor, mirrored: Tensor, size: int, interpolation: str) -> Tensor:
+    """Return the crops of images, scaled and mirrored by torch's own kernel, ``[B, size, size, 3]`` uint8.
+
+    Args:
+        images: ``[B, H, W, 3]`` uint8.
+        boxes: Top, left, height and width of each crop in pixels, ``[B, 4]``.
+        mirrored: Whether a crop is mirrored, ``[B]``.
+        size: Side of the results in pixels.
+        interpolation: How they are resampled.
+    """
     batch = torch.empty(len(images), size, size, 3, dtype=torch.uint8)
     each = zip(images, batch, boxes.tolist(), mirrored.tolist(), strict=True)
     for image, out, (top, left, height, width), mirror in each:
@@ -138,6 +147,7 @@ def _one_by_one(images: Tensor, boxes: Tensor, mirrored: Tensor, size: int, inte
 
 
 def _together(images: Tensor, boxes: Tensor, mirrored: Tensor, size: int, interpolation: str) -> Tensor:
+    """Return what :func:`_one_by_one` returns, for the whole batch by two products with weights."""
     count, height, width, _ = images.shape
     top, left, tall, wide = boxes.unbind(1)
     straight = torch.zeros_like(mirrored)

@@ -305,6 +305,7 @@ def _as_bytes(image: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
 
 
 def _bytes_of(path: Path) -> bytes:
+    """Return the content of a file; a pipe is refused, and not waited for."""
     try:
         # one that does not wait for whoever writes into a pipe
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -355,6 +356,7 @@ def _without_asides(content: bytes) -> bytes:
 
 
 def _require_known(image: Image.Image) -> None:
+    """Refuse an image of too many pixels, or of a mode that does not tell what its numbers mean."""
     width, height = image.size
     if width * height > _MOST_PIXELS:
         raise DataError(

@@ -203,6 +203,7 @@ class Workers:
         return futures
 
     def _pickled(self, one: Originals | Maker) -> bytes:
+        """Return an object as bytes for the workers; what they have already goes by its number."""
         stream = io.BytesIO()
         try:
             _Pickler(stream, self._numbers, self._originals, one).dump(one)
@@ -253,6 +254,7 @@ class _Worker:
             self._thread.join(_PATIENCE)
 
     def _talk(self) -> None:
+        """Send jobs to the process and hand out its answers, until there are no more; runs in a thread."""
         if self._device.type == "cuda":  # whose memory is pinned below
             torch.cuda.set_device(self._device)
         with self._connection:
@@ -268,6 +270,7 @@ class _Worker:
                     future.set_exception(error)
 
     def _answer(self, job: _Job) -> Part | Handed:
+        """Send a job and return its answer; images come as raw bytes behind a header with their shapes."""
         self._sent.intersection_update(job.alive)
         if job.number in self._sent:
             job = attrs.evolve(job, originals=None)
@@ -288,6 +291,7 @@ class _Worker:
         return Part([position for position, _ in job.keys], Packed(values, shapes), sizes, kept)
 
     def _lost(self) -> WorkerLostError:
+        """Return the error of a process that has ended, with how it ended."""
         self.process.join(_PATIENCE)
         code = self.process.exitcode
         how = f"exit code {code}"
