@@ -62,6 +62,7 @@ class Pace:
         return (left + rest) * size + every * sum(self._sizes[task + 1 :])
 
     def _pace_of(self, phase: str) -> float:
+        """Return the seconds that a phase takes in a task, guessed from others where it has not run yet."""
         if phase in self._pace:
             return self._pace[phase]
         seconds = 0.0
