@@ -240,6 +240,7 @@ def _read(path: Path, before: tuple[Path, ...]) -> _Grid:
 
 
 def _row(row: Mapping[str, Any], where: str) -> _Row:
+    """Return a row of a grid, whose other keys are settings."""
     settings = dict(row)
     settings.pop("label", None)
     settings.pop("axes", None)
@@ -434,6 +435,7 @@ def _names(value: Any, where: str) -> list[str]:
 
 
 def _dotted(prefix: str, table: Mapping[str, Any]) -> Settings:
+    """Return the settings of a nested table by dotted keys."""
     settings: Settings = {}
     for key, value in table.items():
         path = f"{prefix}.{key}"

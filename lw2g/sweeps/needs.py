@@ -83,6 +83,7 @@ def missing_needs(needs: Sequence[Sequence[Need]]) -> list[tuple[Need, int]]:
 
 
 def _data(benchmark: Chosen, catalogue: Catalogue) -> Need:
+    """Return the data that a benchmark reads, whether they are here, and how to get them."""
     component = catalogue.get("benchmark", benchmark.name)
     if component.embedded:
         return Need(what=f"{benchmark.name} (embedded)", here=True)
@@ -107,6 +108,7 @@ def _need(what: str, here: bool, remedy: str) -> Need:
 
 
 def _weights(choice: BackboneChoice, catalogue: Catalogue) -> Need:
+    """Return the weights that a backbone loads, whether they are here, and how to get them."""
     component = catalogue.get("backbone", choice.name)
     if component.embedded:
         return Need(what=f"{choice.name} (embedded)", here=True)
