@@ -224,6 +224,7 @@ def _of_transformers(content: Mapping[str, Any], file: Path) -> Statistics:
 
 
 def _numbers(content: Mapping[str, Any], key: str, file: Path) -> list[float] | None:
+    """Return a list of numbers from a file of transformers; None where it says nothing."""
     values = content.get(key)
     if values is None:
         return None

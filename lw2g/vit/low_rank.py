@@ -244,6 +244,7 @@ def _adder(parts: Sequence[_Part], scale: float) -> Callable[[nn.Module, tuple[T
     scaled = [part.scaled(scale) for part in parts]
 
     def add(module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        """Return the layer's output with the update of each of its parts (q, k, v) added: ``x down' up'``."""
         (x,) = args
         # a layer with one piece is not cut: its gradient would be copied
         count = output.shape[-1] // width

@@ -188,6 +188,7 @@ class _UpdatedProduct(torch.autograd.Function):
     def forward(
         ctx: Any, rows: Tensor, bias: Tensor | None, down: Tensor, up: Tensor, packs: _Packs
     ) -> Tensor:
+        """Return ``rows W' + bias + (rows down') up'``, ``[..., out]``."""
         product = packs.product(rows, bias)
         flat = rows.flatten(0, -2)
         inner = flat @ down.T
