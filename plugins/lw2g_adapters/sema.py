@@ -127,6 +127,7 @@ class Modules(nn.ModuleDict):
                 del self[name]
 
     def _load_from_state_dict(self, state: Mapping[str, Any], prefix: str, *others: Any) -> None:
+        """Take a state of other modules than are here: drop what it lacks, make what it has besides."""
         wanted = {key.removeprefix(prefix).split(".")[0] for key in state if key.startswith(prefix)}
         for name in list(self):
             if name not in wanted:
@@ -223,6 +224,7 @@ class Sema(HeadedBaseline):
             adapters += bottlenecks(Routing(sets=(module.adapter,), chosen=0), 1, scale=1.0)
 
         def branch(stream: Tensor) -> Tensor:
+            """Return the adapters' outputs for a stream, ``[B, N, dim]``, weighted by each image's router."""
             mean = stream.mean(dim=1)
             rows = [module.router(mean) for module in modules]
             if self.config.router == "zero":
@@ -282,6 +284,7 @@ class Sema(HeadedBaseline):
         return f"{block}-new" not in self.grown
 
     def _block_phases(self, block: int, context: TaskContext) -> list[Phase]:
+        """Return the phases that look for novelty at a block, and train its new module if there is any."""
         if self._adopted(block):  # a run resumed after the block has grown
             module = self.grown.of_block(block)[-1]
         else:
@@ -384,6 +387,7 @@ class Sema(HeadedBaseline):
         *,
         host: bool = False,
     ) -> TrainingPhase:
+        """Return a phase that trains parameters by SGD with momentum 0.9 and half a cosine, if ``wanted``."""
         group = ParameterGroup(parameters=trained, lr=lr, weight_decay=self.config.weight_decay)
         return TrainingPhase(
             name=name,
