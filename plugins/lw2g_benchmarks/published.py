@@ -87,6 +87,7 @@ class PublishedBenchmark:
         return make_transforms(self.config, image_size=image_size, mean=mean, std=std)
 
     def _images(self, listing: Listing, split: str) -> LabelledImages:
+        """Return the images of a split as a list of files."""
         items = listing.splits[split]
         paths = []
         ids = []

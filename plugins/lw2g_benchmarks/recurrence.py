@@ -43,13 +43,15 @@ def sizes_of(options: OrderOptions, num_classes: int) -> tuple[int, ...]:
     Raises:
         ConfigError: As :func:`~lw2g_benchmarks.orders.task_sizes`.
     """
-    increment: int = getattr(options, "increment", num_classes)
     if options.stream == "domains":
-        return (num_classes,)
+        return (num_classes,)  # each task has all classes, in a domain of its own
+    increment: int = getattr(options, "increment", num_classes)
     if options.stream == "repetition":
-        return (min(increment, num_classes),)
+        return (min(increment, num_classes),)  # all tasks have as many, and ``tasks`` says how many there are
+    # digits and glyphs have neither of these options; None keeps 'uneven' out of what an error advises
     uneven: bool | None = getattr(options, "uneven", None)
-    return task_sizes(num_classes, increment, uneven, getattr(options, "base", 0))
+    base: int = getattr(options, "base", 0)
+    return task_sizes(num_classes, increment, uneven, base)
 
 
 def in_tail(options: OrderOptions, labels: IndexArray, order: Sequence[int]) -> IndexArray:

@@ -79,6 +79,7 @@ def make_transforms(
 def _statistics(
     normalise: Normalisation, mean: tuple[float, ...], std: tuple[float, ...]
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return mean and deviation of the channels: none, the backbone's own, or published ones."""
     match normalise:
         case "unit":
             return (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
