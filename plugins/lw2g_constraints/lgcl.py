@@ -139,6 +139,7 @@ class LanguageGuidance(Constraint):
             self._note_negatives(context)
 
     def _add(self, info: TaskInfo, encoder: TextEncoder) -> None:
+        """Append the vectors of a new task: one for each class, and one for all of them together."""
         names = [self._words(name) for name in info.class_names]
         classes = _unit(encoder.encode([class_sentence(name) for name in names]))
         self._classes = torch.cat([self._classes, classes])
@@ -162,6 +163,7 @@ class LanguageGuidance(Constraint):
         self._tasks = torch.cat([self._tasks, _unit(whole)])
 
     def _words(self, name: str) -> str:
+        """Return what a class is called in sentences: its name, unless the options give a table of names."""
         if self._names is None:
             return name
         if name not in self._names:
@@ -229,6 +231,12 @@ class LanguageGuidance(Constraint):
         return torch.stack(parts).sum()
 
     def _task_loss(self, keys: Tensor, batch: Batch) -> Tensor:
+        """Return the loss that draws keys to the text of their task and away from other tasks' texts.
+
+        Args:
+            keys: The keys that the batch trains, ``[k, dim]``.
+            batch: The batch.
+        """
         table = self._table("tasks", keys)
         texts = self._together[-1:]
         if self._options.set_text == "union":  # a shared key stands for all tasks of its set
@@ -243,6 +251,7 @@ class LanguageGuidance(Constraint):
         return task_loss(keys, positive, others)
 
     def _class_loss(self, features: Tensor, batch: Batch, task: TaskInfo) -> Tensor:
+        """Return the loss that draws features ``[B, dim]`` to their classes' texts, away from old ones."""
         table = self._table("classes", features)
         positive = table[batch.labels]
         old = table[: task.classes[0]]  # rows lie by position, so these are all classes before the task
@@ -296,6 +305,7 @@ def _same(keys: Tensor, other: Tensor | None) -> bool:
 
 
 def _encoder(config: LgclConfig, dim: int) -> TextEncoder:
+    """Return the text encoder that the options choose, for features of width ``dim``."""
     match config.encoder:
         case "hash":
             return HashEncoder(dim)
