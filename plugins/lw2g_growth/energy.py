@@ -265,6 +265,7 @@ def _ratio_of_groups(table: Tensor, groups: Tensor) -> float | None:
 
 
 def _shares(new: Tensor, own: Tensor, space: Subspace) -> dict[str, float | None]:
+    """Return what a measurement tells of a site: the new task's share outside a space, and its own task's."""
     return {
         "value": _ratio(new[None]),
         "own": _ratio(own[None]),
