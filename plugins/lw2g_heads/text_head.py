@@ -206,6 +206,7 @@ class TextHead(ClosedForm):
         return self._vectors
 
     def _read(self) -> TextVectors:
+        """Return the vectors of the file, whose projection leads from features to their width."""
         if self._file is None:
             raise ConfigError(
                 f"{self._option}: the head 'text' has no file of text vectors",
