@@ -199,6 +199,7 @@ class Classroom:
 
     @contextmanager
     def _busy(self, what: str) -> Iterator[None]:
+        """Hold the model for one step within the context; refuse if another step holds it."""
         if not self._step.acquire(blocking=False):
             raise _busy()
         try:
