@@ -213,6 +213,7 @@ def _images(backbone: Backbone) -> Tensor:
 
 
 def _injections(backbone: Backbone) -> dict[Rung, Injection]:
+    """Return one injection of each kind that the backbone offers."""
     generator = torch.Generator().manual_seed(2)
     rows = torch.randn(3, 4, backbone.dim, generator=generator)
     last = backbone.depth - 1

@@ -45,6 +45,7 @@ def check_measures_a_small_stream(subject: Subject) -> None:
 
 
 def _require_measure(measure: Any) -> None:
+    """Refuse an object that is no measure, or declares needs and times of storing that there are not."""
     if not isinstance(measure, Measure):
         raise ContractViolation(f"build returns {measure!r}; derive its class from lw2g's Measure")
     for name in ("needs", "store_needs"):
@@ -103,6 +104,7 @@ def _of(subject: Subject, candidate: CandidateEvidence) -> Measurement | None:
 
 
 def _alike(first: Measurement | None, second: Measurement | None) -> bool:
+    """Return whether two measurements are equal up to rounding; None equals None alone."""
     if first is None or second is None:
         return first is second
     for name in ("value", "error", "null", "own"):

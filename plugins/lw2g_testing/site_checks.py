@@ -61,6 +61,7 @@ def check_sites_are_what_they_say(subject: Subject) -> None:
 
 
 def _require_names(declared: Sequence[tuple[int | None, list[Site]]]) -> None:
+    """Refuse sites of equal names, and sets whose sites have other names than those of the first set."""
     expected: set[str] | None = None
     for set_id, sites in declared:
         counts = Counter(site.name for site in sites)
@@ -134,6 +135,7 @@ def _tapped(now: MovedSession, set_id: int | None, site: Site) -> Tensor:
 
 
 def _require_fitting(site: Site, called: str, tapped: Tensor) -> None:
+    """Refuse a site whose rows are not as wide as its activation."""
     moment = SecondMoment(tapped.shape[-1])
     moment.update(tapped)
     try:

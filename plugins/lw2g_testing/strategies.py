@@ -191,6 +191,7 @@ def evidences(
 
 @st.composite
 def _candidates(draw: DrawFn, set_id: int, measured: bool) -> CandidateEvidence:
+    """Draw a candidate; with ``measured`` it has all numbers, else it may be excluded or unmeasured."""
     rank = draw(st.integers(0, 32))
     errors: SearchStrategy[float | None] = st.floats(0.0, 5.0)
     if not measured:
