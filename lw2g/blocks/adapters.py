@@ -174,10 +174,10 @@ class AdapterBaseline(Baseline):
         return adapters
 
     def source_of(self, pool: Pool) -> nn.Module | None:
-        """Return the set of the last task if the options start new sets from it."""
-        if self.options.init_from != "previous":
-            return None
-        return pool.newest
+        """Return the most recently trained set if new sets start from it, None if they start at random."""
+        if self.options.init_from == "previous":
+            return pool.newest
+        return None
 
     @property
     def takes_copies(self) -> bool:
@@ -257,7 +257,7 @@ class AdapterBaseline(Baseline):
         blocks = range(self.context.backbone.depth)
         sites = adapters.down_sites()
         if self.options.up_on_reuse != "project":
-            return sites
+            return sites  # they are frozen, or deliberately free
         for block in blocks:
             up_site = Site(
                 name=f"blocks.{block}.adapter_up",

@@ -341,7 +341,11 @@ class WeightedPrefixBaseline(Baseline):
         return StepOutput(loss=loss, features=features)
 
     def trained(self, context: TaskContext) -> tuple[nn.Parameter, ...]:
-        """Return the parameters that a task trains: the head, and what the options allow of its set."""
+        """Return the parameters that a task trains: the head, and of its set what the options allow.
+
+        Of a reused set the prefix keys are trained in any case. Its own keys and masks weigh the components
+        of a query: were they trained, old tasks' queries would get other weights.
+        """
         components = cast(ComponentSet, context.parameters)
         trained = [components.prefix_key]
         if context.grew or self.options.values_on_reuse == "free":
