@@ -315,7 +315,7 @@ class Sema(HeadedBaseline):
         if config.distance == "absolute":
             # as released, where images that are rebuilt unusually well are novel, too
             distances = distances.abs()
-        parts: Iterable[Tensor] = [distances]
+        parts: Iterable[Tensor] = [distances]  # "task": the mean is over all its images
         if config.unit == "batch":
             order = torch.randperm(len(means), generator=context.generator(f"scan-{block}"))
             parts = torch.split(distances[order.to(distances.device)], _SCAN)
