@@ -108,6 +108,7 @@ class GlyphsBenchmark:
         labels = np.repeat(np.arange(len(names), dtype=np.int64), count)
         if config.stream not in ("domains", "versatile"):
             return LabelledImages(source=source, labels=labels)
+        # families become domains; glyphs of one number, one of each family, become a class
         domains, numbers = np.divmod(labels, config.classes_per_family)
         return LabelledImages(source=source, labels=numbers, domain=domains)
 
@@ -129,6 +130,7 @@ def _families_of_tasks(order: tuple[int, ...], config: GlyphsConfig) -> tuple[in
     """Return the family of each task, or None if a task mixes families, or tasks are no groups of classes."""
     if config.stream != "classes":
         return None
+    # classes are numbered family by family; a line for each task
     families = (np.asarray(order) // config.classes_per_family).reshape(-1, config.increment)
     if (families != families[:, :1]).any():
         return None

@@ -128,21 +128,22 @@ def portions(
         start += size
     if options.stream == "classes":
         return [Portion(labels=group) for group in groups]
+    # "domains" and "versatile": a task is a group of classes in a domain
     if domain is None:
         raise ConfigError(
             f"benchmark.stream: {options.stream!r} needs domains, and these images have none",
             "use 'folder' with a folder for each domain, or 'domainnet'",
         )
-    pairs = list(product(range(1 + int(domain.max())), groups))
+    pairs = list(product(range(1 + int(domain.max())), groups))  # domain after domain
     if options.stream == "versatile":
         random.Random(options.order_seed).shuffle(pairs)
-    found = []
+    tasks = []
     for number, group in pairs:
-        there = set(labels[domain == number].tolist())
-        labels_there = tuple(label for label in group if label in there)
-        if labels_there:  # a domain may have no image of a group, and a task has to have a class
-            found.append(Portion(labels=labels_there, domain=number))
-    return found
+        in_domain = set(labels[domain == number].tolist())
+        labels_of_task = tuple(label for label in group if label in in_domain)
+        if labels_of_task:  # a domain may have no image of a group, and a task has to have a class
+            tasks.append(Portion(labels=labels_of_task, domain=number))
+    return tasks
 
 
 def _slots(labels: IndexArray, order: Sequence[int], tasks: int, slots: int, seed: int) -> Iterator[Portion]:
