@@ -96,6 +96,7 @@ class LanguageGuidance(Constraint):
         Raises:
             ConfigError: The encoder's width differs and nothing aligns it, or it has no file.
         """
+        # of the levels "task", "class" and "both" the last has both losses
         task_weight = config.task_weight
         class_weight = config.class_weight
         if config.levels == "class":
@@ -155,7 +156,7 @@ class LanguageGuidance(Constraint):
                     f"{len(names)} classes is too long for the encoder",
                     "use 'mean' or 'truncate'",
                 )
-            mean = self._options.overflow == "mean"
+            mean = self._options.overflow == "mean"  # "truncate": the encoder cuts the sentence
         if mean:
             whole = classes.mean(dim=0, keepdim=True)
         else:
@@ -238,14 +239,15 @@ class LanguageGuidance(Constraint):
             batch: The batch.
         """
         table = self._table("tasks", keys)
-        texts = self._together[-1:]
+        texts = self._together[-1:]  # the task's own
         if self._options.set_text == "union":  # a shared key stands for all tasks of its set
             texts = self._together
         positive = _unit(table[list(texts)].mean(dim=0))
         if not self._others:
-            return task_loss(keys, positive, None)
+            return task_loss(keys, positive, negatives=None)
         others = table[list(self._others)]
         if self._options.negatives == "sampled":
+            # drawn on the CPU, so that the draw does not depend on the device
             drawn = torch.randint(len(others), (len(batch),))
             others = others[drawn.to(others.device, non_blocking=True)]
         return task_loss(keys, positive, others)
@@ -256,10 +258,10 @@ class LanguageGuidance(Constraint):
         positive = table[batch.labels]
         old = table[: task.classes[0]]  # rows lie by position, so these are all classes before the task
         if not len(old):
-            return class_loss(features, positive, None)
+            return class_loss(features, positive, negative=None)
         if self._options.negatives == "mean":
             return class_loss(features, positive, old.mean(dim=0, keepdim=True))
-        # drawn on the CPU, so that the draw does not depend on the device
+        # "sampled": on the CPU, so that the draw does not depend on the device
         drawn = torch.randint(len(old), (len(batch),))
         return class_loss(features, positive, old[drawn.to(old.device, non_blocking=True)])
 
