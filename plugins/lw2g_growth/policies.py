@@ -78,11 +78,13 @@ class RulePolicy:
 def min_policy(config: MinConfig) -> RulePolicy | ReleasePolicy:
     """Return the paper's rule in one of its readings."""
     plain = MarginConfig(margin=config.margin)
-    if config.reading == "algorithm":
-        return AlgorithmPolicy(plain)
-    if config.reading == "release":
-        return ReleasePolicy(plain)
-    return RulePolicy(plain)
+    match config.reading:
+        case "ours" | "text":
+            return RulePolicy(plain)
+        case "algorithm":
+            return AlgorithmPolicy(plain)
+        case "release":
+            return ReleasePolicy(plain)
 
 
 class AlgorithmPolicy(RulePolicy):
