@@ -137,6 +137,7 @@ class InfLora(HeadedBaseline):
         # those of its complement beyond
         self.register_buffer("basis", torch.zeros(count, dim, dim // 2, dtype=torch.float64))
         self.register_buffer("ranks", torch.zeros(count, dtype=torch.long))
+        # what a set added to each layer before it was designed again
         increments = None
         if config.reuse == "redesign":
             increments = torch.zeros(count, len(self.updates.targets), dim, dim)
@@ -210,7 +211,7 @@ class InfLora(HeadedBaseline):
         memory = ComputePhase(name="lora-memory", run=lambda progress: self.remember(context, progress))
         if context.grew or config.reuse == "redesign":
             return self.with_head(context, design, train, memory)
-        return self.with_head(context, train, memory)
+        return self.with_head(context, train, memory)  # "continue": the set keeps its down factor
 
     @torch.no_grad()
     def design(self, context: TaskContext, progress: Progress) -> None:

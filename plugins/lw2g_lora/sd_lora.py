@@ -106,7 +106,7 @@ class SdLora(HeadedBaseline):
         """What a magnitude begins with."""
         if self.config.magnitudes == "learned":
             return self.config.magnitude
-        return 1.0
+        return 1.0  # "ones": they stay so
 
     def new_head(self) -> nn.Linear:
         """Return the classifier as released: uniform within ``sqrt(3 / dim)``, bias zero."""
@@ -143,9 +143,13 @@ class SdLora(HeadedBaseline):
         return (self.magnitudes[:count, None, None] + self.offsets[:count]) / self.divisors(sets)
 
     def divisors(self, sets: Sequence[nn.Module]) -> Tensor:
-        """Return what the product of each set is divided by: the norms of its factors, or 1."""
-        everywhere = self.config.new_direction == "normalised"
-        if not (everywhere or self.config.boundary == "reset"):
+        """Return what the product of each set is divided by: the norms of its factors, or 1.
+
+        The paper divides all sets, the release (``boundary`` reset) those that a task has finished, and
+        otherwise none is divided.
+        """
+        all_divided = self.config.new_direction == "normalised"
+        if not (all_divided or self.config.boundary == "reset"):
             return torch.ones_like(self.offsets[: len(sets)])
         products = []
         for own_set in sets:
@@ -153,9 +157,9 @@ class SdLora(HeadedBaseline):
             # |U| |D|, not |U D|: directions are shorter than 1, by about the root of the rank
             products.append(updates.down.norm(dim=(-2, -1)) * updates.up.norm(dim=(-2, -1)))
         norms = torch.stack(products).clamp(min=_NOTHING)
-        if everywhere:
+        if all_divided:
             return norms
-        # as released: the set that a task trains is no direction yet; the paper divides it, too
+        # the set that a task trains is no direction yet
         return torch.where(self.finished[: len(sets), None, None], norms, torch.ones_like(norms))
 
     def injection(self, routing: Routing) -> LowRankInjection:
@@ -182,7 +186,7 @@ class SdLora(HeadedBaseline):
         trained = self.updates.trained(context, config.up_on_reuse)
         factors, head = self.updates.groups(trained, self.head, lr)
         groups = []
-        if config.directions == "all" or not later:
+        if config.directions == "all" or not later:  # "first": later tasks train magnitudes and head alone
             groups.append(factors)
         if config.magnitudes == "learned":
             # magnitudes of old sets are trained, too: later tasks weigh old directions anew
