@@ -191,7 +191,7 @@ class OnePrompt(Baseline):
         config = self.config
         classes = context.task.classes
         generator = context.generator("outliers")
-        synthesise = around_origin
+        synthesise = around_origin  # "shipped"; with "none" there is no such phase
         if config.outliers == "paper":
             synthesise = near_boundary
         # a copy, and an optimizer over it alone: the momentum of Adam would go on moving the prefixes

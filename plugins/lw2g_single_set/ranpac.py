@@ -217,10 +217,10 @@ class RanPac(Baseline):
         self.config = config
         self.adaptation: Adaptation | None = None
         if config.adapt == "none":
-            self.scope = BACKBONE
+            self.scope = BACKBONE  # no set changes features
         else:
             self.adaptation = adaptation(config.adapt, config, context)
-            self.several_classes = True
+            self.several_classes = True  # it is trained by a loss over the first task's classes
         self.register_module("classifier", None)
         # neither what was adapted nor for how long changes the projection
         dim = context.backbone.width
