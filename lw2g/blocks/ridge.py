@@ -146,7 +146,7 @@ class Ridge(ClosedForm):
         return self.cross[classes] / self.count[classes, None].double()
 
     def class_gaussians(self, classes: int, widest: int) -> tuple[Tensor, Tensor] | None:
-        """Return means and scatter of random features, which both sums hold."""
+        """Return means ``[classes, D]`` and scatter ``[D, D]`` of random features, which both sums hold."""
         if self.cross.shape[1] > widest:
             return None
         counts = self.count[:classes, None]
@@ -173,10 +173,10 @@ class Ridge(ClosedForm):
         """Move the sums exactly, or draw the random features of Gaussian classes again."""
         self._choose_again()
         count = self.count[classes, None].double()
-        gram = self.of_owner("gram", owner)
+        gram = self.of_owner("gram", owner)  # a view: what is written there is kept
         if self.lift is None:
             mean = self.centres(classes)
-            # the sums are about zero: a motion takes means and the scatter about them apart
+            # the sums are about zero; a motion moves means, and the scatter about them
             within = gram - mean.T @ (count * mean)
             mean = motion(mean)
             gram.copy_(motion.scatter(within, count.sum()) + mean.T @ (count * mean))
@@ -189,11 +189,11 @@ class Ridge(ClosedForm):
         draws = torch.Generator().manual_seed(self.seed)
         # twice as many rows as features, so that the drawn scatter has full rank
         noise = torch.randn(max(2 * len(values), 256), len(values), generator=draws, dtype=torch.float64)
-        # rounding takes eigenvalues below zero
-        away = noise.to(vectors) @ (vectors * values.clamp(min=0).sqrt()).T
+        # with S = V diag(v) V', noise times (V sqrt(v))' has the covariance S; rounding takes v below zero
+        deviations = noise.to(vectors) @ (vectors * values.clamp(min=0).sqrt()).T
         gram.zero_()
         for label, images in zip(classes.tolist(), count.flatten().tolist(), strict=True):
-            rows = self.lifted(raw.mean[label] + away)
+            rows = self.lifted(raw.mean[label] + deviations)
             gram += images / len(rows) * (rows.T @ rows)
             self.cross[label] = images * rows.mean(0)
 
@@ -242,26 +242,27 @@ class Ridge(ClosedForm):
         rows = int(self.count.sum())
         if int(self.chosen_at) == rows:
             return float(self.penalty)
-        cross = self.pooled(self.cross[:seen]).T
+        cross_of_targets = self.pooled(self.cross[:seen]).T
         norm = float(self.count[:seen].sum())  # of one-hot labels, each of length 1
-        penalty = best_penalty(self._sums(), cross, rows, norm)
+        penalty = best_penalty(self._sums(), cross_of_targets, rows, norm)
         if norm == rows:  # of all classes that it has seen
             self.penalty.fill_(penalty)
             self.chosen_at.fill_(rows)
         return penalty
 
     def solve(self, seen: int) -> tuple[Tensor, ...]:
-        """Return the weights of targets and the penalty that they were solved at.
+        """Return the weights of targets, ``[D, targets]``, and the penalty that they were solved at, ``[]``.
 
         They rest on the whole spectrum of the sums, or on its kept part.
         """
-        cross = self.pooled(self.cross[:seen]).T
+        cross_of_targets = self.pooled(self.cross[:seen]).T
         penalty = self.chosen_penalty(seen)
         solved_at = torch.tensor(penalty, dtype=torch.float64)
         if not self.cut:
-            return weights_of(self._sums(), cross, penalty), solved_at
+            return weights_of(self._sums(), cross_of_targets, penalty), solved_at
+        # the sums have at most as many directions as images, or as features
         rank = round((1 - self.cut) * min(int(self.count.sum()), self.cross.shape[1]))
-        return Spectrum(self._sums(), cross).cut(max(rank, 1), penalty), solved_at
+        return Spectrum(self._sums(), cross_of_targets).cut(max(rank, 1), penalty), solved_at
 
     def without_each(self, features: Tensor, labels: Tensor, seen: int) -> Tensor | None:
         """Return what the regression without each row alone predicts for it, at the penalty of all rows.
@@ -272,7 +273,8 @@ class Ridge(ClosedForm):
             return None
         weights, penalty = self.solution(seen)
         lower = require_factor(self._sums(), float(penalty))
-        targets = torch.tensor(self.targets[:seen], device=labels.device)[labels]
+        target_of_class = torch.tensor(self.targets[:seen], device=labels.device)
+        targets = target_of_class[labels]
         parts = []
         for part, part_targets in zip(torch.split(features, _ROWS), torch.split(targets, _ROWS), strict=True):
             parts.append(left_out_scores(lower, weights, self.lifted(part), part_targets))

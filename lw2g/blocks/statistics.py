@@ -88,15 +88,16 @@ class ClassStatistics(nn.Module):
     ) -> None:
         super().__init__()
         self.mode = mode
-        size = 1
-        spread: tuple[int, ...] = (dim,)
+        per_class = 1
+        spread: tuple[int, ...] = (dim,)  # variances
         if mode == "multi-centroid":
-            size = clusters
+            per_class = clusters
         if mode == "covariance":
             spread = (dim, dim)
-        self.register_buffer("mean", torch.zeros(num_classes, size, dim))
-        self.register_buffer("spread", torch.zeros(num_classes, size, *spread))
-        self.register_buffer("count", torch.zeros(num_classes, size, dtype=torch.long))
+        self.register_buffer("mean", torch.zeros(num_classes, per_class, dim))
+        self.register_buffer("spread", torch.zeros(num_classes, per_class, *spread))
+        self.register_buffer("count", torch.zeros(num_classes, per_class, dtype=torch.long))
+        # what :meth:`_existing` last answered: what it was asked, classes, and positions of clusters
         self._known: tuple[tuple[object, ...], Tensor, Tensor] | None = None
 
     @classmethod
@@ -153,8 +154,9 @@ class ClassStatistics(nn.Module):
         """
         if motion.still:
             return
-        label, position = self._existing(tuple(classes))
-        self.mean[label, position] = motion(self.mean[label, position].double()).to(self.mean)
+        label, position = self._existing(tuple(classes))  # of each cluster, ``[n]``
+        means = self.mean[label, position].double()
+        self.mean[label, position] = motion(means).to(self.mean)
         if motion.linear is None and motion.left is None:
             return
         for row, column in zip(label.tolist(), position.tolist(), strict=True):

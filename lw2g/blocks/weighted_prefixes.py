@@ -68,8 +68,10 @@ def new_rows(old: Tensor, count: int, init: RowInit = "exact") -> Tensor:
             row = functional.normalize(row - (unit @ row) @ unit, dim=0)
             old = torch.cat([old, row[None]])
         return old[-count:].float()
+    # orthogonal to the span of the old rows; singular values below this are rounding
     _, sizes, directions = torch.linalg.svd(old, full_matrices=False)
-    rank = int((sizes > sizes[:1] * max(old.shape) * torch.finfo(old.dtype).eps).sum())
+    least = sizes[:1] * max(old.shape) * torch.finfo(old.dtype).eps
+    rank = int((sizes > least).sum())
     basis = directions[: min(rank, old.shape[1] - count)]
     for _ in range(2):  # the second projection removes rounding errors
         drawn = drawn - (drawn @ basis.mT) @ basis
