@@ -242,7 +242,11 @@ class Rehearsal:
         self._small = self._smaller(session)
 
     def measure(self, index: int) -> TaskCost:
-        """Learn a task, evaluate and save."""
+        """Learn a few steps of a task, evaluate and save, and return what the whole task would cost.
+
+        Args:
+            index: Of the task.
+        """
         session = self._small
         whole = self._whole.data.stream.tasks[index]
         small = session.data.stream.tasks[index]
@@ -265,11 +269,11 @@ class Rehearsal:
         held_back = self._whole.data.held_back[index]
         if held_back:
             routing *= len(held_back) / len(session.data.held_back[index] or held_back)
-        # activations grow with the batch, which a run has larger
-        share = session.parts.noted["share"]
+        # activations grow with the batch, which a run has so many times larger
+        batch_factor = session.parts.noted["share"]
         device_memory = None
         if peak.device is not None:
-            device_memory = device_before + share * (peak.device - device_before)
+            device_memory = device_before + batch_factor * (peak.device - device_before)
         return TaskCost(
             evidence=clock.reporter.seconds["evidence"] * larger,
             copies=_COPIES * clock.seconds if index and session.parts.growth.trains_copies else 0.0,
@@ -278,7 +282,7 @@ class Rehearsal:
             evaluation=evaluation * len(whole.test) / len(small.test),
             checkpoints=saving * (1 + clock.epochs) + self._sums,
             disk=float(saved.stat().st_size),
-            memory=machine_before + share * (peak.machine - machine_before),
+            memory=machine_before + batch_factor * (peak.machine - machine_before),
             device_memory=device_memory,
         )
 
