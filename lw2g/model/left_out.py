@@ -215,8 +215,8 @@ def _loss_of(known: Sequence[int], scores: Tensor, labels: Tensor, right: Tensor
     if not bool(old.any()):
         return None
     # before the new classes came, an image had the choice among the old ones alone
-    then = columns[scores[old][:, columns].argmax(1)] == labels[old]
-    return 100 * float(then.double().mean() - right[old].double().mean())
+    right_before = columns[scores[old][:, columns].argmax(1)] == labels[old]
+    return 100 * float(right_before.double().mean() - right[old].double().mean())
 
 
 def _held_by_sums(solved: Solved, saved: Saved, count: int) -> Tensor:

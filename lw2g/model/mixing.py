@@ -185,9 +185,9 @@ class Mixer(nn.Module):
 
 def _total_of_set(log_tasks: Tensor, owner: Tensor, best: Tensor) -> Tensor:
     """Return the log of each set's summed probability ``[B, sets]``, given the best log of its tasks."""
-    best = best.clamp(min=torch.finfo(best.dtype).min)
-    share = (log_tasks - best[:, owner]).exp()
-    return best + (share @ functional.one_hot(owner, best.shape[1]).to(share)).log()
+    best = best.clamp(min=torch.finfo(best.dtype).min)  # of a set without a task it is -inf
+    relative = (log_tasks - best[:, owner]).exp()  # exponents up to 0: the sum cannot overflow
+    return best + (relative @ functional.one_hot(owner, best.shape[1]).to(relative)).log()
 
 
 def _measure(name: str, logits: Tensor, owned: Tensor) -> Tensor:
