@@ -130,9 +130,9 @@ class VersionedRows:
             old = self._slots[slot][where]
             new = rows[here]
             self._slots[slot][where] = new
-            apart = torch.linalg.vector_norm(new - old, dim=1)
+            distance = torch.linalg.vector_norm(new - old, dim=1)
             # the old row of one never computed is 0, and its change infinite
-            change[here] = apart / torch.linalg.vector_norm(old, dim=1)
+            change[here] = distance / torch.linalg.vector_norm(old, dim=1)
         return change
 
     def note(self, sources: Integers, versions: Integers) -> None:

@@ -115,7 +115,7 @@ def examine_image(path: Path) -> ImageHeader:
             if image.format == "PNG":
                 image.verify()
             elif image.format != "JPEG" or content.rfind(_JPEG_END) < content.rfind(_JPEG_SCAN):
-                image.load()
+                image.load()  # decodes: a JPEG without an end behind its last scan may be cut off
     except DataError as error:
         raise DataError(f"{str(path)!r}: {error.what}", error.remedy) from error
     except Exception as error:  # given noise, a decoder may raise anything
