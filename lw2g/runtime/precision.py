@@ -149,9 +149,9 @@ def difference(backbone: Backbone) -> str | None:
 def compared(exact: Step, reduced: Step) -> str | None:
     """Return by how much a step in bf16 differs from the same step in float32; None if little enough."""
     loss = abs(reduced.loss - exact.loss) / max(abs(exact.loss), 1e-12)
-    apart = (reduced.gradient - exact.gradient).flatten(1).norm(dim=1)
+    errors = (reduced.gradient - exact.gradient).flatten(1).norm(dim=1)
     norms = exact.gradient.flatten(1).norm(dim=1)
-    gradient = float((apart / norms).median())
+    gradient = float((errors / norms).median())  # over images
     if loss <= _LOSS and gradient <= _GRADIENT:
         return None
     return f"loss by {loss:.1%}, gradient by {gradient:.1%}"  # not a number is not safe either
