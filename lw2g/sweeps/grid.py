@@ -360,12 +360,13 @@ def over(below: Settings, above: Settings) -> Settings:
 
 def _is_idle(key: str, used: Sequence[str] | None) -> bool:
     """Whether a key is an option of a constraint that is not among those in use."""
-    section, _, rest = key.partition(".")
-    if section != "constraints" or not rest:
+    section, _, option = key.partition(".")
+    if section != "constraints" or not option:
         return False
     if used is None:  # the policy's own, which are not known here
         return False
-    return rest.partition(".")[0] not in used
+    constraint = option.partition(".")[0]
+    return constraint not in used
 
 
 def _is_a_name(key: str) -> bool:

@@ -98,7 +98,7 @@ def _data(benchmark: Chosen, catalogue: Catalogue) -> Need:
     lacking = component.lacks(benchmark.config)
     if lacking is not None:
         option, how = lacking
-        return _need(what, False, f"{how}, then --set benchmark.{option}=FOLDER")
+        return Need(what=what, here=False, remedy=f"{how}, then --set benchmark.{option}=FOLDER")
     lost = [f"--set {key}=PLACE" for key in lost_places(benchmark)]
     return _need(what, not lost, " ".join(lost))
 
