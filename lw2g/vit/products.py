@@ -153,7 +153,7 @@ class _Packs:
         """Return ``rows @ weight``."""
         if self._backward is None:
             self._backward = _packed(self.weight.T.contiguous(), rows)
-        return _product(rows, self._backward, None)
+        return _product(rows, self._backward, bias=None)
 
     def __deepcopy__(self, memo: object) -> None:
         return None
