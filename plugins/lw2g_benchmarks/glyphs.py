@@ -61,7 +61,8 @@ class GlyphsBenchmark:
             and config.order == "natural"
             and config.classes_per_family % config.increment == 0
         ):
-            # [family, block of a family, class]: the first block of every family, then the second, ...
+            # tasks of whole families: classes [family, block of a family, class in the block], with the
+            # first block of every family before the second
             blocks = np.arange(len(names)).reshape(len(FAMILIES), -1, config.increment)
             order = tuple(blocks.swapaxes(0, 1).ravel().tolist())
         return build_stream(
