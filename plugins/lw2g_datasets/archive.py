@@ -237,7 +237,7 @@ def _unpack(
             raise too_large(archive, most)
         need_room(place, member.size)
         member.write(place, renamed)
-        report(f"unpacking {archive.name}", total, None)
+        report(f"unpacking {archive.name}", total, None)  # nobody knows the total
 
 
 def _require_safe(archive: Path, member: _Member) -> None:
