@@ -126,10 +126,10 @@ class Energy(_Residuals):
         self._centre = config.centre
 
     def centre(self, mean: Tensor, groups: Sequence[SecondMoment]) -> Tensor | None:
-        """Return the mean of the given groups if the options centre activations."""
+        """Return the mean of the given groups, ``[dim]``; None unless the options centre activations."""
         if not self._centre:
             return None
-        whole = _total(groups, torch.ones(len(groups)).bool())
+        whole = _total(groups, torch.ones(len(groups)).bool())  # all of them
         return whole.row_sum / max(whole.count, 1)
 
     def measure(self, sample: Sample) -> Mapping[int, Measurement]:
