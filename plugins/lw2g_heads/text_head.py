@@ -169,7 +169,7 @@ class TextHead(ClosedForm):
             self.head.update(self.lifted(features), labels)
 
     def solve(self, seen: int) -> tuple[Tensor, ...]:
-        """Return scaled text vectors of targets, then what the other head needs."""
+        """Return scaled text vectors of targets, ``[targets, width]``, then what the other head needs."""
         text = self.scale * self._pooled_text(seen)
         return (text,) if self.head is None else (text, *self.head.solve(seen))
 
