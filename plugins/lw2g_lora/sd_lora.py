@@ -222,15 +222,15 @@ class SdLora(HeadedBaseline):
     @torch.no_grad()
     def absorb(self, context: TaskContext) -> None:
         """Give a new set's update to the old ones' magnitudes if they span nearly all of it."""
-        own, rest = self.residual(context)
-        if rest is None or float(rest.mean()) >= cast(float, self.config.absorb):
+        coefficients, share_left = self.residual(context)
+        if share_left is None or float(share_left.mean()) >= cast(float, self.config.absorb):
             return
         sets = context.pool.sets
         old = [set_id for set_id in context.pool.ids if set_id != context.set_id]
         weights = self.weights(sets)
         divisors = self.divisors(sets)
         # weight x product = sum of (weight x coefficient) x old products, and an old one enters divided
-        self.offsets[old] += weights[context.set_id] * own.to(weights) * divisors[old]
+        self.offsets[old] += weights[context.set_id] * coefficients.to(weights) * divisors[old]
         cast(RankedSet, context.parameters).drop()
         context.pool.touch(context.set_id)
 
@@ -255,7 +255,8 @@ class SdLora(HeadedBaseline):
         # least squares by the normal equations; pinv, as an absorbed set is zero and makes them singular
         coefficients = (torch.linalg.pinv(gram, hermitian=True) @ with_own[..., None])[..., 0]
         size = inner_products(updates, updates)
-        left = None
+        share_left = None
         if bool((size > 0).all()):
-            left = 1 - (coefficients * with_own).sum(-1) / size
-        return coefficients.permute(2, 0, 1), left
+            # a projection c has |c|^2 = <c, own>
+            share_left = 1 - (coefficients * with_own).sum(-1) / size
+        return coefficients.permute(2, 0, 1), share_left
