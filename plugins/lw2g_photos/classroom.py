@@ -122,7 +122,7 @@ class Classroom:
         self._session = _session_of(directory)
         self._steps = 0
         self._has_session = False
-        self._take(directory, saved, model, None)
+        self._take(directory, saved, model, report=None)
 
     def state(self) -> dict[str, Any]:
         """Return all that the page shows."""

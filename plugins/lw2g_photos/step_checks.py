@@ -136,8 +136,8 @@ def _confusion_rates(errors: Tensor | None, wrong: Tensor | None, num_classes: i
     """
     rates = torch.zeros(num_classes, num_classes, dtype=torch.float64) if errors is None else errors.cpu()
     if wrong is not None:
-        share = wrong / wrong.sum(1, keepdim=True).clamp(min=1)
-        rates = torch.maximum(rates, share.masked_fill(wrong < _LEAST, 0))
+        found = wrong / wrong.sum(1, keepdim=True).clamp(min=1)
+        rates = torch.maximum(rates, found.masked_fill(wrong < _LEAST, 0))  # of fewer it may be chance
     return rates.clone().fill_diagonal_(0)  # a copy: the estimate is read again
 
 
