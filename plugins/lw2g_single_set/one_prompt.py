@@ -221,7 +221,7 @@ class OnePrompt(Baseline):
         self.head.load_state_dict(head.state_dict())
 
     def _stored(self, context: TaskContext, epoch: int) -> tuple[Tensor, Tensor]:
-        """Return features and labels of the task's images under the augmentation of an epoch."""
+        """Return features ``[n, dim]`` and labels ``[n]`` of the task's images as an epoch augments them."""
         routing = context.pool.force(context.set_id)
         return collect_features(
             context, lambda batch: self.features(batch, routing), augmented=f"outliers-{epoch}"
