@@ -171,7 +171,7 @@ def public(record: Mapping[str, Any], files: Mapping[str, bytes], catalogue: Cat
     """
     public_record = {key: value for key, value in record.items() if key != "files"}
     shared: dict[str, Any] = _scrubbed(public_record, catalogue)
-    shared["config"]["trackers"] = {}
+    shared["config"]["trackers"] = {}  # a configuration has the table, and none of theirs
     for source in shared["sources"]:
         source["benchmark"] = _anonymised(source["benchmark"], catalogue)
     # of "Linux-6.1.0-13-amd64-x86_64" the system alone: a kernel of one's own may be named after its place
