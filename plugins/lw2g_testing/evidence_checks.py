@@ -63,10 +63,10 @@ def _require_measure(measure: Any) -> None:
 @check("evidence")
 def check_resumes_with_what_it_stored(subject: Subject) -> None:
     """A run resumed within a task has the evidence of the uninterrupted run."""
-    first = learned(subject)
-    rest = resumed(subject)
-    for task in rest.decisions:
-        if _measured(subject, first, task) != _measured(subject, rest, task):
+    uninterrupted = learned(subject)
+    later = resumed(subject)
+    for task in later.decisions:
+        if _measured(subject, uninterrupted, task) != _measured(subject, later, task):
             raise ContractViolation(
                 f"what it says before task {task + 1} differs of a resumed run and of an uninterrupted one; "
                 "draw from sample.generator(purpose) alone, keep what is needed later in what store returns, "

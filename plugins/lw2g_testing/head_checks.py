@@ -67,7 +67,10 @@ def _declared(name: str) -> Any:
 
 
 def images_of(classes: int = _CLASSES, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Return features ``[n, dim]`` of overlapping Gaussian classes with one covariance, and labels."""
+    """Return features ``[n, dim]`` of overlapping Gaussian classes with one covariance, and labels ``[n]``.
+
+    Another seed draws other images: their labels, like means and covariance, are the same.
+    """
     generator = torch.Generator().manual_seed(seed)
     means = torch.randn(classes, _DIM, generator=torch.Generator().manual_seed(1)) + 1
     mix = torch.eye(_DIM) + 0.3 * torch.randn(_DIM, _DIM, generator=torch.Generator().manual_seed(2))
@@ -126,8 +129,9 @@ def check_learns(subject: Subject) -> None:
     """It tells Gaussian classes that it has learned in several tasks apart, better than chance by far."""
     rows, labels = images_of()
     head = teach(made(subject), (2, 2, 2), rows, labels)
-    new, truth = images_of(seed=9)
-    found = float((head.scores(new, _CLASSES).argmax(1) == truth).double().mean())
+    unseen, true_labels = images_of(seed=9)
+    predicted = head.scores(unseen, _CLASSES).argmax(1)
+    found = float((predicted == true_labels).double().mean())
     if found < 0.5:
         raise ContractViolation(f"it finds {found:.0%} of the classes, by chance {1 / _CLASSES:.0%}")
 
@@ -136,13 +140,14 @@ def check_learns(subject: Subject) -> None:
 def check_is_exact(subject: Subject) -> None:
     """Its scores are the same to 1e-8, however images are cut into tasks, batches and orders."""
     rows, labels = images_of()
-    whole = teach(made(subject), (_CLASSES,), rows, labels).scores(rows, _CLASSES)
+    at_once = teach(made(subject), (_CLASSES,), rows, labels)
+    expected = at_once.scores(rows, _CLASSES)
     for sizes in ((3, 3), (2, 2, 2), (1,) * _CLASSES):
-        cut = teach(made(subject), sizes, rows, labels).scores(rows, _CLASSES)
-        away = _difference(whole, cut)
-        if away > _EXACT:
+        in_tasks = teach(made(subject), sizes, rows, labels)
+        difference = _difference(expected, in_tasks.scores(rows, _CLASSES))
+        if difference > _EXACT:
             raise ContractViolation(
-                f"its scores after tasks of {sizes} classes differ by {away:.1e}; choose "
+                f"its scores after tasks of {sizes} classes differ by {difference:.1e}; choose "
                 "nothing by one task's images, or declare exact = False"
             )
     head = made(subject)
@@ -150,9 +155,9 @@ def check_is_exact(subject: Subject) -> None:
     head.begin_task(task_of(0, range(_CLASSES)))
     for part in torch.split(order, 7):
         head.update(rows[part], labels[part])
-    away = _difference(whole, head.scores(rows, _CLASSES))
-    if away > _EXACT:
-        raise ContractViolation(f"its scores after batches of 7 in another order differ by {away:.1e}")
+    difference = _difference(expected, head.scores(rows, _CLASSES))
+    if difference > _EXACT:
+        raise ContractViolation(f"its scores after batches of 7 in another order differ by {difference:.1e}")
 
 
 @check("head")
@@ -223,9 +228,10 @@ def check_draws_from_its_seed(subject: Subject) -> None:
     """It draws from its own seed: the global generators stay, and built twice it scores alike."""
     rows, labels = images_of()
     with seeded(1) as generators:
-        one = teach(made(subject), (3, 3), rows, labels).scores(rows, _CLASSES)
+        first = teach(made(subject), (3, 3), rows, labels).scores(rows, _CLASSES)
         generators.refuse_draws("it", "; use torch.Generator().manual_seed(context.seed)")
-    if not torch.equal(one, teach(made(subject), (3, 3), rows, labels).scores(rows, _CLASSES)):
+    second = teach(made(subject), (3, 3), rows, labels).scores(rows, _CLASSES)
+    if not torch.equal(first, second):
         raise ContractViolation("built twice it scores differently; draw from context.seed alone")
 
 
