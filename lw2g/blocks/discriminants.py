@@ -419,13 +419,18 @@ class Mahalanobis(_Moments):
         return self.diagonal * variance.mean().clamp(min=torch.finfo(torch.float64).tiny)
 
     def _factor_of(self, covariance: Tensor) -> Tensor:
-        """Return the Cholesky factor of the correlation matrix of a shrunk covariance ``[dim, dim]``."""
+        """Return the Cholesky factor of the correlation matrix of a shrunk covariance, ``[dim, dim]``.
+
+        FeCAM's shrinkage adds a multiple of the mean variance to the diagonal, and a multiple of the mean of
+        all other entries to these.
+        """
         variance = covariance.diagonal()
         shrunk = covariance + torch.diag(self._added_to(variance).expand_as(variance))
         if self.off_diagonal and len(variance) > 1:
-            between = (covariance.sum() - variance.sum()) / (len(variance) * (len(variance) - 1))
-            shrunk = shrunk + self.off_diagonal * between
-            shrunk.diagonal().sub_(self.off_diagonal * between)
+            mean_of_others = (covariance.sum() - variance.sum()) / (len(variance) * (len(variance) - 1))
+            # added everywhere, and taken off the diagonal again
+            shrunk = shrunk + self.off_diagonal * mean_of_others
+            shrunk.diagonal().sub_(self.off_diagonal * mean_of_others)
         scale = shrunk.diagonal().rsqrt()
         return factor(shrunk * scale[:, None] * scale)
 
