@@ -80,6 +80,7 @@ def _of_classes(
 ) -> npt.NDArray[np.float64]:
     """Return the accuracy in percent of each class after each task, ``[C, T]``."""
     shape = len(right[-1]), len(right)
+    # test images by class and task: a class that comes again has some in each of its tasks
     tested = np.bincount(true.astype(np.int64) * shape[1] + task, minlength=shape[0] * shape[1])
     accuracy = np.full(shape, np.nan)
     for after, counts in enumerate(right):

@@ -311,14 +311,27 @@ class Evaluator:
     def _others(
         self, predictor: Predictor, rows: Tensor, choice: SetChoice, answers: Answers, labels: Tensor
     ) -> dict[str, Tensor]:
-        """Return the answers of single sets where several have answered, and the rank of the own set."""
+        """Return the answers of single sets where several have answered, and the rank of the own set.
+
+        Args:
+            predictor: The model.
+            rows: Features of the samples under the sets that answer for them, ``[B, k, F]``.
+            choice: These sets.
+            answers: What they answered.
+            labels: Positions of the true classes, ``[B]``.
+
+        Returns:
+            Predicted targets ``[B]``: ``hard`` by the set that retrieval ranks first, ``told`` by that of the
+            true task, ``within`` by that set among the task's classes; and ``rank``. Empty where one set alone
+            answers.
+        """
         if answers.sets is None or (answers.suits is None and answers.by_set is None):
             return {}
         columns = {"hard": predictor.predicted_targets(predictor.alone(rows, choice, answers, answers.sets))}
         targets = labels.to(rows.device)
         if answers.suits is not None:
             columns["rank"] = _rank(answers.suits, predictor.owning[targets])
-        if rows.shape[1] >= len(predictor.pool):
+        if rows.shape[1] >= len(predictor.pool):  # all sets answered, and so did that of the true task
             task = predictor.newest[targets]
             logits = predictor.alone(rows, choice, answers, predictor.owner[task])
             within = logits.masked_fill(predictor.task_of_class != task[:, None], float("-inf"))
