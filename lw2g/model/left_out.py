@@ -151,6 +151,7 @@ def _left_out(
     """
     head = solved.head
     features, queries = solved.split(rows)
+    # how known each image is, and scores of targets; what is known of a head decides how they are got
     known = scores = None
     which = _several(head, labels, held, seen)
     if gaussians is not None and len(which):
