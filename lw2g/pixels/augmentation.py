@@ -88,6 +88,7 @@ def crop_boxes(draws: Tensor, sizes: Tensor, *, least: float, stretch: float = 4
     ratio = ((2 * draws[:, _TRIES : 2 * _TRIES] - 1) * math.log(stretch)).exp()
     heights = (area / ratio).sqrt().round()
     widths = (area * ratio).sqrt().round()
+    # the first try that fits in the image
     fits = (heights > 0) & (heights <= height) & (widths > 0) & (widths <= width)
     first = fits.byte().argmax(1, keepdim=True)
     # where no try fits, the first one is not a fit either
@@ -197,7 +198,8 @@ def shifted(images: Tensor, draws: Tensor, mirrored: Tensor, *, most: int) -> Te
         uint8 ``[B, S, S, 3]``.
     """
     count, size = images.shape[:2]
-    shift = (draws * (2 * most + 1)).floor().long() - most
+    shift = (draws * (2 * most + 1)).floor().long() - most  # whole pixels, from -most to most
+    # for each image from which row and which column of it a pixel comes, [B, S]
     line = torch.arange(size, device=images.device)
     down = _reflected(line + shift[:, :1], size - 1)
     across = _reflected(line + shift[:, 1:], size - 1)

@@ -183,7 +183,15 @@ class Workers:
                     future.cancel()
 
     def _ask(self, decoder: Maker, keys: Keys, originals: Originals) -> list[Future[Part | Handed]]:
-        """Ask for the images of a batch; return a future for the share of each process that has one."""
+        """Ask for the images of a batch; return a future for the share of each process that has one.
+
+        An image always goes to the same process, by its position: that one may have kept its pixels.
+
+        Args:
+            decoder: Makes the images.
+            keys: Position and seed of each image.
+            originals: Where they come from.
+        """
         if originals not in self._originals:
             self._last += 1
             self._originals[originals] = (self._last, self._pickled(originals))
@@ -191,6 +199,7 @@ class Workers:
             self._decoders[decoder] = self._pickled(decoder)
         number, pickled = self._originals[originals]
         alive = tuple(known for known, _ in self._originals.values())
+        # bytes that each process may still keep
         left = originals.left // self._count
         shares: list[list[tuple[int, int | None]]] = [[] for _ in self._workers]
         for key in keys:
