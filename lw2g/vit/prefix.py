@@ -228,6 +228,7 @@ def last_row_alone(model: nn.Module, injections: Sequence[Injection], *, attenti
         return
     last: Any = blocks_of(model)[-1]
     before = last.attn
+    # attention needs all rows as keys: a wrapper without prefixes computes the query of one row alone
     reads_others = any(isinstance(each, ReadsTokens) and each.whole for each in injections)
     if attention and offers_prefixes(last) and not reads_others:
         last.attn = PrefixAttention(attention_of(last), (), row=index)
