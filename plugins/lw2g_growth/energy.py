@@ -185,6 +185,7 @@ class Novelty(_Residuals):
             if not scales:
                 scores[candidate.set] = Measurement(alike=-1, why="too few images of its own to compare with")
                 continue
+            # of taps that have a scale; [taps, 3, groups], and [taps] each
             new = torch.stack([tables[tap][0] for tap in scales])
             mu, sd = torch.tensor(list(scales.values()), dtype=torch.float64).T
             z_of_taps = _z_of(new, mu, sd, torch.arange(sample.num_groups))
