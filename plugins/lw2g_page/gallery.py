@@ -135,9 +135,11 @@ def mistakes(predicted: Columns, record: Mapping[str, Any]) -> list[tuple[int, s
 
     They are spread evenly over each task's mistakes of a kind.
     """
+    # under a set of other tasks; a set of -1 is none, and then nothing was retrieved
     elsewhere = (predicted["set"] >= 0) & ~owned(predicted, record)
     wrong = predicted["predicted"] != predicted["true"]
     tasks = int(predicted["task"].max()) + 1
+    # each task has two kinds of mistakes
     most_of_task = max(1, min(_EACH, _PICTURES // (2 * tasks)))
     chosen = []
     for task in range(tasks):
