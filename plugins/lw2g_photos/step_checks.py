@@ -78,6 +78,9 @@ def accuracy_of(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 def wilson(accuracy: float, images: int) -> list[float]:
     """Return the interval that holds an accuracy in 95 of 100 cases (Wilson, 1927), in percent.
 
+    With the share p of n images and z = 1.96 it is
+    ``(p + z^2 / 2n -/+ z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2 / n)``.
+
     Args:
         accuracy: Of the images, in percent.
         images: How many there are.
@@ -110,6 +113,7 @@ def look_alikes(gaussians: Gaussians | None, wrong: Tensor | None, manifest: Man
     rates = _confusion_rates(errors, wrong, len(names))
     twins = []
     for target in touched:
+        # in either direction
         error, other = torch.maximum(rates[target], rates[:, target]).max(0)
         if float(error) > _TWIN:
             twins.append({"class": names[target], "like": names[int(other)], "error": 100 * float(error)})
