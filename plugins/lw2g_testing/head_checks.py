@@ -169,7 +169,8 @@ def check_positions_of_one_class(subject: Subject) -> None:
     first = labels < 3
     head.learn(rows[first], labels[first], torch.Generator().manual_seed(0))
     again = (labels >= 3) & (labels < 5)
-    head.begin_task(task_of(1, (3, 4), (1, 3)))
+    # position 3 is the class of position 1 again, position 4 a new one
+    head.begin_task(task_of(1, (3, 4), targets=(1, 3)))
     head.learn(rows[again], labels[again], torch.Generator().manual_seed(1))
     scores = head.scores(rows, 5)
     if scores.shape[1] != 5 or not torch.equal(scores[:, 1], scores[:, 3]):
