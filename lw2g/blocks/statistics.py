@@ -240,7 +240,11 @@ class ClassStatistics(nn.Module):
         return self.mean.flatten(0, 1).index_select(0, cluster) + noise, label
 
     def _sampled_clusters(self, classes: tuple[int, ...]) -> Tensor:
-        """Return ``(class, cluster)`` rows of the clusters to sample, class by class, on the CPU."""
+        """Return ``(class, cluster)`` rows of the clusters to sample, ``[n, 2]``, class by class, on the CPU.
+
+        A cluster whose images are all equal is sampled only where its class has no other: its samples would
+        be one point.
+        """
         labels = list(classes)
         exists, varied = torch.stack(
             [self.count[labels] > 0, (self.spread[labels].flatten(2) != 0).any(dim=2)]
