@@ -322,8 +322,8 @@ class Evaluator:
 
         Returns:
             Predicted targets ``[B]``: ``hard`` by the set that retrieval ranks first, ``told`` by that of the
-            true task, ``within`` by that set among the task's classes; and ``rank``. Empty where one set alone
-            answers.
+            true task, ``within`` by that set among the task's classes; and ``rank``. Empty where one set
+            alone answers.
         """
         if answers.sets is None or (answers.suits is None and answers.by_set is None):
             return {}

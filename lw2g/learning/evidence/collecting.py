@@ -247,6 +247,7 @@ def _sample(
                 sites=of_set.sites,
                 spaces=of_set.spaces,
                 captured=captured.get(set_id, {}),
+                # not strict: no measure may need gradients
                 gradients=dict(zip(of_set.spaces, gradients.get(set_id, ()), strict=False)),
                 fitted=of_fitted,
                 features=features.get(set_id),
