@@ -289,6 +289,7 @@ class Rehearsal:
     def _smaller(self, session: Session) -> _SmallSession:
         """Return the session with as many images as there is time for."""
         affordable = int(_PATIENCE / _seconds_per_image(session))
+        # each class of a task needs some, and evidence two in each of its groups
         least = _PER_CLASS * max(len(task.classes) for task in self._tasks)
         if session.parts.growth.collects_evidence:
             least = max(least, 2 * GROUPS)
@@ -313,7 +314,7 @@ class Rehearsal:
         fields["config"] = attrs.evolve(session.parts.config, run=run)
         fields["infos"] = data.stream.infos
         fields["growth"] = attrs.evolve(session.parts.growth, policy=_Planned(self._plan))
-        batch = max(1, train // _BATCHES)
+        batch = max(1, train // _BATCHES)  # where a run has larger ones, ``noted`` is told how much larger
         parts = _SmallParts(**fields, batch=batch, noted={"pulled": 0, "share": 1.0})
         return _SmallSession(
             parts=parts, data=data, components=session.components, precision=session.precision
