@@ -151,7 +151,7 @@ def _left_out(
     """
     head = solved.head
     features, queries = solved.split(rows)
-    # how known each image is, and scores of targets; what is known of a head decides how they are got
+    # Gaussians say how known an image is; they give its scores too, if the head predicts the nearest one
     known = scores = None
     which = _several(head, labels, held, seen)
     if gaussians is not None and len(which):
@@ -161,6 +161,7 @@ def _left_out(
     if not head.nearest_gaussian and len(which):
         scores = _scores_without_each(head, features[which], labels[which], held[which], seen)
     if scores is not None and solved.expert is not None:
+        # log posteriors add up; the expert's is minus half a squared distance
         of_expert = _expert_distances(solved.expert, queries, labels, held, seen)
         scores = scores / solved.expert.warmth - of_expert / 2
     return _LeftOut(which=which, known=known, scores=scores)
