@@ -163,8 +163,18 @@ def _together(images: Tensor, boxes: Tensor, mirrored: Tensor, size: int, interp
 def _weights(
     start: Tensor, length: Tensor, mirrored: Tensor, size: int, limit: int, interpolation: str
 ) -> Tensor:
-    """Return the weights that resample a part of ``limit`` pixels to ``size``, ``[B, size, limit]``."""
+    """Return the weights that resample a part of a line of pixels, ``[B, size, limit]``, rows of sum 1.
+
+    Args:
+        start: The first pixel of the part, ``[B]``.
+        length: Its pixels, ``[B]``.
+        mirrored: Whether it is mirrored, ``[B]``.
+        size: Pixels of the result.
+        limit: Pixels of the line.
+        interpolation: The filter.
+    """
     device = start.device
+    # middles of pixels: of the result, and below of the line
     target = torch.arange(size, device=device) + 0.5
     target = torch.where(mirrored[:, None], size - target, target)
     scale = (length / size)[:, None]
