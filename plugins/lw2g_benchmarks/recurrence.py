@@ -71,7 +71,7 @@ def in_tail(options: OrderOptions, labels: IndexArray, order: Sequence[int]) -> 
     if options.imbalance_shuffled:
         ranks = draw.permutation(order)
     most = int(np.bincount(labels).max())
-    last = max(1, len(ranks) - 1)
+    last = max(1, len(ranks) - 1)  # C - 1; a single class keeps all
     kept = []
     for rank, label in enumerate(ranks):
         # n_max is that of the largest class for all: a class that has fewer keeps what it has
