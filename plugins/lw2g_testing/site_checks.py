@@ -212,17 +212,20 @@ def outside_the_tap(
 
 
 def _share_outside(rows: Tensor, tapped: Tensor, heads: int) -> float | None:
-    """Return the share of rows ``[n, dim]`` outside the span of others, head by head; None if that is all."""
-    left = 0.0
+    """Return the share of the length of rows ``[n, dim]`` outside the span of the tapped rows, head by head.
+
+    None if they span all, and nothing can be outside.
+    """
+    outside = 0.0  # squared length
     spans_all = True
     for part, others in zip(rows.chunk(heads, dim=1), tapped.chunk(heads, dim=1), strict=True):
         _, values, directions = torch.linalg.svd(others, full_matrices=False)
         basis = directions[values > _NOTHING * values.max()]
-        left += float((part - part @ basis.T @ basis).square().sum())
+        outside += float((part - part @ basis.T @ basis).square().sum())
         spans_all &= len(basis) == part.shape[1]
     if spans_all:
         return None
-    return math.sqrt(left / float(rows.square().sum()))
+    return math.sqrt(outside / float(rows.square().sum()))
 
 
 def _gradients(sites: Sequence[Site], loss_of: Callable[[], Tensor]) -> dict[int, Tensor | None]:
