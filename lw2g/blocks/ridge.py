@@ -164,7 +164,7 @@ class Ridge(ClosedForm):
             if not wide:
                 gram += rows.T @ rows
             self.cross += functional.one_hot(classes, len(self.cross)).to(rows).T @ rows
-        if wide:
+        if wide:  # lifted again, rows are cheaper than a second matrix of the gram's size
             add_products(gram, map(self.lifted, torch.split(features, size)))
         if self.raw is not None:
             self.raw.update(features, labels, owner)
@@ -293,7 +293,10 @@ class Ridge(ClosedForm):
 def held_out_errors(rows: Tensor, targets: Tensor, fitted: int, penalties: Sequence[float]) -> Tensor:
     """Return the squared error of ridge regression on held-out rows for each penalty, ``[penalties]``.
 
-    One eigendecomposition, of the smaller of the two matrices of inner products, serves all penalties.
+    With H the fitted rows, K the held-out ones and Y the fitted targets, predictions are
+    ``K H' V diag(1 / (s + penalty)) V' Y`` for ``H H' = V diag(s) V'``, or equally
+    ``K V diag(1 / (s + penalty)) V' H' Y`` for ``H' H = V diag(s) V'``. So one eigendecomposition, of the
+    smaller of the two matrices, serves all penalties.
 
     Args:
         rows: ``[n, width]`` float64.
@@ -302,15 +305,14 @@ def held_out_errors(rows: Tensor, targets: Tensor, fitted: int, penalties: Seque
         penalties: The candidates.
     """
     fitted_rows = rows[:fitted]
-    left_out = rows[fitted:]
+    held_out = rows[fitted:]
     if len(fitted_rows) < rows.shape[1]:
-        # fewer images than features: the same weights from the smaller matrix
         product = fitted_rows @ fitted_rows.T
-        left = left_out @ fitted_rows.T
+        left = held_out @ fitted_rows.T
         right = targets[:fitted]
     else:
         product = fitted_rows.T @ fitted_rows
-        left = left_out
+        left = held_out
         right = fitted_rows.T @ targets[:fitted]
     values, vectors = torch.linalg.eigh(product)
     left = left @ vectors
