@@ -315,6 +315,7 @@ def _check_disjoint(sites: Sequence[Site]) -> None:
     """Refuse parts of a parameter that contain each other: rules at one would undo those at the other."""
     for site in sites:
         for other in sites:
+            # an index is that of the first axes: one that begins with another lies inside it
             inside = other.index[: len(site.index)] == site.index
             if site is not other and site.parameter is other.parameter and inside:
                 raise ContractError(
