@@ -151,13 +151,14 @@ def examine_each(paths: Iterable[Path]) -> Iterator[ImageHeader | DataError]:
     such a file (34 us of CPU each in one thread, 68 in eight).
     """
     todo = iter(paths)
-    waits = _waits()
-    size = 0
+    waits_before = _waits()
+    size = 0  # in bytes
     for path in islice(todo, _SAMPLE):
         found = _examined(path)
         yield found
         size += found.num_bytes if isinstance(found, ImageHeader) else 0
-    if _waits() - waits < _SAMPLE // 2 and size < _SAMPLE * _LARGE:
+    # the first files tell: few of them were waited for, and they are small
+    if _waits() - waits_before < _SAMPLE // 2 and size < _SAMPLE * _LARGE:
         yield from map(_examined, todo)
         return
     with ThreadPoolExecutor(_READERS) as pool:
