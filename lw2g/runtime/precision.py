@@ -168,6 +168,7 @@ def training_step(backbone: Backbone, images: Tensor) -> Step:
         images: Normalised images ``[B, 3, S, S]`` on its device.
     """
     generator = torch.Generator().manual_seed(0)
+    # keys and values; each image gets a copy, and so a gradient of its own, [B, 2, length, dim]
     drawn = torch.rand(2, _LENGTH, backbone.dim, generator=generator).to(images.device)
     drawn = drawn.repeat(len(images), 1, 1, 1)
     head = (torch.randn(backbone.dim, _CLASSES, generator=generator) / backbone.dim**0.5).to(images.device)
