@@ -205,7 +205,14 @@ class _Part:
 
 @contextmanager
 def _updated(layer: nn.Linear, parts: Sequence[_Part], scale: float) -> Iterator[None]:
-    """Update a layer within the context."""
+    """Update a layer within the context: merge into its weight what can be, and add the others to its output.
+
+    Args:
+        layer: The layer.
+        parts: Updates of its parts, such as q, k and v.
+        scale: Factor on them.
+    """
+    # a merged weight has no gradient to the update, and is the same for all samples
     merges = layer.weight.device.type in MERGING_DEVICES and not torch.is_grad_enabled()
     merged = [part for part in parts if merges and not part.is_per_sample]
     added = [part for part in parts if part not in merged]

@@ -99,7 +99,7 @@ class TokenInjection:
             handle.remove()
             if exempt is not None:
                 attention.num_prefix_tokens = exempt
-            attention.__dict__.pop("_get_rel_pos_bias", None)
+            attention.__dict__.pop("_get_rel_pos_bias", None)  # the class's own method comes back
 
     def _inserter(self, rows: TokenRows, tokens: int) -> Callable[[nn.Module, Any], Any]:
         """Return the hook that inserts rows into the stream ``[B, N, dim]`` that a block gets."""
