@@ -276,6 +276,7 @@ class Sema(HeadedBaseline):
         for block in self.growing:
             phases += self._block_phases(block, context)
         phases.append(self._function_phase("head-alone", context, (), nothing_grew))
+        # drops the modules that were offered at the task's beginning, and that no block has taken
         phases.append(ComputePhase(name="withdraw", run=lambda progress: self.grown.withdraw()))
         return self.with_head(context, *phases)
 
