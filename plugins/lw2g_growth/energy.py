@@ -83,13 +83,19 @@ class _Residuals(Measure):
     def extended(
         self, old: Mapping[str, Tensor], new: SecondMoment, options: SpaceOptions
     ) -> tuple[Subspace, Tensor]:
-        """Return the space and the mean of old activations and some new ones."""
-        count = 0.0
-        sums = new.row_sum
+        """Return the space and the mean ``[dim]`` of old activations and some new ones.
+
+        Args:
+            old: What :meth:`store` has stored of the tap; empty before the set's first task.
+            new: The second moment of the new ones.
+            options: How spaces are built and extended.
+        """
+        num_old = 0.0
+        row_sum = new.row_sum
         if old:
-            count = float(old["rows"])
-            sums = sums + old["mean"].to(sums) * count
-        mean = sums / max(count + new.count, 1)
+            num_old = float(old["rows"])
+            row_sum = row_sum + old["mean"].to(row_sum) * num_old
+        mean = row_sum / max(num_old + new.count, 1)
         about = self.centre(mean, [new])
         shifted = new if about is None else _about(new, about)
         if not old:
