@@ -75,7 +75,8 @@ def images_of(classes: int = _CLASSES, seed: int = 0) -> tuple[Tensor, Tensor]:
     means = torch.randn(classes, _DIM, generator=torch.Generator().manual_seed(1)) + 1
     mix = torch.eye(_DIM) + 0.3 * torch.randn(_DIM, _DIM, generator=torch.Generator().manual_seed(2))
     labels = torch.arange(classes).repeat_interleave(_IMAGES)
-    return means[labels] + torch.randn(len(labels), _DIM, generator=generator) @ mix, labels
+    noise = torch.randn(len(labels), _DIM, generator=generator)
+    return means[labels] + noise @ mix, labels
 
 
 def task_of(index: int, classes: Sequence[int], targets: Sequence[int] | None = None) -> TaskInfo:

@@ -196,6 +196,7 @@ def _candidates(draw: DrawFn, set_id: int, measured: bool) -> CandidateEvidence:
     errors: SearchStrategy[float | None] = st.floats(0.0, 5.0)
     if not measured:
         errors = st.none() | errors
+        # half of the draws are measured
         kind = draw(st.sampled_from(["measured", "measured", "excluded", "unmeasured"]))
         if kind == "excluded":
             return CandidateEvidence(set=set_id, rank=rank, excluded=_EXCLUDED)
