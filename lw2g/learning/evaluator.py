@@ -193,6 +193,7 @@ class Evaluator:
         self._slots = np.broadcast_to(slots, sets.shape)
         self._compare_own(predictor, chosen=bool((sets[:1] != UNCHOSEN).any()))
         sources, versions = self._origins(predictor, placed)
+        # whether rows are valid as they are, and whether they are of the same set as before
         known, kept = self._features.compare(sources, versions)
         images, slots = np.nonzero(~known)
         # sorted by set: a batch then gathers few sets, and images of a task lie together
@@ -209,7 +210,7 @@ class Evaluator:
         if len(images):
             self.seconds_per_image = (time.perf_counter() - begin) / len(images) * placed.shape[1]
         self._features.note(sources, versions)
-        change = np.zeros(placed.shape)
+        change = np.zeros(placed.shape)  # what was not computed anew has not changed
         if changes:
             change[images, slots] = torch.cat(changes).cpu().numpy()
         of_task = np.broadcast_to(tasks[:, None], placed.shape)[kept]
@@ -269,11 +270,11 @@ class Evaluator:
     def _rows(self, positions: Sequence[int]) -> Tensor:
         """Return the features of some samples under the sets that answer for them, ``[n, k, F]``."""
         rows = list(positions)
-        slots = self._slots[rows]
-        known = torch.stack([self._features.rows(slot)[rows] for slot in range(slots.shape[1])], dim=1)
+        slots = self._slots[rows]  # of each sample, the slot that holds the features under each set
+        by_slot = torch.stack([self._features.rows(slot)[rows] for slot in range(slots.shape[1])], dim=1)
         if slots.shape[1] == 1:
-            return known
-        return known[torch.arange(len(rows))[:, None], torch.from_numpy(slots)]
+            return by_slot
+        return by_slot[torch.arange(len(rows))[:, None], torch.from_numpy(slots)]
 
     def _rows_at_once(self, count: int) -> int:
         """Return how many rows without a forward are computed at once: a few batches, or up to so many."""
