@@ -406,7 +406,7 @@ class Run(Observer):
         done = position.task - 1
         goes_on = position.task < self._goal
         measured = self._ledger.last_evaluated if goes_on else None
-        begun = 0
+        begun = 0  # the tasks that the session has been restored to
         if measured is not None and measured < done:
             begun = restore(session, self._store.of_task(measured)).task
             self._evaluate_again(measured)
