@@ -288,9 +288,10 @@ def threshold_of(known: Tensor, rate: float) -> float:
 
 
 def _factor(covariance: Tensor) -> Tensor:
-    """Return the Cholesky factor of a covariance with a hundredth of its level on the diagonal."""
+    """Return the Cholesky factor of ``(1 - a) S + a l I``: a is _SHRINKAGE, l the mean variance in S."""
     level = covariance.diagonal().mean().clamp(min=torch.finfo(torch.float64).tiny)
     eye = torch.eye(len(covariance), dtype=covariance.dtype, device=covariance.device)
+    # rounding of sums makes the halves of a covariance differ
     factor: Tensor = torch.linalg.cholesky(
         (1 - _SHRINKAGE) * (covariance + covariance.T) / 2 + _SHRINKAGE * level * eye
     )
