@@ -280,6 +280,7 @@ class _Worker:
 
     def _answer(self, job: _Job) -> Part | Handed:
         """Send a job and return its answer; images come as raw bytes behind a header with their shapes."""
+        # originals go once to each process, which drops those that are no longer alive
         self._sent.intersection_update(job.alive)
         if job.number in self._sent:
             job = attrs.evolve(job, originals=None)
@@ -373,7 +374,7 @@ class _WorkerState:
         gone = self._originals.keys() - set(job.alive)
         for number in gone:
             del self._originals[number]
-        if gone:
+        if gone:  # decoders refer to them
             self._decoders.clear()
         if job.originals is not None:
             self._originals[job.number] = self._loaded(job.originals)
