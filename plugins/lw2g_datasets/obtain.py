@@ -304,7 +304,7 @@ def _hub_files(route: HubRoute, revision: str, folder: Path) -> Path:
                 route.repo, route.file, repo_type="dataset", revision=revision, local_dir=folder
             )
             return Path(path)
-        patterns: str | list[str] = route.file  # of folders
+        patterns: str | list[str] = route.file  # "tree": a pattern of paths
         if route.form == "parquet":  # without the splits that nobody asked for
             patterns = [f"*{split}-*.parquet" for split in route.splits]
         return Path(
