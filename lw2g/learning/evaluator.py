@@ -224,7 +224,13 @@ class Evaluator:
         return drifts
 
     def _origins(self, predictor: Predictor, sets: Integers) -> tuple[Integers, Integers]:
-        """Return source and version of the features under each set; equal ones mean equal features."""
+        """Return source and version of the features under each set; equal ones mean equal features.
+
+        Args:
+            predictor: The model.
+            sets: Ids of sets, of any shape, which both results have; below 0 where no set of the pool is
+                meant.
+        """
         pool = predictor.pool
         scope = predictor.baseline.scope
         beside = predictor.baseline.beside()
@@ -236,6 +242,7 @@ class Evaluator:
                 return self._edition_of(set_id, pool.state_dict())
             return self._edition_of(set_id, beside[BESIDE - set_id].state_dict())
 
+        # each id that occurs is asked once: a column for it, counted from the lowest
         lowest = int(sets.min(initial=0))
         table = np.zeros((2, 1 + int(sets.max(initial=0)) - lowest), dtype=np.int64)
         for place in np.flatnonzero(np.bincount((sets - lowest).ravel())):
