@@ -159,7 +159,11 @@ class _Clock(Observer):
 
     @contextmanager
     def during(self, phase: Phase) -> Iterator[None]:
-        """Price a phase."""
+        """Add what a phase would take of all images to ``seconds``, within the context.
+
+        Steps of training are priced by their number; another phase as it took, or in proportion where it has
+        been cut short, or has read the images of the small task.
+        """
         noted = self._session.parts.noted
         noted["pulled"] = 0
         began = self._now()
