@@ -311,12 +311,19 @@ def _labelled(drafts: Sequence[_Draft], drawn: Set[str]) -> list[Cell]:
 def _cells(
     row: _Row, grid: _Grid, last: Settings, change: Callable[[Settings], Settings]
 ) -> Iterator[_Draft]:
-    """Yield the cells of a row."""
+    """Yield the cells of a row: one for each combination of values of its axes.
+
+    Args:
+        row: The row.
+        grid: Its grid.
+        last: Settings that override all others.
+        change: Changes the settings of a cell.
+    """
     # what a row sets does not vary in it; its own axes replace the grid's of that name
     axes = {key: values for key, values in grid.axes.items() if key not in row.settings} | row.axes
     for values in itertools.product(*(enumerate(values) for values in axes.values())):
         varied: Settings = {}
-        turn = 0
+        turn = 0  # the place of its seed on the axis of seeds
         for key, (place, value) in zip(axes, values, strict=True):
             varied |= value
             if key == _SEED:
