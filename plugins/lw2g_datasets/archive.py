@@ -155,7 +155,10 @@ def put_in_place(target: Path, least: int = 0) -> Iterator[Path]:
 
 
 def _innermost(folder: Path, name: str) -> Path:
-    """Return the folder called ``name``, else the first one that contains more than a single folder."""
+    """Return the folder called ``name``, else the first one that contains more than a single folder.
+
+    Archives wrap their files in folders of various depths.
+    """
     entries = [path for path in folder.iterdir() if not is_hidden(path.name)]
     for path in entries:
         if path.name == name and path.is_dir():
