@@ -245,7 +245,7 @@ class Classroom:
     def _take(
         self, directory: Path, saved: Saved, model: TrainedModel, report: Mapping[str, Any] | None
     ) -> None:
-        """Go on with another model.
+        """Go on with another model, and compute what the page shows of it.
 
         Args:
             directory: Where it lies.
