@@ -105,6 +105,7 @@ def merged_product(
     joint = start[0].shape[:-2] != shape[:-2]  # one down factor for all m
 
     def stacked(up: Tensor) -> Tensor:
+        """Return factors that share a down factor as one, ``[..., 1, m out, rank]``."""
         up = up.double()
         if joint:
             up = up.flatten(-3, -2).unsqueeze(-3)
