@@ -209,9 +209,9 @@ class Sema(HeadedBaseline):
 
     def injection(self) -> AdapterInjection:
         """Return the branches of all blocks."""
-        shallow = Routing(sets=(self.shallow,), chosen=0)
+        to_shallow = Routing(sets=(self.shallow,), chosen=0)
         # scale 1 and no dropout: the released code passes 0.1 and 0.1 to adapters that use neither
-        below = bottlenecks(shallow, len(self.shallow.down), scale=1.0)
+        below = bottlenecks(to_shallow, len(self.shallow.down), scale=1.0)
         branches: dict[int, Callable[[Tensor], Tensor]] = dict(enumerate(below))
         for block in self.growing:
             branches[block] = self._mixture(self.grown.of_block(block))
