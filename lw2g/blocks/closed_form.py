@@ -38,7 +38,7 @@ class Cosine(ClosedForm):
         self.register_buffer("total", torch.zeros(num_classes, dim, dtype=torch.float64))
 
     def centres(self, classes: Tensor) -> Tensor:
-        """Return the means."""
+        """Return the means of classes, ``[n, dim]``."""
         return self.total[classes] / self.count[classes, None]
 
     def add(self, features: Tensor, labels: Tensor, owner: int) -> None:

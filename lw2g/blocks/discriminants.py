@@ -36,7 +36,7 @@ class _Moments(ClosedForm):
         self.register_buffer("scatter", torch.zeros(scatters, dim, dim, dtype=torch.float64))
 
     def centres(self, classes: Tensor) -> Tensor:
-        """Return the means."""
+        """Return the means of classes, ``[n, dim]``."""
         return self.mean[classes]
 
     def _scatter_of(self, label: int, owner: int) -> Tensor:

@@ -285,7 +285,7 @@ class Ridge(ClosedForm):
         return self.gram[0] if len(self.gram) == 1 else self.gram.sum(0)
 
     def score(self, features: Tensor, *solution: Tensor) -> Tensor:
-        """Return the regressed labels."""
+        """Return the regressed labels, ``[n, targets]``."""
         return self.lifted(features) @ solution[0]
 
 
