@@ -284,7 +284,13 @@ class _Bend:
 
 
 def _remove(part: Tensor, restriction: Restriction, origin: Tensor | None = None) -> None:
-    """Take the restricted component of ``part - origin`` (origin 0 by default) out of ``part`` in place."""
+    """Take the restricted component of ``part - origin`` (origin 0 by default) out of ``part`` in place.
+
+    Args:
+        part: Rows of a gradient or of a parameter, ``[..., dim]``.
+        restriction: A space and the share of the component in it that goes.
+        origin: Rows from which the parameter has moved.
+    """
     space = restriction.subspace
     strength = restriction.strength
     if space.is_full and strength == 1:
