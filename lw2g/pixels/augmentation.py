@@ -154,6 +154,7 @@ def _together(images: Tensor, boxes: Tensor, mirrored: Tensor, size: int, interp
     straight = torch.zeros_like(mirrored)
     down = _weights(top, tall, straight, size, height, interpolation)
     across = _weights(left, wide, mirrored, size, width, interpolation)
+    # first each line of pixels to its new width, then each column to its new height
     columns = images.float().transpose(1, 2).reshape(count, width, height * 3)
     narrow = torch.bmm(across, columns).round_().clamp_(0, 255)  # rounded to bytes as in the CPU's kernel
     rows = narrow.view(count, size, height, 3).transpose(1, 2).reshape(count, height, size * 3)
