@@ -269,8 +269,8 @@ class CheckpointStore(CheckpointFiles):
         """
         if self._files is None:
             self._files = [*((task, None) for task in self.finished), *self._steps()]
-        ends = []
-        steps = []
+        ends = []  # of tasks
+        steps = []  # within the task under way
         last = -1
         for task, step in self._files:
             if step is None:
@@ -287,13 +287,13 @@ class CheckpointStore(CheckpointFiles):
             new = (done, None)
             stay = {new, *(end for end in ends if end[0] < done)}
         surplus = []
-        left = []
+        others = []
         for entry in self._files:
             if entry not in stay:
                 surplus.append(checkpoint_name(*entry))
             elif entry != new:
-                left.append(entry)
-        self._files = [*left, new]
+                others.append(entry)
+        self._files = [*others, new]
         return checkpoint_name(*new), surplus
 
     def _read(self, name: str, base: Checkpoint, base_sum: str) -> tuple[Checkpoint, str]:
