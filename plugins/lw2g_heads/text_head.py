@@ -145,9 +145,14 @@ class TextHead(ClosedForm):
             self._solved = None
 
     def _observe(self, rows: Tensor, labels: Tensor) -> None:
-        """Add the log losses of images that the other head has not seen."""
+        """Add the log losses of images that the other head has not seen, for each weight that may be chosen.
+
+        Args:
+            rows: Features in the space of text, ``[n, width]``.
+            labels: Their classes, ``[n]``.
+        """
         assert self.head is not None
-        shown = int((self.head.count > 0).sum())
+        shown = int((self.head.count > 0).sum())  # classes that the head has images of
         targets = self._targets[:shown]
         # classes of one target have one score: each target is to count once
         firsts = [targets.index(target) for target in range(len(set(targets)))]
