@@ -185,8 +185,9 @@ class Evaluator:
             reporter: Told about the progress.
         """
         every = sets.shape[1] >= len(predictor.pool)
+        # the same sets, in the order of the slots that hold their features, [n, k]
         placed = self._features.place(np.sort(sets, axis=1), all_of_them=every)
-        # the slot that holds each of the sets; where all answer, the same for all samples
+        # the slot of each set, by their ranks; where all answer, the same for all samples
         first = slice(1) if every else slice(None)
         ranks = sets[first].argsort(axis=1).argsort(axis=1)
         slots = np.take_along_axis(placed[first].argsort(axis=1), ranks, axis=1)
