@@ -337,7 +337,7 @@ class Run(Observer):
             optimizer: The optimizer of the phase in progress.
         """
         if ranks.number():
-            return  # as above
+            return  # rank 0 writes, and no other
         self._count_seconds()
         protection = None
         if self._learner is not None and position.within:
