@@ -86,6 +86,7 @@ class VersionedRows:
             all_of_them: Whether all sources answer, so that each has a fixed slot.
         """
         count, slots = sources.shape
+        # a new slot has no source (-2) and no version (-1)
         num_missing = slots - self._sources.shape[1]
         self._sources = np.pad(self._sources, ((0, 0), (0, num_missing)), constant_values=-2)
         self._versions = np.pad(self._versions, ((0, 0), (0, num_missing)), constant_values=-1)
