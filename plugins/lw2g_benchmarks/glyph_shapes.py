@@ -192,6 +192,7 @@ def paint_dots(prototype: Draws, sample: Draws, size: int) -> Floats:
     view = affine_view(sample, size)
     ink, ground = contrast_pair(sample)
     image = _blank(ground, size)
+    # of the class: where its discs are, how large, how many, and which have another colour
     places = prototype.uniform(2 * _DISCS, -0.75, 0.75) + sample.uniform(2 * _DISCS, -0.07, 0.07)
     radii = prototype.uniform(_DISCS, 0.09, 0.24)
     present = np.floor(prototype.uniform(1, 4.0, 9.0))
