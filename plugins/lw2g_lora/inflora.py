@@ -243,7 +243,7 @@ class InfLora(HeadedBaseline):
         for position, (moment, old) in enumerate(zip(moments, self.memory, strict=True)):
             space = self.remembered(old, moment, energy)
             stored = space
-            if space.rank > self.basis.shape[2]:
+            if space.rank > self.basis.shape[2]:  # beyond half the width its complement takes less room
                 stored = space.complement()
             self.basis[position] = 0.0
             self.basis[position, :, : stored.rank] = stored.basis[0]
