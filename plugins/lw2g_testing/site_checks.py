@@ -180,7 +180,7 @@ def outside_the_tap(
         return
     routing = now.pool.force(now.pool.ids[0] if set_id is None else set_id)
     batch = now.batch([0])
-    batch.query  # noqa: B018  computed first, as above
+    batch.query  # noqa: B018  computed first, because its forward could be read instead
 
     def forward() -> Tensor:
         return now.baseline.features(batch, routing)
