@@ -180,8 +180,8 @@ def _require_of_the_hub(name: str) -> None:
     Raises:
         ConfigError: It is a path, or begins with a folder that is here.
     """
-    owner, _, rest = name.partition("/")
-    is_a_path = "/" in rest or owner in ("", ".", "..", "~")
+    owner, _, data_set = name.partition("/")  # as the hub calls it: OWNER/NAME
+    is_a_path = "/" in data_set or owner in ("", ".", "..", "~")
     if is_a_path or os.path.isdir(owner):
         raise ConfigError(
             f"benchmark: {no_folder(name)}",

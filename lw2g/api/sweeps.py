@@ -246,7 +246,7 @@ def retry_sweep(
     cells = store.cells()
     for status in store.statuses(cells):
         if status.state == "failed":
-            store.note_failure(status.cell, None)
+            store.note_failure(status.cell, reason=None)  # clears the note
         if status.damaged or (stale and differences_now(status, catalogue)):
             # moved, not removed: nothing that a run has computed is deleted
             kept = store.named(store.job(status.cell).set_aside())

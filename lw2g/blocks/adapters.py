@@ -174,10 +174,10 @@ class AdapterBaseline(Baseline):
         return adapters
 
     def source_of(self, pool: Pool) -> nn.Module | None:
-        """Return the set of the last task if the options start new sets from it."""
-        if self.options.init_from != "previous":
-            return None
-        return pool.newest
+        """Return the most recently trained set if new sets start from it, None if they start at random."""
+        if self.options.init_from == "previous":
+            return pool.newest
+        return None
 
     @property
     def takes_copies(self) -> bool:
@@ -195,15 +195,16 @@ class AdapterBaseline(Baseline):
     def trained(self, context: TaskContext) -> tuple[nn.Parameter, ...]:
         """Return the parameters of its set that a task trains.
 
-        Every change of a bias changes the outputs for old tasks' images too. A reused set therefore keeps its
-        biases, unless its up-projections are free.
+        Constraints protect old tasks at sites, by projecting updates of ``down`` and ``up``. A bias has no
+        site: each change of it changes the outputs for old tasks' images. A reused set therefore keeps its
+        biases, unless the options leave all of it free.
         """
         adapters = cast(AdapterSet, context.parameters)
         if context.grew or self.options.up_on_reuse == "free":
             return tuple(adapters.parameters())
         if self.options.up_on_reuse == "freeze":
             return (adapters.down,)
-        return (adapters.down, adapters.up)
+        return (adapters.down, adapters.up)  # "project": the constraint protects both
 
     def adapters_phase(
         self,
@@ -256,7 +257,7 @@ class AdapterBaseline(Baseline):
         blocks = range(self.context.backbone.depth)
         sites = adapters.down_sites()
         if self.options.up_on_reuse != "project":
-            return sites
+            return sites  # they are frozen, or deliberately free
         for block in blocks:
             up_site = Site(
                 name=f"blocks.{block}.adapter_up",

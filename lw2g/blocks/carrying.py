@@ -82,7 +82,7 @@ def shift(before: Tensor, after: Tensor, share: float) -> Motion:
     width = share * (median_apart(before) or 1.0)
 
     def moved(rows: Tensor) -> Tensor:
-        nearness = -_apart(rows, before) / (2 * width)
+        nearness = -_squared_distances(rows, before) / (2 * width)
         return rows + nearness.softmax(dim=1) @ drift
 
     return Motion(rows=moved)
@@ -124,15 +124,15 @@ def gated(motion: Motion, before: Tensor, labels: Tensor) -> Motion:
     """
     means = torch.stack([before[labels == label].mean(0) for label in torch.unique(labels)])
     if len(means) > 1:
-        apart = _apart(means, means)
-        apart.fill_diagonal_(float("inf"))  # no mean is its own neighbour
-        reach = _REACH * _median(apart.amin(1))
+        squares = _squared_distances(means, means)
+        squares.fill_diagonal_(float("inf"))  # no mean is its own neighbour
+        reach = _REACH * _median(squares.amin(1))
     else:
         reach = _REACH * _median((before - means).square().sum(1))
 
     def share(rows: Tensor) -> Tensor:
-        away = _apart(rows, means).amin(1)
-        return torch.where(away > reach, reach / away, torch.ones_like(away))
+        nearest = _squared_distances(rows, means).amin(1)
+        return torch.where(nearest > reach, reach / nearest, torch.ones_like(nearest))
 
     def moved(rows: Tensor) -> Tensor:
         return rows + share(rows)[:, None] * (motion(rows) - rows)
@@ -143,15 +143,15 @@ def gated(motion: Motion, before: Tensor, labels: Tensor) -> Motion:
 def median_apart(rows: Tensor) -> float:
     """Return the median squared distance between different rows ``[n, dim]``; 0 where all are equal."""
     stride = -(-len(rows) // _ROWS)  # rounded up, so that no more rows are left
-    apart = torch.pdist(rows[::stride].double()).square()
-    apart = apart[apart > 0].sort().values  # torch.median is not deterministic on every device
-    if not len(apart):
+    squares = torch.pdist(rows[::stride].double()).square()
+    ranked = squares[squares > 0].sort().values  # torch.median is not deterministic on every device
+    if not len(ranked):
         return 0.0
-    return float(apart[(len(apart) - 1) // 2])
+    return float(ranked[(len(ranked) - 1) // 2])
 
 
-def _apart(rows: Tensor, others: Tensor) -> Tensor:
-    """Return squared distances ``[n, m]``."""
+def _squared_distances(rows: Tensor, others: Tensor) -> Tensor:
+    """Return squared distances ``[n, m]`` of rows ``[n, dim]`` to others ``[m, dim]``."""
     # taken by differences: the product form loses the digits of distances far smaller than the lengths
     return torch.cdist(rows, others, compute_mode="donot_use_mm_for_euclid_dist").square()
 
@@ -186,6 +186,12 @@ class CandidateCarry(Carry):
 
         Every fifth class judges fits to the others. If there is one class, every fifth image does.
 
+        Args:
+            before: Features before the drift, ``[n, dim]``.
+            after: Those of the same images after it.
+            labels: Their classes, ``[n]``.
+            residual: Whether the motion shall tell the covariance of what it misses, ``left``.
+
         >>> rows = torch.eye(4, dtype=torch.float64)
         >>> moved, _ = CARRIES["affine"].fit(rows, rows + 2, torch.tensor([0, 0, 1, 1]))
         >>> bool(torch.allclose(moved(rows), rows + 2))
@@ -198,7 +204,7 @@ class CandidateCarry(Carry):
         if len(classes) == 1:
             groups = torch.arange(len(labels), device=labels.device)
         held = groups % _HELD == 0
-        choice = list(self.fits)[-1]
+        choice = list(self.fits)[-1]  # serves where nobody judges
         left = None
         # a single candidate is judged only where its misses are asked for
         is_judged = len(self.fits) > 1 or residual
@@ -220,8 +226,9 @@ def _within(rows: Tensor, places: Tensor) -> Tensor:
     member = torch.nn.functional.one_hot(places).to(rows)
     # 0 for a class of which nothing was held out
     count = member.sum(0)
-    away = rows - member @ (member.T @ rows / count.clamp(min=1)[:, None])
-    return away.T @ away / max(len(rows) - int((count > 0).sum()), 1)
+    means = member.T @ rows / count.clamp(min=1)[:, None]
+    deviations = rows - member @ means
+    return deviations.T @ deviations / max(len(rows) - int((count > 0).sum()), 1)
 
 
 _STAY: dict[str, Fit] = {"none": stay}

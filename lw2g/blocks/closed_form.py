@@ -38,7 +38,7 @@ class Cosine(ClosedForm):
         self.register_buffer("total", torch.zeros(num_classes, dim, dtype=torch.float64))
 
     def centres(self, classes: Tensor) -> Tensor:
-        """Return the means."""
+        """Return the means of classes, ``[n, dim]``."""
         return self.total[classes] / self.count[classes, None]
 
     def add(self, features: Tensor, labels: Tensor, owner: int) -> None:
@@ -52,18 +52,20 @@ class Cosine(ClosedForm):
         self.total[classes] = motion(self.centres(classes)) * count
 
     def solve(self, seen: int) -> tuple[Tensor, ...]:
-        """Return the means of targets, of length 1."""
+        """Return the means of targets, of length 1, ``[targets, dim]``."""
         return (functional.normalize(self.pooled(self.total[:seen]), dim=-1),)
 
     def score(self, features: Tensor, *solution: Tensor) -> Tensor:
-        """Return cosines."""
+        """Return cosines to the means of targets, ``[n, targets]``."""
         return functional.normalize(features, dim=-1) @ solution[0].T
 
     def without_each(self, features: Tensor, labels: Tensor, seen: int) -> Tensor:
-        """Return cosines, of each row to the mean of the others where it is of the class."""
+        """Return cosines ``[n, targets]``, of each row to the mean of the others where it is of the class."""
         (directions,) = self.solution(seen)
         scores = self.score(features, directions)
-        targets = torch.tensor(self.targets[:seen], device=labels.device)[labels]
+        target_of_class = torch.tensor(self.targets[:seen], device=labels.device)
+        targets = target_of_class[labels]
+        # a sum has the direction of the mean
         others = functional.normalize(self.pooled(self.total[:seen])[targets] - features, dim=-1)
         own_score = (functional.normalize(features, dim=-1) * others).sum(1, keepdim=True)
         return scores.scatter(1, targets[:, None], own_score)

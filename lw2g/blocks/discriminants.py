@@ -36,7 +36,7 @@ class _Moments(ClosedForm):
         self.register_buffer("scatter", torch.zeros(scatters, dim, dim, dtype=torch.float64))
 
     def centres(self, classes: Tensor) -> Tensor:
-        """Return the means."""
+        """Return the means of classes, ``[n, dim]``."""
         return self.mean[classes]
 
     def _scatter_of(self, label: int, owner: int) -> Tensor:
@@ -49,21 +49,25 @@ class _Moments(ClosedForm):
             rows = features[labels == label]
             centre = rows.mean(0)
             old = int(self.count[label])  # without these rows: counts are raised after sums
-            away = centre - self.mean[label]
+            step = centre - self.mean[label]
             scatter = self._scatter_of(label, owner)
             # the scatter of the rows about their own mean, then that of both means about the common one
             scatter += (rows - centre).T @ (rows - centre)
-            scatter += torch.outer(away, away) * (old * len(rows) / (old + len(rows)))
-            self.mean[label] += away * (len(rows) / (old + len(rows)))
+            scatter += torch.outer(step, step) * (old * len(rows) / (old + len(rows)))
+            self.mean[label] += step * (len(rows) / (old + len(rows)))
 
     def class_gaussians(self, classes: int, widest: int) -> tuple[Tensor, Tensor]:
-        """Return the means and the pooled scatter, of any width: the head solves a covariance anyway."""
+        """Return the means ``[classes, dim]`` and the pooled scatter ``[dim, dim]``.
+
+        They may be of any width, because the head solves a covariance anyway.
+        """
         return self.mean[:classes], self.scatter.sum(0)
 
     def _means(self, seen: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Return counts and means of targets, and what the mean of each class is away from its target's.
+        """Return counts ``[targets]`` and means ``[targets, dim]``, and differences of means ``[seen, dim]``.
 
-        The last is scaled by the square root of the class's count: its outer products are scatter.
+        The last are of each class's mean from its target's, scaled by the square root of the class's
+        count: their outer products are scatter. There is no row where each class is a target of its own.
         """
         counts = self.count[:seen]
         means = self.mean[:seen]
@@ -126,15 +130,18 @@ class Discriminant(_Moments):
         return means, _shrunk(scatter / freedom, self.shrinkage)
 
     def solve(self, seen: int) -> tuple[Tensor, ...]:
-        """Return weights and biases of targets from one shrunk covariance."""
+        """Return weights ``[dim, targets]`` and biases ``[targets]`` from one shrunk covariance."""
         means, covariance = self.within(seen)
         weight = torch.cholesky_solve(means.T, factor(covariance))
         return weight, -0.5 * (means * weight.T).sum(1)
 
     def without_each(self, features: Tensor, labels: Tensor, seen: int) -> Tensor:
-        """Return minus half the squared distances by means and covariance without each row alone.
+        """Return minus half the squared distances by means and covariance without each row, ``[n, targets]``.
 
-        The covariance loses it by a change of rank one (Sherman and Morrison); the added diagonal stays.
+        Let z be a row of a target of n images, d = z - m, and f the degrees of freedom of the covariance S.
+        Without z the target's mean is ``n / (n - 1) d`` away from it, and the covariance is
+        ``f / (f - 1) (S - w d d')`` with ``w = n / (n - 1) (1 - shrinkage) / f``. By Sherman and Morrison
+        x' S^-1 x then grows by ``w (x' S^-1 d)^2 / (1 - w d' S^-1 d)``. The added diagonal stays.
         """
         counts, _, _ = self._means(seen)
         means, covariance = self.within(seen)
@@ -144,17 +151,18 @@ class Discriminant(_Moments):
         rows = self.lifted(features) - means[0]
         white = torch.linalg.solve_triangular(lower, rows.T, upper=False).T
         centres = torch.linalg.solve_triangular(lower, (means - means[0]).T, upper=False).T
-        apart = white - centres[targets]
-        own_square = apart.square().sum(1)
+        to_own = white - centres[targets]  # L^-1 d with S = L L'
+        own_square = to_own.square().sum(1)
+        # of z - m_c for all targets c: squared distances, and products with d
         squares = white.square().sum(1)[:, None] - 2 * white @ centres.T + centres.square().sum(1)
-        products = (white * apart).sum(1)[:, None] - apart @ centres.T
+        products = (white * to_own).sum(1)[:, None] - to_own @ centres.T
         freedom = max(int(counts.sum()) - len(counts), 1)
-        # from the mean of the others, a row is so many times as far as from a mean that holds it
-        widened = (counts[targets] / (counts[targets] - 1)).to(own_square)
-        per_square = widened * (1 - self.shrinkage) / freedom
-        rest = (1 - per_square * own_square).clamp(min=torch.finfo(torch.float64).eps)
-        squares = squares + (per_square / rest)[:, None] * products.square()
-        squares.scatter_(1, targets[:, None], (widened.square() * own_square / rest)[:, None])
+        farther = (counts[targets] / (counts[targets] - 1)).to(own_square)  # n / (n - 1)
+        weight = farther * (1 - self.shrinkage) / freedom
+        denominator = (1 - weight * own_square).clamp(min=torch.finfo(torch.float64).eps)
+        squares = squares + (weight / denominator)[:, None] * products.square()
+        # to the own mean d' S^-1 d becomes d' S^-1 d / denominator, and d is longer
+        squares.scatter_(1, targets[:, None], (farther.square() * own_square / denominator)[:, None])
         scores: Tensor = -squares * ((freedom - 1) / freedom) / 2
         return scores
 
@@ -238,8 +246,10 @@ class KernelDiscriminant(Discriminant):
     def move(self, motion: Motion, classes: Tensor, owner: int) -> None:
         """Set the moments to those of random features of Gaussian classes, by the characteristic function.
 
-        With t = m O' + b for the mean m of a class, O' = sqrt(2 s) O, and K = O'^T S O' for the covariance S,
-        ``E cos t_i = exp(-K_ii / 2) cos t_i``, and products are sums of cosines.
+        Random features of x are ``sqrt(2 / D) cos(x O' + b)`` with O' = sqrt(2 s) O. Of a Gaussian with the
+        mean m and the covariance S the angle has the mean t = m O' + b and the covariance K = O'^T S O'. So
+        ``E cos_i = exp(-K_ii / 2) cos t_i``, and a product of two cosines is half the sum of
+        cos(t_i - t_j) and cos(t_i + t_j), whose variances are K_ii + K_jj -/+ 2 K_ij.
         """
         raw = require_moments(self.raw)
         # their own moments move first: those of random features follow from where the classes have gone
@@ -252,12 +262,12 @@ class KernelDiscriminant(Discriminant):
         cosines = angles.cos()
         sines = angles.sin()
         self.mean[classes] = (2 / len(variance)) ** 0.5 * (-variance / 2).exp() * cosines
+        # over all images: cos(t_i - t_j) sums up to even + odd, cos(t_i + t_j) to even - odd
         even = cosines.T @ (weight * cosines)
         odd = sines.T @ (weight * sines)
-        # 2 cos a cos b = cos(a - b) + cos(a + b), whose variances are K_aa + K_bb -/+ 2 K_ab
         own = -(variance[:, None] + variance) / 2
-        second = ((own + spread).exp() * (even + odd) + (own - spread).exp() * (even - odd)) / len(variance)
-        within = second - self.mean[classes].T @ (weight * self.mean[classes])
+        products = ((own + spread).exp() * (even + odd) + (own - spread).exp() * (even - odd)) / len(variance)
+        within = products - self.mean[classes].T @ (weight * self.mean[classes])
         # kept as a scatter about estimated means, whose covariance divides by images minus classes
         freedom = 1 - len(classes) / weight.sum()
         self.of_owner("scatter", owner).copy_(freedom * within)
@@ -339,7 +349,10 @@ class Mahalanobis(_Moments):
         self.scatter[classes] = motion.scatter(raw, count[..., None]) / growth.square()[..., None]
 
     def solve(self, seen: int) -> tuple[Tensor, ...]:
-        """Return means and Cholesky factors of targets; factor again what has changed alone."""
+        """Return the means of targets, ``[targets, dim]``, and blocks of factors, ``[_CLASSES, dim, dim]``.
+
+        Factors are Cholesky's, of correlation matrices; what has not changed is not factored again.
+        """
         counts, means, away = self._means(seen)
         classes_of: dict[int, list[int]] = {}
         for label, target in enumerate(self._targets[:seen]):
@@ -356,10 +369,12 @@ class Mahalanobis(_Moments):
         return (means, *self._factors)
 
     def without_each(self, features: Tensor, labels: Tensor, seen: int) -> Tensor:
-        """Return negated distances, where a row is of the class to the mean of the others.
+        """Return scores ``[n, targets]``, in which a row does not count for its own target.
 
-        That covariance loses the row by a change of rank one (Sherman and Morrison); the added diagonal and
-        the scale to a correlation stay as they are.
+        A target of n images has the mean m, the covariance S and the correlation ``R = s S s`` (s a
+        diagonal). Without the row z, and with ``d = z - m``, the others' mean is ``n / (n - 1) d`` away from
+        z, and ``R' = R - n / (n - 1)^2 (s d)(s d)'``. The divisor n - 1 of S, its shrinkage and s stay as
+        they are.
         """
         scores = self.score(features, *self.solution(seen))
         rows = self.lifted(features)
@@ -368,36 +383,54 @@ class Mahalanobis(_Moments):
         targets = of_class[labels]
         for target in torch.unique(targets).tolist():
             classes = of_class == target
-            variance = self.scatter[:seen][classes].diagonal(dim1=1, dim2=2).sum(0)
-            if len(away):
-                variance = variance + away[classes].square().sum(0)
-            variance = variance / (counts[target] - 1).clamp(min=1)
-            scale = (variance + self._added_to(variance)).rsqrt()
+            scatters = self.scatter[:seen][classes]
+            scale = self._correlation_scale(scatters, away[classes] if len(away) else away, counts[target])
             members = (targets == target).nonzero()[:, 0]
-            apart = rows[members] - means[target]
+            to_mean = rows[members] - means[target]  # d, [members, dim]
+            # with R = L L', x' R^-1 y is the product of L^-1 x and L^-1 y
             lower = self._room_for(target)
-            white = torch.linalg.solve_triangular(lower, apart.T, upper=False)
-            scaled = torch.linalg.solve_triangular(lower, (apart * scale).T, upper=False)
-            # from the mean of the others, an image is so many times as far as from a mean that holds it
-            widened = float(counts[target]) / float(counts[target] - 1)
-            share = widened / float(counts[target] - 1)
-            rest = (1 - share * scaled.square().sum(0)).clamp(min=torch.finfo(torch.float64).eps)
-            distances = white.square().sum(0) + share * (white * scaled).sum(0).square() / rest
-            scores[members, target] = -(widened**2) * distances
+            white = torch.linalg.solve_triangular(lower, to_mean.T, upper=False)
+            scaled = torch.linalg.solve_triangular(lower, (to_mean * scale).T, upper=False)
+            farther = float(counts[target]) / float(counts[target] - 1)  # n / (n - 1)
+            weight = farther / float(counts[target] - 1)  # n / (n - 1)^2
+            # (R - w v v')^-1 = R^-1 + w R^-1 v v' R^-1 / (1 - w v' R^-1 v), Sherman and Morrison
+            denominator = (1 - weight * scaled.square().sum(0)).clamp(min=torch.finfo(torch.float64).eps)
+            distances = white.square().sum(0) + weight * (white * scaled).sum(0).square() / denominator
+            scores[members, target] = -(farther**2) * distances
         return scores
+
+    def _correlation_scale(self, scatters: Tensor, away: Tensor, count: Tensor) -> Tensor:
+        """Return s ``[dim]``, by which the shrunk covariance S of a target becomes a correlation s S s.
+
+        Args:
+            scatters: Scatter of each of its classes about its mean, ``[classes, dim, dim]``.
+            away: Scaled differences of their means, as of :meth:`_means`, ``[classes, dim]``; no row where
+                a target has one class.
+            count: Number of its images.
+        """
+        variance = scatters.diagonal(dim1=1, dim2=2).sum(0)
+        if len(away):
+            variance = variance + away.square().sum(0)
+        variance = variance / (count - 1).clamp(min=1)
+        return (variance + self._added_to(variance)).rsqrt()
 
     def _added_to(self, variance: Tensor) -> Tensor:
         """Return what is added to each variance of a class; one of one image keeps Euclidean distances."""
         return self.diagonal * variance.mean().clamp(min=torch.finfo(torch.float64).tiny)
 
     def _factor_of(self, covariance: Tensor) -> Tensor:
-        """Return the Cholesky factor of the correlation matrix of a shrunk covariance ``[dim, dim]``."""
+        """Return the Cholesky factor of the correlation matrix of a shrunk covariance, ``[dim, dim]``.
+
+        FeCAM's shrinkage adds a multiple of the mean variance to the diagonal, and a multiple of the mean of
+        all other entries to these.
+        """
         variance = covariance.diagonal()
         shrunk = covariance + torch.diag(self._added_to(variance).expand_as(variance))
         if self.off_diagonal and len(variance) > 1:
-            between = (covariance.sum() - variance.sum()) / (len(variance) * (len(variance) - 1))
-            shrunk = shrunk + self.off_diagonal * between
-            shrunk.diagonal().sub_(self.off_diagonal * between)
+            mean_of_others = (covariance.sum() - variance.sum()) / (len(variance) * (len(variance) - 1))
+            # added everywhere, and taken off the diagonal again
+            shrunk = shrunk + self.off_diagonal * mean_of_others
+            shrunk.diagonal().sub_(self.off_diagonal * mean_of_others)
         scale = shrunk.diagonal().rsqrt()
         return factor(shrunk * scale[:, None] * scale)
 
@@ -423,8 +456,8 @@ class Mahalanobis(_Moments):
         distances = []
         # not strict: blocks may be solved of more classes than are asked for
         for mean, block in zip(torch.split(means, _CLASSES), factors, strict=False):
-            away = (rows - mean[:, None]).mT
-            white = torch.linalg.solve_triangular(block[: len(mean)], away, upper=False)
+            differences = (rows - mean[:, None]).mT  # [classes, dim, n]
+            white = torch.linalg.solve_triangular(block[: len(mean)], differences, upper=False)
             distances.append(white.square().sum(1))
         return -torch.cat(distances).T
 

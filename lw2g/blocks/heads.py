@@ -223,7 +223,8 @@ class HeadedBaseline(Baseline):
         before = None
         motions = None
         if self.carry.moves:
-            before = Before(_moved_width(options, context), len(self.carry.candidates)).to(context.device)
+            width = _moved_width(options, context)
+            before = Before(width, len(self.carry.candidates)).to(context.device)
             motions = Motions().to(context.device)
         self.register_module("before", before)
         self.register_module("motions", motions)
@@ -334,13 +335,13 @@ class _TaskHead:
             self.owner = baseline.scope.made_under(context.set_id)
 
     def rows(self, routing: Routing, progress: Callable[[int, int], None]) -> tuple[Tensor, Tensor]:
-        """Return features of the task's images under a routing, and their labels."""
+        """Return features ``[n, dim]`` of the task's images under a routing, and their labels ``[n]``."""
         return collect_features(
             self.context, lambda batch: self.baseline.head_features(batch, routing), progress
         )
 
     def own_rows(self, progress: Callable[[int, int], None]) -> tuple[Tensor, Tensor]:
-        """Return features of the task's images under the task's own set, and their labels."""
+        """Return features ``[n, dim]`` of the task's images under its own set, and their labels ``[n]``."""
         return self.rows(self.context.pool.force(self.context.set_id), progress)
 
     def look(self, progress: Callable[[int, int], None]) -> None:
@@ -414,7 +415,9 @@ class _TaskHead:
 def _lengths(
     motion: Motion, before: Tensor, after: Tensor, labels: Tensor, centres: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return how far new classes went, how far old ones are carried, and the share of the motion they take.
+    """Return how far new classes went ``[c]``, how far old ones are carried ``[m]``, their shares ``[m]``.
+
+    A share is that of the motion which an old class takes, from 0 to 1.
 
     Args:
         motion: That of a task under one set.
@@ -425,10 +428,10 @@ def _lengths(
     """
     drift = after.double() - before.double()
     new = torch.stack([drift[labels == label].mean(0).norm() for label in torch.unique(labels)])
-    share = centres.new_ones(len(centres))
+    taken = centres.new_ones(len(centres))
     if motion.share is not None:
-        share = motion.share(centres)
-    return new, (motion(centres) - centres).norm(dim=1), share
+        taken = motion.share(centres)
+    return new, (motion(centres) - centres).norm(dim=1), taken
 
 
 class _View(NamedTuple):

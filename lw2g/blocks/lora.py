@@ -194,6 +194,7 @@ def up_sites(
     updates = cast(LowRankSet, parameters)
 
     def site(position: int, place: int) -> Site:
+        """Return the site of one update's ``up``, whose activation is what ``down`` of the update gives."""
         return Site(
             name=f"blocks.{blocks[position]}.up_{targets[place]}",
             parameter=updates.up,

@@ -49,28 +49,38 @@ def interpolate(
     weight: float,
     pairs: Iterable[tuple[nn.Parameter, nn.Parameter]] = (),
 ) -> float:
-    """Interpolate parameters, and those of ``pairs`` (``down`` and ``up``) by :func:`merged_product`.
+    """Write ``(1 - weight) start + weight trained`` into the parameters of ``trained``, under ``no_grad``.
 
+    Factors of a low-rank update are merged by their product (:func:`merged_product`), all others one by one.
     Returns the share of the pairs' energy that is lost.
+
+    Args:
+        trained: The trained copy.
+        start: The parameters that it started from, by name.
+        weight: From 0, which gives ``start``, to 1, which changes nothing.
+        pairs: The factors ``down`` and ``up`` of each low-rank update of ``trained``.
     """
-    names = {id(value): name for name, value in trained.named_parameters()}
+    names = {id(parameter): name for name, parameter in trained.named_parameters()}
+    in_pairs = set()
     lost = whole = 0.0
     if not weight:
         # nothing of the copy is left: factors go back as they were, in place of a product of equal value
         pairs = ()
-    for pair in pairs:
-        before = start[names.pop(id(pair[0]))], start[names.pop(id(pair[1]))]
-        *merged, energy = merged_product(before, pair, weight)
-        for parameter, value in zip(pair, merged, strict=True):
-            parameter.copy_(value)
-        lost = lost + float(energy[0])
-        whole = whole + float(energy.sum())
-    for value in trained.parameters():
-        if id(value) in names:
-            merged_value = start[names[id(value)]]
-            if weight:
-                merged_value = merged_value.lerp(value, weight)
-            value.copy_(merged_value)
+    for down, up in pairs:
+        in_pairs |= {id(down), id(up)}
+        before = start[names[id(down)]], start[names[id(up)]]
+        new_down, new_up, (pair_lost, pair_kept) = merged_product(before, (down, up), weight)
+        down.copy_(new_down)
+        up.copy_(new_up)
+        lost += float(pair_lost)
+        whole += float(pair_lost + pair_kept)
+    for parameter in trained.parameters():
+        if id(parameter) in in_pairs:
+            continue
+        merged = start[names[id(parameter)]]
+        if weight:
+            merged = merged.lerp(parameter, weight)
+        parameter.copy_(merged)
     if not whole:
         return 0.0
     return lost / whole
@@ -95,15 +105,17 @@ def merged_product(
     joint = start[0].shape[:-2] != shape[:-2]  # one down factor for all m
 
     def stacked(up: Tensor) -> Tensor:
+        """Return factors that share a down factor as one, ``[..., 1, m out, rank]``."""
         up = up.double()
         if joint:
             up = up.flatten(-3, -2).unsqueeze(-3)
         return up
 
-    # the sum as one product of twice the rank
+    # the sum is one product of twice the rank: [up0 up1] [down0; down1]
     ups = torch.cat([(1 - weight) * stacked(start[1]), weight * stacked(copy[1])], dim=-1)
     downs = torch.cat([start[0].double(), copy[0].double()], dim=-2)
-    # its singular values are those of a matrix of twice the rank, which the full one never is
+    # ups = Q1 R1 and downs' = Q2 R2: the sum Q1 (R1 R2') Q2' has the singular values of R1 R2', which is
+    # [2 rank, 2 rank]; the sum itself, [out, in], is never made
     left, small_left = torch.linalg.qr(ups)
     right, small_right = torch.linalg.qr(downs.mT)
     u, s, v = torch.linalg.svd(small_left @ small_right.mT)

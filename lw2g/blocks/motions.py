@@ -82,9 +82,10 @@ class Motions(nn.Module):
                 class was carried, and the share of the motion that this one took; ``[k]``, ``[n]``, ``[n]``.
             targets: The target of each of these old classes, set by set.
         """
-        new = torch.stack([new.mean() for new, _, _ in moved]).max()
+        new = torch.stack([new.mean() for new, _, _ in moved]).max()  # of the set that moved them most
         old = torch.cat([old for _, old, _ in moved]).cpu()
         shares = torch.cat([share for _, _, share in moved]).cpu()
+        # one table of integers: lengths stand in it by their bits
         bits = torch.stack([new.cpu(), old.mean()]).double().view(torch.int64).tolist()
         row = torch.tensor([[task, len(old), *bits]])
         self.tasks = torch.cat([self.tasks, row.to(self.tasks)])
@@ -97,7 +98,8 @@ class Motions(nn.Module):
     def entries(self) -> Iterator[TaskMotion]:
         """Yield what each task has moved."""
         held = self.held.tolist()
-        before = list[float]()
+        before = list[float]()  # how far earlier tasks moved their own classes
+        # back from their bits
         lengths = self.tasks.cpu()[:, 2:].contiguous().view(torch.float64).tolist()
         for (task, carried, *_), (new, old) in zip(self.tasks.tolist(), lengths, strict=True):
             times = None

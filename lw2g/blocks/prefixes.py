@@ -167,10 +167,10 @@ class PrefixSets:
         return prefixes.to(self.device).copy_from(source)
 
     def source_of(self, pool: Pool) -> nn.Module | None:
-        """Return the most recently trained set if the options start new sets from it."""
-        if self.options.init_from != "previous":
-            return None
-        return pool.newest
+        """Return the most recently trained set if new sets start from it, None if they start at random."""
+        if self.options.init_from == "previous":
+            return pool.newest
+        return None
 
     def chosen(self, routing: Routing, size: int) -> PrefixInjection:
         """Return the injection of the chosen sets for a batch of ``size`` samples."""
@@ -181,6 +181,7 @@ class PrefixSets:
         """Return the injection of a set's prefixes, distributed over samples as the options say."""
         if self.options.gather == "reshaped":
             key, value = reshaped(key, value, size)
+        # "per-sample": they are so already
         return inject_prefixes(self.blocks, key, value)
 
     def sites(self, parameters: nn.Module) -> Sequence[Site]:

@@ -129,6 +129,7 @@ def _rows(tables: Mapping[str, Any], where: str, shared: Presets) -> Presets:
 
 
 def _method(value: Any, where: str, rows: Presets) -> dict[str, Any]:
+    """Return the table of a method, checked, with the entries of its sections by family of data sets."""
     table = _table(value, where)
     for key in table:
         if key not in _KEYS:
@@ -141,6 +142,7 @@ def _method(value: Any, where: str, rows: Presets) -> dict[str, Any]:
 
 
 def _families(entries: Any, where: str, rows: Presets) -> Presets:
+    """Return values of options by family of data sets, from tables that each name families under ``on``."""
     if not isinstance(entries, list):
         raise PluginError(f"{where}: expected a list of tables", f"write [[{where.partition(': ')[2]}]]")
     presets: dict[str, dict[str, Any]] = {}

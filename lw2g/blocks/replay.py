@@ -112,6 +112,7 @@ def replay_phase(
         return list(torch.autograd.grad(loss(forward(features)[:, :seen], labels), parameters))
 
     def run(progress: Callable[[int, int], None]) -> None:
+        """Train by SGD with momentum on samples of each cluster, drawn anew for each epoch."""
         seen = range(context.task.seen)
         old = context.task.seen - len(context.task.classes)
         if old == 0 or epochs == 0:
@@ -145,9 +146,10 @@ def logit_gradient(logits: Tensor, labels: Tensor, seen: int) -> Tensor:
     takes, and equals its to the bit: a step has 24 rows, and keeping a graph is most of it.
     """
     logs = functional.log_softmax(logits[:, :seen], dim=1)
-    wanted = torch.zeros_like(logs).scatter_(1, labels[:, None], -1 / len(labels))
+    # the gradient of the loss by the log probabilities: -1 / B at each true class
+    by_logs = torch.zeros_like(logs).scatter_(1, labels[:, None], -1 / len(labels))
     errors = torch.zeros_like(logits)
-    errors[:, :seen] = torch._log_softmax_backward_data(wanted, logs, 1, logs.dtype)
+    errors[:, :seen] = torch._log_softmax_backward_data(by_logs, logs, 1, logs.dtype)
     return errors
 
 

@@ -146,7 +146,7 @@ class Ridge(ClosedForm):
         return self.cross[classes] / self.count[classes, None].double()
 
     def class_gaussians(self, classes: int, widest: int) -> tuple[Tensor, Tensor] | None:
-        """Return means and scatter of random features, which both sums hold."""
+        """Return means ``[classes, D]`` and scatter ``[D, D]`` of random features, which both sums hold."""
         if self.cross.shape[1] > widest:
             return None
         counts = self.count[:classes, None]
@@ -164,7 +164,7 @@ class Ridge(ClosedForm):
             if not wide:
                 gram += rows.T @ rows
             self.cross += functional.one_hot(classes, len(self.cross)).to(rows).T @ rows
-        if wide:
+        if wide:  # lifted again, rows are cheaper than a second matrix of the gram's size
             add_products(gram, map(self.lifted, torch.split(features, size)))
         if self.raw is not None:
             self.raw.update(features, labels, owner)
@@ -173,10 +173,10 @@ class Ridge(ClosedForm):
         """Move the sums exactly, or draw the random features of Gaussian classes again."""
         self._choose_again()
         count = self.count[classes, None].double()
-        gram = self.of_owner("gram", owner)
+        gram = self.of_owner("gram", owner)  # a view: what is written there is kept
         if self.lift is None:
             mean = self.centres(classes)
-            # the sums are about zero: a motion takes means and the scatter about them apart
+            # the sums are about zero; a motion moves means, and the scatter about them
             within = gram - mean.T @ (count * mean)
             mean = motion(mean)
             gram.copy_(motion.scatter(within, count.sum()) + mean.T @ (count * mean))
@@ -189,11 +189,11 @@ class Ridge(ClosedForm):
         draws = torch.Generator().manual_seed(self.seed)
         # twice as many rows as features, so that the drawn scatter has full rank
         noise = torch.randn(max(2 * len(values), 256), len(values), generator=draws, dtype=torch.float64)
-        # rounding takes eigenvalues below zero
-        away = noise.to(vectors) @ (vectors * values.clamp(min=0).sqrt()).T
+        # with S = V diag(v) V', noise times (V sqrt(v))' has the covariance S; rounding takes v below zero
+        deviations = noise.to(vectors) @ (vectors * values.clamp(min=0).sqrt()).T
         gram.zero_()
         for label, images in zip(classes.tolist(), count.flatten().tolist(), strict=True):
-            rows = self.lifted(raw.mean[label] + away)
+            rows = self.lifted(raw.mean[label] + deviations)
             gram += images / len(rows) * (rows.T @ rows)
             self.cross[label] = images * rows.mean(0)
 
@@ -242,26 +242,27 @@ class Ridge(ClosedForm):
         rows = int(self.count.sum())
         if int(self.chosen_at) == rows:
             return float(self.penalty)
-        cross = self.pooled(self.cross[:seen]).T
+        cross_of_targets = self.pooled(self.cross[:seen]).T
         norm = float(self.count[:seen].sum())  # of one-hot labels, each of length 1
-        penalty = best_penalty(self._sums(), cross, rows, norm)
+        penalty = best_penalty(self._sums(), cross_of_targets, rows, norm)
         if norm == rows:  # of all classes that it has seen
             self.penalty.fill_(penalty)
             self.chosen_at.fill_(rows)
         return penalty
 
     def solve(self, seen: int) -> tuple[Tensor, ...]:
-        """Return the weights of targets and the penalty that they were solved at.
+        """Return the weights of targets, ``[D, targets]``, and the penalty that they were solved at, ``[]``.
 
         They rest on the whole spectrum of the sums, or on its kept part.
         """
-        cross = self.pooled(self.cross[:seen]).T
+        cross_of_targets = self.pooled(self.cross[:seen]).T
         penalty = self.chosen_penalty(seen)
         solved_at = torch.tensor(penalty, dtype=torch.float64)
         if not self.cut:
-            return weights_of(self._sums(), cross, penalty), solved_at
+            return weights_of(self._sums(), cross_of_targets, penalty), solved_at
+        # the sums have at most as many directions as images, or as features
         rank = round((1 - self.cut) * min(int(self.count.sum()), self.cross.shape[1]))
-        return Spectrum(self._sums(), cross).cut(max(rank, 1), penalty), solved_at
+        return Spectrum(self._sums(), cross_of_targets).cut(max(rank, 1), penalty), solved_at
 
     def without_each(self, features: Tensor, labels: Tensor, seen: int) -> Tensor | None:
         """Return what the regression without each row alone predicts for it, at the penalty of all rows.
@@ -272,7 +273,8 @@ class Ridge(ClosedForm):
             return None
         weights, penalty = self.solution(seen)
         lower = require_factor(self._sums(), float(penalty))
-        targets = torch.tensor(self.targets[:seen], device=labels.device)[labels]
+        target_of_class = torch.tensor(self.targets[:seen], device=labels.device)
+        targets = target_of_class[labels]
         parts = []
         for part, part_targets in zip(torch.split(features, _ROWS), torch.split(targets, _ROWS), strict=True):
             parts.append(left_out_scores(lower, weights, self.lifted(part), part_targets))
@@ -283,7 +285,7 @@ class Ridge(ClosedForm):
         return self.gram[0] if len(self.gram) == 1 else self.gram.sum(0)
 
     def score(self, features: Tensor, *solution: Tensor) -> Tensor:
-        """Return the regressed labels."""
+        """Return the regressed labels, ``[n, targets]``."""
         return self.lifted(features) @ solution[0]
 
 
@@ -291,7 +293,10 @@ class Ridge(ClosedForm):
 def held_out_errors(rows: Tensor, targets: Tensor, fitted: int, penalties: Sequence[float]) -> Tensor:
     """Return the squared error of ridge regression on held-out rows for each penalty, ``[penalties]``.
 
-    One eigendecomposition, of the smaller of the two matrices of inner products, serves all penalties.
+    With H the fitted rows, K the held-out ones and Y the fitted targets, predictions are
+    ``K H' V diag(1 / (s + penalty)) V' Y`` for ``H H' = V diag(s) V'``, or equally
+    ``K V diag(1 / (s + penalty)) V' H' Y`` for ``H' H = V diag(s) V'``. So one eigendecomposition, of the
+    smaller of the two matrices, serves all penalties.
 
     Args:
         rows: ``[n, width]`` float64.
@@ -300,15 +305,14 @@ def held_out_errors(rows: Tensor, targets: Tensor, fitted: int, penalties: Seque
         penalties: The candidates.
     """
     fitted_rows = rows[:fitted]
-    left_out = rows[fitted:]
+    held_out = rows[fitted:]
     if len(fitted_rows) < rows.shape[1]:
-        # fewer images than features: the same weights from the smaller matrix
         product = fitted_rows @ fitted_rows.T
-        left = left_out @ fitted_rows.T
+        left = held_out @ fitted_rows.T
         right = targets[:fitted]
     else:
         product = fitted_rows.T @ fitted_rows
-        left = left_out
+        left = held_out
         right = fitted_rows.T @ targets[:fitted]
     values, vectors = torch.linalg.eigh(product)
     left = left @ vectors

@@ -123,5 +123,5 @@ def chosen_schedule(options: ScheduleOptions, task: int) -> Schedule:
     formula = cosine(_LEAST)
     if options.schedule == "step":
         formula = steps(options.decay_epochs)
-    # late last: released code runs the warm-up one epoch late as well
+    # ``stepping`` comes last: where it is one epoch late, as in released code, the warm-up is late as well
     return stepped(warmed_up(formula, options.warmup_epochs, _WARMUP_START), options.stepping)

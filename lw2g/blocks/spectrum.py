@@ -47,7 +47,7 @@ class Spectrum:
         largest = self.values[-1]
         noise = torch.finfo(self.values.dtype).eps * len(self.values) * largest
         kept = self.values > noise
-        kept[: max(len(kept) - rank, 0)] = False
+        kept[: max(len(kept) - rank, 0)] = False  # they ascend: the last ``rank`` are the largest
         return self._weights(torch.where(kept, 1 / (self.values + penalty).clamp(min=noise), 0.0))
 
     def _weights(self, factors: Tensor) -> Tensor:

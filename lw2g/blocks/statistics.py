@@ -88,15 +88,16 @@ class ClassStatistics(nn.Module):
     ) -> None:
         super().__init__()
         self.mode = mode
-        size = 1
-        spread: tuple[int, ...] = (dim,)
+        per_class = 1
+        spread: tuple[int, ...] = (dim,)  # variances
         if mode == "multi-centroid":
-            size = clusters
+            per_class = clusters
         if mode == "covariance":
             spread = (dim, dim)
-        self.register_buffer("mean", torch.zeros(num_classes, size, dim))
-        self.register_buffer("spread", torch.zeros(num_classes, size, *spread))
-        self.register_buffer("count", torch.zeros(num_classes, size, dtype=torch.long))
+        self.register_buffer("mean", torch.zeros(num_classes, per_class, dim))
+        self.register_buffer("spread", torch.zeros(num_classes, per_class, *spread))
+        self.register_buffer("count", torch.zeros(num_classes, per_class, dtype=torch.long))
+        # what :meth:`_existing` last answered: what it was asked, classes, and positions of clusters
         self._known: tuple[tuple[object, ...], Tensor, Tensor] | None = None
 
     @classmethod
@@ -153,8 +154,9 @@ class ClassStatistics(nn.Module):
         """
         if motion.still:
             return
-        label, position = self._existing(tuple(classes))
-        self.mean[label, position] = motion(self.mean[label, position].double()).to(self.mean)
+        label, position = self._existing(tuple(classes))  # of each cluster, ``[n]``
+        means = self.mean[label, position].double()
+        self.mean[label, position] = motion(means).to(self.mean)
         if motion.linear is None and motion.left is None:
             return
         for row, column in zip(label.tolist(), position.tolist(), strict=True):
@@ -238,7 +240,11 @@ class ClassStatistics(nn.Module):
         return self.mean.flatten(0, 1).index_select(0, cluster) + noise, label
 
     def _sampled_clusters(self, classes: tuple[int, ...]) -> Tensor:
-        """Return ``(class, cluster)`` rows of the clusters to sample, class by class, on the CPU."""
+        """Return ``(class, cluster)`` rows of the clusters to sample, ``[n, 2]``, class by class, on the CPU.
+
+        A cluster whose images are all equal is sampled only where its class has no other: its samples would
+        be one point.
+        """
         labels = list(classes)
         exists, varied = torch.stack(
             [self.count[labels] > 0, (self.spread[labels].flatten(2) != 0).any(dim=2)]
@@ -251,6 +257,14 @@ class ClassStatistics(nn.Module):
         return torch.stack([torch.tensor(labels)[sampled[:, 0]], sampled[:, 1]], dim=1)
 
     def _spread_of(self, members: Tensor) -> Tensor:
+        """Return the spread of the images of a cluster, as the mode asks for it.
+
+        Args:
+            members: Their features, ``[n, dim]``.
+
+        Returns:
+            Variances ``[dim]``; for the mode ``covariance`` the covariance's Cholesky factor, ``[dim, dim]``.
+        """
         correction = 1
         if self.mode == "multi-centroid" or len(members) == 1:
             # biased, as released; and an unbiased variance of one image is not defined

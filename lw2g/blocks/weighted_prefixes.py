@@ -68,8 +68,10 @@ def new_rows(old: Tensor, count: int, init: RowInit = "exact") -> Tensor:
             row = functional.normalize(row - (unit @ row) @ unit, dim=0)
             old = torch.cat([old, row[None]])
         return old[-count:].float()
+    # orthogonal to the span of the old rows; singular values below this are rounding
     _, sizes, directions = torch.linalg.svd(old, full_matrices=False)
-    rank = int((sizes > sizes[:1] * max(old.shape) * torch.finfo(old.dtype).eps).sum())
+    least = sizes[:1] * max(old.shape) * torch.finfo(old.dtype).eps
+    rank = int((sizes > least).sum())
     basis = directions[: min(rank, old.shape[1] - count)]
     for _ in range(2):  # the second projection removes rounding errors
         drawn = drawn - (drawn @ basis.mT) @ basis
@@ -341,7 +343,11 @@ class WeightedPrefixBaseline(Baseline):
         return StepOutput(loss=loss, features=features)
 
     def trained(self, context: TaskContext) -> tuple[nn.Parameter, ...]:
-        """Return the parameters that a task trains: the head, and what the options allow of its set."""
+        """Return the parameters that a task trains: the head, and of its set what the options allow.
+
+        Of a reused set the prefix keys are trained in any case. Its own keys and masks weigh the components
+        of a query: were they trained, old tasks' queries would get other weights.
+        """
         components = cast(ComponentSet, context.parameters)
         trained = [components.prefix_key]
         if context.grew or self.options.values_on_reuse == "free":

@@ -59,6 +59,7 @@ def plugins(name: str | None, as_json: bool) -> None:
 
 
 def _listed(entry: Registered) -> dict[str, Any]:
+    """Return the entry of a component in the JSON that lists all."""
     component = entry.component
     return {
         "kind": component.kind,
@@ -74,6 +75,7 @@ def _listed_command(typed: str, entry: RegisteredCommand) -> dict[str, Any]:
 
 
 def _described(one: Description) -> dict[str, Any]:
+    """Return the JSON that describes a component with its options."""
     content: dict[str, Any] = {"kind": one.kind, "name": one.name, "summary": one.summary}
     if one.origin is not None:
         content |= {**attrs.asdict(one.origin), "citation": one.citation}
@@ -107,6 +109,7 @@ def _places(origin: Origin) -> tuple[str, str]:
 
 
 def _print_problems(disabled: Sequence[str], problems: Sequence[Problem]) -> None:
+    """Print which plugins are left out, and what is wrong with others, each line once."""
     if disabled:
         click.echo(f"left out by LW2G_DISABLE_PLUGINS: {', '.join(disabled)}")
     # a package that offers components and commands may be broken as a whole
@@ -118,6 +121,7 @@ def _print_problems(disabled: Sequence[str], problems: Sequence[Problem]) -> Non
 
 
 def _print_detail(one: Description) -> None:
+    """Print what a component is, where it is from, and its options."""
     click.echo(f"{one.kind} {one.name}: {one.summary}")
     if one.origin is not None:
         click.echo(f"  from: {one.origin}")

@@ -37,6 +37,7 @@ def tell_cost(experiment: Experiment, *, tasks: int | None, runs: int, as_json: 
 
 
 def _in_a_line(cost: Estimate) -> str:
+    """Return an estimate as text: what is run, and its time, memory and disk."""
     train, test = cost.images
     runs = f"{cost.runs} runs of " if cost.runs > 1 else ""
     memory = in_units(cost.memory)

@@ -48,6 +48,7 @@ def runs(ctx: click.Context, directory: Path, conditions: Sequence[str], as_json
 
 
 def _row(entry: Mapping[str, Any], base: Path) -> tuple[str, ...]:
+    """Return the line of a run in the table; "?" stands for what a damaged run does not tell."""
     path = Path(entry["run"])
     if path != base:
         path = path.relative_to(base)

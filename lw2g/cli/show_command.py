@@ -259,6 +259,7 @@ _COSTS = {
 
 
 def _costs(record: Record) -> Iterator[tuple[str, str]]:
+    """Yield what a run has cost, as a name and its text."""
     for name, value in record["seconds"].items():
         if name != "per_test_image":
             yield f"{name} (s)", number(value)
@@ -279,6 +280,7 @@ def _costs(record: Record) -> Iterator[tuple[str, str]]:
 
 
 def _headline(record: Record, grows: bool) -> str:
+    """Return the first lines about a run: its parts, the protocol, and where its record comes from."""
     config = record["config"]
     retrieval = (config.get("retrieval") or {}).get("name", "none")
     protocol = record["protocol"]
@@ -350,6 +352,7 @@ def _known(value: float | None) -> str:
 
 
 def _print_deviations(deviations: Sequence[Record]) -> None:
+    """Print the options that are not those of the published method, with its values."""
     if not deviations:
         console().print("no deviations from the published method")
         return

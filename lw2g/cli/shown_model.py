@@ -30,8 +30,8 @@ def print_model(manifest: Manifest) -> None:
         f"{counted(len(names), 'class')}: {', '.join(names)}",
     ]
     for step in manifest.history.steps:
-        day, _, rest = step.time.partition("T")
-        line = f"{day} {rest[:5]}: learned {counted(sum(step.images), 'image')} of {', '.join(step.classes)}"
+        day, _, clock = step.time.partition("T")
+        line = f"{day} {clock[:5]}: learned {counted(sum(step.images), 'image')} of {', '.join(step.classes)}"
         accuracy = step.checks.get("accuracy")
         if accuracy is not None:
             line += f"; accuracy {accuracy:.1f} %"

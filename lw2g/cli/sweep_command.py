@@ -294,6 +294,7 @@ def _table(statuses: Sequence[Status]) -> Any:
 
 
 def _row(status: Status) -> tuple[str, ...]:
+    """Return the line of a cell in the table; "-" stands for what its run does not tell yet."""
     run = status.run
     host = "-"
     if status.writer is not None:

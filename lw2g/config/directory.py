@@ -145,6 +145,7 @@ def _numbered(stem: str) -> Path:
 
 
 def _require_free(directory: Path) -> None:
+    """Refuse a directory in which a run cannot begin: it is no directory, or holds something."""
     if "\0" in str(directory):
         raise ConfigError(f"no path can be called {str(directory)!r}", "leave the NUL character out")
     if not directory.exists():

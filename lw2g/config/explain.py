@@ -21,6 +21,7 @@ def explain_resolved(resolved: Resolved) -> str:
 
 
 def _explained(resolved: Resolved) -> Iterator[str]:
+    """Yield the lines of a configuration, each option below a comment with what it means."""
     options = describe_experiment(resolved.config)
     section = ""
     for line in dump_resolved(resolved).splitlines(keepends=True):

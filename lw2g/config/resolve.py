@@ -152,6 +152,7 @@ class _Resolver:
     # -- layers ----------------------------------------------------------------------------------------
 
     def _find_preset(self, baseline: Component | None, benchmark: Component | None) -> None:
+        """Choose the preset and the protocol for a method on a family of data sets, and read their tables."""
         if not isinstance(baseline, BaselineComponent) or not isinstance(benchmark, BenchmarkComponent):
             return
         self.preset = choose_preset(baseline, benchmark.family)
@@ -165,6 +166,7 @@ class _Resolver:
     # -- components ------------------------------------------------------------------------------------
 
     def _find(self, kind: Kind, name: Any, path: str) -> Component | None:
+        """Return the component of this kind and name; None after noting a problem."""
         if not isinstance(name, str):
             got = repr(name)
             if not isinstance(name, bool | int | float):
@@ -197,6 +199,7 @@ class _Resolver:
         return self._find(section, name, section)
 
     def _choose_policy(self, baseline: BaselineComponent | None) -> PolicyComponent | None:
+        """Return the growth policy: the one that is named, else the default for methods of this kind."""
         fixed = baseline is not None and baseline.growth == "fixed"
         policy = self._choose("policy", DEFAULT_FIXED_POLICY if fixed else DEFAULT_POLICY)
         if not isinstance(policy, PolicyComponent):
@@ -209,6 +212,7 @@ class _Resolver:
         return policy
 
     def _choose_retrieval(self, baseline: BaselineComponent | None) -> Component | None:
+        """Return the retrieval strategy that is named, else the method's; None where a method takes none."""
         if baseline is None:
             return None
         if baseline.retrieval is not None:
@@ -232,6 +236,7 @@ class _Resolver:
     # -- options ---------------------------------------------------------------------------------------
 
     def _fill(self, baseline: Component | None, benchmark: Component | None) -> ExperimentConfig | None:
+        """Return the whole configuration; None if there are problems, all of which are noted before that."""
         host = baseline if isinstance(baseline, BaselineComponent) else None
         policy = self._choose_policy(host)
         retrieval = self._choose_retrieval(host)
@@ -331,6 +336,7 @@ class _Resolver:
         return tuple(self._named("evidence", name) for name in names)
 
     def _routing(self, retrieval: Component | None) -> RoutingConfig | None:
+        """Return the options of routing; sets are mixed only where a retrieval ranks them."""
         routing: RoutingConfig | None = self._record(RoutingConfig, "routing", self.written.of("routing"))
         if routing is not None and routing.mix != 1 and (retrieval is None or retrieval.control):
             why = "is told the task"
@@ -363,6 +369,13 @@ class _Resolver:
         return f" (in the preset {self.preset.label!r})"
 
     def _chosen(self, component: Component | None, section: str, *, preset: bool = True) -> Chosen | None:
+        """Return a component with its options: the user's, else the preset's, else their defaults.
+
+        Args:
+            component: The component; None where there is none.
+            section: The section of its options.
+            preset: Whether values of the preset are for this component.
+        """
         if component is None:
             return None
         user = self.written.of(section)
@@ -408,6 +421,7 @@ class _Resolver:
         return name
 
     def _backbone(self, component: Component | None) -> BackboneChoice | None:
+        """Return the backbone, its own options, and those that all backbones have: weights and image size."""
         user = self.written.of("backbone")
         user.pop("name", None)
         # one table holds the options of the component and those that every backbone has

@@ -81,7 +81,10 @@ def _roles_once(config_class: type[Any]) -> Mapping[str, Role]:
 
 @cache
 def _roles_by_name(kind: Kind, catalogue: Catalogue) -> Mapping[str, Role]:
-    """Return the roles of the options of all components of a kind, by name, where these agree."""
+    """Return the roles of the options of all components of a kind, by name.
+
+    Where components disagree about a name it is ``learned``: such an option counts in every comparison.
+    """
     roles: dict[str, Role] = {}
     for component in catalogue.names(kind):
         for name, role in _roles_in(catalogue.get(kind, component).config).items():

@@ -293,6 +293,7 @@ def _reader() -> cattrs.Converter:
         return lambda value, _: None if value is None else hook(value, member)
 
     def items(kind: Any) -> Any:
+        """Return the hook for a sequence of any length, which only a list or a tuple becomes."""
         # cattrs' own takes whatever can be iterated: the letters of a word, the keys of a table
         (of_items,) = typing.get_args(kind)
         hook = converter.get_structure_hook(of_items)
@@ -331,6 +332,7 @@ def _int(value: Any, kind: Any) -> int:
 
 
 def _float(value: Any, kind: Any) -> float:
+    """Return a finite number; whole numbers are legal."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _expected(kind, value)
     try:
@@ -368,6 +370,7 @@ def _writable(text: str) -> str:
 
 
 def _literal(value: Any, kind: Any) -> Any:
+    """Return the one of some fixed values that a value is."""
     choices = typing.get_args(kind)
     for choice in choices:
         if type(choice) is type(value) and choice == value:  # True equals 1, but is no answer to it
@@ -379,6 +382,7 @@ def _literal(value: Any, kind: Any) -> Any:
 
 
 def _tuple(value: Any, kind: Any) -> tuple[Any, ...]:
+    """Return a list as a tuple of fixed or of any length, each item converted."""
     args = typing.get_args(kind)
     if not isinstance(value, list | tuple):
         raise _expected(kind, value)

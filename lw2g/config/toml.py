@@ -199,6 +199,7 @@ def _section(chosen: Chosen | BackboneChoice) -> dict[str, Any]:
 
 
 def _without_null(value: Any) -> Any:
+    """Return a value with the word ``NONE`` for None, which TOML does not have."""
     if isinstance(value, Mapping):
         return {key: _without_null(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -86,6 +86,7 @@ class Written:
         return [name for name in names if name != NONE]
 
     def _read_sections(self, file: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+        """Return the tables of a file by section, and note what is in none."""
         sections: dict[str, dict[str, Any]] = {}
         for name, value in written_out(file).items():
             if name in _PARTS_OF_GRIDS:

@@ -132,6 +132,7 @@ class CheckpointStore(CheckpointFiles):
             self._base = attrs.evolve(checkpoint, tensors=kept, ledger=_gained({}, checkpoint.ledger))
 
         def write() -> None:
+            """Write the file, and then remove those that it makes superfluous."""
             self._directory.mkdir(parents=True, exist_ok=True)
             content, checksum = seal_tensors(save_tensors(stored, metadata))
             write_atomically(self._directory / file, content)
@@ -268,8 +269,8 @@ class CheckpointStore(CheckpointFiles):
         """
         if self._files is None:
             self._files = [*((task, None) for task in self.finished), *self._steps()]
-        ends = []
-        steps = []
+        ends = []  # of tasks
+        steps = []  # within the task under way
         last = -1
         for task, step in self._files:
             if step is None:
@@ -286,13 +287,13 @@ class CheckpointStore(CheckpointFiles):
             new = (done, None)
             stay = {new, *(end for end in ends if end[0] < done)}
         surplus = []
-        left = []
+        others = []
         for entry in self._files:
             if entry not in stay:
                 surplus.append(checkpoint_name(*entry))
             elif entry != new:
-                left.append(entry)
-        self._files = [*left, new]
+                others.append(entry)
+        self._files = [*others, new]
         return checkpoint_name(*new), surplus
 
     def _read(self, name: str, base: Checkpoint, base_sum: str) -> tuple[Checkpoint, str]:

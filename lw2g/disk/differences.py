@@ -82,24 +82,29 @@ def _bits(tensor: Tensor) -> Tensor:
 
 
 def _slices(old: Tensor, new: Tensor) -> tuple[int, Tensor] | None:
-    """Return the axis with the smallest share of changed slices and their positions, None for all."""
+    """Return the axis with the smallest share of changed slices, and their positions ``[n]`` int64.
+
+    None if the whole tensor has to be stored: it is another kind of tensor, or too much of it has changed.
+    """
     if old.dtype != new.dtype or old.ndim != new.ndim or not old.numel() or not new.numel():
         return None
-    grown = [axis for axis in range(new.ndim) if old.shape[axis] != new.shape[axis]]
-    if len(grown) > 1 or any(old.shape[axis] > new.shape[axis] for axis in grown):
+    resized = [axis for axis in range(new.ndim) if old.shape[axis] != new.shape[axis]]
+    # what is stored are one axis and its new size, under which the old tensor is laid whole
+    if len(resized) > 1 or any(old.shape[axis] > new.shape[axis] for axis in resized):
         return None
     kept = new
-    if grown:
-        kept = new.narrow(grown[0], 0, old.shape[grown[0]]).contiguous()
+    if resized:
+        # contiguous, because integers can be viewed only in tensors without gaps
+        kept = new.narrow(resized[0], 0, old.shape[resized[0]]).contiguous()
     differs = _bits(old) != _bits(kept)
     best = None
     least = _WORTH
-    for axis in grown or range(new.ndim):
+    for axis in resized or range(new.ndim):
         others = [other for other in range(new.ndim) if other != axis]
         # without other axes there is nothing to reduce, and ``any`` of no axis would reduce all
         changed = differs.any(others) if others else differs
-        fresh = torch.arange(old.shape[axis], new.shape[axis])
-        at = torch.cat([changed.nonzero()[:, 0], fresh])
+        added = torch.arange(old.shape[axis], new.shape[axis])
+        at = torch.cat([changed.nonzero()[:, 0], added])
         if len(at) < least * new.shape[axis]:
             best = (axis, at)
             least = len(at) / new.shape[axis]

@@ -83,7 +83,8 @@ def _training(transforms: Transforms, options: Any) -> dict[str, Any]:
     """
     parts = options_of_role(type(options), "protocol")
     if not parts and not transforms.train_is_deterministic:
-        parts = options_of_role(type(options), *set(ROLES).difference(UNCOUNTED))
+        counted_roles = set(ROLES).difference(UNCOUNTED)
+        parts = options_of_role(type(options), *counted_roles)
     values = unstructure(options)
     return {name: values[name] for name in parts} | {"deterministic": transforms.train_is_deterministic}
 

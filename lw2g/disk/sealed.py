@@ -63,6 +63,7 @@ def write_once(path: Path, content: bytes) -> None:
     """Write a file whole, unless it is there already: of several processes the first one writes it."""
 
     def put(temporary: Path) -> None:
+        """Give the file its name unless another has it: who came first stays."""
         try:
             os.link(temporary, path)  # refused where the name is taken, which a rename would replace
         except FileExistsError:
@@ -137,6 +138,7 @@ def _body(content: Mapping[str, Any]) -> str:
 
 
 def _value(value: Any) -> str:
+    """Return a value as JSON text; a list of rows has one line for each."""
     has_rows = isinstance(value, list) and len(value) > 0 and isinstance(value[0], list | dict)
     if has_rows and not isinstance(value, Lines):
         value = Lines(json.dumps(entry, allow_nan=False) for entry in value)

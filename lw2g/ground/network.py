@@ -46,6 +46,7 @@ def hub_fails(seconds: float = 3.0) -> str | None:
     reasons = ["no answer"]
 
     def ask() -> None:
+        """Leave the reason in ``reasons`` if the hub does not answer, else nothing."""
         try:
             request = urllib.request.Request(hub.ENDPOINT, method="HEAD")
             urllib.request.urlopen(request, timeout=seconds).close()

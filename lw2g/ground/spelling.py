@@ -79,6 +79,7 @@ def expands_paths(function: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(function)
     def with_paths(*args: P.args, **kwargs: P.kwargs) -> T:
+        """Call the function with ``~`` expanded in the arguments that are paths."""
         try:
             bound = signature.bind(*args, **kwargs)
         except TypeError:

@@ -74,6 +74,7 @@ class Baseline(nn.Module, ABC):
     first_task_alone: ClassVar[bool] = False
 
     def __init_subclass__(cls, **options: Any) -> None:
+        """Refuse a class whose scope would be ignored or is none."""
         super().__init_subclass__(**options)
         if "feature_scope" in vars(cls):
             raise TypeError(

@@ -274,6 +274,7 @@ def _files(table: Mapping[str, Any], key: str, where: str) -> tuple[RemoteFile, 
 
 
 def _route(table: Mapping[str, Any], where: str) -> Route:
+    """Return the way to get a data set that a table describes; its key tells which one."""
     for key, kind in _ROUTES.items():
         if key not in table:
             continue

@@ -320,6 +320,7 @@ class TaskStream:
             self._check_targets(self.targets)
 
     def _check_targets(self, targets: tuple[int, ...]) -> None:
+        """Refuse targets that are not numbered as they first appear, or under which two classes mix."""
         if len(targets) != self.num_classes:
             raise ValueError(f"expected {self.num_classes} targets but got {len(targets)}")
         first = list(dict.fromkeys(targets))

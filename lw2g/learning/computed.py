@@ -78,13 +78,20 @@ def right_by_class(
 def _of_classes(
     true: npt.NDArray[Any], task: npt.NDArray[Any], right: Sequence[Sequence[int]]
 ) -> npt.NDArray[np.float64]:
-    """Return the accuracy in percent of each class after each task, ``[C, T]``."""
+    """Return the accuracy in percent of each class after each task, ``[C, T]``; NaN without test images.
+
+    Args:
+        true: The class of each test image, ``[N]``.
+        task: The task of each, ``[N]``.
+        right: After each task, the number of rightly predicted images of each class seen so far.
+    """
     shape = len(right[-1]), len(right)
+    # test images by class and task: a class that comes again has some in each of its tasks
     tested = np.bincount(true.astype(np.int64) * shape[1] + task, minlength=shape[0] * shape[1])
     accuracy = np.full(shape, np.nan)
     for after, counts in enumerate(right):
         accuracy[: len(counts), after] = counts
-    tested = tested.reshape(shape).cumsum(axis=1)
+    tested = tested.reshape(shape).cumsum(axis=1)  # after each task
     known = tested > 0
     accuracy[known] = 100.0 * accuracy[known] / tested[known]
     accuracy[~known] = np.nan

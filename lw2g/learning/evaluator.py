@@ -185,14 +185,16 @@ class Evaluator:
             reporter: Told about the progress.
         """
         every = sets.shape[1] >= len(predictor.pool)
+        # the same sets, in the order of the slots that hold their features, [n, k]
         placed = self._features.place(np.sort(sets, axis=1), all_of_them=every)
-        # the slot that holds each of the sets; where all answer, the same for all samples
+        # the slot of each set, by their ranks; where all answer, the same for all samples
         first = slice(1) if every else slice(None)
         ranks = sets[first].argsort(axis=1).argsort(axis=1)
         slots = np.take_along_axis(placed[first].argsort(axis=1), ranks, axis=1)
         self._slots = np.broadcast_to(slots, sets.shape)
         self._compare_own(predictor, chosen=bool((sets[:1] != UNCHOSEN).any()))
         sources, versions = self._origins(predictor, placed)
+        # whether rows are valid as they are, and whether they are of the same set as before
         known, kept = self._features.compare(sources, versions)
         images, slots = np.nonzero(~known)
         # sorted by set: a batch then gathers few sets, and images of a task lie together
@@ -209,7 +211,7 @@ class Evaluator:
         if len(images):
             self.seconds_per_image = (time.perf_counter() - begin) / len(images) * placed.shape[1]
         self._features.note(sources, versions)
-        change = np.zeros(placed.shape)
+        change = np.zeros(placed.shape)  # what was not computed anew has not changed
         if changes:
             change[images, slots] = torch.cat(changes).cpu().numpy()
         of_task = np.broadcast_to(tasks[:, None], placed.shape)[kept]
@@ -223,7 +225,13 @@ class Evaluator:
         return drifts
 
     def _origins(self, predictor: Predictor, sets: Integers) -> tuple[Integers, Integers]:
-        """Return source and version of the features under each set; equal ones mean equal features."""
+        """Return source and version of the features under each set; equal ones mean equal features.
+
+        Args:
+            predictor: The model.
+            sets: Ids of sets, of any shape, which both results have; below 0 where no set of the pool is
+                meant.
+        """
         pool = predictor.pool
         scope = predictor.baseline.scope
         beside = predictor.baseline.beside()
@@ -235,6 +243,7 @@ class Evaluator:
                 return self._edition_of(set_id, pool.state_dict())
             return self._edition_of(set_id, beside[BESIDE - set_id].state_dict())
 
+        # each id that occurs is asked once: a column for it, counted from the lowest
         lowest = int(sets.min(initial=0))
         table = np.zeros((2, 1 + int(sets.max(initial=0)) - lowest), dtype=np.int64)
         for place in np.flatnonzero(np.bincount((sets - lowest).ravel())):
@@ -269,11 +278,11 @@ class Evaluator:
     def _rows(self, positions: Sequence[int]) -> Tensor:
         """Return the features of some samples under the sets that answer for them, ``[n, k, F]``."""
         rows = list(positions)
-        slots = self._slots[rows]
-        known = torch.stack([self._features.rows(slot)[rows] for slot in range(slots.shape[1])], dim=1)
+        slots = self._slots[rows]  # of each sample, the slot that holds the features under each set
+        by_slot = torch.stack([self._features.rows(slot)[rows] for slot in range(slots.shape[1])], dim=1)
         if slots.shape[1] == 1:
-            return known
-        return known[torch.arange(len(rows))[:, None], torch.from_numpy(slots)]
+            return by_slot
+        return by_slot[torch.arange(len(rows))[:, None], torch.from_numpy(slots)]
 
     def _rows_at_once(self, count: int) -> int:
         """Return how many rows without a forward are computed at once: a few batches, or up to so many."""
@@ -311,14 +320,27 @@ class Evaluator:
     def _others(
         self, predictor: Predictor, rows: Tensor, choice: SetChoice, answers: Answers, labels: Tensor
     ) -> dict[str, Tensor]:
-        """Return the answers of single sets where several have answered, and the rank of the own set."""
+        """Return the answers of single sets where several have answered, and the rank of the own set.
+
+        Args:
+            predictor: The model.
+            rows: Features of the samples under the sets that answer for them, ``[B, k, F]``.
+            choice: These sets.
+            answers: What they answered.
+            labels: Positions of the true classes, ``[B]``.
+
+        Returns:
+            Predicted targets ``[B]``: ``hard`` by the set that retrieval ranks first, ``told`` by that of the
+            true task, ``within`` by that set among the task's classes; and ``rank``. Empty where one set
+            alone answers.
+        """
         if answers.sets is None or (answers.suits is None and answers.by_set is None):
             return {}
         columns = {"hard": predictor.predicted_targets(predictor.alone(rows, choice, answers, answers.sets))}
         targets = labels.to(rows.device)
         if answers.suits is not None:
             columns["rank"] = _rank(answers.suits, predictor.owning[targets])
-        if rows.shape[1] >= len(predictor.pool):
+        if rows.shape[1] >= len(predictor.pool):  # all sets answered, and so did that of the true task
             task = predictor.newest[targets]
             logits = predictor.alone(rows, choice, answers, predictor.owner[task])
             within = logits.masked_fill(predictor.task_of_class != task[:, None], float("-inf"))

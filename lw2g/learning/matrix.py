@@ -37,9 +37,10 @@ class GrowingMatrix:
     def add(self, column: Sequence[float | None]) -> None:
         """Add the values of an evaluation: one for each earlier task, and one for the new task."""
         tasks = len(column)
-        if tasks > len(self._values):
+        if tasks > len(self._values):  # doubled at least, so that few evaluations copy the matrix
             self._values = np.pad(self._values, (0, tasks), constant_values=np.nan)
         self._values[:tasks, tasks - 1] = np.array(column, dtype=np.float64)
+        # rows are kept as JSON text, too, and each gets a number; the new task has none for earlier ones
         numbers = json.dumps(list(column), allow_nan=False)[1:-1].split(", ")
         self._rows = [f"{row}, {value}" for row, value in zip(self._rows, numbers, strict=False)]
         self._rows.append("null, " * (tasks - 1) + numbers[-1])

@@ -91,6 +91,7 @@ def hosted(
         return attrs.evolve(phase, groups=tuple(groups))
 
     def step(batch: Batch) -> StepOutput:
+        """Return the output of the phase's step, its loss with those of retrieval and constraints added."""
         output = require_step(phase.step(batch), owner)
         parts: dict[str, Tensor | None] = {owner: output.loss}
         if retrieval is not None:
@@ -213,10 +214,11 @@ def load_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor])
 def epoch_order(images: ImageSet, phase: TrainingPhase, seed: int) -> list[list[int]]:
     """Return the shuffled positions of one epoch, batch by batch."""
     generator = torch.Generator().manual_seed(seed)
-    order = chunks(torch.randperm(len(images), generator=generator).tolist(), phase.batch_size)
-    if phase.drop_last and len(order) > 1 and len(order[-1]) < phase.batch_size:
-        order.pop()
-    return order
+    shuffled: list[int] = torch.randperm(len(images), generator=generator).tolist()
+    batches = chunks(shuffled, phase.batch_size)
+    if phase.drop_last and len(batches) > 1 and len(batches[-1]) < phase.batch_size:
+        batches.pop()
+    return batches
 
 
 def train_phase(

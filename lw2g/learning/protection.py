@@ -198,6 +198,7 @@ class _Place:
             self._before = values.clone()
 
     def bend_gradient(self) -> None:
+        """Change the site's gradient in place: soft restrictions first, then the hard one."""
         gradient = self._site.parameter.grad
         if gradient is None:
             return
@@ -219,6 +220,7 @@ class _Place:
             _remove(part, self._update.hard, self._start)
 
     def state(self) -> dict[str, Tensor]:
+        """Return what a run within a task has to restore, by name."""
         state: dict[str, Tensor] = {}
         for kind, bend in (("gradient", self._gradient), ("update", self._update)):
             for key, value in bend.state().items():
@@ -282,7 +284,13 @@ class _Bend:
 
 
 def _remove(part: Tensor, restriction: Restriction, origin: Tensor | None = None) -> None:
-    """Take the restricted component of ``part - origin`` (origin 0 by default) out of ``part`` in place."""
+    """Take the restricted component of ``part - origin`` (origin 0 by default) out of ``part`` in place.
+
+    Args:
+        part: Rows of a gradient or of a parameter, ``[..., dim]``.
+        restriction: A space and the share of the component in it that goes.
+        origin: Rows from which the parameter has moved.
+    """
     space = restriction.subspace
     strength = restriction.strength
     if space.is_full and strength == 1:
@@ -313,6 +321,7 @@ def _check_disjoint(sites: Sequence[Site]) -> None:
     """Refuse parts of a parameter that contain each other: rules at one would undo those at the other."""
     for site in sites:
         for other in sites:
+            # an index is that of the first axes: one that begins with another lies inside it
             inside = other.index[: len(site.index)] == site.index
             if site is not other and site.parameter is other.parameter and inside:
                 raise ContractError(

@@ -131,6 +131,7 @@ class RunData:
         originals = parts if isinstance(parts, Originals) else self._originals(parts)
         if self.stream.vectors is not None:
             return VectorSet(originals, self.engine.device)
+        # queries are of the same images as the loss, unless they shall be of images without augmentation
         still = None
         if train and not fixed and self.options.queries == "still":
             still = self.image_set(originals, train=False)

@@ -159,6 +159,7 @@ def require_same(session: Session, checkpoint: Checkpoint) -> None:
         DataError: The benchmark or the weights are not those the run began with.
     """
     before = checkpoint.progress["fingerprints"]
+    # with new classes from a further benchmark, a run has what it had without them
     beginnings = {source.fingerprint for source in session.data.sources[:-1]}
     for what, now in fingerprints(session).items():
         if before[what] != now and not (what == "benchmark" and before[what] in beginnings):

@@ -224,6 +224,7 @@ class Ledger:
         self._note_unmeasured(session)
 
     def _note_unmeasured(self, session: Session) -> None:
+        """Add the entries of a task after which nothing is tested: each list keeps one entry a task."""
         task = len(self.accuracy)
         self.accuracy += _unmeasured([task])
         if self.retrieval:

@@ -233,6 +233,7 @@ def _vectors(parts: RunParts) -> float:
 
 
 def _parameters(parts: RunParts) -> int:
+    """Return the number of parameters beside the backbone: of the sets, the method and the retrieval."""
     modules: list[nn.Module] = [parts.baseline]
     if parts.retrieval is not None:
         modules.append(parts.retrieval)

@@ -159,7 +159,11 @@ class _Clock(Observer):
 
     @contextmanager
     def during(self, phase: Phase) -> Iterator[None]:
-        """Price a phase."""
+        """Add what a phase would take of all images to ``seconds``, within the context.
+
+        Steps of training are priced by their number; another phase as it took, or in proportion where it has
+        been cut short, or has read the images of the small task.
+        """
         noted = self._session.parts.noted
         noted["pulled"] = 0
         began = self._now()
@@ -242,7 +246,11 @@ class Rehearsal:
         self._small = self._smaller(session)
 
     def measure(self, index: int) -> TaskCost:
-        """Learn a task, evaluate and save."""
+        """Learn a few steps of a task, evaluate and save, and return what the whole task would cost.
+
+        Args:
+            index: Of the task.
+        """
         session = self._small
         whole = self._whole.data.stream.tasks[index]
         small = session.data.stream.tasks[index]
@@ -265,11 +273,11 @@ class Rehearsal:
         held_back = self._whole.data.held_back[index]
         if held_back:
             routing *= len(held_back) / len(session.data.held_back[index] or held_back)
-        # activations grow with the batch, which a run has larger
-        share = session.parts.noted["share"]
+        # activations grow with the batch, which a run has so many times larger
+        batch_factor = session.parts.noted["share"]
         device_memory = None
         if peak.device is not None:
-            device_memory = device_before + share * (peak.device - device_before)
+            device_memory = device_before + batch_factor * (peak.device - device_before)
         return TaskCost(
             evidence=clock.reporter.seconds["evidence"] * larger,
             copies=_COPIES * clock.seconds if index and session.parts.growth.trains_copies else 0.0,
@@ -278,13 +286,14 @@ class Rehearsal:
             evaluation=evaluation * len(whole.test) / len(small.test),
             checkpoints=saving * (1 + clock.epochs) + self._sums,
             disk=float(saved.stat().st_size),
-            memory=machine_before + share * (peak.machine - machine_before),
+            memory=machine_before + batch_factor * (peak.machine - machine_before),
             device_memory=device_memory,
         )
 
     def _smaller(self, session: Session) -> _SmallSession:
         """Return the session with as many images as there is time for."""
         affordable = int(_PATIENCE / _seconds_per_image(session))
+        # each class of a task needs some, and evidence two in each of its groups
         least = _PER_CLASS * max(len(task.classes) for task in self._tasks)
         if session.parts.growth.collects_evidence:
             least = max(least, 2 * GROUPS)
@@ -309,7 +318,7 @@ class Rehearsal:
         fields["config"] = attrs.evolve(session.parts.config, run=run)
         fields["infos"] = data.stream.infos
         fields["growth"] = attrs.evolve(session.parts.growth, policy=_Planned(self._plan))
-        batch = max(1, train // _BATCHES)
+        batch = max(1, train // _BATCHES)  # where a run has larger ones, ``noted`` is told how much larger
         parts = _SmallParts(**fields, batch=batch, noted={"pulled": 0, "share": 1.0})
         return _SmallSession(
             parts=parts, data=data, components=session.components, precision=session.precision

@@ -329,8 +329,15 @@ class Run(Observer):
         task_done: int | None = None,
         optimizer: torch.optim.Optimizer | None = None,
     ) -> None:
+        """Write a checkpoint in the background.
+
+        Args:
+            position: Where the run goes on.
+            task_done: The task that has just ended; None within a task.
+            optimizer: The optimizer of the phase in progress.
+        """
         if ranks.number():
-            return  # as above
+            return  # rank 0 writes, and no other
         self._count_seconds()
         protection = None
         if self._learner is not None and position.within:
@@ -399,7 +406,7 @@ class Run(Observer):
         done = position.task - 1
         goes_on = position.task < self._goal
         measured = self._ledger.last_evaluated if goes_on else None
-        begun = 0
+        begun = 0  # the tasks that the session has been restored to
         if measured is not None and measured < done:
             begun = restore(session, self._store.of_task(measured)).task
             self._evaluate_again(measured)

@@ -140,12 +140,13 @@ def opened_for_resume(
                 with stored.files.moving(moved), _told_where(directory, resolved.config.benchmark, moved):
                     # before the run's own session: both at once would need the memory of two
                     complaints = [*stored.complaints, *remake_predictions(stored, catalogue)]
-                    # several processes begin from the checkpoint alike, so each opens a session of its own
+                    # whether a session is in the state already: of several processes each opens its own,
+                    # so that they begin from the checkpoint alike
                     standing = session is not None and count == 1
                     if session is None or not standing:
                         session = open_session(config, catalogue, later, moved=stored.moved(catalogue))
                     run = Run(resolved, session, stored.files, stored.store, stop, others)
-                    run.resume_from(stored.checkpoint, complaints, standing)
+                    run.resume_from(stored.checkpoint, complaints, standing=standing)
                 yield run
 
 

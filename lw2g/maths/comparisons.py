@@ -98,8 +98,9 @@ class Comparisons:
             table: The values for each draw of a head, ``[draws, width, subsets]``.
             left_out: Share of all images that are not in the sample: a sample of all images has no error.
         """
-        halves = _weighted(table.nanmean(dim=0), self.halves)
-        return Spread.of(halves[0] - halves[1], self.share, left_out, self.value(table))
+        of_mean_draw = table.nanmean(dim=0)
+        first, second = _weighted(of_mean_draw, self.halves)  # of each pair of halves, [n] each
+        return Spread.of(first - second, self.share, left_out, self.value(table))
 
 
 @attrs.frozen(kw_only=True)

@@ -180,6 +180,10 @@ def _angle_of_mean_cosine(angles: Tensor, dim: int) -> Tensor:
 
 
 def _expected_cosine(rank: int, dim: int) -> float:
+    """Return the mean cosine ``E sqrt(X)`` of :func:`null_hfc`; 1 where a space is empty, 0 where it is all.
+
+    With a + b = dim / 2 and b = (dim - rank) / 2 it is ``G(b + 1/2) G(a + b) / (G(b) G(a + b + 1/2))``.
+    """
     if not 0 <= rank <= dim or dim < 1:
         raise ValueError(f"expected a rank from 0 to its dim but got {rank!r} of {dim!r}")
     if rank == 0:

@@ -273,7 +273,7 @@ def chance_pra(
     if not sets:
         return None
     rows, tasks = owning_tasks(task, true, classes, domains)
-    # a guess is a task, so a set counts once for each of its tasks
+    # a guess is a task, so a set counts once for each of its tasks; [N], out of len(sets) guesses
     right = owning_sets(tasks, sets)[:, sets].sum(axis=1)[rows]
     samples = np.bincount(task)
     means = (np.bincount(task, right) / np.maximum(samples, 1))[samples > 0]

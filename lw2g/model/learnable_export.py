@@ -55,18 +55,19 @@ def export_learnable(
 def _kept_features(model: TrainedModel, solved: Solved, tasks: Sequence[Task]) -> dict[str, Tensor]:
     """Return the features of the first images of each class, by the position of the class.
 
-    They are test images where the features were trained, else training images; see :class:`Solved`.
+    They tell how known an image of the class looks. Images that trained the features look more known than any
+    new one: then test images are kept, else training images.
     """
     with_queries = solved.expert is not None
     kept = {}
     for task in tasks:
         data = task.test if solved.trained else task.train
-        for label in task.classes:
+        for position in task.classes:
             # the first ones, not drawn ones: exported again, a model is the same
-            rows = data.indices[data.labels == label][:_KEPT]
+            rows = data.indices[data.labels == position][:_KEPT]
             images = [data.source.image(int(row)) for row in rows]
             if images:
-                kept[f"kept/{label}"] = model.features(images, queries=with_queries).cpu()
+                kept[f"kept/{position}"] = model.features(images, queries=with_queries).cpu()
     return kept
 
 

@@ -151,6 +151,7 @@ def _left_out(
     """
     head = solved.head
     features, queries = solved.split(rows)
+    # Gaussians say how known an image is; they give its scores too, if the head predicts the nearest one
     known = scores = None
     which = _several(head, labels, held, seen)
     if gaussians is not None and len(which):
@@ -160,6 +161,7 @@ def _left_out(
     if not head.nearest_gaussian and len(which):
         scores = _scores_without_each(head, features[which], labels[which], held[which], seen)
     if scores is not None and solved.expert is not None:
+        # log posteriors add up; the expert's is minus half a squared distance
         of_expert = _expert_distances(solved.expert, queries, labels, held, seen)
         scores = scores / solved.expert.warmth - of_expert / 2
     return _LeftOut(which=which, known=known, scores=scores)
@@ -215,8 +217,8 @@ def _loss_of(known: Sequence[int], scores: Tensor, labels: Tensor, right: Tensor
     if not bool(old.any()):
         return None
     # before the new classes came, an image had the choice among the old ones alone
-    then = columns[scores[old][:, columns].argmax(1)] == labels[old]
-    return 100 * float(then.double().mean() - right[old].double().mean())
+    right_before = columns[scores[old][:, columns].argmax(1)] == labels[old]
+    return 100 * float(right_before.double().mean() - right[old].double().mean())
 
 
 def _held_by_sums(solved: Solved, saved: Saved, count: int) -> Tensor:

@@ -117,6 +117,18 @@ class Mixer(nn.Module):
     def _combined(
         self, constants: Tensor, logits: Tensor, log_sets: Tensor, owned: Tensor, prior: Tensor
     ) -> Tensor:
+        """Return :meth:`combine` for some constants, so that their gradients can be asked for.
+
+        ``log sum_s softmax_s(w log p_s + e_s) softmax_c(z_s / tau)`` plus ``beta`` times the prior, made to
+        add up to 1: z_s are the logits of set s, p_s its probability, e_s its evidence, weighted measures.
+
+        Args:
+            constants: w, log tau, beta, and the weight of each measure of evidence, ``[3 + M]``.
+            logits: As for :meth:`combine`, in float64; likewise the next three.
+            log_sets: Log probabilities of the sets.
+            owned: Whether a class is a set's own.
+            prior: Retrieval's own opinion.
+        """
         weight, log_tau, beta = constants[:3]
         opinion = logits * (-log_tau).exp()
         if self.config.combine == "hierarchical":
@@ -155,6 +167,7 @@ class Mixer(nn.Module):
         before = self.constants.cpu().clone()
 
         def loss(values: Any) -> tuple[float, Any]:
+            """Return the penalised mean log loss of some constants, and its gradient, as scipy takes them."""
             constants = torch.from_numpy(values.copy()).requires_grad_()
             scores = self._combined(constants, logits, log_sets, owned, prior)
             # a class that none of the sets owns is impossible under "hierarchical": nothing can be learned
@@ -172,9 +185,9 @@ class Mixer(nn.Module):
 
 def _total_of_set(log_tasks: Tensor, owner: Tensor, best: Tensor) -> Tensor:
     """Return the log of each set's summed probability ``[B, sets]``, given the best log of its tasks."""
-    best = best.clamp(min=torch.finfo(best.dtype).min)
-    share = (log_tasks - best[:, owner]).exp()
-    return best + (share @ functional.one_hot(owner, best.shape[1]).to(share)).log()
+    best = best.clamp(min=torch.finfo(best.dtype).min)  # of a set without a task it is -inf
+    relative = (log_tasks - best[:, owner]).exp()  # exponents up to 0: the sum cannot overflow
+    return best + (relative @ functional.one_hot(owner, best.shape[1]).to(relative)).log()
 
 
 def _measure(name: str, logits: Tensor, owned: Tensor) -> Tensor:

@@ -72,8 +72,10 @@ class Gaussians:
     @cached_property
     def _factor_total(self) -> Tensor:
         """The factor of the covariance of all images."""
-        away = (self.means - self._centre) * self.counts.to(self.means).sqrt()[:, None]
-        return _factor((self.within + away.T @ away) / max(int(self.counts.sum()) - 1, 1))
+        # scaled so that their outer products are the scatter between classes
+        differences = (self.means - self._centre) * self.counts.to(self.means).sqrt()[:, None]
+        scatter = self.within + differences.T @ differences
+        return _factor(scatter / max(int(self.counts.sum()) - 1, 1))
 
     def distances(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return squared Mahalanobis distances to classes ``[n, C]`` and to the mean of all ``[n]``."""
@@ -84,13 +86,16 @@ class Gaussians:
         return squares, _whitened(rows - self._centre, self._factor_total).square().sum(1)
 
     def products(self, rows: Tensor, labels: Tensor) -> Tensor:
-        """Return products of each row's way from its class with those from all classes, ``[n, C]``."""
+        """Return ``(z - m_c)' S^-1 (z - m)`` for each row z of class mean m and all classes c, ``[n, C]``.
+
+        S is the covariance within classes.
+        """
         factor = self._factor_within
         deviations = _whitened(rows - self.means[labels], factor)
         # about one of the means: differences alone count, and numbers stay small
-        rows = _whitened(rows - self.means[0], factor)
-        means = _whitened(self.means - self.means[0], factor)
-        return (rows * deviations).sum(1)[:, None] - deviations @ means.T
+        white_rows = _whitened(rows - self.means[0], factor)
+        white_means = _whitened(self.means - self.means[0], factor)
+        return (white_rows * deviations).sum(1)[:, None] - deviations @ white_means.T
 
     def scores(self, rows: Tensor) -> Tensor:
         """Return how known each row ``[n, D]`` is, ``[n]``: the larger, the more."""
@@ -100,18 +105,19 @@ class Gaussians:
     def errors(self) -> Tensor | None:
         """Return the rate at which each class is taken for each other one, ``[C, C]``, if all is Gaussian.
 
-        Distances are corrected for what few images make too large by chance: means that lie apart, and a
-        covariance that is too small. None with fewer images than twice the width.
+        Measured squared distances are too large by chance: an inverse covariance of f degrees of freedom by
+        ``f / (f - p - 1)`` in p dimensions, and the mean of n images by ``p / n``. They are corrected for
+        both. None with fewer images than twice the width.
         """
         freedom = self.freedom
         width = self.means.shape[1]
         if freedom < 2 * width:
             return None
-        chance = width / self.counts.clamp(min=1)
-        measured = self.distances(self.means)[0]
-        apart = measured * ((freedom - width - 1) / freedom) - chance - chance[:, None]
+        of_means = width / self.counts.clamp(min=1)
+        measured, _ = self.distances(self.means)
+        squares = measured * ((freedom - width - 1) / freedom) - of_means - of_means[:, None]
         # two Gaussians of one covariance at the squared distance D confuse the share Phi(-sqrt(D) / 2)
-        rates: Tensor = torch.special.ndtr(-apart.clamp(min=0).sqrt() / 2).fill_diagonal_(0)
+        rates: Tensor = torch.special.ndtr(-squares.clamp(min=0).sqrt() / 2).fill_diagonal_(0)
         return rates
 
 
@@ -137,15 +143,15 @@ def moments_of(head: ClosedForm, classes: int) -> Gaussians | None:
     pooled = counts.new_zeros(size).index_add_(0, targets, counts)
     centres = means.new_zeros(size, means.shape[1]).index_add_(0, targets, means * counts[:, None])
     centres /= pooled[:, None]
-    # what their means are apart is scatter of the common Gaussian
-    away = (means - centres[targets]) * counts[:, None].to(means).sqrt()
-    return Gaussians(pooled, centres, within + away.T @ away)
+    # between the means of a target's classes lies scatter of its one Gaussian
+    differences = (means - centres[targets]) * counts[:, None].to(means).sqrt()
+    return Gaussians(pooled, centres, within + differences.T @ differences)
 
 
 def scores_of(
     gaussians: Gaussians, rows: Tensor, labels: Tensor, held: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return scores and distances ``[n, C]`` of images that the Gaussians do not know, and which these are.
+    """Return scores ``[n]``, distances ``[n, C]`` of images that Gaussians do not know, and which these are.
 
     Args:
         gaussians: Of the classes.
@@ -155,27 +161,32 @@ def scores_of(
     """
     inside = held.nonzero()[:, 0]
     scores, distances, which = left_out(gaussians, rows[inside], labels[inside])
-    apart = (~held).nonzero()[:, 0]
-    if not len(apart):
-        return scores, distances, which
-    classes, everything = gaussians.distances(rows[apart])
+    outside = (~held).nonzero()[:, 0]
+    if not len(outside):
+        return scores, distances, which  # all are inside, so ``which`` are numbers of all images
+    classes, everything = gaussians.distances(rows[outside])
     return (
         torch.cat([everything - classes.amin(1), scores]),
         torch.cat([classes, distances]),
-        torch.cat([apart, inside[which]]),
+        torch.cat([outside, inside[which]]),
     )
 
 
 def left_out(gaussians: Gaussians, rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return scores and distances ``[n, C]`` of images by Gaussians without them, and which images these are.
+    """Return scores ``[n]``, distances ``[n, C]`` by Gaussians without each image, and which these are.
 
-    Each image is taken out alone, by a rank-one change of the inverse; the added diagonal stays as it is.
-    Sums that do not hold an image would have no covariance without it.
+    Let z be an image of a class of n, d = z - m, and f the degrees of freedom of the covariance S within
+    classes. Without z the class's mean is ``n / (n - 1) d`` away from it, and S becomes
+    ``f / (f - 1) (S - w d d')`` with ``w = n / (n - 1) (1 - shrinkage) / f``. By Sherman and Morrison
+    x' S^-1 x then grows by ``w (x' S^-1 d)^2 / (1 - w d' S^-1 d)``. The added diagonal stays as it is.
 
     Args:
         gaussians: Whose sums hold the images.
         rows: Their lifted features, ``[N, D]``.
-        labels: Their targets, ``[N]``. The image of a class of one image is passed over.
+        labels: Their targets, ``[N]``.
+
+    Returns:
+        Of images of classes that have several: scores, distances to classes, and their numbers ``[n]``.
     """
     which = (gaussians.counts[labels] > 1).nonzero()[:, 0]
     rows = rows[which]
@@ -185,23 +196,22 @@ def left_out(gaussians: Gaussians, rows: Tensor, labels: Tensor) -> tuple[Tensor
         return nothing.sum(1), nothing, which
     count = gaussians.counts[labels].to(rows)
     classes, everything = gaussians.distances(rows)
-    own_square = classes.gather(1, labels[:, None])[:, 0]
+    own_square = classes.gather(1, labels[:, None])[:, 0]  # d' S^-1 d
     kept = 1 - _SHRINKAGE
     products = gaussians.products(rows, labels)
     freedom = gaussians.freedom
-    total = int(gaussians.counts.sum())
-    # from the mean of the others, an image is so many times as far as from a mean that holds it
-    widened = count / (count - 1)
+    farther = count / (count - 1)
     per_square = kept / freedom
-    # Sherman and Morrison: the inverse without the outer product that the image has added
-    rest = (1 - widened * per_square * own_square).clamp(min=_SMALLEST)
-    classes = classes + (widened * per_square / rest)[:, None] * products.square()
-    classes.scatter_(1, labels[:, None], (widened.square() * own_square / rest)[:, None])
+    denominator = (1 - farther * per_square * own_square).clamp(min=_SMALLEST)
+    classes = classes + (farther * per_square / denominator)[:, None] * products.square()
+    # to the own mean d' S^-1 d becomes d' S^-1 d / denominator, and d is longer
+    classes.scatter_(1, labels[:, None], (farther.square() * own_square / denominator)[:, None])
     classes *= (freedom - 1) / freedom
-    # the same about the mean of all images
-    around = total / (total - 1)
-    remainder = (1 - around * kept / (total - 1) * everything).clamp(min=_SMALLEST)
-    everything = (total - 2) / (total - 1) * around**2 * everything / remainder
+    # the same about the mean of all images, whose covariance has one degree of freedom less than images
+    total = int(gaussians.counts.sum())
+    farther_of_all = total / (total - 1)
+    denominator_of_all = (1 - farther_of_all * kept / (total - 1) * everything).clamp(min=_SMALLEST)
+    everything = (total - 2) / (total - 1) * farther_of_all**2 * everything / denominator_of_all
     return everything - classes.amin(1), classes, which
 
 
@@ -278,9 +288,10 @@ def threshold_of(known: Tensor, rate: float) -> float:
 
 
 def _factor(covariance: Tensor) -> Tensor:
-    """Return the Cholesky factor of a covariance with a hundredth of its level on the diagonal."""
+    """Return the Cholesky factor of ``(1 - a) S + a l I``: a is _SHRINKAGE, l the mean variance in S."""
     level = covariance.diagonal().mean().clamp(min=torch.finfo(torch.float64).tiny)
     eye = torch.eye(len(covariance), dtype=covariance.dtype, device=covariance.device)
+    # rounding of sums makes the halves of a covariance differ
     factor: Tensor = torch.linalg.cholesky(
         (1 - _SHRINKAGE) * (covariance + covariance.T) / 2 + _SHRINKAGE * level * eye
     )

@@ -446,6 +446,10 @@ class TrainedModel(nn.Module):
         return torch.stack(rows) if rows else torch.empty(0)
 
     def _answer(self, predictor: Predictor, images: Tensor, *, tasks: bool) -> Answers:
+        """Return the model's answers to transformed images, ``[B, 3, S, S]``, at most as many as a batch has.
+
+        Where the user numbers classes, logits have a column for each number, -inf where it has no class.
+        """
         # filled up by copies of the first image: one size of a forward has one way to add up, and so its bits
         filled = images[:1].expand(self.batch_size - len(images), *images.shape[1:])
         batch = self._batch(torch.cat([images, filled]))
@@ -459,14 +463,18 @@ class TrainedModel(nn.Module):
         return attrs.evolve(answers, logits=logits, suits=None, by_set=None)
 
     def _batch(self, images: Tensor) -> Batch:
+        """Return transformed images ``[B, 3, S, S]`` as a batch, whose query is made when it is asked for."""
+        # as in training, where the retrieval says at which norm it compares queries
         norm = self.retrieval is None or self.retrieval.query_norm
 
         @torch.no_grad()
         def query() -> Tensor:
+            # joining: un-prompted features are of all layers where the backbone joins several
             with self.backbone.joining():
                 return self.backbone.features(images, norm=norm).float()
 
         return Batch(
+            # nobody knows the true ones, and prediction reads none
             labels=torch.zeros(len(images), dtype=torch.int64, device=self.device),
             samples=torch.arange(len(images)),
             images=lambda: images,

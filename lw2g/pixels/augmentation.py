@@ -88,6 +88,7 @@ def crop_boxes(draws: Tensor, sizes: Tensor, *, least: float, stretch: float = 4
     ratio = ((2 * draws[:, _TRIES : 2 * _TRIES] - 1) * math.log(stretch)).exp()
     heights = (area / ratio).sqrt().round()
     widths = (area * ratio).sqrt().round()
+    # the first try that fits in the image
     fits = (heights > 0) & (heights <= height) & (widths > 0) & (widths <= width)
     first = fits.byte().argmax(1, keepdim=True)
     # where no try fits, the first one is not a fit either
@@ -125,6 +126,15 @@ def resampled(
 
 
 def _one_by_one(images: Tensor, boxes: Tensor, mirrored: Tensor, size: int, interpolation: str) -> Tensor:
+    """Return the crops of images, scaled and mirrored by torch's own kernel, ``[B, size, size, 3]`` uint8.
+
+    Args:
+        images: ``[B, H, W, 3]`` uint8.
+        boxes: Top, left, height and width of each crop in pixels, ``[B, 4]``.
+        mirrored: Whether a crop is mirrored, ``[B]``.
+        size: Side of the results in pixels.
+        interpolation: How they are resampled.
+    """
     batch = torch.empty(len(images), size, size, 3, dtype=torch.uint8)
     each = zip(images, batch, boxes.tolist(), mirrored.tolist(), strict=True)
     for image, out, (top, left, height, width), mirror in each:
@@ -138,11 +148,13 @@ def _one_by_one(images: Tensor, boxes: Tensor, mirrored: Tensor, size: int, inte
 
 
 def _together(images: Tensor, boxes: Tensor, mirrored: Tensor, size: int, interpolation: str) -> Tensor:
+    """Return what :func:`_one_by_one` returns, for the whole batch by two products with weights."""
     count, height, width, _ = images.shape
     top, left, tall, wide = boxes.unbind(1)
     straight = torch.zeros_like(mirrored)
     down = _weights(top, tall, straight, size, height, interpolation)
     across = _weights(left, wide, mirrored, size, width, interpolation)
+    # first each line of pixels to its new width, then each column to its new height
     columns = images.float().transpose(1, 2).reshape(count, width, height * 3)
     narrow = torch.bmm(across, columns).round_().clamp_(0, 255)  # rounded to bytes as in the CPU's kernel
     rows = narrow.view(count, size, height, 3).transpose(1, 2).reshape(count, height, size * 3)
@@ -152,8 +164,18 @@ def _together(images: Tensor, boxes: Tensor, mirrored: Tensor, size: int, interp
 def _weights(
     start: Tensor, length: Tensor, mirrored: Tensor, size: int, limit: int, interpolation: str
 ) -> Tensor:
-    """Return the weights that resample a part of ``limit`` pixels to ``size``, ``[B, size, limit]``."""
+    """Return the weights that resample a part of a line of pixels, ``[B, size, limit]``, rows of sum 1.
+
+    Args:
+        start: The first pixel of the part, ``[B]``.
+        length: Its pixels, ``[B]``.
+        mirrored: Whether it is mirrored, ``[B]``.
+        size: Pixels of the result.
+        limit: Pixels of the line.
+        interpolation: The filter.
+    """
     device = start.device
+    # middles of pixels: of the result, and below of the line
     target = torch.arange(size, device=device) + 0.5
     target = torch.where(mirrored[:, None], size - target, target)
     scale = (length / size)[:, None]
@@ -187,7 +209,8 @@ def shifted(images: Tensor, draws: Tensor, mirrored: Tensor, *, most: int) -> Te
         uint8 ``[B, S, S, 3]``.
     """
     count, size = images.shape[:2]
-    shift = (draws * (2 * most + 1)).floor().long() - most
+    shift = (draws * (2 * most + 1)).floor().long() - most  # whole pixels, from -most to most
+    # for each image from which row and which column of it a pixel comes, [B, S]
     line = torch.arange(size, device=images.device)
     down = _reflected(line + shift[:, :1], size - 1)
     across = _reflected(line + shift[:, 1:], size - 1)

@@ -194,6 +194,7 @@ class Decoder:
         return Part([position for position, _ in keys], Packed.of(made), sizes, kept=0)
 
     def _made(self, position: int, image: Tensor) -> Tensor:
+        """Return the transformed image; one with NaN or infinity is refused by its name."""
         made = self._transform(image)
         # checked in the workers, not on the device; the sum is NaN or infinite if a value is
         if made.is_floating_point() and not made.sum().isfinite():

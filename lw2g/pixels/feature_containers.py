@@ -178,6 +178,7 @@ def _no_strings(path: Path, name: str, got: str) -> DataError:
 
 
 def _folder(path: Path) -> Readers:
+    """Return the readers of a folder of .npy files, one an entry."""
     readers: Readers = {}
     for file in files_of(path):
         _require_plain(file)
@@ -336,6 +337,13 @@ def open_tensors(path: Path) -> tuple[Readers, Mapping[str, str]]:
 
 
 def _tensor(path: Path, entry: Mapping[str, Any], data: int) -> StoredArray | npt.NDArray[Any]:
+    """Return an entry of a safetensors file: where its numbers lie, or an array without any if it is empty.
+
+    Args:
+        path: The file.
+        entry: What its header says of the entry.
+        data: The byte at which the numbers of the file begin.
+    """
     dtype = _OF_SAFETENSORS.get(entry["dtype"])
     if dtype is None:
         raise ValueError(f"no entry is of {shown(entry['dtype'])}")
@@ -370,6 +378,7 @@ def _told(path: Path, entry: str = "") -> Iterator[None]:
 
 
 def _damaged(path: Path, error: BaseException, entry: str = "") -> DataError:
+    """Return the error of a file, or of an entry of it, that cannot be read."""
     if "allow_pickle" in str(error) or "Python objects" in str(error):
         return DataError(
             f"{str(path)!r}: {entry} holds Python objects, which are never unpickled",

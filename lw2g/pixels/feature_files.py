@@ -325,6 +325,7 @@ def _text_of(path: Path, stored: Any) -> str:
 
 
 def _rows(path: Path, split: Split, readers: Readers, names_of: Callable[[str], list[str] | None]) -> Rows:
+    """Return vectors, labels, domains and ids of a split; ids are numbers where the file has none."""
     vectors = _vectors(path, f"{split}_x", _needed(path, f"{split}_x", readers))
     count = vectors.shape[0]
     labels = _integers(path, f"{split}_y", _needed(path, f"{split}_y", readers), count)
@@ -389,6 +390,7 @@ def _integers(path: Path, name: str, stored: StoredArray | npt.NDArray[Any], cou
 
 
 def _require_ids(path: Path, split: Split, ids: Sequence[str], count: int) -> None:
+    """Refuse ids of which there is not exactly one for each row."""
     if len(ids) != count:
         raise DataError(
             f"{str(path)!r}: {split}_x has {count} rows, and {split}_id has {len(ids)}",

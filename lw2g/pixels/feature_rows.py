@@ -86,6 +86,7 @@ class VersionedRows:
             all_of_them: Whether all sources answer, so that each has a fixed slot.
         """
         count, slots = sources.shape
+        # a new slot has no source (-2) and no version (-1)
         num_missing = slots - self._sources.shape[1]
         self._sources = np.pad(self._sources, ((0, 0), (0, num_missing)), constant_values=-2)
         self._versions = np.pad(self._versions, ((0, 0), (0, num_missing)), constant_values=-1)
@@ -130,9 +131,9 @@ class VersionedRows:
             old = self._slots[slot][where]
             new = rows[here]
             self._slots[slot][where] = new
-            apart = torch.linalg.vector_norm(new - old, dim=1)
+            distance = torch.linalg.vector_norm(new - old, dim=1)
             # the old row of one never computed is 0, and its change infinite
-            change[here] = apart / torch.linalg.vector_norm(old, dim=1)
+            change[here] = distance / torch.linalg.vector_norm(old, dim=1)
         return change
 
     def note(self, sources: Integers, versions: Integers) -> None:

@@ -205,10 +205,11 @@ def domains_below(classes: Mapping[str, FoundImages]) -> Domains | None:
     """
     subfolders = {name: found.subfolders for name, found in classes.items()}
     counts = Counter(below for names in subfolders.values() for below in names if below)
+    # subfolders of one name in several class folders: they would be the classes
     shared = {below for below, count in counts.items() if count > 1}
-    inside = sum(names[below] for names in subfolders.values() for below in shared)
+    images_in_shared = sum(names[below] for names in subfolders.values() for below in shared)
     total = sum(names.total() for names in subfolders.values())
-    if len(shared) < 2 or 2 * inside <= total:
+    if len(shared) < 2 or 2 * images_in_shared <= total:  # they have to hold most images
         return None
     first = next(name for name, names in subfolders.items() if shared & names.keys())
     return Domains(first=classes[first].folders[0], names=tuple(sorted(shared)))

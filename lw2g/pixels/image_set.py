@@ -145,7 +145,7 @@ class ImageSet:
         An image that is not kept is made once per batch, even if it stands there several times (as padding).
         """
         kept = self._kept or _nothing_kept()
-        missing = []
+        missing = []  # of each batch, the images that have to be made
         for positions in order:
             missing.append([position for position in dict.fromkeys(positions) if position not in kept])
         pass_seed = None if self._has_fixed_part else seed

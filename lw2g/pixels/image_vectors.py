@@ -71,6 +71,7 @@ class VectorSet(ImageSet):
         return self._vectors(np.asarray(positions, dtype=np.int64))
 
     def _vectors(self, positions: Integers) -> Tensor:
+        """Return the vectors at some positions of one part or several, ``[n, dim]``, on the device."""
         owner = np.searchsorted(self._ends, positions, side="right")
         first = int(owner[0])
         if bool((owner == first).all()):  # of one task, as in training: read without a copy

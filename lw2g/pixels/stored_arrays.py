@@ -124,7 +124,7 @@ class StoredArray:
             if start < end:
                 piece = content[start:end].reshape(-1).data
                 self._file.read_into(piece, self._offset + int(wanted[start]) * width)
-        if isinstance(self.dtype, torch.dtype):
+        if isinstance(self.dtype, torch.dtype):  # one that numpy lacks
             return torch.from_numpy(content).view(self.dtype).view(-1, *self.shape[1:])
         return torch.from_numpy(content.view(self.dtype).reshape(-1, *self.shape[1:]))
 

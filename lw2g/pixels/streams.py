@@ -165,6 +165,7 @@ def as_one_task(stream: TaskStream) -> TaskStream:
     labels = tuple(dict.fromkeys(stream.class_order))  # each once, in the order of their targets
 
     def merged(parts: Sequence[TaskData]) -> TaskData:
+        """Return the images of all tasks as those of one, with targets for labels."""
         source = parts[0].source
         if any(part.source is not source for part in parts):
             raise ConfigError("benchmark: tasks come from several image sources", "joint training needs one")

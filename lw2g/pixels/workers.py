@@ -183,7 +183,15 @@ class Workers:
                     future.cancel()
 
     def _ask(self, decoder: Maker, keys: Keys, originals: Originals) -> list[Future[Part | Handed]]:
-        """Ask for the images of a batch; return a future for the share of each process that has one."""
+        """Ask for the images of a batch; return a future for the share of each process that has one.
+
+        An image always goes to the same process, by its position: that one may have kept its pixels.
+
+        Args:
+            decoder: Makes the images.
+            keys: Position and seed of each image.
+            originals: Where they come from.
+        """
         if originals not in self._originals:
             self._last += 1
             self._originals[originals] = (self._last, self._pickled(originals))
@@ -191,6 +199,7 @@ class Workers:
             self._decoders[decoder] = self._pickled(decoder)
         number, pickled = self._originals[originals]
         alive = tuple(known for known, _ in self._originals.values())
+        # bytes that each process may still keep
         left = originals.left // self._count
         shares: list[list[tuple[int, int | None]]] = [[] for _ in self._workers]
         for key in keys:
@@ -203,6 +212,7 @@ class Workers:
         return futures
 
     def _pickled(self, one: Originals | Maker) -> bytes:
+        """Return an object as bytes for the workers; what they have already goes by its number."""
         stream = io.BytesIO()
         try:
             _Pickler(stream, self._numbers, self._originals, one).dump(one)
@@ -253,6 +263,7 @@ class _Worker:
             self._thread.join(_PATIENCE)
 
     def _talk(self) -> None:
+        """Send jobs to the process and hand out its answers, until there are no more; runs in a thread."""
         if self._device.type == "cuda":  # whose memory is pinned below
             torch.cuda.set_device(self._device)
         with self._connection:
@@ -268,6 +279,8 @@ class _Worker:
                     future.set_exception(error)
 
     def _answer(self, job: _Job) -> Part | Handed:
+        """Send a job and return its answer; images come as raw bytes behind a header with their shapes."""
+        # originals go once to each process, which drops those that are no longer alive
         self._sent.intersection_update(job.alive)
         if job.number in self._sent:
             job = attrs.evolve(job, originals=None)
@@ -288,6 +301,7 @@ class _Worker:
         return Part([position for position, _ in job.keys], Packed(values, shapes), sizes, kept)
 
     def _lost(self) -> WorkerLostError:
+        """Return the error of a process that has ended, with how it ended."""
         self.process.join(_PATIENCE)
         code = self.process.exitcode
         how = f"exit code {code}"
@@ -360,7 +374,7 @@ class _WorkerState:
         gone = self._originals.keys() - set(job.alive)
         for number in gone:
             del self._originals[number]
-        if gone:
+        if gone:  # decoders refer to them
             self._decoders.clear()
         if job.originals is not None:
             self._originals[job.number] = self._loaded(job.originals)

@@ -236,6 +236,7 @@ class Catalogue:
         )
 
     def _unknown(self, kind: Kind | Literal["component"], name: str) -> UnknownComponentError:
+        """Return the error of an unknown name: what was meant, what it is called here, or where to look."""
         remedy = "run `lw2g plugins` for all names"
         if name.startswith(LOCAL):
             remedy = f"it was an object of a Python program: lw2g.resume(RUN, local={{{kind!r}: ...}})"
@@ -280,30 +281,64 @@ def load_catalogue(
     Every call builds its own manager. A plugin's error does not end the call: it becomes one of
     ``problems``, and the other plugins keep working.
 
+    With ``made_with`` plugins are loaded in three stages: its plugins of ``kinds``, all its plugins, and all
+    plugins. Each stage but the first is another call, made once, when a name is missing from those before.
+
     Args:
         plugins: Plugin objects to register in addition to the installed ones.
         entry_points: Whether to load installed plugins.
         disabled: Names of installed plugins to skip; None reads the environment variable
             ``LW2G_DISABLE_PLUGINS`` (names separated by commas).
-        made_with: Who offered the components of the run or the model that is opened, by kind and name. These
-            plugins are loaded at once, the others when a name is asked for that these lack; a name that
-            several plugins register stays that of its own. None or empty: all are loaded at once.
-        kinds: Of ``made_with``, the kinds whose plugins are loaded at once; the others come before all.
+        made_with: Who offered the components of the run or the model that is opened, by kind and name; a name
+            that several plugins register stays that of its own. None or empty: all are loaded at once.
+        kinds: Kinds of ``made_with`` whose plugins are loaded at once.
     """
     if disabled is None:
         disabled = disabled_plugins() if entry_points else ()
     made_with = made_with or {}
     wanted: Callable[[Origin], bool] | None = None
+    rest: Callable[[], Catalogue] | None = None
     if made_with:
-        plugins_of_it = {origin.key for (kind, _), origin in made_with.items() if kind in kinds}
-
-        def wanted(origin: Origin) -> bool:
-            return origin.key in plugins_of_it
-
+        wanted = _plugins_of(made_with, kinds)
+        is_second_stage = set(kinds) == set(KINDS)
+        next_stage = functools.partial(
+            load_catalogue,
+            plugins=plugins,
+            entry_points=entry_points,
+            disabled=disabled,
+            made_with=None if is_second_stage else made_with,
+        )
+        rest = functools.cache(next_stage)
     loaded = load_plugins(plugins=plugins, from_entry_points=entry_points, disabled=disabled, wanted=wanted)
     problems = list(loaded.problems)
     refused: dict[Key, Problem] = {}
-    usable: list[Registered] = []
+    usable = _usable(loaded, made_with, refused, problems)
+    entries = _unambiguous(usable, refused, problems)
+    return Catalogue(
+        entries=entries,
+        refused=refused,
+        problems=tuple(problems),
+        disabled=loaded.disabled,
+        made_with=made_with,
+        rest=rest,
+    )
+
+
+def _plugins_of(made_with: Mapping[Key, Origin], kinds: Collection[Kind]) -> Callable[[Origin], bool]:
+    """Return the test whether a plugin offered components of some kinds to a run or a model."""
+    its_plugins = {origin.key for (kind, _), origin in made_with.items() if kind in kinds}
+
+    def wanted(origin: Origin) -> bool:
+        return origin.key in its_plugins
+
+    return wanted
+
+
+def _usable(
+    loaded: PluginSet, made_with: Mapping[Key, Origin], refused: dict[Key, Problem], problems: list[Problem]
+) -> list[Registered]:
+    """Return the components whose records can be used, and add the others to ``refused`` and ``problems``."""
+    usable = []
     for entry in _collect(loaded, problems):
         if made_with and not _stays(entry, made_with):
             continue
@@ -313,36 +348,28 @@ def load_catalogue(
         else:
             refused[entry.key] = problem
             problems.append(problem)
+    return usable
+
+
+def _unambiguous(
+    usable: Sequence[Registered], refused: dict[Key, Problem], problems: list[Problem]
+) -> dict[Key, Registered]:
+    """Return the components whose name is theirs alone, and add clashes to ``refused`` and ``problems``."""
     # names are made unique before they are compared: a stranger's clash with lw2g's is none
     by_key: dict[Key, list[Registered]] = {}
     for entry in _with_own_names(usable, problems):
         by_key.setdefault(entry.key, []).append(entry)
     for key, rivals in by_key.items():
         if len(rivals) > 1:  # no order of installation decides which one is meant
-            told = clashes(*key, [entry.origin for entry in rivals])
-            refused[key] = told[0]
-            problems.extend(told)
+            clash = clashes(*key, [entry.origin for entry in rivals])
+            refused[key] = clash[0]
+            problems.extend(clash)
     entries = {}
     for key, rivals in by_key.items():
+        # a key may also be refused because one of its records cannot be used
         if key not in refused:
             entries[key] = rivals[0]
-    # what was left out is loaded when a name is missing, and then once
-    rest: Callable[[], Catalogue] | None = None
-    if made_with:
-        more = None if set(kinds) == set(KINDS) else made_with
-        rest = functools.cache(
-            functools.partial(
-                load_catalogue, plugins=plugins, entry_points=entry_points, disabled=disabled, made_with=more
-            )
-        )
-    return Catalogue(
-        entries=entries,
-        refused=refused,
-        problems=tuple(problems),
-        disabled=loaded.disabled,
-        made_with=made_with,
-        rest=rest,
-    )
+    return entries
 
 
 def _stays(entry: Registered, made_with: Mapping[Key, Origin]) -> bool:

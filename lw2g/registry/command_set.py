@@ -112,9 +112,9 @@ def load_commands(*, third_party: bool = True) -> CommandSet:
         if len(rivals) == 1:
             entries[name] = rivals[0]
         else:  # no order of installation decides which one is meant
-            told = clashes("command", name, [entry.origin for entry in rivals])
-            refused[name] = told[0]
-            problems.extend(told)
+            clash = clashes("command", name, [entry.origin for entry in rivals])
+            refused[name] = clash[0]
+            problems.extend(clash)
     return CommandSet(entries=entries, refused=refused, problems=tuple(problems), disabled=loaded.disabled)
 
 

@@ -258,6 +258,7 @@ def _without_clashes(entries: Sequence[EntryPoint], problems: list[Problem]) -> 
 
 
 def _register(loaded: PluginSet, plugin: object, origin: Origin) -> None:
+    """Register a plugin with pluggy; what is wrong with it becomes a problem, and it is left out."""
     name = origin.plugin
     if plugin is None:  # None means a blocked name to pluggy
         loaded.problems.append(Problem.of(origin, "is None", "name a module or an object with hooks"))

@@ -144,6 +144,7 @@ def cell_blocks(table: Table, columns: Sequence[Column], against: str | None) ->
 
 
 def _differences(table: Table, columns: Sequence[Column], reference: Row) -> Cells:
+    """Return the lines of mean differences of all rows from the reference, over common seeds."""
     lines: Cells = [[f"minus {reference.label}", "pairs", *map(_title, columns)]]
     for row in table.rows:
         if row is reference:
@@ -179,6 +180,7 @@ def _number(value: float, digits: int, sign: str = "") -> str:
 
 
 def _mean(row: Row, column: Column, *, best: bool) -> Cell:
+    """Return the cell of a row's mean and its standard deviation."""
     over = row.summary(column)
     if over.mean is None:
         return Cell(value="-")
@@ -212,6 +214,7 @@ def _paper(row: Row, column: Column) -> tuple[Cell, Cell]:
 
 
 def _difference(gap: Difference | None, column: Column) -> Cell:
+    """Return the cell of a mean difference with its interval."""
     if gap is None:
         return Cell(value="-")
     note = ""

@@ -51,6 +51,7 @@ _CHANCE = {"pra": "chance_pra"}
 
 
 def _metric_column(metric: Metric) -> Column:
+    """Return the column of a metric."""
     return Column(
         name=metric.name,
         path=("metrics", metric.name),

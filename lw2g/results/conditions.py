@@ -59,6 +59,7 @@ def data_names(runs: Sequence[ReportedRun], catalogue: Catalogue) -> Callable[[R
             folders_of_images.setdefault(_images_of(run, known), _folders_of(run, known))
 
     def name_of(run: ReportedRun) -> str:
+        """Return what tells a run's own data from others': title, else files; empty for published data."""
         known = _benchmark_of(run, catalogue)
         if known is None or not _has_own_data(known):
             return ""

@@ -155,6 +155,7 @@ def _printed(
     std: float | None,
     checkpoint: str,
 ) -> Printed:
+    """Return a published value with what a reader has to know of it."""
     name = source["name"]
     if row.get("table") is not None:
         name += f", table {row['table']}"
@@ -174,6 +175,7 @@ def _printed(
 def _differences(
     source: Mapping[str, Any], row: Mapping[str, Any], run: ReportedRun, checkpoint: str
 ) -> Iterable[str]:
+    """Yield in which conditions the published runs are known to differ from a run."""
     options = run.options
     if checkpoint != row["checkpoint"]:  # the name of the weights, or of an unknown file
         yield f"checkpoint {row['checkpoint']}, ours {checkpoint}"

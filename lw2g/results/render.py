@@ -116,6 +116,7 @@ def as_latex(tables: Sequence[Table], columns: Sequence[Column], against: str | 
 
 
 def _tabular(cells: Cells, caption: str, label: str) -> str:
+    """Return a table as LaTeX: text to the left in the first column, numbers to the right in others."""
     lines = []
     for line in cells:
         lines.append(" & ".join(map(_tex, line)) + r" \\")
@@ -207,6 +208,7 @@ def _table_facts(table: Table) -> dict[str, Any]:
 def _entries(
     tables: Sequence[Table], columns: Sequence[Column], against: str | None
 ) -> Iterator[dict[str, Any]]:
+    """Yield one entry for each cell of the tables, a column of a row."""
     for table in tables:
         reference = table.reference(against)
         for row in table.rows:

@@ -70,9 +70,9 @@ def settled_notes(rows: Sequence[tuple[str, Sequence[ReportedRun]]]) -> Iterator
     for other, _ in others:
         places = []
         for label, runs in rows:
-            apart = [run for run in runs if _settled(run) == other]
-            if apart:
-                places.append(_place(label, apart, runs))
+            exceptions = [run for run in runs if _settled(run) == other]
+            if exceptions:
+                places.append(_place(label, exceptions, runs))
         parts.append(f"but {other} in {'; '.join(places)}")
     yield ", ".join(parts)
 

@@ -340,11 +340,11 @@ def _warnings(rows: Sequence[Row]) -> list[str]:
     for row in rows:
         for text in row.differs:
             of_methods[text].append(row.label)
-        told = set(row.differs)
+        listed = set(row.differs)
         for value in row.paper.values():
             for text in value.differs:
-                if text not in told:  # every metric of a source repeats it
-                    told.add(text)
+                if text not in listed:  # every metric of a source repeats it
+                    listed.add(text)
                     of_values[text].append(row.label)
 
     def places(labels: Sequence[str]) -> str:

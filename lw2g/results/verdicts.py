@@ -148,7 +148,7 @@ def recomputed(
     last = evaluations[-1]
     if last is None:  # metrics are of the last task
         for name, written in record["metrics"].items():
-            yield _value(f"metrics.{name}", written, None)
+            yield _value(f"metrics.{name}", written, again=None)
         return
 
     # sets without parameters are numbers alone: metrics of sets are not defined for them

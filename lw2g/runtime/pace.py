@@ -56,12 +56,14 @@ class Pace:
         now = seconds / size
         self._pace[phase] = share * now + (1 - share) * self._finished.get(phase, now)
         phases = {*self._epochs, *self._around}
-        every = sum(self._pace_of(name) for name in phases)
-        rest = sum(self._pace_of(name) for name in phases - self._begun)
-        left = self._pace[phase] * (1 - share)
-        return (left + rest) * size + every * sum(self._sizes[task + 1 :])
+        # a pace is in seconds for each unit of a task's size
+        all_phases = sum(self._pace_of(name) for name in phases)
+        later_phases = sum(self._pace_of(name) for name in phases - self._begun)
+        this_phase = self._pace[phase] * (1 - share)
+        return (this_phase + later_phases) * size + all_phases * sum(self._sizes[task + 1 :])
 
     def _pace_of(self, phase: str) -> float:
+        """Return the pace of a phase, guessed from others where it has not run yet."""
         if phase in self._pace:
             return self._pace[phase]
         seconds = 0.0

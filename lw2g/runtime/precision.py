@@ -149,9 +149,9 @@ def difference(backbone: Backbone) -> str | None:
 def compared(exact: Step, reduced: Step) -> str | None:
     """Return by how much a step in bf16 differs from the same step in float32; None if little enough."""
     loss = abs(reduced.loss - exact.loss) / max(abs(exact.loss), 1e-12)
-    apart = (reduced.gradient - exact.gradient).flatten(1).norm(dim=1)
+    errors = (reduced.gradient - exact.gradient).flatten(1).norm(dim=1)
     norms = exact.gradient.flatten(1).norm(dim=1)
-    gradient = float((apart / norms).median())
+    gradient = float((errors / norms).median())  # over images
     if loss <= _LOSS and gradient <= _GRADIENT:
         return None
     return f"loss by {loss:.1%}, gradient by {gradient:.1%}"  # not a number is not safe either
@@ -168,6 +168,7 @@ def training_step(backbone: Backbone, images: Tensor) -> Step:
         images: Normalised images ``[B, 3, S, S]`` on its device.
     """
     generator = torch.Generator().manual_seed(0)
+    # keys and values; each image gets a copy, and so a gradient of its own, [B, 2, length, dim]
     drawn = torch.rand(2, _LENGTH, backbone.dim, generator=generator).to(images.device)
     drawn = drawn.repeat(len(images), 1, 1, 1)
     head = (torch.randn(backbone.dim, _CLASSES, generator=generator) / backbone.dim**0.5).to(images.device)

@@ -70,6 +70,7 @@ _VERBS = {"grow": "new set", "merge": "merges into set"}
 
 
 def _decision(decision: dict[str, Any]) -> str:
+    """Return a decision as text, with what was measured of each candidate."""
     verb = _VERBS.get(decision["decision"], "reuses set")
     text = f"{verb} #{decision['set']}"
     if decision.get("weight") is not None:
@@ -213,6 +214,7 @@ class NotebookProgress:
         """Keep the line: it shows how long the run took."""
 
     def _show(self, text: str) -> None:
+        """Show a text in the output of the cell, in place of the one before."""
         if self._line is None:
             from IPython.display import display
 

@@ -186,6 +186,7 @@ class Ranks:
             raise RankLostError(why, f"go on: lw2g resume {self._directory}") from error
 
     def _why(self) -> str:
+        """Return how the lost process ended; it may take a moment until it has."""
         until = time.monotonic() + _GRACE
         while time.monotonic() < until:
             for rank, (process, errors) in enumerate(self._others, start=1):

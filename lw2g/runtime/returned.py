@@ -60,6 +60,7 @@ def stream_of(benchmark: Benchmark, name: str) -> TaskStream:
 
 
 def _require_writable_names(stream: TaskStream) -> None:
+    """Refuse names of classes and domains that no file can hold."""
     # no more than this is asked: names with control characters stand in records, and are shown as letters
     named = [("class", name) for name in stream.class_names]
     named += [("domain", task.domain) for task in stream.tasks]

@@ -64,6 +64,7 @@ class Shield:
             self._tracker = None
 
     def _attempt(self, what: str, act: Callable[[], None]) -> None:
+        """Call a tracker: its errors are told, and after many in a row it gets no more events."""
         try:
             act()
         except _NOT_THEIRS:

@@ -240,6 +240,7 @@ def _read(path: Path, before: tuple[Path, ...]) -> _Grid:
 
 
 def _row(row: Mapping[str, Any], where: str) -> _Row:
+    """Return a row of a grid, whose other keys are settings."""
     settings = dict(row)
     settings.pop("label", None)
     settings.pop("axes", None)
@@ -310,12 +311,19 @@ def _labelled(drafts: Sequence[_Draft], drawn: Set[str]) -> list[Cell]:
 def _cells(
     row: _Row, grid: _Grid, last: Settings, change: Callable[[Settings], Settings]
 ) -> Iterator[_Draft]:
-    """Yield the cells of a row."""
+    """Yield the cells of a row: one for each combination of values of its axes.
+
+    Args:
+        row: The row.
+        grid: Its grid.
+        last: Settings that override all others.
+        change: Changes the settings of a cell.
+    """
     # what a row sets does not vary in it; its own axes replace the grid's of that name
     axes = {key: values for key, values in grid.axes.items() if key not in row.settings} | row.axes
     for values in itertools.product(*(enumerate(values) for values in axes.values())):
         varied: Settings = {}
-        turn = 0
+        turn = 0  # the place of its seed on the axis of seeds
         for key, (place, value) in zip(axes, values, strict=True):
             varied |= value
             if key == _SEED:
@@ -359,12 +367,13 @@ def over(below: Settings, above: Settings) -> Settings:
 
 def _is_idle(key: str, used: Sequence[str] | None) -> bool:
     """Whether a key is an option of a constraint that is not among those in use."""
-    section, _, rest = key.partition(".")
-    if section != "constraints" or not rest:
+    section, _, option = key.partition(".")
+    if section != "constraints" or not option:
         return False
     if used is None:  # the policy's own, which are not known here
         return False
-    return rest.partition(".")[0] not in used
+    constraint = option.partition(".")[0]
+    return constraint not in used
 
 
 def _is_a_name(key: str) -> bool:
@@ -434,6 +443,7 @@ def _names(value: Any, where: str) -> list[str]:
 
 
 def _dotted(prefix: str, table: Mapping[str, Any]) -> Settings:
+    """Return the settings of a nested table by dotted keys."""
     settings: Settings = {}
     for key, value in table.items():
         path = f"{prefix}.{key}"

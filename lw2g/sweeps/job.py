@@ -161,6 +161,7 @@ class Attempt:
                 os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
 
     def _bring_on(self) -> int:
+        """Wait for an earlier process of this run, start one, and return its exit code."""
         try:
             # the process of a killed worker may still be saving its state
             while writer_of(self.job.run) is not None and not self._requests():

@@ -83,6 +83,7 @@ def missing_needs(needs: Sequence[Sequence[Need]]) -> list[tuple[Need, int]]:
 
 
 def _data(benchmark: Chosen, catalogue: Catalogue) -> Need:
+    """Return the data that a benchmark reads, whether they are here, and how to get them."""
     component = catalogue.get("benchmark", benchmark.name)
     if component.embedded:
         return Need(what=f"{benchmark.name} (embedded)", here=True)
@@ -97,7 +98,7 @@ def _data(benchmark: Chosen, catalogue: Catalogue) -> Need:
     lacking = component.lacks(benchmark.config)
     if lacking is not None:
         option, how = lacking
-        return _need(what, False, f"{how}, then --set benchmark.{option}=FOLDER")
+        return Need(what=what, here=False, remedy=f"{how}, then --set benchmark.{option}=FOLDER")
     lost = [f"--set {key}=PLACE" for key in lost_places(benchmark)]
     return _need(what, not lost, " ".join(lost))
 
@@ -107,6 +108,7 @@ def _need(what: str, here: bool, remedy: str) -> Need:
 
 
 def _weights(choice: BackboneChoice, catalogue: Catalogue) -> Need:
+    """Return the weights that a backbone loads, whether they are here, and how to get them."""
     component = catalogue.get("backbone", choice.name)
     if component.embedded:
         return Need(what=f"{choice.name} (embedded)", here=True)

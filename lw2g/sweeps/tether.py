@@ -20,9 +20,11 @@ def _main() -> None:
     parent = int(sys.argv.pop(1))
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:  # the parent died before prctl
-        raise SystemExit(-signal.SIGTERM)
-    for number in (signal.SIGUSR1, signal.SIGUSR2):  # schedulers send these to whole groups; SIGTERM counts
+    if os.getppid() != parent:  # it died before prctl, and nobody will send the signal
+        raise SystemExit(128 + signal.SIGTERM)  # as a shell reports a death by SIGTERM
+    # a scheduler sends these to all processes of its job before its time is up; by default they kill. The
+    # sweep has its own handlers, and asks its runs by SIGTERM to stop
+    for number in (signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
     runpy.run_module("lw2g", run_name="__main__", alter_sys=True)
 

@@ -76,6 +76,14 @@ class AdapterInjection:
 
 
 def _add_branch(stack: ExitStack, block: Any, branch: Callable[[Tensor], Tensor], whole: bool) -> None:
+    """Add ``branch(h)`` to a block's stream after its MLP, with h the stream after attention.
+
+    Args:
+        stack: Holds the hooks.
+        block: The block.
+        branch: Maps ``[B, N, dim]`` to the same.
+        whole: Whether h has all tokens where the block goes on with the class token alone.
+    """
     # norm2 gets the residual stream after attention; drop_path2 is the last module before the MLP is added
     pending: list[Tensor] = []
 

@@ -279,6 +279,7 @@ def checked_blocks(
 
 
 def _require_free_keys(attention: Any, index: int) -> None:
+    """Refuse an attention to which no keys can be added."""
     if _class_of(attention) not in _SOFTMAX_OVER_KEYS:
         raise ConfigError(
             f"prefixes need softmax attention over keys, and {type(attention).__name__!r} of block {index} "
@@ -295,6 +296,7 @@ def _require_free_keys(attention: Any, index: int) -> None:
 
 
 def _require_equal_widths(attention: Any, index: int) -> None:
+    """Refuse an attention whose queries, keys and values differ in width."""
     widths = {layer.out_features for layer in projections_of(attention).values()}
     if len(widths) > 1:
         raise ConfigError(
@@ -344,6 +346,7 @@ def merged_biases(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _merged(attention: Any) -> Iterator[None]:
+    """Give BEiT's qkv layer its whole bias, which timm puts together in each forward, within the context."""
     qkv = attention.qkv
     bias = attention.q_bias
     qkv._parameters["bias"] = torch.cat((bias, attention.k_bias, attention.v_bias))

@@ -46,8 +46,7 @@ _CHANNELS = 3
 class Backbone(nn.Module):
     """A frozen timm model that is never trained, never in train mode, and plain outside a call.
 
-    Build it with :func:`lw2g.vit.loading.load_backbone`, or with ``Backbone.wrap`` around a model of your
-    own.
+    Build it with :func:`lw2g.vit.loading.load_backbone`, or by ``Backbone.wrap`` from a model of your own.
 
     Attributes:
         model: The timm model, without gradients.
@@ -68,8 +67,7 @@ class Backbone(nn.Module):
         self._has_blocks = has_blocks(model)
         self._fuses_forwards = fuses_forwards(self.num_tokens)
         self._pool = fingerprint.pool
-        if self.joins:
-            # what is trained by gradients has the model's own feature
+        if self.joins:  # what is trained by gradients has the model's own feature
             self._pool = resolve_pool(model, "default")
         self._reading: Reading | None = None
         self._compiled: frozenset[int] = frozenset()
@@ -342,6 +340,7 @@ class Backbone(nn.Module):
         return out.float()
 
     def _class_token(self, images: Tensor, injections: Sequence[Injection], *, norm: bool) -> Tensor:
+        """Return the class token after the last block, ``[B, dim]`` float32, without the other tokens."""
         with self._one_row(injections), self._computing(injections):
             x = self._run(images, self.depth)
             # a view would keep all tokens in memory
@@ -457,6 +456,7 @@ class Backbone(nn.Module):
 
     @contextmanager
     def _computing(self, injections: Sequence[Injection]) -> Iterator[None]:
+        """Compute with injections, in the weights' type and the chosen attention, within the context."""
         # autocast(enabled=False) for float32 would switch off the caller's autocast
         stored = self.dtype == torch.bfloat16
         reduced = torch.autocast(self.device.type, dtype=torch.bfloat16) if stored else nullcontext()

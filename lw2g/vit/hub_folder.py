@@ -187,9 +187,12 @@ def _side_of(size: Any) -> int | None:
 
 
 def _of_sizes(content: Mapping[str, Any], file: Path) -> tuple[str, int | None]:
-    """Return name and image size of a model of transformers."""
+    """Return timm's name of a model of transformers, and the side of its images in pixels.
+
+    Its family and its width, blocks and heads tell the name.
+    """
     kind = content.get("model_type")
-    pattern, own_sizes = _FAMILIES.get(str(kind), ("", _WIDTHS))
+    pattern, own_sizes = _FAMILIES.get(str(kind), ("", _WIDTHS))  # an unknown family has no pattern
     keys = ("hidden_size", "num_hidden_layers", "num_attention_heads")
     width, blocks, heads = (_count(content.get(key)) for key in keys)
     size = {**_WIDTHS, **own_sizes}.get((width, blocks, heads))
@@ -224,6 +227,7 @@ def _of_transformers(content: Mapping[str, Any], file: Path) -> Statistics:
 
 
 def _numbers(content: Mapping[str, Any], key: str, file: Path) -> list[float] | None:
+    """Return a list of numbers from a file of transformers; None where it says nothing."""
     values = content.get(key)
     if values is None:
         return None

@@ -124,6 +124,7 @@ def real_tokens(x: Tensor, tokens: int, class_token: int) -> Tensor:
 
 
 def _token_adder(injections: Sequence[Injection]) -> AddsTokens | None:
+    """Return the injection that adds tokens, of which there may be one; None without one."""
     adders = [injection for injection in injections if isinstance(injection, AddsTokens)]
     if not adders:
         return None

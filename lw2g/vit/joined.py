@@ -86,12 +86,12 @@ class JoinedLayers:
         self._take(tokens, _means(patches))
 
     def _groups(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the rows of class tokens and those of patches; none of what is not pooled."""
+        """Return class tokens ``[B, c, dim]`` and patches ``[B, p, dim]``; none of what is not pooled."""
         x = real_tokens(x, self._tokens, class_token_index(self._injections, x.shape[1], self._tokens))
-        first = 0 if self._pool == "avg" else class_tokens(self._model)
+        num_tokens = 0 if self._pool == "avg" else class_tokens(self._model)
         # class tokens and registers stand before the patches
-        rest = x.shape[1] if self._pool == "token" else self._model.num_prefix_tokens
-        return x[:, :first], x[:, rest:]
+        first_patch = x.shape[1] if self._pool == "token" else self._model.num_prefix_tokens
+        return x[:, :num_tokens], x[:, first_patch:]
 
     def _take(self, tokens: Tensor, means: Tensor) -> None:
         """Add parts ``[B, parts, dim]``, each brought to zero mean and unit variance."""

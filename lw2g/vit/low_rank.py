@@ -205,7 +205,14 @@ class _Part:
 
 @contextmanager
 def _updated(layer: nn.Linear, parts: Sequence[_Part], scale: float) -> Iterator[None]:
-    """Update a layer within the context."""
+    """Update a layer within the context: merge into its weight what can be, and add the others to its output.
+
+    Args:
+        layer: The layer.
+        parts: Updates of its parts, such as q, k and v.
+        scale: Factor on them.
+    """
+    # a merged weight has no gradient to the update, and is the same for all samples
     merges = layer.weight.device.type in MERGING_DEVICES and not torch.is_grad_enabled()
     merged = [part for part in parts if merges and not part.is_per_sample]
     added = [part for part in parts if part not in merged]
@@ -244,6 +251,7 @@ def _adder(parts: Sequence[_Part], scale: float) -> Callable[[nn.Module, tuple[T
     scaled = [part.scaled(scale) for part in parts]
 
     def add(module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        """Return the layer's output with the update of each of its parts (q, k, v) added: ``x down' up'``."""
         (x,) = args
         # a layer with one piece is not cut: its gradient would be copied
         count = output.shape[-1] // width

@@ -19,17 +19,17 @@ def plain_name(name: str) -> str:
     >>> plain_name("hf-hub:timm/vit_tiny_patch16_224.augreg_in21k")
     'vit_tiny_patch16_224.augreg_in21k'
     """
-    rest = name
+    plain = name
     for hub in _HUBS:
-        rest = rest.removeprefix(hub)
-    rest = rest.removeprefix(_OWNER)
-    if "/" in rest or ":" in rest:
+        plain = plain.removeprefix(hub)
+    plain = plain.removeprefix(_OWNER)
+    if "/" in plain or ":" in plain:
         raise ConfigError(
             f"backbone {name!r} is no name of timm's own models, and does not tell its architecture",
             "download it and name its folder: --backbone local-dir:FOLDER; or name the architecture, and "
             "give the file with --weights FILE",
         )
-    return rest
+    return plain
 
 
 def is_timm_name(name: str) -> bool:

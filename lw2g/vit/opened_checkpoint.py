@@ -87,6 +87,7 @@ def read_weights(path: Path, own: Container[str] = ()) -> dict[str, Tensor]:
 
 
 def _read(path: Path) -> Mapping[str, Any]:
+    """Return the content of a file of weights, as it is stored."""
     format_ = format_of(path)
     try:
         if format_ == "safetensors":
@@ -183,6 +184,7 @@ def unwrapped(tensors: Mapping[str, Tensor], source: str, own: Container[str] = 
 
 
 def _unwrapped_name(name: str, own: Container[str]) -> str:
+    """Return a name without the prefixes of programs that wrap models: the model's own, if it has it."""
     while name not in own:
         shorter = name
         for prefix in _WRAPPERS:

@@ -186,6 +186,7 @@ def _own_kind(model: nn.Module) -> Any:
         # a ConvNeXt keeps its pooling in the head
         owner = getattr(model, "head", None)
     pooling: Any = getattr(owner, "global_pool", None)
+    # a ViT has the word itself, a ConvNeXt a module that knows it
     return getattr(pooling, "pool_type", pooling)
 
 

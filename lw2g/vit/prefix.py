@@ -137,6 +137,14 @@ class PrefixAttention(nn.Module):
         return mixed(base, self._attend(q, k, v, mask), _rows(x, wanted))
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+        """Return softmax attention of queries to keys and their prefix, ``[B, H, N, head_dim]``.
+
+        Args:
+            q: ``[B, H, N, head_dim]``.
+            k: ``[B, H, prefix + N, head_dim]``.
+            v: As ``k``.
+            mask: What may be seen (bool), or what is added to the logits, ``[..., N, prefix + N]``.
+        """
         base = self.base
         dropout = base.attn_drop.p if base.training else 0.0
         if base.fused_attn:
@@ -176,6 +184,7 @@ class PrefixInjection:
 
 @contextmanager
 def _prefixed(block: Any, slot: PrefixSlot) -> Iterator[None]:
+    """Put a prefix attention in a block's place of attention within the context."""
     base = attention_of(block)
     before = block.attn
     slots: tuple[PrefixSlot, ...] = (slot,)
@@ -219,6 +228,7 @@ def last_row_alone(model: nn.Module, injections: Sequence[Injection], *, attenti
         return
     last: Any = blocks_of(model)[-1]
     before = last.attn
+    # attention needs all rows as keys: a wrapper without prefixes computes the query of one row alone
     reads_others = any(isinstance(each, ReadsTokens) and each.whole for each in injections)
     if attention and offers_prefixes(last) and not reads_others:
         last.attn = PrefixAttention(attention_of(last), (), row=index)
@@ -252,6 +262,7 @@ def _lengths(pairs: Sequence[KeyValue]) -> list[tuple[int, int]]:
 def _widen_mask(
     mask: Tensor | None, is_causal: bool, tokens: int, prefix: int, device: torch.device
 ) -> Tensor | None:
+    """Return a mask ``[..., N, prefix + N]`` that lets all tokens see the prefix; None if all see all."""
     if is_causal:
         mask = torch.ones(tokens, tokens, dtype=torch.bool, device=device).tril()
     if mask is None:

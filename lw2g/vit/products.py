@@ -153,7 +153,7 @@ class _Packs:
         """Return ``rows @ weight``."""
         if self._backward is None:
             self._backward = _packed(self.weight.T.contiguous(), rows)
-        return _product(rows, self._backward, None)
+        return _product(rows, self._backward, bias=None)
 
     def __deepcopy__(self, memo: object) -> None:
         return None
@@ -188,6 +188,7 @@ class _UpdatedProduct(torch.autograd.Function):
     def forward(
         ctx: Any, rows: Tensor, bias: Tensor | None, down: Tensor, up: Tensor, packs: _Packs
     ) -> Tensor:
+        """Return ``rows W' + bias + (rows down') up'``, ``[..., out]``."""
         product = packs.product(rows, bias)
         flat = rows.flatten(0, -2)
         inner = flat @ down.T

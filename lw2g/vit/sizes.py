@@ -100,6 +100,7 @@ def bytes_per_image(model: nn.Module, sizes: Sizes) -> int:
 
 
 def _side(model: Any, image_size: int | None) -> int:
+    """Return the side in pixels of the images that a model takes."""
     built_for = getattr(getattr(model, "patch_embed", None), "img_size", None)
     if built_for is None and image_size is not None:
         built_for = (image_size, image_size)

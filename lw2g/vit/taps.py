@@ -113,6 +113,7 @@ def capture(
         seen[tap] = real_tokens(x, tokens, index).contiguous().float()
 
     def publish(tap: Tap, stream: Tensor) -> None:
+        """Record what the one injection that publishes at a tap publishes there."""
         published = []
         for injection in injections:
             rows = injection.published(tap.block, stream) if isinstance(injection, Publishes) else None

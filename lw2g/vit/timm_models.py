@@ -70,8 +70,8 @@ def create_model(timm_name: str, *, from_hub: bool, image_size: int | None, seed
             build = partial(timm.create_model, timm_name, num_classes=0, **size)
             require_possible(timm_name, build, image_size)
             # the client of a hub that does not answer uses its cache only, and does not try for a minute
-            away = from_hub and hub_fails() is not None
-            with without_network() if away else nullcontext():
+            is_hub_away = from_hub and hub_fails() is not None
+            with without_network() if is_hub_away else nullcontext():
                 model: nn.Module = build(pretrained=from_hub)
                 return model
     except TypeError as error:

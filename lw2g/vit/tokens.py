@@ -99,9 +99,11 @@ class TokenInjection:
             handle.remove()
             if exempt is not None:
                 attention.num_prefix_tokens = exempt
-            attention.__dict__.pop("_get_rel_pos_bias", None)
+            attention.__dict__.pop("_get_rel_pos_bias", None)  # the class's own method comes back
 
     def _inserter(self, rows: TokenRows, tokens: int) -> Callable[[nn.Module, Any], Any]:
+        """Return the hook that inserts rows into the stream ``[B, N, dim]`` that a block gets."""
+
         def insert(module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
             x = args[0]
             new = rows(x) if callable(rows) else rows

@@ -140,6 +140,7 @@ def _stripped(state: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
 
 
 def _require_one_layout(stripped: Mapping[str, Tensor], state: Iterable[str], source: str) -> None:
+    """Refuse a state whose names are those of no model that lw2g converts, or of several."""
     layouts = [layout for layout, markers in _MARKERS.items() if markers <= stripped.keys()]
     if len(layouts) == 1:
         return

@@ -191,6 +191,7 @@ def _own_tensors(
 
 
 def _load_npz(model: Any, path: Path) -> None:
+    """Load a checkpoint of Google's in JAX's layout by timm's own reader, after what that does not check."""
     try:
         with path.open("rb") as file, np.load(file) as arrays:
             whole = [name for name in arrays.files if not np.issubdtype(arrays[name].dtype, np.floating)]
@@ -252,6 +253,7 @@ def _has_other_tables(state: Mapping[str, Tensor], own: Mapping[str, Tensor]) ->
 
 
 def _require_fit(state: Mapping[str, Tensor], model: nn.Module, path: Path) -> None:
+    """Refuse a state that lacks tensors of the model, has others, or has them in other shapes."""
     wanted: dict[str, Tensor] = model.state_dict()
     missing = [name for name in wanted if name not in state]
     unexpected = [name for name in state if name not in wanted]

@@ -122,6 +122,7 @@ class Ease(AdapterBaseline):
         config = self.config
         plain = len(self.beside())
         sets = features.shape[1] - plain
+        # a class has weight 1 in the subspace of its own set, and this in each other one
         other_weight = config.other_weight
         if config.other_share == "together":  # the code divides by the number of other sets, the paper not
             other_weight = config.other_weight / max(1, sets - 1)
@@ -130,8 +131,9 @@ class Ease(AdapterBaseline):
             # cosines subspace by subspace: in one long vector, those with long features would count more
             cosines = _unit(features[:, position]) @ _unit(self._subspace(position).prototype).T
             total = total + cosines * torch.where(self.owner == position, 1.0, other_weight)
-        if plain:
-            total = total + config.plain_weight * (_unit(features[:, -1]) @ _unit(self.plain.prototype).T)
+        if plain:  # un-prompted features stand behind those of the sets
+            cosines = _unit(features[:, -1]) @ _unit(self.plain.prototype).T
+            total = total + config.plain_weight * cosines
         return total
 
     def _subspace(self, set_id: int) -> Subspace:

@@ -84,11 +84,14 @@ class Pull:
         return tensors
 
     def __call__(self) -> None:
-        """Apply what the blocks of the forward have drawn, then draw the set once more after the step."""
+        """Draw the set after a step: once for each block if the forward drew it too, then once more.
+
+        With d the distance of the set from the mean and N blocks, the draws of the forward leave
+        ``(1 - share)^N d`` of it. The step was taken from the set as it was, so their change is added to it.
+        """
         for name, mean in self.means.items():
             value = self.own.get_parameter(name)
-            if name in self._distances:
-                # with 12 blocks 0.9^12 of the distance is left, and 0.9^13 after the draw below
+            if name in self._distances:  # its first axis is that of the blocks
                 value.add_(self._distances.pop(name), alpha=(1 - self.share) ** len(value) - 1)
             value.lerp_(mean, self.share)
 
@@ -179,7 +182,7 @@ class Mos(AdapterBaseline):
         task = context.task
         if pull is None or config.merging == "once":
             features = self.training_features(batch, context)
-        else:
+        else:  # "released": the blocks of the forward see the set drawn already
             depth = self.context.backbone.depth
             branches = bottlenecks_of(pull.during_forward(), depth, dropout=AdapterSet.DROPOUT)
             features = self._through(batch, branches)

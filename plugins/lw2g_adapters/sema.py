@@ -127,6 +127,7 @@ class Modules(nn.ModuleDict):
                 del self[name]
 
     def _load_from_state_dict(self, state: Mapping[str, Any], prefix: str, *others: Any) -> None:
+        """Take a state of other modules than are here: drop what it lacks, make what it has besides."""
         wanted = {key.removeprefix(prefix).split(".")[0] for key in state if key.startswith(prefix)}
         for name in list(self):
             if name not in wanted:
@@ -208,9 +209,9 @@ class Sema(HeadedBaseline):
 
     def injection(self) -> AdapterInjection:
         """Return the branches of all blocks."""
-        shallow = Routing(sets=(self.shallow,), chosen=0)
+        to_shallow = Routing(sets=(self.shallow,), chosen=0)
         # scale 1 and no dropout: the released code passes 0.1 and 0.1 to adapters that use neither
-        below = bottlenecks(shallow, len(self.shallow.down), scale=1.0)
+        below = bottlenecks(to_shallow, len(self.shallow.down), scale=1.0)
         branches: dict[int, Callable[[Tensor], Tensor]] = dict(enumerate(below))
         for block in self.growing:
             branches[block] = self._mixture(self.grown.of_block(block))
@@ -223,6 +224,7 @@ class Sema(HeadedBaseline):
             adapters += bottlenecks(Routing(sets=(module.adapter,), chosen=0), 1, scale=1.0)
 
         def branch(stream: Tensor) -> Tensor:
+            """Return the adapters' outputs for a stream, ``[B, N, dim]``, weighted by each image's router."""
             mean = stream.mean(dim=1)
             rows = [module.router(mean) for module in modules]
             if self.config.router == "zero":
@@ -274,6 +276,7 @@ class Sema(HeadedBaseline):
         for block in self.growing:
             phases += self._block_phases(block, context)
         phases.append(self._function_phase("head-alone", context, (), nothing_grew))
+        # drops the modules that were offered at the task's beginning, and that no block has taken
         phases.append(ComputePhase(name="withdraw", run=lambda progress: self.grown.withdraw()))
         return self.with_head(context, *phases)
 
@@ -282,6 +285,7 @@ class Sema(HeadedBaseline):
         return f"{block}-new" not in self.grown
 
     def _block_phases(self, block: int, context: TaskContext) -> list[Phase]:
+        """Return the phases that look for novelty at a block, and train its new module if there is any."""
         if self._adopted(block):  # a run resumed after the block has grown
             module = self.grown.of_block(block)[-1]
         else:
@@ -312,7 +316,7 @@ class Sema(HeadedBaseline):
         if config.distance == "absolute":
             # as released, where images that are rebuilt unusually well are novel, too
             distances = distances.abs()
-        parts: Iterable[Tensor] = [distances]
+        parts: Iterable[Tensor] = [distances]  # "task": the mean is over all its images
         if config.unit == "batch":
             order = torch.randperm(len(means), generator=context.generator(f"scan-{block}"))
             parts = torch.split(distances[order.to(distances.device)], _SCAN)
@@ -384,6 +388,7 @@ class Sema(HeadedBaseline):
         *,
         host: bool = False,
     ) -> TrainingPhase:
+        """Return a phase that trains parameters by SGD with momentum 0.9 and half a cosine, if ``wanted``."""
         group = ParameterGroup(parameters=trained, lr=lr, weight_decay=self.config.weight_decay)
         return TrainingPhase(
             name=name,

@@ -169,6 +169,7 @@ class Tuna(AdapterBaseline):
                 # detached: in the release this term goes on training the sets of old tasks
                 other = cast(AdapterSet, context.pool[set_id]).up.detach()
                 overlaps.append(overlap(up, other, config.orthogonality))
+            # as released: each task's term has 1/e of the weight of the one before
             decay = math.exp(-(context.task.index + 1))
             loss = loss + _PULL * decay * torch.stack(overlaps).sum()
         return StepOutput(loss=loss, features=features)
@@ -179,7 +180,7 @@ class Tuna(AdapterBaseline):
         trained = (*self.trained(context), *self.head.parameters())
         routing = context.pool.force(context.set_id)
         schedule = cosine()
-        if config.align_schedule == "cosine-5":
+        if config.align_schedule == "cosine-5":  # as released, whatever the number of epochs
             schedule = _five
         change = None
         if config.mean_decay:

@@ -75,6 +75,7 @@ def _embedded() -> Iterator[Path]:
 
 
 def _shape(described: dict[str, Any], image_size: int | None) -> PlainShape:
+    """Return the sizes of the network that a file of weights describes."""
     architecture = described["architecture"]
     return PlainShape(
         image_size=image_size or architecture["img_size"],
@@ -88,6 +89,7 @@ def _shape(described: dict[str, Any], image_size: int | None) -> PlainShape:
 def _load(
     path: Path, source: Literal["file", "package"], image_size: int | None, config: MicroConfig
 ) -> Backbone:
+    """Return the embedded network with the weights of a file."""
     described = _describe(path)
     model = plain_model("micro", _shape(described, image_size))
     load_weights(model, path)

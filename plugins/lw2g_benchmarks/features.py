@@ -166,6 +166,7 @@ class FeaturesBenchmark:
 def _labelled(
     file: FeatureFile, sources: dict[_Split, StoredVectors], split: _Split, domains: Sequence[str]
 ) -> LabelledImages:
+    """Return the stored vectors of a split with labels and domains by number."""
     rows = file.splits[split]
     domain: IndexArray | None = None
     if domains and rows.domain is not None:
@@ -177,6 +178,7 @@ def _labelled(
 
 
 def _facts(file: FeatureFile, sources: dict[_Split, StoredVectors]) -> VectorFacts:
+    """Return from which backbone the vectors are, and the checksum of all of them."""
     digests = "".join(source.digest() for source in sources.values())
     return VectorFacts(
         dim=file.dim,

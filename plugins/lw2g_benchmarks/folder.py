@@ -113,6 +113,7 @@ class FolderBenchmark:
         return make_transforms(self.config, image_size=image_size, mean=mean, std=std)
 
     def _roots(self) -> list[Path]:
+        """Return the root folders; each gives its name to the ids of its images, so the names must differ."""
         if self.config.root is None:
             raise ConfigError("benchmark 'folder' needs --set benchmark.root=ROOT", _root_help("ROOT"))
         roots = [self.config.root, *self.config.more_roots]
@@ -173,6 +174,16 @@ class FolderBenchmark:
         order: tuple[int, ...],
         domains: tuple[str, ...],
     ) -> LabelledImages:
+        """Return the images of a split: by label, in a label by domain, in a domain by path.
+
+        Args:
+            split: ``train`` or ``test``.
+            limit: At most so many images of each class, or of each class in a domain; None for all.
+            classes: Root and files of each class, ``<class>`` or ``<domain>/<class>``.
+            names: Class names by label.
+            order: The labels in use.
+            domains: Names of the domains in the wanted order; empty where the data has none.
+        """
         paths: list[Path] = []
         ids: list[str] = []
         labels: list[int] = []

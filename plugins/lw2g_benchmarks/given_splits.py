@@ -202,6 +202,7 @@ def _with_labels(source: HashedSource, labels: Iterable[Any], name: str, names: 
 
 
 def _integer(label: Any, index: int, name: str) -> int:
+    """Return a label as a class number."""
     value = label
     # a number of numpy or torch, which a label of an array is
     if hasattr(label, "item") and not getattr(label, "ndim", 0):

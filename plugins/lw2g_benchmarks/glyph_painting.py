@@ -146,7 +146,8 @@ def disturb(image: Floats, draws: Draws, occluder: float = 0.4, noise: float = 0
     inside_x = np.abs(x - draws.plane(-0.9, 0.9)) - draws.plane(0.12, 0.35)
     inside_y = np.abs(y - draws.plane(-0.9, 0.9)) - draws.plane(0.12, 0.35)
     # every sample draws a box, and a box that is not wanted is painted with nothing
-    box = edge(-np.maximum(inside_x, inside_y), 4.0 / size) * draws.below(occluder).astype(np.float32)
+    shape = edge(-np.maximum(inside_x, inside_y), 4.0 / size)
+    box = shape * draws.below(occluder).astype(np.float32)
     paint(image, draws.uniform(3), box)
     light = np.float32(1) + draws.plane(-0.2, 0.2) * x + draws.plane(-0.2, 0.2) * y
     image *= light[:, None]

@@ -125,20 +125,23 @@ def shape_field(prototype: Draws, sample: Draws, view: Grid, jitter: float = 0.0
 
 def grating(prototype: Draws, sample: Draws, view: Grid) -> Floats:
     """Return a texture in [0, 1] of two waves with free phases, bent by a third, [n, S, S]."""
+    # of the class, and a little different in each of its samples
     angles = prototype.uniform(2, 0.0, 0.5) + sample.uniform(2, -0.015, 0.015)
     pitches = prototype.uniform(2, 0.7, 3.2) * sample.uniform(2, 0.93, 1.07)
+    # of the class: how its waves are bent, how sharp their edges are, and how two become one
     bend = prototype.plane(0.0, 0.12)
     gain = prototype.plane(0.6, 2.5)
     mixing = prototype.plane(0.2, 0.8)
-    product = prototype.below(0.4)
+    is_product = prototype.below(0.4)
     phases = sample.uniform(3)
     bent: Floats = view[0] + bend * sine(view[1] * np.float32(1.5) + phases[:, 2, None, None])
     waves = []
     for k in range(2):
         along, _ = turn(bent, view[1], angles[:, k, None, None])
         waves.append(sine(along * pitches[:, k, None, None] + phases[:, k, None, None]))
-    total = waves[0] * mixing + waves[1] * (np.float32(1) - mixing)
-    total = np.where(product, waves[0] * waves[1], total) * gain
+    mixed = waves[0] * mixing + waves[1] * (np.float32(1) - mixing)
+    total = np.where(is_product, waves[0] * waves[1], mixed) * gain
+    # waves are in [-1, 1]
     level: Floats = np.clip(total * np.float32(0.5) + np.float32(0.5), np.float32(0), np.float32(1))
     return level
 
@@ -189,6 +192,7 @@ def paint_dots(prototype: Draws, sample: Draws, size: int) -> Floats:
     view = affine_view(sample, size)
     ink, ground = contrast_pair(sample)
     image = _blank(ground, size)
+    # of the class: where its discs are, how large, how many, and which have another colour
     places = prototype.uniform(2 * _DISCS, -0.75, 0.75) + sample.uniform(2 * _DISCS, -0.07, 0.07)
     radii = prototype.uniform(_DISCS, 0.09, 0.24)
     present = np.floor(prototype.uniform(1, 4.0, 9.0))
@@ -218,7 +222,7 @@ def _disc(view: Grid, place: Floats, radius: Floats) -> Floats:
 
 def paint_mosaics(prototype: Draws, sample: Draws, size: int) -> Floats:
     """Paint four-by-four tilings from a palette of the class, rolled freely, with some tiles exchanged."""
-    cells = 4
+    cells = 4  # along each side
     x, y = affine_view(sample, size, turns=0.03, shift=0.0, scale=(0.85, 1.2))
     hue = prototype.uniform(4) + sample.uniform(1, -0.06, 0.06)
     saturation = prototype.uniform(4, 0.2, 1.0)
@@ -227,10 +231,12 @@ def paint_mosaics(prototype: Draws, sample: Draws, size: int) -> Floats:
     palette = []
     for k in range(4):
         palette.append(hue_colour(hue[:, k, None], saturation[:, k, None], value[:, k, None] * gain))
+    # which of the four colours a tile has: that of the class, or in a fifth of the tiles a drawn one
     wanted = prototype.uniform(cells * cells, 0.0, 4.0)
     stray = sample.uniform(cells * cells) < np.float32(0.2)
     choice = np.floor(np.where(stray, sample.uniform(cells * cells, 0.0, 4.0), wanted)).astype(np.intp)
     colours = np.take_along_axis(np.stack(palette, axis=1), choice[:, :, None], axis=1)  # [n, cells^2, 3]
+    # the tile of each pixel, whose coordinates are in [-1, 1]; a roll goes round, by the modulus
     half = np.float32(cells / 2)
     column = np.floor((x + sample.plane(-0.5, 0.5)) * half).astype(np.intp) % cells
     row = np.floor((y + sample.plane(-0.5, 0.5)) * half).astype(np.intp) % cells

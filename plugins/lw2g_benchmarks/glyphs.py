@@ -61,7 +61,8 @@ class GlyphsBenchmark:
             and config.order == "natural"
             and config.classes_per_family % config.increment == 0
         ):
-            # [family, block of a family, class]: the first block of every family, then the second, ...
+            # tasks of whole families: classes [family, block of a family, class in the block], with the
+            # first block of every family before the second
             blocks = np.arange(len(names)).reshape(len(FAMILIES), -1, config.increment)
             order = tuple(blocks.swapaxes(0, 1).ravel().tolist())
         return build_stream(
@@ -108,6 +109,7 @@ class GlyphsBenchmark:
         labels = np.repeat(np.arange(len(names), dtype=np.int64), count)
         if config.stream not in ("domains", "versatile"):
             return LabelledImages(source=source, labels=labels)
+        # families become domains; glyphs of one number, one of each family, become a class
         domains, numbers = np.divmod(labels, config.classes_per_family)
         return LabelledImages(source=source, labels=numbers, domain=domains)
 
@@ -129,6 +131,7 @@ def _families_of_tasks(order: tuple[int, ...], config: GlyphsConfig) -> tuple[in
     """Return the family of each task, or None if a task mixes families, or tasks are no groups of classes."""
     if config.stream != "classes":
         return None
+    # classes are numbered family by family; a line for each task
     families = (np.asarray(order) // config.classes_per_family).reshape(-1, config.increment)
     if (families != families[:, :1]).any():
         return None

@@ -145,6 +145,7 @@ class FileSource:
         return self._read
 
     def _examined(self) -> tuple[str, Contents, FileFacts]:
+        """Return the digest of all files, the content of each as 16 bytes, and their sizes and encodings."""
         headers: list[ImageHeader] = []
         bad: dict[str, DataError] = {}
         # before they are read: what is written meanwhile has another time
@@ -192,6 +193,7 @@ def content_of(image: npt.NDArray[np.uint8]) -> bytes:
 
 
 def _refusal(bad: Mapping[str, DataError], total: int) -> DataError:
+    """Return one error for all images that cannot be used, with the option that leaves them out."""
     # names stand as an option takes them, so that the line can be copied
     names = ", ".join(f'"{name}"' for name in list(bad)[:_NAMED])
     option = f"benchmark.exclude=[{names}]"
@@ -205,6 +207,7 @@ def _refusal(bad: Mapping[str, DataError], total: int) -> DataError:
 
 
 def _summary(headers: Sequence[ImageHeader]) -> str:
+    """Return how many images there are, of which modes and sizes."""
     modes = Counter(header.mode for header in headers)
     kinds = ", ".join(f"{count} {mode}" for mode, count in modes.most_common())
     by_area = sorted(headers, key=lambda header: header.size[0] * header.size[1])

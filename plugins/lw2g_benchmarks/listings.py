@@ -245,6 +245,7 @@ def _parsed(path: Path, text: bytes) -> Iterator[tuple[str, int]]:
 
 
 def _parsed_yaml(path: Path, text: bytes) -> Iterator[tuple[str, int]]:
+    """Yield paths and labels of a list, a table of two lists of equal length: ``data`` and ``targets``."""
     try:
         # the loader in C, where PyYAML has it, is many times faster: lists have thousands of lines
         table: Any = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))

@@ -84,6 +84,7 @@ class ObjectSource:
         return self._read
 
     def _hashes(self) -> tuple[str, Contents]:
+        """Return the digest of all images, and the content of each as 16 bytes."""
         # with a random transform, fingerprint and evaluations would see other images each time
         if not bool((self.image(0) == self.image(0)).all()):
             raise DataError(

@@ -140,12 +140,12 @@ def task_sizes(
                 f"base {base} leaves none of {counted(num_classes, 'class')} for other tasks", "lower it"
             )
         return (base, *task_sizes(num_classes - base, increment, uneven))
-    full, rest = divmod(num_classes, increment)
-    sizes = (increment,) * full
-    if full and not rest:
+    num_full, left_over = divmod(num_classes, increment)
+    sizes = (increment,) * num_full
+    if num_full and not left_over:
         return sizes
-    if rest and uneven:
-        return (*sizes, rest)
+    if left_over and uneven:
+        return (*sizes, left_over)
     # few methods learn from one class alone
     fewest = min(2, max(1, num_classes))
     divisors = [n for n in range(fewest, num_classes + 1) if num_classes % n == 0]

@@ -87,6 +87,7 @@ class PublishedBenchmark:
         return make_transforms(self.config, image_size=image_size, mean=mean, std=std)
 
     def _images(self, listing: Listing, split: str) -> LabelledImages:
+        """Return the images of a split as a list of files."""
         items = listing.splits[split]
         paths = []
         ids = []
@@ -111,6 +112,7 @@ class PublishedBenchmark:
         number_of = {name: number for number, name in enumerate(config.data.domains)}
         if config.stream not in ("domains", "versatile") or not number_of:
             return None
+        # the files of a data set with domains lie in a folder of their domain
         folders = [item.id.partition("/")[0] for item in items]
         strange = sorted(set(folders) - number_of.keys())
         if strange:

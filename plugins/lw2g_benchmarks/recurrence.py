@@ -43,13 +43,15 @@ def sizes_of(options: OrderOptions, num_classes: int) -> tuple[int, ...]:
     Raises:
         ConfigError: As :func:`~lw2g_benchmarks.orders.task_sizes`.
     """
-    increment: int = getattr(options, "increment", num_classes)
     if options.stream == "domains":
-        return (num_classes,)
+        return (num_classes,)  # each task has all classes, in a domain of its own
+    increment: int = getattr(options, "increment", num_classes)
     if options.stream == "repetition":
-        return (min(increment, num_classes),)
+        return (min(increment, num_classes),)  # all tasks have as many, and ``tasks`` says how many there are
+    # digits and glyphs have neither of these options; None keeps 'uneven' out of what an error advises
     uneven: bool | None = getattr(options, "uneven", None)
-    return task_sizes(num_classes, increment, uneven, getattr(options, "base", 0))
+    base: int = getattr(options, "base", 0)
+    return task_sizes(num_classes, increment, uneven, base)
 
 
 def in_tail(options: OrderOptions, labels: IndexArray, order: Sequence[int]) -> IndexArray:
@@ -69,7 +71,7 @@ def in_tail(options: OrderOptions, labels: IndexArray, order: Sequence[int]) -> 
     if options.imbalance_shuffled:
         ranks = draw.permutation(order)
     most = int(np.bincount(labels).max())
-    last = max(1, len(ranks) - 1)
+    last = max(1, len(ranks) - 1)  # C - 1; a single class keeps all
     kept = []
     for rank, label in enumerate(ranks):
         # n_max is that of the largest class for all: a class that has fewer keeps what it has
@@ -126,21 +128,22 @@ def portions(
         start += size
     if options.stream == "classes":
         return [Portion(labels=group) for group in groups]
+    # "domains" and "versatile": a task is a group of classes in a domain
     if domain is None:
         raise ConfigError(
             f"benchmark.stream: {options.stream!r} needs domains, and these images have none",
             "use 'folder' with a folder for each domain, or 'domainnet'",
         )
-    pairs = list(product(range(1 + int(domain.max())), groups))
+    pairs = list(product(range(1 + int(domain.max())), groups))  # domain after domain
     if options.stream == "versatile":
         random.Random(options.order_seed).shuffle(pairs)
-    found = []
+    tasks = []
     for number, group in pairs:
-        there = set(labels[domain == number].tolist())
-        labels_there = tuple(label for label in group if label in there)
-        if labels_there:  # a domain may have no image of a group, and a task has to have a class
-            found.append(Portion(labels=labels_there, domain=number))
-    return found
+        in_domain = set(labels[domain == number].tolist())
+        labels_of_task = tuple(label for label in group if label in in_domain)
+        if labels_of_task:  # a domain may have no image of a group, and a task has to have a class
+            tasks.append(Portion(labels=labels_of_task, domain=number))
+    return tasks
 
 
 def _slots(labels: IndexArray, order: Sequence[int], tasks: int, slots: int, seed: int) -> Iterator[Portion]:

@@ -358,6 +358,7 @@ def _task_data(
 def _fingerprint(
     header: Mapping[str, object], splits: Mapping[str, LabelledImages], positions: Mapping[str, IndexArray]
 ) -> str:
+    """Return the digest of a stream: its tasks, and the ids, positions and contents of its images."""
     hasher = hashlib.sha256(json.dumps(header).encode())
     for split, data in splits.items():
         # composed: a copy that a Mac has made is the same data set

@@ -79,6 +79,7 @@ def make_transforms(
 def _statistics(
     normalise: Normalisation, mean: tuple[float, ...], std: tuple[float, ...]
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return mean and deviation of the channels: none, the backbone's own, or published ones."""
     match normalise:
         case "unit":
             return (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
@@ -118,7 +119,7 @@ class _Batches:
         """Return the kept pixels: at most as many as the test transform reads, channels last."""
         if self._options.train_transform == "light":
             return self._test.pixels(image).permute(1, 2, 0)
-        # each side for itself: boxes are scaled by side, so what is kept need not have the image's shape
+        # random crops: each side is scaled for itself, as boxes are, so the image's shape need not be kept
         most = self._test.before_crop
         height = min(image.shape[1], most)
         width = min(image.shape[2], most)
@@ -176,6 +177,7 @@ def _augmentation(options: TransformOptions, test: Preprocessing) -> Any:
     if options.train_transform == "light":
         shift = v2.RandomCrop(size, padding=_largest_shift(size), padding_mode="reflect")
         return v2.Compose([test.pixels, shift, *flip, *jitter])
+    # random crops, of any part of the image as it was
     crop = v2.RandomResizedCrop(
         size,
         scale=(options.train_scale, 1.0),

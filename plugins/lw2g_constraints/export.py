@@ -90,7 +90,7 @@ def read_projection(path: Path) -> tuple[Tensor, float | None]:
 
 
 def encoded(model: str, sentences: Sequence[str]) -> tuple[Tensor, list[str]]:
-    """Return the vectors of the sentences that a model can read, and these sentences."""
+    """Return the vectors ``[k, dim]`` of the k sentences that a model can read whole, and these sentences."""
     encoder = ClipEncoder(model)
     kept = [sentence for sentence in sentences if encoder.fits(sentence)]
     for sentence in sentences:

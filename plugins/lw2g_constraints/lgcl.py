@@ -96,6 +96,7 @@ class LanguageGuidance(Constraint):
         Raises:
             ConfigError: The encoder's width differs and nothing aligns it, or it has no file.
         """
+        # of the levels "task", "class" and "both" the last has both losses
         task_weight = config.task_weight
         class_weight = config.class_weight
         if config.levels == "class":
@@ -139,6 +140,7 @@ class LanguageGuidance(Constraint):
             self._note_negatives(context)
 
     def _add(self, info: TaskInfo, encoder: TextEncoder) -> None:
+        """Append the vectors of a new task: one for each class, and one for all of them together."""
         names = [self._words(name) for name in info.class_names]
         classes = _unit(encoder.encode([class_sentence(name) for name in names]))
         self._classes = torch.cat([self._classes, classes])
@@ -154,7 +156,7 @@ class LanguageGuidance(Constraint):
                     f"{len(names)} classes is too long for the encoder",
                     "use 'mean' or 'truncate'",
                 )
-            mean = self._options.overflow == "mean"
+            mean = self._options.overflow == "mean"  # "truncate": the encoder cuts the sentence
         if mean:
             whole = classes.mean(dim=0, keepdim=True)
         else:
@@ -162,6 +164,7 @@ class LanguageGuidance(Constraint):
         self._tasks = torch.cat([self._tasks, _unit(whole)])
 
     def _words(self, name: str) -> str:
+        """Return what a class is called in sentences: its name, unless the options give a table of names."""
         if self._names is None:
             return name
         if name not in self._names:
@@ -229,28 +232,36 @@ class LanguageGuidance(Constraint):
         return torch.stack(parts).sum()
 
     def _task_loss(self, keys: Tensor, batch: Batch) -> Tensor:
+        """Return the loss that draws keys to the text of their task and away from other tasks' texts.
+
+        Args:
+            keys: The keys that the batch trains, ``[k, dim]``.
+            batch: The batch.
+        """
         table = self._table("tasks", keys)
-        texts = self._together[-1:]
+        texts = self._together[-1:]  # the task's own
         if self._options.set_text == "union":  # a shared key stands for all tasks of its set
             texts = self._together
         positive = _unit(table[list(texts)].mean(dim=0))
         if not self._others:
-            return task_loss(keys, positive, None)
+            return task_loss(keys, positive, negatives=None)
         others = table[list(self._others)]
         if self._options.negatives == "sampled":
+            # drawn on the CPU, so that the draw does not depend on the device
             drawn = torch.randint(len(others), (len(batch),))
             others = others[drawn.to(others.device, non_blocking=True)]
         return task_loss(keys, positive, others)
 
     def _class_loss(self, features: Tensor, batch: Batch, task: TaskInfo) -> Tensor:
+        """Return the loss that draws features ``[B, dim]`` to their classes' texts, away from old ones."""
         table = self._table("classes", features)
         positive = table[batch.labels]
         old = table[: task.classes[0]]  # rows lie by position, so these are all classes before the task
         if not len(old):
-            return class_loss(features, positive, None)
+            return class_loss(features, positive, negative=None)
         if self._options.negatives == "mean":
             return class_loss(features, positive, old.mean(dim=0, keepdim=True))
-        # drawn on the CPU, so that the draw does not depend on the device
+        # "sampled": on the CPU, so that the draw does not depend on the device
         drawn = torch.randint(len(old), (len(batch),))
         return class_loss(features, positive, old[drawn.to(old.device, non_blocking=True)])
 
@@ -296,6 +307,7 @@ def _same(keys: Tensor, other: Tensor | None) -> bool:
 
 
 def _encoder(config: LgclConfig, dim: int) -> TextEncoder:
+    """Return the text encoder that the options choose, for features of width ``dim``."""
     match config.encoder:
         case "hash":
             return HashEncoder(dim)

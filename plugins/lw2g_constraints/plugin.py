@@ -13,7 +13,10 @@ _LGCL = "Introducing Language Guidance in Prompt-based Continual Learning, ICCV 
 
 
 def _lacks_vectors(config: options.LgclConfig) -> tuple[str, str] | None:
-    """Return the option that names text vectors, where the encoder reads a file and none is given."""
+    """Return the option that names text vectors, and how to make them; None where nothing is lacking.
+
+    Only the encoder ``precomputed`` reads a file.
+    """
     if config.encoder != "precomputed" or config.file is not None:
         return None
     return "file", "python -m lw2g_constraints.export NAMES.json FILE --model CLIP_FOLDER --increment N"

@@ -82,6 +82,7 @@ class VectorFile:
         return torch.stack([self._row(sentence) for sentence in sentences])
 
     def _row(self, sentence: str) -> Tensor:
+        """Return the vector of a sentence, ``[dim]``; an unknown one is refused with what to do about it."""
         row = self._read.sentence(sentence)
         if row is not None:
             return row

@@ -155,7 +155,10 @@ def put_in_place(target: Path, least: int = 0) -> Iterator[Path]:
 
 
 def _innermost(folder: Path, name: str) -> Path:
-    """Return the folder called ``name``, else the first one that contains more than a single folder."""
+    """Return the folder called ``name``, else the first one that contains more than a single folder.
+
+    Archives wrap their files in folders of various depths.
+    """
     entries = [path for path in folder.iterdir() if not is_hidden(path.name)]
     for path in entries:
         if path.name == name and path.is_dir():
@@ -167,6 +170,7 @@ def _innermost(folder: Path, name: str) -> Path:
 
 @contextmanager
 def _opened(archive: Path, most: int) -> Iterator[Iterator[_Member]]:
+    """Open a zip or a tar archive and give its members, within the context."""
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as file:
             yield _zip_members(file)
@@ -178,6 +182,7 @@ def _opened(archive: Path, most: int) -> Iterator[Iterator[_Member]]:
 
 
 def _zip_members(file: zipfile.ZipFile) -> Iterator[_Member]:
+    """Yield the members of a zip archive, and refuse one whose list has been cut off."""
     for info in file.infolist():
         kind = (info.external_attr >> 16) & 0o170000  # of Unix, where the archive has it
         yield _Member(
@@ -197,6 +202,7 @@ def _zip_members(file: zipfile.ZipFile) -> Iterator[_Member]:
 
 
 def _tar_members(members: Iterator[TarMember]) -> Iterator[_Member]:
+    """Yield the members of a tar archive; each can be read until the next one is asked for."""
     for member in members:
         yield _Member(
             name=member.name,
@@ -215,6 +221,16 @@ def _unpack(
     report: Report,
     renamed: Mapping[str, str],
 ) -> None:
+    """Write the members of an archive into a folder: safe ones, not too many, not too large.
+
+    Args:
+        archive: The archive.
+        members: Its members.
+        most: The most bytes that they may have together.
+        place: The folder.
+        report: Is told what is done: a label, and the bytes so far.
+        renamed: Other names of some members.
+    """
     most_members = _FEW_MEMBERS + archive.stat().st_size // _BYTES_PER_MEMBER
     total = 0
     for number, member in enumerate(members, 1):
@@ -224,7 +240,7 @@ def _unpack(
             raise too_large(archive, most)
         need_room(place, member.size)
         member.write(place, renamed)
-        report(f"unpacking {archive.name}", total, None)
+        report(f"unpacking {archive.name}", total, None)  # nobody knows the total
 
 
 def _require_safe(archive: Path, member: _Member) -> None:

@@ -62,6 +62,7 @@ def list_data(name: str | None, as_json: bool) -> None:
 
 
 def _row(data: DataSet) -> tuple[str, ...]:
+    """Return the line of a data set in the table."""
     is_here = bool(data.folder) and data.lies_below(default_root())
     usual_split = next(iter(data.splits.values()))
     return (

@@ -193,6 +193,7 @@ class Part:
         shutil.rmtree(self.folder)
 
     def _archive(self, whole: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Write the entries as one .npz: rows, which are on disk, by copying, other arrays from memory."""
         with zipfile.ZipFile(whole, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
             for rows in self.rows.values():
                 with _member(archive, rows.path.name) as member, rows.path.open("rb") as file:
@@ -204,6 +205,7 @@ class Part:
     def _directory(
         self, whole: Path, arrays: Mapping[str, npt.NDArray[Any]], described: Mapping[str, Any]
     ) -> None:
+        """Write the entries as a folder of .npy files: rows, which are on disk, by a second name."""
         shutil.rmtree(whole, ignore_errors=True)
         whole.mkdir()
         for rows in self.rows.values():

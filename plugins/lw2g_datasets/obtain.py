@@ -97,6 +97,7 @@ def _published(data: DataSet) -> int:
 
 
 def _by_routes(data: DataSet, root: Path, report: Report, say: Say, revision: str | None) -> None:
+    """Fetch a data set by the first of its routes that leads there."""
     failed: list[str] = []
     for route in data.routes:
         if isinstance(route, ByHand):
@@ -129,6 +130,7 @@ def _pages(data: DataSet) -> Iterator[str]:
 def _by_route(
     data: DataSet, route: Route, root: Path, report: Report, say: Say, revision: str | None
 ) -> None:
+    """Fetch a data set by one route."""
     match route:
         case TorchvisionRoute():
             _from_torchvision(route, root, report)
@@ -292,6 +294,7 @@ def _from_hub(data: DataSet, route: HubRoute, root: Path, report: Report, revisi
 
 
 def _hub_files(route: HubRoute, revision: str, folder: Path) -> Path:
+    """Fetch the files of a data set from the hub, and return where they lie: an archive, or a folder."""
     from huggingface_hub import hf_hub_download, snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
@@ -301,7 +304,7 @@ def _hub_files(route: HubRoute, revision: str, folder: Path) -> Path:
                 route.repo, route.file, repo_type="dataset", revision=revision, local_dir=folder
             )
             return Path(path)
-        patterns: str | list[str] = route.file
+        patterns: str | list[str] = route.file  # "tree": a pattern of paths
         if route.form == "parquet":  # without the splits that nobody asked for
             patterns = [f"*{split}-*.parquet" for split in route.splits]
         return Path(

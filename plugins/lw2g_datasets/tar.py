@@ -173,6 +173,7 @@ def _header(block: bytes) -> tarfile.TarInfo:
 
 
 def _members(stream: _Stream, block: bytes) -> Iterator[TarMember]:
+    """Yield the members from the first block on; blocks before a member may give its name and size."""
     records: dict[str, bytes] = {}  # what stands before a member and holds for it alone
     num_before = 0
     while block != _END:
@@ -225,6 +226,7 @@ def _parsed(content: bytes) -> dict[str, bytes]:
 
 
 def _member(stream: _Stream, header: tarfile.TarInfo, records: Mapping[str, bytes]) -> TarMember:
+    """Return the member of a header; name and size in the records before it are the true ones."""
     size = header.size
     if "size" in records:
         digits = records["size"]

@@ -183,6 +183,7 @@ def _tell(progress: Progress, split: Split, total: int, done: int) -> None:
 
 
 def _require_free(out: Path) -> None:
+    """Refuse a place where the features cannot be written, before anything is computed."""
     if out.suffix not in ("", ".npz", ".safetensors"):
         raise ConfigError(
             f"--out: {str(out)!r} ends in {out.suffix!r}", "name a .npz or .safetensors file, or a folder"
@@ -244,6 +245,7 @@ def _extractor(
     """Return what computes the features of some images, in the same batches as a run does."""
 
     def features(part: TaskData) -> torch.Tensor:
+        """Return the features of some images, ``[n, dim]`` on the CPU."""
         images = ImageSet(
             Originals([part], engine.device, limit=0, keep=False),
             transforms.test,

@@ -59,7 +59,9 @@ class Agreement(Measure):
                 continue
             everything = torch.arange(sample.num_groups)
 
+            # sites as a default: it stays that of this candidate while the loop goes on
             def agreement(at: Tensor, sites: Mapping[str, _Site] = sites) -> float | None:
+                """Return the mean over sites of the agreement on the images of some groups."""
                 return mean_of_known([_agreement(site, at) for site in sites.values()])
 
             value = agreement(everything)

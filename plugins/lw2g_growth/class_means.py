@@ -190,9 +190,11 @@ def expected_largest_cosine(count: int, dimensions: int) -> float:
     x = torch.linspace(-1, 1, 4001, dtype=torch.float64)
     # in fewer than 3 dimensions the density grows beyond all bounds towards -1 and 1
     density = (1 - x.square()).clamp(min=0) ** ((max(dimensions, 3) - 3) / 2)
-    share = density.cumsum(dim=0) - density / 2
+    # F at a point counts half of the point's own density
+    below = density.cumsum(dim=0) - density / 2
+    distribution = below / density.sum()
     # E max = 1 - the integral of F^K from -1 to 1, by parts
-    return float(1 - torch.trapezoid((share / density.sum()) ** count, x))
+    return float(1 - torch.trapezoid(distribution**count, x))
 
 
 def _queries(sample: Sample) -> Tensor:

@@ -83,13 +83,19 @@ class _Residuals(Measure):
     def extended(
         self, old: Mapping[str, Tensor], new: SecondMoment, options: SpaceOptions
     ) -> tuple[Subspace, Tensor]:
-        """Return the space and the mean of old activations and some new ones."""
-        count = 0.0
-        sums = new.row_sum
+        """Return the space and the mean ``[dim]`` of old activations and some new ones.
+
+        Args:
+            old: What :meth:`store` has stored of the tap; empty before the set's first task.
+            new: The second moment of the new ones.
+            options: How spaces are built and extended.
+        """
+        num_old = 0.0
+        row_sum = new.row_sum
         if old:
-            count = float(old["rows"])
-            sums = sums + old["mean"].to(sums) * count
-        mean = sums / max(count + new.count, 1)
+            num_old = float(old["rows"])
+            row_sum = row_sum + old["mean"].to(row_sum) * num_old
+        mean = row_sum / max(num_old + new.count, 1)
         about = self.centre(mean, [new])
         shifted = new if about is None else _about(new, about)
         if not old:
@@ -126,10 +132,10 @@ class Energy(_Residuals):
         self._centre = config.centre
 
     def centre(self, mean: Tensor, groups: Sequence[SecondMoment]) -> Tensor | None:
-        """Return the mean of the given groups if the options centre activations."""
+        """Return the mean of the given groups, ``[dim]``; None unless the options centre activations."""
         if not self._centre:
             return None
-        whole = _total(groups, torch.ones(len(groups)).bool())
+        whole = _total(groups, torch.ones(len(groups)).bool())  # all of them
         return whole.row_sum / max(whole.count, 1)
 
     def measure(self, sample: Sample) -> Mapping[int, Measurement]:
@@ -185,6 +191,7 @@ class Novelty(_Residuals):
             if not scales:
                 scores[candidate.set] = Measurement(alike=-1, why="too few images of its own to compare with")
                 continue
+            # of taps that have a scale; [taps, 3, groups], and [taps] each
             new = torch.stack([tables[tap][0] for tap in scales])
             mu, sd = torch.tensor(list(scales.values()), dtype=torch.float64).T
             z_of_taps = _z_of(new, mu, sd, torch.arange(sample.num_groups))
@@ -265,6 +272,7 @@ def _ratio_of_groups(table: Tensor, groups: Tensor) -> float | None:
 
 
 def _shares(new: Tensor, own: Tensor, space: Subspace) -> dict[str, float | None]:
+    """Return what a measurement tells of a site: the new task's share outside a space, and its own task's."""
     return {
         "value": _ratio(new[None]),
         "own": _ratio(own[None]),

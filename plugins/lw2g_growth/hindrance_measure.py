@@ -44,7 +44,7 @@ class Hindrance(Measure):
         """Take no options: ``growth`` has those of spaces, draws and angles."""
 
     def measure(self, sample: Sample) -> Mapping[int, Measurement]:
-        """Return Z of every candidate."""
+        """Return Z of every candidate: HFC less HFC_pre, in degrees."""
         plan = Comparisons.in_sample if sample.literal else Comparisons.disjoint_halves
         comparisons = plan(sample.num_groups, sample.generator("half-samples"))
         angles: dict[tuple[int, str], Tensor] = {}

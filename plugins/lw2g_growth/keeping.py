@@ -37,16 +37,18 @@ class Outcome(Measure):
         """Return the gain of every candidate."""
         if not sample.candidates:
             return {}
-        new = sample.outcome(None, True)
+        new = sample.outcome(None, True)  # of a new set, trained
         percent = 100 / max(float(new.mean()), _LEAST)
         newest = max(sample.task_to_set)
         by_set = {}
         for candidate in sample.candidates:
             errors = {_AS_IT_IS: sample.outcome(candidate.set, False)}
+            # of an older set only what it is: to train each on the task would be as dear as the run
             if candidate.set == newest:
                 errors[_TRAINED] = sample.outcome(candidate.set, True)
             means = {name: float(each.mean()) for name, each in errors.items()}
-            gains = percent * (new - errors[min(means, key=means.__getitem__)])  # [images], paired
+            better = min(means, key=means.__getitem__)
+            gains = percent * (new - errors[better])  # [images], paired
             error = float(gains.std()) / math.sqrt(len(gains)) if len(gains) > 1 else None
             by_set[candidate.set] = Measurement(
                 value=float(gains.mean()),

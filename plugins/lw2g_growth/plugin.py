@@ -42,11 +42,13 @@ _RELEASED = {"growth.energy_power": 4, "growth.rule": "below"}
 
 def _literal_options(config: MinConfig) -> dict[str, Any]:
     """Return the options that a reading of the paper has in other sections."""
-    if config.reading == "ours":
-        return {}
-    if config.reading == "release":
-        return _LETTER | _RELEASED
-    return _LETTER
+    match config.reading:
+        case "ours":
+            return {}
+        case "text" | "algorithm":
+            return _LETTER
+        case "release":
+            return _LETTER | _RELEASED
 
 
 def _named_measure(config: ThresholdConfig | BudgetConfig) -> tuple[str, ...]:

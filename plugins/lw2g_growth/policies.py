@@ -78,11 +78,13 @@ class RulePolicy:
 def min_policy(config: MinConfig) -> RulePolicy | ReleasePolicy:
     """Return the paper's rule in one of its readings."""
     plain = MarginConfig(margin=config.margin)
-    if config.reading == "algorithm":
-        return AlgorithmPolicy(plain)
-    if config.reading == "release":
-        return ReleasePolicy(plain)
-    return RulePolicy(plain)
+    match config.reading:
+        case "ours" | "text":
+            return RulePolicy(plain)
+        case "algorithm":
+            return AlgorithmPolicy(plain)
+        case "release":
+            return ReleasePolicy(plain)
 
 
 class AlgorithmPolicy(RulePolicy):
@@ -108,8 +110,8 @@ class ReleasePolicy:
         """Take no options: the released code has no margin."""
 
     def decide(self, evidence: Evidence, rng: np.random.Generator) -> Decision:
-        """Return the decision."""
-        angles: dict[int, tuple[float, float]] = {}
+        """Return reuse of the set of least HFC if that is below the threshold, else growth."""
+        angles: dict[int, tuple[float, float]] = {}  # HFC and HFC_pre of each set, in degrees
         for candidate in evidence.eligible:
             measured = candidate.measures.get("hindrance")
             if measured is None or measured.null is None:
@@ -167,7 +169,7 @@ class VotePolicy:
         self.burden: Burden | None = self.rule.burden
 
     def decide(self, evidence: Evidence, rng: np.random.Generator) -> Decision:
-        """Return the decision."""
+        """Return reuse of the set with most votes if half of its sites vote for it, else growth."""
         standings = self.rule.standings(evidence)
         if not standings:
             return Grow()

@@ -93,7 +93,7 @@ class Capacity(Projection):
     alike = -1
 
     def length(self, angles: Tensor) -> Tensor:
-        """Return the lengths outside."""
+        """Return the lengths outside: the cosines of the angles, which are against the outside."""
         return angles.cos()
 
     def null(self, share: float) -> float:

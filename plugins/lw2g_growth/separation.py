@@ -44,6 +44,7 @@ class LogMe(Measure):
 
         def gain(features: Tensor, labels: Tensor, at: Tensor) -> float | None:
             """Return the log evidence under a set less that without, on the images at some positions."""
+            # without a set it is the same for all candidates, and computed once for the same images
             key = torch.stack([at, labels[at]]).numpy().tobytes()
             if key not in plain:
                 plain[key] = log_evidence(_of(sample.queries)[at], labels[at])

@@ -30,7 +30,7 @@ class Trial(Measure):
     def measure(self, sample: Sample) -> Mapping[int, Measurement]:
         """Return the gain of every candidate."""
         config = self.config
-        grown = self._losses(sample, None)
+        grown = self._losses(sample, number=None)
         by_set = {}
         for candidate in sample.candidates:
             reused = self._losses(sample, candidate.set)
@@ -58,7 +58,12 @@ class Trial(Measure):
         return by_set
 
     def _losses(self, sample: Sample, number: int | None) -> Tensor:
-        """Return the losses after training a set, a new one for None, ``[draws, images]`` float64."""
+        """Return the losses on held-out images after some steps, ``[draws, images]`` float64.
+
+        Args:
+            sample: The sample.
+            number: The set that is trained; None for a new one.
+        """
         losses = []
         for draw in range(self.config.draws):
             # a draw has one head for all sets, so that their losses are paired

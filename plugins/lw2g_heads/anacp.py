@@ -126,35 +126,51 @@ class AnaCP(ClosedForm):
                 self.cross[:, member] += of_class.T @ rows
 
     def solve(self, seen: int) -> tuple[Tensor, ...]:
-        """Return what scores are computed from."""
+        """Return the members' projections, ``[members, D, dim]``, and the classifier, ``[D, targets]``.
+
+        All is solved anew after each task: new classes move the targets of old ones, and so their projection.
+        """
         means, covariance = self.moments.within(seen)
         targets = spread_means(means, covariance, self.map_back)
         weights = self._projections(self.pooled(self.cross[:seen]), targets)
-        # all of it anew after each task: new classes change the targets, and so the projection of old ones
+        return weights, self._classifier(means, covariance, weights)
+
+    def _classifier(self, means: Tensor, covariance: Tensor, weights: Tensor) -> Tensor:
+        """Return ridge regression of one-hot labels on projected Gaussian draws, ``[D, targets]``.
+
+        Args:
+            means: Means of targets, ``[targets, dim]``.
+            covariance: Their common covariance, ``[dim, dim]``.
+            weights: The members' projections, ``[members, D, dim]``.
+        """
         lower = factor(covariance)
-        gram = torch.zeros_like(self.gram[0])
-        cross = gram.new_zeros(len(means), len(gram))
+        drawn_gram = torch.zeros_like(self.gram[0])
+        drawn_cross = drawn_gram.new_zeros(len(means), len(drawn_gram))
         for target, mean in enumerate(means):
             # L of S = L L' makes standard normal draws those of N(m, S)
             drawn = mean + self._noise(target) @ lower.T
             rows = self.last_map(self.projected(drawn, weights))
-            gram += rows.T @ rows
-            cross[target] = rows.sum(0)
-        gram.diagonal().add_(self.penalty)
-        return weights, torch.cholesky_solve(cross.T, factor(gram))
+            drawn_gram += rows.T @ rows
+            drawn_cross[target] = rows.sum(0)
+        drawn_gram.diagonal().add_(self.penalty)
+        return torch.cholesky_solve(drawn_cross.T, factor(drawn_gram))
 
-    def _projections(self, cross: Tensor, targets: Tensor) -> Tensor:
-        """Return each member's ridge regression of the targets of classes, ``[members, D, dim]``.
+    def _projections(self, sums: Tensor, targets: Tensor) -> Tensor:
+        """Return each member's ridge regression of the spread class means, ``[members, D, dim]``.
 
-        It is the member's ridge regression of one-hot labels, times the matrix of targets.
+        ``(A + r I)^-1 sum_c s_c t_c'``, with A the member's gram, r the penalty, and s_c the sum of its rows
+        of target c.
+
+        Args:
+            sums: Sums of each member's rows of each target, ``[targets, members, D]``.
+            targets: Spread class means t_c, ``[targets, dim]``.
         """
         weights = []
         for member, gram in enumerate(self.gram):
             # a copy: the sums go on growing without the penalty
-            raised = gram.clone()
-            raised.diagonal().add_(self.penalty)
-            # theta = (A + r I)^-1 sum_c n_c g_c t_c'
-            weights.append(torch.cholesky_solve(cross[:, member].T @ targets, factor(raised)))
+            penalised = gram.clone()
+            penalised.diagonal().add_(self.penalty)
+            weights.append(torch.cholesky_solve(sums[:, member].T @ targets, factor(penalised)))
         return torch.stack(weights)
 
     def _noise(self, target: int) -> Tensor:
@@ -165,7 +181,7 @@ class AnaCP(ClosedForm):
         return torch.randn(self.draws, dim, generator=generator, dtype=torch.float64).to(self.gram)
 
     def score(self, features: Tensor, *solution: Tensor) -> Tensor:
-        """Return the scores of targets."""
+        """Return the scores of targets, ``[n, targets]``, by what :meth:`solve` returned."""
         weights, classifier = solution
         rows: Tensor = self.last_map(self.projected(self.lifted(features), weights))
         return rows @ classifier

@@ -60,7 +60,7 @@ def ridge(config: RidgeConfig, context: HeadContext) -> Ridge:
         raise ConfigError(
             "head.ridge.value: 0 leaves the sums singular", "raise it, or cut: head.ridge.cut=0.25"
         )
-    # relu is the default: it alone cannot have been asked for
+    # another value than the default has been asked for, and would do nothing
     if not context.features and (config.lift != "relu" or config.row_nonzeros):
         raise ConfigError(
             "head.ridge.lift: there is no random map while baseline.head_features is 0", "raise head_features"

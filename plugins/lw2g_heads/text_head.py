@@ -145,9 +145,14 @@ class TextHead(ClosedForm):
             self._solved = None
 
     def _observe(self, rows: Tensor, labels: Tensor) -> None:
-        """Add the log losses of images that the other head has not seen."""
+        """Add the log losses of images that the other head has not seen, for each weight that may be chosen.
+
+        Args:
+            rows: Features in the space of text, ``[n, width]``.
+            labels: Their classes, ``[n]``.
+        """
         assert self.head is not None
-        shown = int((self.head.count > 0).sum())
+        shown = int((self.head.count > 0).sum())  # classes that the head has images of
         targets = self._targets[:shown]
         # classes of one target have one score: each target is to count once
         firsts = [targets.index(target) for target in range(len(set(targets)))]
@@ -169,7 +174,7 @@ class TextHead(ClosedForm):
             self.head.update(self.lifted(features), labels)
 
     def solve(self, seen: int) -> tuple[Tensor, ...]:
-        """Return scaled text vectors of targets, then what the other head needs."""
+        """Return scaled text vectors of targets, ``[targets, width]``, then what the other head needs."""
         text = self.scale * self._pooled_text(seen)
         return (text,) if self.head is None else (text, *self.head.solve(seen))
 
@@ -206,6 +211,7 @@ class TextHead(ClosedForm):
         return self._vectors
 
     def _read(self) -> TextVectors:
+        """Return the vectors of the file, whose projection leads from features to their width."""
         if self._file is None:
             raise ConfigError(
                 f"{self._option}: the head 'text' has no file of text vectors",

@@ -101,6 +101,7 @@ class CLora(HeadedBaseline):
             moved.cache_clear()
 
         def step(batch: Batch) -> StepOutput:
+            """Return the loss with the penalty on changing again what earlier tasks have changed."""
             output = self.step(batch, context)
             # before the first task nothing has moved any entry
             if not config.penalty or context.task.index == 0:

@@ -78,6 +78,7 @@ class Ewc(HeadedBaseline):
         self.config = config
         self.updates = LowRankSets(config, context, set_class=DenseSet)
         empty_set = cast(DenseSet, self.new_set(None))
+        # "dense" keeps the product of a task's factors; the release adds up the factors themselves
         down_sum = None
         up_sum = None
         if config.boundary == "release":
@@ -106,6 +107,7 @@ class Ewc(HeadedBaseline):
         return self._cross_entropy(self.head(features), batch, task)
 
     def _cross_entropy(self, logits: Tensor, batch: Batch, task: TaskInfo) -> Tensor:
+        """Return the cross-entropy over the task's classes, or over all seen so far."""
         if self.config.loss == "task":
             return functional.cross_entropy(mask_logits(logits, task.classes), batch.labels)
         return seen_loss(logits, batch, task)

@@ -69,7 +69,7 @@ class HideLora(HeadedBaseline):
         return self.context.backbone.features(batch.images, (self.injection(routing),))
 
     def source_of(self, pool: Pool) -> nn.Module | None:
-        """Return the most recently trained set where the options say so."""
+        """Return the most recently trained set if new sets start from it, None if they start at random."""
         if self.config.init_from == "previous":
             return pool.newest
         return None
@@ -112,7 +112,8 @@ class HideLora(HeadedBaseline):
     def average(self, context: TaskContext) -> None:
         """Mix a new set, factor by factor, with the mean of the other live ones; leave a reused one alone.
 
-        Mixing would carry a reused set into the directions that constraints protect.
+        Mixing would carry a reused set into the directions that constraints protect. Sets that started at
+        random have no common basis in which their factors could be averaged.
         """
         if not context.grew or self.config.init_from != "previous":
             return

@@ -137,6 +137,7 @@ class InfLora(HeadedBaseline):
         # those of its complement beyond
         self.register_buffer("basis", torch.zeros(count, dim, dim // 2, dtype=torch.float64))
         self.register_buffer("ranks", torch.zeros(count, dtype=torch.long))
+        # what a set added to each layer before it was designed again
         increments = None
         if config.reuse == "redesign":
             increments = torch.zeros(count, len(self.updates.targets), dim, dim)
@@ -210,7 +211,7 @@ class InfLora(HeadedBaseline):
         memory = ComputePhase(name="lora-memory", run=lambda progress: self.remember(context, progress))
         if context.grew or config.reuse == "redesign":
             return self.with_head(context, design, train, memory)
-        return self.with_head(context, train, memory)
+        return self.with_head(context, train, memory)  # "continue": the set keeps its down factor
 
     @torch.no_grad()
     def design(self, context: TaskContext, progress: Progress) -> None:
@@ -242,7 +243,7 @@ class InfLora(HeadedBaseline):
         for position, (moment, old) in enumerate(zip(moments, self.memory, strict=True)):
             space = self.remembered(old, moment, energy)
             stored = space
-            if space.rank > self.basis.shape[2]:
+            if space.rank > self.basis.shape[2]:  # beyond half the width its complement takes less room
                 stored = space.complement()
             self.basis[position] = 0.0
             self.basis[position, :, : stored.rank] = stored.basis[0]

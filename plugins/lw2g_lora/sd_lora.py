@@ -106,7 +106,7 @@ class SdLora(HeadedBaseline):
         """What a magnitude begins with."""
         if self.config.magnitudes == "learned":
             return self.config.magnitude
-        return 1.0
+        return 1.0  # "ones": they stay so
 
     def new_head(self) -> nn.Linear:
         """Return the classifier as released: uniform within ``sqrt(3 / dim)``, bias zero."""
@@ -143,9 +143,13 @@ class SdLora(HeadedBaseline):
         return (self.magnitudes[:count, None, None] + self.offsets[:count]) / self.divisors(sets)
 
     def divisors(self, sets: Sequence[nn.Module]) -> Tensor:
-        """Return what the product of each set is divided by: the norms of its factors, or 1."""
-        everywhere = self.config.new_direction == "normalised"
-        if not (everywhere or self.config.boundary == "reset"):
+        """Return what the product of each set is divided by: the norms of its factors, or 1.
+
+        The paper divides all sets, the release (``boundary`` reset) those that a task has finished, and
+        otherwise none is divided.
+        """
+        all_divided = self.config.new_direction == "normalised"
+        if not (all_divided or self.config.boundary == "reset"):
             return torch.ones_like(self.offsets[: len(sets)])
         products = []
         for own_set in sets:
@@ -153,9 +157,9 @@ class SdLora(HeadedBaseline):
             # |U| |D|, not |U D|: directions are shorter than 1, by about the root of the rank
             products.append(updates.down.norm(dim=(-2, -1)) * updates.up.norm(dim=(-2, -1)))
         norms = torch.stack(products).clamp(min=_NOTHING)
-        if everywhere:
+        if all_divided:
             return norms
-        # as released: the set that a task trains is no direction yet; the paper divides it, too
+        # the set that a task trains is no direction yet
         return torch.where(self.finished[: len(sets), None, None], norms, torch.ones_like(norms))
 
     def injection(self, routing: Routing) -> LowRankInjection:
@@ -182,7 +186,7 @@ class SdLora(HeadedBaseline):
         trained = self.updates.trained(context, config.up_on_reuse)
         factors, head = self.updates.groups(trained, self.head, lr)
         groups = []
-        if config.directions == "all" or not later:
+        if config.directions == "all" or not later:  # "first": later tasks train magnitudes and head alone
             groups.append(factors)
         if config.magnitudes == "learned":
             # magnitudes of old sets are trained, too: later tasks weigh old directions anew
@@ -218,15 +222,15 @@ class SdLora(HeadedBaseline):
     @torch.no_grad()
     def absorb(self, context: TaskContext) -> None:
         """Give a new set's update to the old ones' magnitudes if they span nearly all of it."""
-        own, rest = self.residual(context)
-        if rest is None or float(rest.mean()) >= cast(float, self.config.absorb):
+        coefficients, share_left = self.residual(context)
+        if share_left is None or float(share_left.mean()) >= cast(float, self.config.absorb):
             return
         sets = context.pool.sets
         old = [set_id for set_id in context.pool.ids if set_id != context.set_id]
         weights = self.weights(sets)
         divisors = self.divisors(sets)
         # weight x product = sum of (weight x coefficient) x old products, and an old one enters divided
-        self.offsets[old] += weights[context.set_id] * own.to(weights) * divisors[old]
+        self.offsets[old] += weights[context.set_id] * coefficients.to(weights) * divisors[old]
         cast(RankedSet, context.parameters).drop()
         context.pool.touch(context.set_id)
 
@@ -251,7 +255,8 @@ class SdLora(HeadedBaseline):
         # least squares by the normal equations; pinv, as an absorbed set is zero and makes them singular
         coefficients = (torch.linalg.pinv(gram, hermitian=True) @ with_own[..., None])[..., 0]
         size = inner_products(updates, updates)
-        left = None
+        share_left = None
         if bool((size > 0).all()):
-            left = 1 - (coefficients * with_own).sum(-1) / size
-        return coefficients.permute(2, 0, 1), left
+            # a projection c has |c|^2 = <c, own>
+            share_left = 1 - (coefficients * with_own).sum(-1) / size
+        return coefficients.permute(2, 0, 1), share_left

@@ -230,5 +230,5 @@ class Lwf(HeadedBaseline):
         """
         # without the factor T^2 of Hinton et al., as in the paper
         log_student = functional.log_softmax(logits.float() / self.config.temperature, 1)
-        then = functional.log_softmax(known.float() / self.config.temperature, 1)
-        return functional.kl_div(log_student, then, reduction="batchmean", log_target=True)
+        log_teacher = functional.log_softmax(known.float() / self.config.temperature, 1)
+        return functional.kl_div(log_student, log_teacher, reduction="batchmean", log_target=True)

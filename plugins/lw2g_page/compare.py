@@ -169,12 +169,12 @@ def times(rows: Sequence[Row]) -> Numbers:
     """Return mean seconds of a run by part: row, part, seconds."""
     values: list[Sequence[Value]] = []
     for row in rows:
-        total = _mean_seconds(row, "total", None)
+        total = _mean_seconds(row, "total", without=None)
         if total is None:
             continue
         named = 0.0
         for part in ("evidence", "training", "subspace", "evaluation"):
-            seconds = _mean_seconds(row, part, 0.0) or 0.0
+            seconds = _mean_seconds(row, part, without=0.0) or 0.0
             named += seconds
             values.append((row.label, part, seconds))
         # clocks of parts that overlap may add up to more than the whole

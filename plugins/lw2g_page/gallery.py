@@ -135,9 +135,11 @@ def mistakes(predicted: Columns, record: Mapping[str, Any]) -> list[tuple[int, s
 
     They are spread evenly over each task's mistakes of a kind.
     """
+    # under a set of other tasks; a set of -1 is none, and then nothing was retrieved
     elsewhere = (predicted["set"] >= 0) & ~owned(predicted, record)
     wrong = predicted["predicted"] != predicted["true"]
     tasks = int(predicted["task"].max()) + 1
+    # each task has two kinds of mistakes
     most_of_task = max(1, min(_EACH, _PICTURES // (2 * tasks)))
     chosen = []
     for task in range(tasks):
@@ -198,13 +200,17 @@ def _is_of_vectors(run: ReportedRun, catalogue: Catalogue) -> bool:
 
 
 def _images_of(run: ReportedRun, catalogue: Catalogue, samples: Iterable[int]) -> _TestFiles | _TestImages:
-    """Return the test images of a run: its files where those of ``samples`` lie as they did, else its stream.
+    """Return the test images of a run: single files if they can show all ``samples``, else its stream.
+
+    Files are read at once. A stream needs torch, and examines all images of the run.
 
     Raises:
         DataError: The run was tested on other images.
     """
     files = _TestFiles(run, catalogue)
-    return files if all(map(files.has, samples)) else _TestImages(run, catalogue)
+    if all(files.has(sample) for sample in samples):
+        return files
+    return _TestImages(run, catalogue)
 
 
 def _benchmark_now(run: ReportedRun) -> Mapping[str, Any]:

@@ -150,9 +150,9 @@ def classes(inside: Inside) -> Numbers:
             kind = "wrong class, right task"
         else:
             kind = "wrong task"
-        share = float(100 * counts[cell] / images[true_class])
+        percent = float(100 * counts[cell] / images[true_class])
         classes_and_names = (true_class, names[true_class], predicted_class, names[predicted_class])
-        rows.append((*classes_and_names, kind, int(counts[cell]), share))
+        rows.append((*classes_and_names, kind, int(counts[cell]), percent))
     rows.sort(key=lambda row: row[4] == _RIGHT)  # the table starts with the mistakes
 
     # lines of the drawing stand where the first task of classes changes
@@ -379,9 +379,9 @@ def motions(inside: Inside) -> Numbers:
     num_held = 0
     for entry in entries:
         task = entry["task"] + 1
-        rest = (entry["times"], len(entry["held"]), entry["carried"])
-        rows.append((task, "its own", entry["new"], *rest))
-        rows.append((task, "old ones", entry["old"], *rest))
+        of_both = (entry["times"], len(entry["held"]), entry["carried"])
+        rows.append((task, "its own", entry["new"], *of_both))
+        rows.append((task, "old ones", entry["old"], *of_both))
         if entry["alarming"]:
             alarming.append(str(task))
         num_held += len(entry["held"])

@@ -41,6 +41,33 @@ _TILES = {"faa": "FAA", "ffm": "FFM", "pra": "PRA", "ssp": "sets", "total_s": "s
 """The columns above the page of a single run, and their titles there."""
 
 
+@attrs.frozen
+class _ResultCell:
+    """A cell of the table of results: the title of its column, its content, and the published value."""
+
+    title: str
+    content: Cell | str
+    published: str
+
+
+@attrs.frozen
+class _Line:
+    """A line of the table of results: a row's label, whether the row is a control, and its cells."""
+
+    label: str
+    control: bool
+    cells: Sequence[_ResultCell]
+
+
+@attrs.frozen
+class _Tile:
+    """A result of a single run: its title, its value as text, and what it means."""
+
+    title: str
+    value: str
+    meaning: str
+
+
 @attrs.frozen(kw_only=True)
 class _Section:
     """A table of the page.
@@ -50,13 +77,12 @@ class _Section:
         title: That name and the size of tasks.
         conditions: What else its runs have in common.
         head: The head of the table of results.
-        lines: The lines of that table: a row's label, whether it is a control, and its cells, each with its
-            title and the published value.
+        lines: The lines of that table.
         published: Whether there are published values.
         remarks: Remarks on the table.
         packed: The rows and the numbers that compare them, for the script.
         runs: Name, packed numbers and origin of each run.
-        tiles: The results of a single run: title, value, meaning.
+        tiles: The results of a single run; else none.
         gallery: The gallery of a single run; else None.
         confused: The classes that the best run confuses most, with images of the user's own data.
         examined: The name of that run.
@@ -66,12 +92,12 @@ class _Section:
     title: str
     conditions: Sequence[str]
     head: Sequence[str]
-    lines: Sequence[tuple[str, bool, Sequence[tuple[str, Cell | str, str]]]]
+    lines: Sequence[_Line]
     published: bool
     remarks: Sequence[str]
     packed: str
     runs: Sequence[Mapping[str, Any]]
-    tiles: Sequence[tuple[str, str, str]]
+    tiles: Sequence[_Tile]
     gallery: Gallery | None
     confused: Sequence[ConfusedPair]
     examined: str
@@ -135,6 +161,7 @@ def _script() -> str:
 
 
 def _environment() -> Any:
+    """Return the environment of the page's template, which escapes what it is given."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     return Environment(
@@ -173,19 +200,12 @@ def _section(
     """
     shown = shown_columns(table, columns)
     cells = mean_cells(table, shown)
-    head, *lines = (_with_published(line, cells[0]) for line in cells)
-    opened = []
-    best = None  # the run whose confusions are shown
-    rank_of_best = (False, False, 0.0)
-    for label, row, run in _runs(table):
-        inside = look_inside(run, label)
-        opened.append(inside)
-        # a finished run before an unfinished one, a method before a bound, then by accuracy
-        rank = (run.state == "finished", not row.control, run.metric("faa") or 0.0)
-        if best is None or rank > rank_of_best:
-            best = inside
-            rank_of_best = rank
-    tiles: Sequence[tuple[str, str, str]] = ()
+    head, *rows = (_with_published(line, cells[0]) for line in cells)
+    lines = []
+    for row, cells_of_row in zip(table.rows, rows, strict=True):
+        lines.append(_Line(row.label, row.control, cells_of_row))
+    opened, best = _opened(table)
+    tiles: Sequence[_Tile] = ()
     gallery = None
     if single and opened:  # the page of one run has what tables of several have no room for
         tiles = _tiles(opened[0].run)
@@ -194,10 +214,11 @@ def _section(
         benchmark=table.benchmark,
         title=table.title,
         conditions=table.conditions,
-        head=[_with_its_unit(title) for title, _, _ in head],
+        head=[_with_its_unit(cell.title) for cell in head],
         published=any(row.paper for row in table.rows),
-        lines=[(row.label, row.control, line) for row, line in zip(table.rows, lines, strict=True)],
-        remarks=remarks_on(table, shown, None),
+        lines=lines,
+        # no row to differ from: the script shows differences, in a figure that explains them
+        remarks=remarks_on(table, shown, against=None),
         packed=_packed(_compared(table, against)),
         runs=[_run(inside, catalogue, best=inside is best) for inside in opened],
         tiles=tiles,
@@ -205,6 +226,24 @@ def _section(
         confused=() if best is None else confused_most(best, catalogue),
         examined="" if best is None else best.label,
     )
+
+
+def _opened(table: Table) -> tuple[list[Inside], Inside | None]:
+    """Return all runs of a table, and the best of them, whose confusions are shown; None without a run.
+
+    A finished run is before an unfinished one, a method before a control, then more accurate runs.
+    """
+    opened = []
+    best = None
+    best_rank = (False, False, 0.0)
+    for label, row, run in _runs(table):
+        inside = look_inside(run, label)
+        opened.append(inside)
+        rank = (run.state == "finished", not row.control, run.metric("faa") or 0.0)
+        if best is None or rank > best_rank:
+            best = inside
+            best_rank = rank
+    return opened, best
 
 
 def _compared(table: Table, against: str | None) -> dict[str, Any]:
@@ -230,10 +269,11 @@ def _with_its_unit(title: str) -> str:
     return f"{name}\N{NO-BREAK SPACE}{unit}"
 
 
-def _with_published(
-    line: Sequence[Cell | str], head: Sequence[Cell | str]
-) -> list[tuple[str, Cell | str, str]]:
-    """Return the cells of a line after its label, each with its title and the published value beside it."""
+def _with_published(line: Sequence[Cell | str], head: Sequence[Cell | str]) -> list[_ResultCell]:
+    """Return the cells of a line after its label, with published values beside the results that they are of.
+
+    On a terminal the published value of the column ``x`` has a column of its own, ``paper x``.
+    """
     titles = list(map(str, head))
     published = {}
     for title, cell in zip(titles, line, strict=True):
@@ -242,7 +282,7 @@ def _with_published(
     cells = []
     for title, cell in zip(titles[1:], line[1:], strict=True):
         if not title.startswith(("paper ", "minus paper")):
-            cells.append((title, cell, published.get(title, "")))
+            cells.append(_ResultCell(title, cell, published.get(title, "")))
     return cells
 
 
@@ -322,8 +362,8 @@ def _origin(run: ReportedRun, catalogue: Catalogue) -> dict[str, str]:
     return origin
 
 
-def _tiles(run: ReportedRun) -> list[tuple[str, str, str]]:
-    """Return the results of a run: title, value, meaning."""
+def _tiles(run: ReportedRun) -> list[_Tile]:
+    """Return the results of a run that it has."""
     tiles = []
     for name, title in _TILES.items():
         column = COLUMNS[name]
@@ -333,5 +373,5 @@ def _tiles(run: ReportedRun) -> list[tuple[str, str, str]]:
         digits = column.digits
         if value.is_integer():
             digits = 0
-        tiles.append((title, f"{value:z,.{digits}f}", column.meaning))
+        tiles.append(_Tile(title, f"{value:z,.{digits}f}", column.meaning))
     return tiles

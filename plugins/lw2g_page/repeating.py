@@ -59,6 +59,7 @@ def _words(config: Mapping[str, Any], catalogue: Catalogue) -> Iterator[str]:
     wanted = flat(trained)
 
     def resolved(overrides: Mapping[str, Any]) -> dict[str, Any]:
+        """Return all options by dotted keys, as a run would have them with some overrides."""
         written = dict(overrides)
         for key, value in overrides.items():
             if value is None:

@@ -122,7 +122,7 @@ class Classroom:
         self._session = _session_of(directory)
         self._steps = 0
         self._has_session = False
-        self._take(directory, saved, model, None)
+        self._take(directory, saved, model, report=None)
 
     def state(self) -> dict[str, Any]:
         """Return all that the page shows."""
@@ -199,6 +199,7 @@ class Classroom:
 
     @contextmanager
     def _busy(self, what: str) -> Iterator[None]:
+        """Hold the model for one step within the context; refuse if another step holds it."""
         if not self._step.acquire(blocking=False):
             raise _busy()
         try:
@@ -244,7 +245,7 @@ class Classroom:
     def _take(
         self, directory: Path, saved: Saved, model: TrainedModel, report: Mapping[str, Any] | None
     ) -> None:
-        """Go on with another model.
+        """Go on with another model, and compute what the page shows of it.
 
         Args:
             directory: Where it lies.

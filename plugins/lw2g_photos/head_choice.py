@@ -82,13 +82,14 @@ def choose_head(
     began = time.monotonic()
     empty = models[0].saved
     lesson = read_lesson(folder, test, empty.manifest, catalogue)
-    built = [(one, grown(one.saved, lesson.counts)) for one in models]
-    trained = [one.build(more) for one, more in built]
-    own, several = _rows_of_both(models[0], trained[0], trained[-1], lesson)
+    prepared = [grown(one.saved, lesson.counts) for one in models]  # with room for the lesson's classes
+    built = [one.build(saved) for one, saved in zip(models, prepared, strict=True)]
+    # images are read once, and not for each model
+    own, several = _rows_of_both(models[0], built[0], built[-1], lesson)
     learned = []
-    for (one, more), model in zip(built, trained, strict=True):
+    for one, saved, model in zip(models, prepared, built, strict=True):
         rows = own if one is models[0] else several
-        learned.append(learn_rows(one.saved, more, model, lesson, rows))
+        learned.append(learn_rows(one.saved, saved, model, lesson, rows))
     taken = _taken([step.report for step in learned])
     best = learned[taken]
     choice = _told(models, learned, taken)

@@ -117,6 +117,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Print nothing: addresses hold the token."""
 
     def _answer(self, known: dict[str, Callable[[], Any]]) -> None:
+        """Answer a request by the function of its path; an error becomes a status with its text."""
         status = HTTPStatus.OK
         try:
             answer = known.get(self._checked(), self._unknown)()
@@ -187,6 +188,7 @@ class _Handler(BaseHTTPRequestHandler):
         return self._state()
 
     def _send(self, status: HTTPStatus, answer: Any) -> None:
+        """Send a page (text) or JSON (anything else), with headers that keep other sites out."""
         nonce = secrets.token_urlsafe(16)  # the page's own script and style have it, and nothing else runs
         if isinstance(answer, str):
             kind = "text/html"

@@ -78,6 +78,9 @@ def accuracy_of(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 def wilson(accuracy: float, images: int) -> list[float]:
     """Return the interval that holds an accuracy in 95 of 100 cases (Wilson, 1927), in percent.
 
+    With the share p of n images and z = 1.96 it is
+    ``(p + z^2 / 2n -/+ z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2 / n)``.
+
     Args:
         accuracy: Of the images, in percent.
         images: How many there are.
@@ -110,6 +113,7 @@ def look_alikes(gaussians: Gaussians | None, wrong: Tensor | None, manifest: Man
     rates = _confusion_rates(errors, wrong, len(names))
     twins = []
     for target in touched:
+        # in either direction
         error, other = torch.maximum(rates[target], rates[:, target]).max(0)
         if float(error) > _TWIN:
             twins.append({"class": names[target], "like": names[int(other)], "error": 100 * float(error)})
@@ -136,8 +140,8 @@ def _confusion_rates(errors: Tensor | None, wrong: Tensor | None, num_classes: i
     """
     rates = torch.zeros(num_classes, num_classes, dtype=torch.float64) if errors is None else errors.cpu()
     if wrong is not None:
-        share = wrong / wrong.sum(1, keepdim=True).clamp(min=1)
-        rates = torch.maximum(rates, share.masked_fill(wrong < _LEAST, 0))
+        found = wrong / wrong.sum(1, keepdim=True).clamp(min=1)
+        rates = torch.maximum(rates, found.masked_fill(wrong < _LEAST, 0))  # of fewer it may be chance
     return rates.clone().fill_diagonal_(0)  # a copy: the estimate is read again
 
 

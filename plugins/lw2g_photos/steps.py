@@ -104,6 +104,7 @@ def without_class(saved: Saved, name: str, has_own_rows: Callable[[], bool]) -> 
             "only heads cosine and mahalanobis, without an expert, can unlearn it; lw2g start keeps what lda "
             "needs",
         )
+    # the state before the first step, without its rows
     state = _base_state(saved)
     rows = torch.tensor([row for row in range(manifest.history.num_classes) if row not in base])
     for key, value in state.items():

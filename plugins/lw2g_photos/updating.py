@@ -282,10 +282,10 @@ def _recall_of_held_out(
     checked = {}
     others = []
     for name, rows_of_class in rows.items():
-        apart = torch.tensor(images[name].held_out)
-        others.append(rows_of_class[~apart])
-        if apart.any():
-            checked[name] = rows_of_class[apart]
+        held_out = torch.tensor(images[name].held_out)
+        others.append(rows_of_class[~held_out])
+        if held_out.any():
+            checked[name] = rows_of_class[held_out]
     # a copy: those that are set apart join the sums of the model afterwards
     trial = copy.deepcopy(solved)
     _add(trial, others, manifest.infos[-1].classes[0])
@@ -356,14 +356,14 @@ def _with_base(saved: Saved, parts: ModelParts, learned: Mapping[str, Tensor]) -
         learned: The features that it keeps; where it has learned before, with the state before that.
     """
     now = {name: value.cpu() for name, value in part(lasting_tensors(parts), "baseline").items()}
-    then = part(saved.tensors, "baseline")
+    before = part(saved.tensors, "baseline")
     base = {}
-    for name, value in then.items():
+    for name, value in before.items():
         same = name in now and now[name].shape == value.shape and torch.equal(now[name], value.cpu())
         if not same:
             base[f"base/{name}"] = value
-    for name in now.keys() - then.keys():
-        base[f"new/{name}"] = torch.zeros(0)
+    for name in now.keys() - before.keys():
+        base[f"new/{name}"] = torch.zeros(0)  # the name says all: there was no such tensor
     return {**base, **learned}  # what came before the first step stays
 
 

@@ -101,7 +101,7 @@ class CPrompt(Baseline):
         return tokens.to(self.context.device)
 
     def source_of(self, pool: Pool) -> nn.Module | None:
-        """Return the most recently trained set where the options say so."""
+        """Return the most recently trained set if new sets start from it, None if they start at random."""
         if self.config.init_from == "previous":
             return pool.newest
         return None

@@ -97,7 +97,7 @@ class L2P(Baseline):
         injection = TokenInjection({0: rows}, position="before-cls", keep=True)
         if self.config.pool == "class-token":
             return self.context.backbone.features(batch.images, (injection,))
-        # the mean of what comes out at the prompts, as the paper's head is fed
+        # "prompt-mean": of what comes out at the prompts, as the paper's head is fed
         tokens = self.context.backbone.tokens(batch.images, (injection,))
         return tokens[:, : rows.shape[1]].mean(dim=1)
 

@@ -63,14 +63,15 @@ class Centroids(RetrievalStrategy):
         """Return minus the distance to the nearest centroid of each seen task, ``[B, len(seen)]``."""
         tasks = torch.as_tensor(tuple(seen), dtype=torch.long, device=query.device)
         centroids = self.centroid[tasks].flatten(0, 1)
-        if self.config.metric == "cosine":
-            # a mean of unit vectors is shorter than 1
-            distance = -self._prepared(query) @ functional.normalize(centroids, dim=-1).T
-        elif self.config.metric == "manhattan":
-            distance = torch.cdist(self._prepared(query), centroids, p=1.0)
-        else:
-            # not the expanded square, which cancels for features far from the origin
-            distance = torch.cdist(query, centroids, compute_mode="donot_use_mm_for_euclid_dist")
+        match self.config.metric:
+            case "cosine":
+                # a mean of unit vectors is shorter than 1
+                distance = -self._prepared(query) @ functional.normalize(centroids, dim=-1).T
+            case "manhattan":
+                distance = torch.cdist(self._prepared(query), centroids, p=1.0)
+            case "euclidean":
+                # not the expanded square, which cancels for features far from the origin
+                distance = torch.cdist(query, centroids, compute_mode="donot_use_mm_for_euclid_dist")
         missing = (self.count[tasks] == 0).flatten()
         distance = distance.masked_fill(missing, float("inf"))
         return -distance.reshape(len(query), len(tasks), -1).amin(dim=2)

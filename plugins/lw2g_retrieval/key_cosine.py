@@ -67,14 +67,14 @@ class KeyCosine(RetrievalStrategy):
         """Return the cosine to the key of each seen task, ``[B, len(seen)]``, or the batch's votes for it."""
         tasks = torch.as_tensor(tuple(seen), dtype=torch.long, device=query.device)
         sets = self.set_of_task[tasks]
-        owners = tasks
+        owners = tasks  # whose keys are compared: one of each task
         if self.config.keys == "per-set":
             owners = sets
         # of seen tasks alone: the released code lets keys of tasks to come win, too
         keys = functional.normalize(torch.stack(self._keys), dim=-1)[owners]
         cosines = functional.normalize(query, dim=-1) @ keys.T
         if self.config.vote == "batch":
-            # the release votes after the hop from tasks to sets
+            # each image votes for the set of its nearest key, as released, not for the key's task
             votes = torch.bincount(sets[cosines.argmax(dim=-1)], minlength=int(sets.max()) + 1)
             return votes[sets].to(cosines).expand(len(query), -1)
         return cosines

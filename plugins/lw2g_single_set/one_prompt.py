@@ -191,7 +191,7 @@ class OnePrompt(Baseline):
         config = self.config
         classes = context.task.classes
         generator = context.generator("outliers")
-        synthesise = around_origin
+        synthesise = around_origin  # "shipped"; with "none" there is no such phase
         if config.outliers == "paper":
             synthesise = near_boundary
         # a copy, and an optimizer over it alone: the momentum of Adam would go on moving the prefixes
@@ -221,7 +221,7 @@ class OnePrompt(Baseline):
         self.head.load_state_dict(head.state_dict())
 
     def _stored(self, context: TaskContext, epoch: int) -> tuple[Tensor, Tensor]:
-        """Return features and labels of the task's images under the augmentation of an epoch."""
+        """Return features ``[n, dim]`` and labels ``[n]`` of the task's images as an epoch augments them."""
         routing = context.pool.force(context.set_id)
         return collect_features(
             context, lambda batch: self.features(batch, routing), augmented=f"outliers-{epoch}"

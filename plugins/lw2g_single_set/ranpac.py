@@ -109,7 +109,7 @@ class RandomFeatureRidge(ClosedForm):
             self.cross += targets.T @ rows
 
     def class_gaussians(self, classes: int, widest: int) -> tuple[Tensor, Tensor] | None:
-        """Return means of random features and their scatter, which both sums hold."""
+        """Return means ``[classes, M]`` and scatter ``[M, M]`` of random features, which both sums hold."""
         if self.cross.shape[1] > widest:
             return None
         counts = self.count[:classes, None]
@@ -153,8 +153,8 @@ class RandomFeatureRidge(ClosedForm):
         regularised = self.gram[0].clone()
         regularised.diagonal().add_(self.penalty)
         # classes that stand for one target are one column
-        cross = self.pooled(self.cross[:seen]).T
-        return (torch.cholesky_solve(cross, factor(regularised)),)
+        cross_of_targets = self.pooled(self.cross[:seen]).T
+        return (torch.cholesky_solve(cross_of_targets, factor(regularised)),)
 
     def score(self, features: Tensor, *solution: Tensor) -> Tensor:
         """Return the regressed labels, ``[n, targets]``."""
@@ -217,10 +217,10 @@ class RanPac(Baseline):
         self.config = config
         self.adaptation: Adaptation | None = None
         if config.adapt == "none":
-            self.scope = BACKBONE
+            self.scope = BACKBONE  # no set changes features
         else:
             self.adaptation = adaptation(config.adapt, config, context)
-            self.several_classes = True
+            self.several_classes = True  # it is trained by a loss over the first task's classes
         self.register_module("classifier", None)
         # neither what was adapted nor for how long changes the projection
         dim = context.backbone.width

@@ -140,9 +140,9 @@ class Ssiat(HeadedBaseline):
         newest = context.task.index
 
         def shrink(features: Tensor, labels: Tensor, generator: torch.Generator) -> Tensor:
-            # the mean is scaled, and the noise about it stays: share * m + noise
-            share = _YOUNGEST + (1 - _YOUNGEST) * (ages[labels] + 1) / (newest + 1)
-            return features - (1 - share)[:, None] * gaussians.mean[labels, 0]
+            # the mean is scaled, and the noise about it stays: factor * m + noise
+            factor = _YOUNGEST + (1 - _YOUNGEST) * (ages[labels] + 1) / (newest + 1)
+            return features - (1 - factor)[:, None] * gaussians.mean[labels, 0]
 
         # of the head itself: unlike SLCA's, every task goes on from what the last alignment left
         align = replay_phase(

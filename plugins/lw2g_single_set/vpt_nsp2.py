@@ -277,18 +277,18 @@ class VptNsp(HeadedBaseline):
         tokens = cast(DeepTokens, context.parameters).token.detach()
         taps = [Tap(block=block, kind="attn_in") for block in range(backbone.depth)]
 
-        queries = torch.zeros_like(self.queries)
-        attention = torch.zeros_like(self.attention)
+        task_queries = torch.zeros_like(self.queries)
+        task_attention = torch.zeros_like(self.attention)
         done = 0
         for batch in context.statistics(64):
             seen = backbone.activations(batch.images, taps, (self.injection(tokens),))
             for block, tap in enumerate(taps):
                 of_queries, of_attention = attended(block_at(backbone.model, block), seen[tap], tokens[block])
-                queries[block] += of_queries
-                attention[block] += of_attention
+                task_queries[block] += of_queries
+                task_attention[block] += of_attention
             done += len(batch)
             progress(done, context.task.num_images)
         # at the end: a run that was stopped on the way has taken in nothing twice
-        self.queries += queries
-        self.attention += attention
+        self.queries += task_queries
+        self.attention += task_attention
         self.anchor.copy_(tokens)

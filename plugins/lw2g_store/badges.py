@@ -196,6 +196,7 @@ def _answers(model: Any, stream: Any, seed: int) -> tuple[Any, Any]:
         images += [(task.test.source, int(index)) for index in task.test.indices]
     true = np.concatenate([stream.class_map.targets_at(task.test.labels) for task in stream.tasks])
     predicted = np.full(len(images), -1)
+    # in a drawn order: a model that counts its calls could know the labels by their order
     for place in np.random.default_rng(seed).permutation(len(images)):
         source, index = images[place]
         predicted[place] = model.predict(source.image(index))[0]["class_index"]

@@ -236,11 +236,11 @@ def require_costs(record: Mapping[str, Any]) -> None:
         tables[name] = record[name]
         if missing := sorted(_KEYS[name] - tables[name].keys() - {"expert_per_image"}):
             raise DataError(f"{RECORD!r}: {name}.{missing[0]} is missing, and every run has it")
-    rest = {"images_per_second": record.get("images_per_second")}
+    other_costs = {"images_per_second": record.get("images_per_second")}
     for part, keys in (("expert", ("numbers", "forwards_per_image")), ("routing", ("passes_per_image",))):
         for key in keys:
-            rest[f"{part}.{key}"] = (record.get(part) or {}).get(key)
-    for name, cost in [*_costs(tables), *rest.items()]:
+            other_costs[f"{part}.{key}"] = (record.get(part) or {}).get(key)
+    for name, cost in [*_costs(tables), *other_costs.items()]:
         # what is not known is None; what was measured is more than nothing
         can_be_zero = name.startswith("storage.") or name in _SOMETIMES
         if cost is not None and (cost < 0 or (cost == 0 and not can_be_zero)):

@@ -193,11 +193,11 @@ def protocol_of(store: Path, record: Mapping[str, Any], *, required: bool = True
         if protocol["hash"] == record["protocol_hash"]:
             return protocol
     if required:
-        told = ""
+        which = ""
         if unreadable is not None:
-            told = f" that can be read ({unreadable.what[:200]})"
+            which = f" that can be read ({unreadable.what[:200]})"
         raise DataError(
-            f"the store has no protocol{told} with the hash of the run ({record['protocol_id']}, "
+            f"the store has no protocol{which} with the hash of the run ({record['protocol_id']}, "
             f"{record['protocol_hash'][:12]})",
             f"in a store of your own: lw2g submit --new-protocol; else a maintainer adds it: "
             f"lw2g store protocol {store} RUN",

@@ -275,6 +275,7 @@ def _verdict(what: str, step: Callable[[], str | None]) -> Verdict:
 
 
 def _contents(directory: Path) -> dict[str, Any]:
+    """Return record and submission of a pack, whose fields have the right types."""
     contents = {}
     for name, kind in ((RECORD, Record), (SUBMISSION, Submission)):
         content = read_json(directory / name)
@@ -288,6 +289,7 @@ def _contents(directory: Path) -> dict[str, Any]:
 
 
 def _require_known(record: Mapping[str, Any], submission: Mapping[str, Any]) -> None:
+    """Refuse a record or a submission with keys, options or texts that no version of lw2g writes."""
     require_known_keys(record)
     require_plain_options(record["config"], RECORD)
     require_plain_texts(record, RECORD)
@@ -298,6 +300,7 @@ def _require_known(record: Mapping[str, Any], submission: Mapping[str, Any]) -> 
 
 
 def _require_sealed(directory: Path, record: Mapping[str, Any], submission: Mapping[str, Any]) -> None:
+    """Refuse a pack whose files do not belong together by checksum, method and options."""
     for name in (RECORD, SUBMISSION):
         unseal_json(directory / name)
     if record["sha256"] != submission["record"]:
@@ -354,6 +357,7 @@ def require_no_oracle(record: Mapping[str, Any], catalogue: Catalogue) -> None:
 def _require_protocol(
     record: Mapping[str, Any], evaluations: Sequence[Columns], protocol: Mapping[str, Any] | None
 ) -> str:
+    """Return the id of a record's protocol, after its facts, its seed and the tested labels agree with it."""
     require_hash(record)
     facts = facts_of(record)
     if digest_of(facts) != record["protocol_hash"]:

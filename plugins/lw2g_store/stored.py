@@ -101,6 +101,7 @@ def _common_badges(store: Path, packs: Sequence[Pack]) -> tuple[tuple[str, ...],
 
 
 def _reported(pack: Pack, protocol: str, badges: tuple[str, ...]) -> ReportedRun:
+    """Return a pack as a run that reports take."""
     given = Given(
         who=str(pack.submission["who"])[:_LONGEST],
         tuned_on=str(pack.submission["tuned_on"]),

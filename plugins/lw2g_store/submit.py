@@ -171,9 +171,9 @@ def public(record: Mapping[str, Any], files: Mapping[str, bytes], catalogue: Cat
     """
     public_record = {key: value for key, value in record.items() if key != "files"}
     shared: dict[str, Any] = _scrubbed(public_record, catalogue)
-    shared["config"]["trackers"] = {}
+    shared["config"]["trackers"] = {}  # a configuration has the table, and none of theirs
     for source in shared["sources"]:
-        source["benchmark"] = _without_places(source["benchmark"], catalogue)
+        source["benchmark"] = _anonymised(source["benchmark"], catalogue)
     # of "Linux-6.1.0-13-amd64-x86_64" the system alone: a kernel of one's own may be named after its place
     system = str(shared["environment"].get("platform", "")).partition("-")[0]
     shared["environment"]["platform"] = system
@@ -206,7 +206,7 @@ def _scrubbed(value: Any, catalogue: Catalogue) -> Any:
             table[key] = _scrubbed(inner, catalogue)
     benchmark = table.get("benchmark")
     if isinstance(benchmark, Mapping):
-        table["benchmark"] = _without_places(benchmark, catalogue)
+        table["benchmark"] = _anonymised(benchmark, catalogue)
     backbone = table.get("backbone")
     if isinstance(backbone, Mapping) and (backbone.get("weights") or NONE) != NONE:
         # a file of weights is known by its checksum; here it is called as its architecture is
@@ -214,14 +214,18 @@ def _scrubbed(value: Any, catalogue: Catalogue) -> Any:
     return table
 
 
-def _without_places(options: Mapping[str, Any], catalogue: Catalogue) -> dict[str, Any]:
-    """Return the options of a benchmark without what names places on the machine that made the run."""
+def _anonymised(options: Mapping[str, Any], catalogue: Catalogue) -> dict[str, Any]:
+    """Return the options of a benchmark, as plain values, without folders of the machine and own titles."""
     declared = catalogue.get("benchmark", options["name"]).config
     kept = dict(options)
     for key in place_options(declared):
         place = options.get(key)
-        if place not in (None, NONE):
-            kept[key] = [] if isinstance(place, list | tuple) else options["name"]
+        if isinstance(place, list | tuple):
+            kept[key] = []
+        elif place not in (None, NONE):
+            # a name in place of the folder: it shows that one was given, and is a path for the type
+            kept[key] = options["name"]
+    # a title is the user's word for his data, and may name a person or a place
     for key in options_of_role(declared, "title"):
         if options.get(key) not in (None, NONE):
             kept[key] = NONE

@@ -75,11 +75,11 @@ def check_features_are_of_their_image_alone(subject: Subject) -> None:
             "two forwards of the same images differ; a backbone must hold no moving state"
         )
     alone = torch.cat([backbone.features(image[None]) for image in images])
-    off = float((together - alone).abs().max() / together.abs().max())
-    if not off <= _TOLERANCE:  # NaN is no small difference
+    difference = float((together - alone).abs().max() / together.abs().max())
+    if not difference <= _TOLERANCE:  # NaN is no small difference
         raise ContractViolation(
-            f"features of one image differ by {off:.2g} (relative) with the batch; use no norm or statistic "
-            "over the batch"
+            f"features of one image differ by {difference:.2g} (relative) with the batch; use no norm or "
+            "statistic over the batch"
         )
 
 
@@ -191,7 +191,7 @@ def check_image_size_can_be_chosen(subject: Subject) -> None:
 
 
 def _backbone(subject: Subject) -> Backbone:
-    return available_once(subject, "backbone", lambda: _built(subject, None))
+    return available_once(subject, "backbone", lambda: _built(subject, image_size=None))
 
 
 def _another(subject: Subject, image_size: int | None = None) -> Backbone:
@@ -213,6 +213,7 @@ def _images(backbone: Backbone) -> Tensor:
 
 
 def _injections(backbone: Backbone) -> dict[Rung, Injection]:
+    """Return one injection of each kind that the backbone offers."""
     generator = torch.Generator().manual_seed(2)
     rows = torch.randn(3, 4, backbone.dim, generator=generator)
     last = backbone.depth - 1

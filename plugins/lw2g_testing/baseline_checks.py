@@ -104,6 +104,7 @@ def check_prediction_belongs_to_its_sample(subject: Subject) -> None:
         raise ContractViolation("logits are the same for all images; compute features from batch.images")
 
     def require_same(how: str, positions: Sequence[int], remedy: str, label: int | None = None) -> None:
+        """Refuse if images at some positions get another task or other logits than before."""
         batch = now.batch(positions)
         if label is not None:
             batch.labels = torch.full_like(batch.labels, label)

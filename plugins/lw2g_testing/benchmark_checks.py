@@ -155,6 +155,7 @@ def check_images_become_network_input(subject: Subject) -> None:
 
 
 def _must_be_input(name: str, transform: ImageTransform, image: Tensor, size: int) -> None:
+    """Refuse a transform that does not make a network's input of an image, or changes the image."""
     kept = image.clone()
     with bearing(f"the {name} transform", "it takes uint8 [3, H, W]"), seeded(1):
         given = transform(image)
@@ -199,6 +200,7 @@ def check_transforms_draw_as_declared(subject: Subject) -> None:
 def _require_deterministic(
     name: str, transform: ImageTransform, images: Sequence[Tensor], remedy: str
 ) -> None:
+    """Refuse a transform whose results for some images follow the global seed."""
     results = []
     for seed in (1, 2, 3):
         with seeded(seed):
@@ -229,6 +231,7 @@ def check_transforms_by_the_batch_agree_with_those_of_one_image(subject: Subject
 
 
 def _require_the_same_in_stages(transform: StagedTransform, images: Sequence[Tensor]) -> None:
+    """Refuse a transform whose two stages together give other pixels than the whole."""
     pixels = [transform.pixels(image) for image in images]
     if any(image.dtype != torch.uint8 for image in pixels):
         raise ContractViolation("the test transform's pixels are no bytes; scale in finish")
@@ -242,6 +245,7 @@ def _require_the_same_in_stages(transform: StagedTransform, images: Sequence[Ten
 def _require_the_same_by_the_batch(
     augmentation: BatchAugmentation, images: Sequence[Tensor], size: int
 ) -> None:
+    """Refuse an augmentation of whole batches that gives no network's input, or mixes images."""
     made = _by_the_batch(augmentation, images, range(len(images)))
     if made.dtype != torch.float32 or made.shape[1:] != (3, size, size) or not made.isfinite().all():
         raise ContractViolation(

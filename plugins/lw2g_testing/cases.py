@@ -233,6 +233,7 @@ _SOUND: dict[tuple[int, str], tuple[Component, bool]] = {}
 
 
 def _keeps_its_promises(name: str, host: Subject) -> bool:
+    """Return whether a retrieval strategy passes its own checks, found out once for each device."""
     strategy = host.catalogue.get("retrieval", name)
     key = (id(strategy), host.device)
     if key not in _SOUND:

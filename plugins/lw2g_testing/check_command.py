@@ -96,6 +96,7 @@ def _print(out: Console, result: CheckResult, shown: set[tuple[str, ...]]) -> No
 
 
 def _print_summary(out: Console, results: Sequence[CheckResult]) -> None:
+    """Print how many checks passed, failed and were skipped, and which failed."""
     from rich.text import Text
 
     counts = Counter(result.status for result in results)

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from lw2g.registry.manager import Problem
     from lw2g_testing.cases import ContractCase
 
-__all__ = ["Checks", "checks_of"]
+__all__ = ["TINY", "Checks", "checks_of"]
+
+TINY = "tiny"
+"""The name of the benchmark and the backbone on which checks run; checking all leaves them out."""
 
 
 @attrs.frozen(kw_only=True)
@@ -89,8 +92,7 @@ def _chosen(
     if everything:
         for entry in catalogue.components():
             component = entry.component
-            # "tiny" are the components of the checks themselves
-            if component.name != "tiny" and kind in (None, component.kind):
+            if component.name != TINY and kind in (None, component.kind):
                 chosen.append(component)
         if not chosen:
             raise ConfigError(f"no {kind or 'component'} is registered", "`lw2g doctor` says why")

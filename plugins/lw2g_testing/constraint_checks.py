@@ -120,6 +120,7 @@ def check_constraint_lives_through_a_run(subject: Subject) -> None:
 
 
 def _require_a_step(stage: Stage, *, bare: bool) -> None:
+    """Refuse a constraint that fails in a step of training; with ``bare`` its output has a loss alone."""
     batch, output = stage.step()
     where = f"in task {stage.context.task.index + 1}"
     remedy = "return None where nothing is absorbed yet"

@@ -45,6 +45,7 @@ def check_measures_a_small_stream(subject: Subject) -> None:
 
 
 def _require_measure(measure: Any) -> None:
+    """Refuse an object that is no measure, or declares needs and times of storing that there are not."""
     if not isinstance(measure, Measure):
         raise ContractViolation(f"build returns {measure!r}; derive its class from lw2g's Measure")
     for name in ("needs", "store_needs"):
@@ -62,10 +63,10 @@ def _require_measure(measure: Any) -> None:
 @check("evidence")
 def check_resumes_with_what_it_stored(subject: Subject) -> None:
     """A run resumed within a task has the evidence of the uninterrupted run."""
-    first = learned(subject)
-    rest = resumed(subject)
-    for task in rest.decisions:
-        if _measured(subject, first, task) != _measured(subject, rest, task):
+    uninterrupted = learned(subject)
+    later = resumed(subject)
+    for task in later.decisions:
+        if _measured(subject, uninterrupted, task) != _measured(subject, later, task):
             raise ContractViolation(
                 f"what it says before task {task + 1} differs of a resumed run and of an uninterrupted one; "
                 "draw from sample.generator(purpose) alone, keep what is needed later in what store returns, "
@@ -103,6 +104,7 @@ def _of(subject: Subject, candidate: CandidateEvidence) -> Measurement | None:
 
 
 def _alike(first: Measurement | None, second: Measurement | None) -> bool:
+    """Return whether two measurements are equal up to rounding; None equals None alone."""
     if first is None or second is None:
         return first is second
     for name in ("value", "error", "null", "own"):

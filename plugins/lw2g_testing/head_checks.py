@@ -67,12 +67,16 @@ def _declared(name: str) -> Any:
 
 
 def images_of(classes: int = _CLASSES, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Return features ``[n, dim]`` of overlapping Gaussian classes with one covariance, and labels."""
+    """Return features ``[n, dim]`` of overlapping Gaussian classes with one covariance, and labels ``[n]``.
+
+    Another seed draws other images: their labels, like means and covariance, are the same.
+    """
     generator = torch.Generator().manual_seed(seed)
     means = torch.randn(classes, _DIM, generator=torch.Generator().manual_seed(1)) + 1
     mix = torch.eye(_DIM) + 0.3 * torch.randn(_DIM, _DIM, generator=torch.Generator().manual_seed(2))
     labels = torch.arange(classes).repeat_interleave(_IMAGES)
-    return means[labels] + torch.randn(len(labels), _DIM, generator=generator) @ mix, labels
+    noise = torch.randn(len(labels), _DIM, generator=generator)
+    return means[labels] + noise @ mix, labels
 
 
 def task_of(index: int, classes: Sequence[int], targets: Sequence[int] | None = None) -> TaskInfo:
@@ -126,8 +130,9 @@ def check_learns(subject: Subject) -> None:
     """It tells Gaussian classes that it has learned in several tasks apart, better than chance by far."""
     rows, labels = images_of()
     head = teach(made(subject), (2, 2, 2), rows, labels)
-    new, truth = images_of(seed=9)
-    found = float((head.scores(new, _CLASSES).argmax(1) == truth).double().mean())
+    unseen, true_labels = images_of(seed=9)
+    predicted = head.scores(unseen, _CLASSES).argmax(1)
+    found = float((predicted == true_labels).double().mean())
     if found < 0.5:
         raise ContractViolation(f"it finds {found:.0%} of the classes, by chance {1 / _CLASSES:.0%}")
 
@@ -136,13 +141,14 @@ def check_learns(subject: Subject) -> None:
 def check_is_exact(subject: Subject) -> None:
     """Its scores are the same to 1e-8, however images are cut into tasks, batches and orders."""
     rows, labels = images_of()
-    whole = teach(made(subject), (_CLASSES,), rows, labels).scores(rows, _CLASSES)
+    at_once = teach(made(subject), (_CLASSES,), rows, labels)
+    expected = at_once.scores(rows, _CLASSES)
     for sizes in ((3, 3), (2, 2, 2), (1,) * _CLASSES):
-        cut = teach(made(subject), sizes, rows, labels).scores(rows, _CLASSES)
-        away = _difference(whole, cut)
-        if away > _EXACT:
+        in_tasks = teach(made(subject), sizes, rows, labels)
+        difference = _difference(expected, in_tasks.scores(rows, _CLASSES))
+        if difference > _EXACT:
             raise ContractViolation(
-                f"its scores after tasks of {sizes} classes differ by {away:.1e}; choose "
+                f"its scores after tasks of {sizes} classes differ by {difference:.1e}; choose "
                 "nothing by one task's images, or declare exact = False"
             )
     head = made(subject)
@@ -150,9 +156,9 @@ def check_is_exact(subject: Subject) -> None:
     head.begin_task(task_of(0, range(_CLASSES)))
     for part in torch.split(order, 7):
         head.update(rows[part], labels[part])
-    away = _difference(whole, head.scores(rows, _CLASSES))
-    if away > _EXACT:
-        raise ContractViolation(f"its scores after batches of 7 in another order differ by {away:.1e}")
+    difference = _difference(expected, head.scores(rows, _CLASSES))
+    if difference > _EXACT:
+        raise ContractViolation(f"its scores after batches of 7 in another order differ by {difference:.1e}")
 
 
 @check("head")
@@ -164,7 +170,8 @@ def check_positions_of_one_class(subject: Subject) -> None:
     first = labels < 3
     head.learn(rows[first], labels[first], torch.Generator().manual_seed(0))
     again = (labels >= 3) & (labels < 5)
-    head.begin_task(task_of(1, (3, 4), (1, 3)))
+    # position 3 is the class of position 1 again, position 4 a new one
+    head.begin_task(task_of(1, (3, 4), targets=(1, 3)))
     head.learn(rows[again], labels[again], torch.Generator().manual_seed(1))
     scores = head.scores(rows, 5)
     if scores.shape[1] != 5 or not torch.equal(scores[:, 1], scores[:, 3]):
@@ -223,9 +230,10 @@ def check_draws_from_its_seed(subject: Subject) -> None:
     """It draws from its own seed: the global generators stay, and built twice it scores alike."""
     rows, labels = images_of()
     with seeded(1) as generators:
-        one = teach(made(subject), (3, 3), rows, labels).scores(rows, _CLASSES)
+        first = teach(made(subject), (3, 3), rows, labels).scores(rows, _CLASSES)
         generators.refuse_draws("it", "; use torch.Generator().manual_seed(context.seed)")
-    if not torch.equal(one, teach(made(subject), (3, 3), rows, labels).scores(rows, _CLASSES)):
+    second = teach(made(subject), (3, 3), rows, labels).scores(rows, _CLASSES)
+    if not torch.equal(first, second):
         raise ContractViolation("built twice it scores differently; draw from context.seed alone")
 
 
@@ -233,10 +241,15 @@ def check_draws_from_its_seed(subject: Subject) -> None:
 def check_scores_are_posteriors(subject: Subject) -> None:
     """The softmax of its scores is a posterior: no other temperature than about 1 fits unseen images."""
     rows, labels = images_of()
-    scores = teach(made(subject), (3, 3), rows, labels).scores(images_of(seed=7)[0], _CLASSES)
+    unseen, true_labels = images_of(seed=7)
+    head = teach(made(subject), (3, 3), rows, labels)
+    scores = head.scores(unseen, _CLASSES)
     temperatures = torch.linspace(-4, 4, 81, dtype=torch.float64).exp2()  # from 1/16 to 16
-    losses = [torch.nn.functional.cross_entropy(scores / temperature, labels) for temperature in temperatures]
-    best = float(temperatures[torch.stack(losses).argmin()])  # one of them, whatever the losses are
+    losses = []
+    for temperature in temperatures:
+        losses.append(torch.nn.functional.cross_entropy(scores / temperature, true_labels))
+    # argmin takes NaN for the least: a head of broken scores gets a temperature of the ends, and fails
+    best = float(temperatures[torch.stack(losses).argmin()])
     if not 1 / _SURE <= best <= _SURE:
         raise ContractViolation(
             f"the temperature {best:.2g} fits its scores best; return log likelihoods, or leave out "
@@ -252,12 +265,14 @@ def check_predicts_the_nearest_gaussian(subject: Subject) -> None:
     gaussians = moments_of(head, _CLASSES)
     if gaussians is None:
         raise ContractViolation("class_gaussians returns nothing; leave out nearest_gaussian = True")
-    others = images_of(seed=7)[0].double()
-    nearest = gaussians.distances(head.lifted(others))[0].argmin(1)
-    share = float((nearest == head.scores(others, _CLASSES).argmax(1)).double().mean())
-    if share < _AGREE:
+    unseen, _ = images_of(seed=7)
+    unseen = unseen.double()
+    distances, *_ = gaussians.distances(head.lifted(unseen))
+    predicted = head.scores(unseen, _CLASSES).argmax(1)
+    agreeing = float((distances.argmin(1) == predicted).double().mean())
+    if agreeing < _AGREE:
         raise ContractViolation(
-            f"it predicts the nearest class for {share:.0%} of images; leave out nearest_gaussian = True"
+            f"it predicts the nearest class for {agreeing:.0%} of images; leave out nearest_gaussian = True"
         )
 
 

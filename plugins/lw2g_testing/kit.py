@@ -50,6 +50,7 @@ from lw2g_testing.cases import (
     cases_of,
     check,
 )
+from lw2g_testing.chosen_checks import TINY
 from lw2g_testing.tiny import tiny_catalogue
 
 __all__ = [
@@ -71,10 +72,11 @@ def contract_cases(
     options: Mapping[str, Any] | None = None,
     device: str = "cpu",
 ) -> list[ContractCase]:
-    """Return all checks that concern the given components; by default all registered components.
+    """Return all checks that concern the given components.
 
     Args:
-        components: Names of registered components (all kinds of that name), or records, registered or not.
+        components: Names of registered components (all kinds of that name), or records, registered or not; by
+            default all registered ones but the tiny ones, on which checks run.
         catalogue: The catalogue of components; by default all installed ones and the tiny ones.
         options: Options that differ from the components' defaults.
         device: Device of small runs; any but ``"cpu"`` uses deterministic kernels.
@@ -91,7 +93,7 @@ def contract_cases(
     for name in names:
         chosen += [entry.component for entry in catalogue.called(name)]
     if not components:
-        chosen = [entry.component for entry in catalogue.components() if entry.component.name != "tiny"]
+        chosen = [entry.component for entry in catalogue.components() if entry.component.name != TINY]
     cases: list[ContractCase] = []
     for component in chosen:
         cases += cases_of(component, catalogue, options or {}, device)

@@ -123,7 +123,7 @@ def check_protection_holds(subject: Subject) -> None:
                 f"{tolerance:.1e}) when task 2 is learned; change its parameter only in a TrainingPhase with "
                 "host=True, on which constraints act"
             )
-        free += not space.is_full
+        free += not space.is_full  # a full space leaves no direction to train in
         trained += float(moved.abs().max()) > tolerance
     if free and not trained:
         raise ContractViolation(

@@ -37,6 +37,7 @@ def declares(subject: Subject, what: str) -> bool:
 
 
 def _facts(subject: Subject) -> dict[str, bool]:
+    """Return whether a component declares sites, and whether it is for learning only; empty if it fails."""
     with seeded(0), warnings.catch_warnings(action="ignore"):
         try:
             session = opened(subject)
@@ -121,6 +122,7 @@ def moved_session(subject: Subject, *, fresh: bool = False) -> MovedSession:
     """
 
     def make() -> MovedSession | None:
+        """Return the session after all tasks, with every parameter moved; None if the component fails."""
         run = whole(subject)
         with seeded(0):
             try:

@@ -157,6 +157,7 @@ def _shown(evidence: Evidence) -> str:
 
 
 def _shown_of(candidate: CandidateEvidence) -> str:
+    """Return a candidate as text for a message."""
     if candidate.excluded:
         return "excluded"
     values = []
@@ -175,6 +176,7 @@ def _records(subject: Subject) -> tuple[Evidence, ...]:
     policy = _policy(subject)
 
     def fits(evidence: Evidence) -> bool:
+        """Return whether the policy takes this evidence at all, its own errors included."""
         try:
             policy.decide(copy.deepcopy(evidence), np.random.default_rng(7))
         except ConfigError:  # such as a map of tasks to sets that this stream does not have
@@ -200,6 +202,7 @@ def _made(measures: tuple[str, ...]) -> tuple[Evidence, ...]:
 
 
 def _corners(measures: tuple[str, ...]) -> Iterator[Evidence]:
+    """Yield evidence at the edges: no set, sets without numbers, extreme numbers, sets that are all alike."""
     yield Evidence(task=0)
     yield Evidence(task=3)
     values = [Measurement(why="gradient is zero at every site")]
@@ -223,6 +226,7 @@ def _random_record(measures: tuple[str, ...], rng: np.random.Generator) -> Evide
 
 
 def _random_candidate(alike: Mapping[str, int], rng: np.random.Generator, set_id: int) -> CandidateEvidence:
+    """Return a candidate that is measured, excluded or unmeasured at random."""
     kind = rng.choice(["measured", "excluded", "unmeasured"], p=[0.7, 0.2, 0.1])
     if kind == "unmeasured":
         return CandidateEvidence(set=set_id)
@@ -233,6 +237,7 @@ def _random_candidate(alike: Mapping[str, int], rng: np.random.Generator, set_id
 
 
 def _random_measured(alike: Any, rng: np.random.Generator) -> Measurement:
+    """Return a measurement of random numbers, some of them rounded and some missing."""
     # degrees, or a measure whose numbers are small
     value, null, own = rng.normal(0, [30.0, 1.0, 1.0][rng.integers(3)], 3)
     if rng.random() < 0.5:  # coarse values tie

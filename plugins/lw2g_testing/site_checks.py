@@ -61,6 +61,7 @@ def check_sites_are_what_they_say(subject: Subject) -> None:
 
 
 def _require_names(declared: Sequence[tuple[int | None, list[Site]]]) -> None:
+    """Refuse sites of equal names, and sets whose sites have other names than those of the first set."""
     expected: set[str] | None = None
     for set_id, sites in declared:
         counts = Counter(site.name for site in sites)
@@ -134,6 +135,7 @@ def _tapped(now: MovedSession, set_id: int | None, site: Site) -> Tensor:
 
 
 def _require_fitting(site: Site, called: str, tapped: Tensor) -> None:
+    """Refuse a site whose rows are not as wide as its activation."""
     moment = SecondMoment(tapped.shape[-1])
     moment.update(tapped)
     try:
@@ -178,7 +180,7 @@ def outside_the_tap(
         return
     routing = now.pool.force(now.pool.ids[0] if set_id is None else set_id)
     batch = now.batch([0])
-    batch.query  # noqa: B018  computed first, as above
+    batch.query  # noqa: B018  computed first, because its forward could be read instead
 
     def forward() -> Tensor:
         return now.baseline.features(batch, routing)
@@ -210,17 +212,20 @@ def outside_the_tap(
 
 
 def _share_outside(rows: Tensor, tapped: Tensor, heads: int) -> float | None:
-    """Return the share of rows ``[n, dim]`` outside the span of others, head by head; None if that is all."""
-    left = 0.0
+    """Return the share of the length of rows ``[n, dim]`` outside the span of the tapped rows, head by head.
+
+    None if they span all, and nothing can be outside.
+    """
+    outside = 0.0  # squared length
     spans_all = True
     for part, others in zip(rows.chunk(heads, dim=1), tapped.chunk(heads, dim=1), strict=True):
         _, values, directions = torch.linalg.svd(others, full_matrices=False)
         basis = directions[values > _NOTHING * values.max()]
-        left += float((part - part @ basis.T @ basis).square().sum())
+        outside += float((part - part @ basis.T @ basis).square().sum())
         spans_all &= len(basis) == part.shape[1]
     if spans_all:
         return None
-    return math.sqrt(left / float(rows.square().sum()))
+    return math.sqrt(outside / float(rows.square().sum()))
 
 
 def _gradients(sites: Sequence[Site], loss_of: Callable[[], Tensor]) -> dict[int, Tensor | None]:

@@ -274,6 +274,7 @@ class _Notes:
         self.midway: dict[Path, bytes] = {}
 
     def on_event(self, event: Event) -> None:
+        """Keep what checks look at: the state at each phase, decisions, files in the middle, and results."""
         match event:
             case TaskDecided():
                 self.phases.append((event.task, "decided", everything(modules_of(self._session))))
@@ -299,6 +300,7 @@ class _Notes:
         """Nothing to close."""
 
     def _learned(self, task: int) -> Learned:
+        """Return what a task has left: state, predictions, test features, rows and spaces of sites."""
         session = self._session
         parts = session.parts
         predictions = self._files.read_predictions(task)

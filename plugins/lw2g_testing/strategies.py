@@ -191,10 +191,12 @@ def evidences(
 
 @st.composite
 def _candidates(draw: DrawFn, set_id: int, measured: bool) -> CandidateEvidence:
+    """Draw a candidate; with ``measured`` it has all numbers, else it may be excluded or unmeasured."""
     rank = draw(st.integers(0, 32))
     errors: SearchStrategy[float | None] = st.floats(0.0, 5.0)
     if not measured:
         errors = st.none() | errors
+        # half of the draws are measured
         kind = draw(st.sampled_from(["measured", "measured", "excluded", "unmeasured"]))
         if kind == "excluded":
             return CandidateEvidence(set=set_id, rank=rank, excluded=_EXCLUDED)

@@ -26,6 +26,7 @@ from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.registry.markers import hookimpl
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.pool_words import Layers, PoolWord
+from lw2g_testing.chosen_checks import TINY
 
 __all__ = ["TinyPlugin", "tiny_backbone", "tiny_catalogue"]
 
@@ -52,6 +53,7 @@ def tiny_backbone(depth: int = 6, dim: int = 32, image_size: int = 16, spread: f
 
 @cache
 def _drawn(depth: int, dim: int, image_size: int, spread: float) -> Backbone:
+    """Return the random ViT; see :func:`tiny_backbone`."""
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(7)
         model = VisionTransformer(
@@ -200,7 +202,7 @@ class TinyPlugin:
         """Return the tiny benchmark."""
         return [
             BenchmarkComponent(
-                name="tiny",
+                name=TINY,
                 family="tiny",
                 config=TinyBenchmarkConfig,
                 build=TinyBenchmark,
@@ -214,7 +216,7 @@ class TinyPlugin:
         """Return the tiny backbone."""
         return [
             BackboneComponent(
-                name="tiny",
+                name=TINY,
                 config=TinyBackboneConfig,
                 build=_build_backbone,
                 untrained=_untrained_backbone,

@@ -118,6 +118,7 @@ def _decided(event: TaskDecided) -> Content:
 
 
 def _evaluated(event: TaskEvaluated, directory: Path) -> Content:
+    """Return the metrics and the accuracy of each task after a task, and its pictures."""
     scalars = {}
     for name, value in event.metrics.items():
         if _is_number(value):
@@ -174,6 +175,7 @@ def _pictures(task: int, directory: Path) -> Iterator[Picture]:
 
 
 def _ended(event: RunEnded, directory: Path) -> Content:
+    """Return the final metrics, and a table of tasks if the record is there."""
     final = {}
     for name, value in event.metrics.items():
         if _is_number(value):

@@ -49,6 +49,7 @@ class MlflowTracker:
         self._ended = False
 
     def _new_run(self, experiment: str) -> str:
+        """Return the id of a new run in an experiment, which is made if there is none of its name."""
         known = self._client.get_experiment_by_name(experiment)
         if known is None:
             number = self._client.create_experiment(experiment, **self._artifacts)

@@ -228,8 +228,8 @@ def _kebab(name: str) -> str:
     'my-method-2'
     """
     # a hyphen before a capital letter: the words of "MyMethod" are two
-    apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name)
-    kebab = "-".join(re.findall(r"[a-z0-9]+", apart.lower()))
+    with_hyphens = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name)
+    kebab = "-".join(re.findall(r"[a-z0-9]+", with_hyphens.lower()))
     if not _NAME.fullmatch(kebab):  # it begins with a digit, or nothing is left
         return "my-method"
     return kebab

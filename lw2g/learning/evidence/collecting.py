@@ -43,6 +43,7 @@ class _Places:
 
     @classmethod
     def of(cls, parts: RunParts, set_id: int) -> _Places:
+        """Return the measured sites of a set, and the old feature spaces that they have."""
         sites: dict[str, Site] = {}
         spaces: dict[str, Subspace] = {}
         sites_of_set = parts.baseline.sites(parts.pool[set_id])
@@ -246,6 +247,7 @@ def _sample(
                 sites=of_set.sites,
                 spaces=of_set.spaces,
                 captured=captured.get(set_id, {}),
+                # not strict: no measure may need gradients
                 gradients=dict(zip(of_set.spaces, gradients.get(set_id, ()), strict=False)),
                 fitted=of_fitted,
                 features=features.get(set_id),

@@ -32,7 +32,7 @@ def head_draws(
         seed: The run's seed.
     """
     if options.evidence == "literal":
-        yield [lambda: None]
+        yield [lambda: None]  # one draw, which is in place
         return
     before = {parameter: parameter.detach().clone() for parameter in baseline.parameters()}
     draws: list[dict[nn.Parameter, Tensor]] = []

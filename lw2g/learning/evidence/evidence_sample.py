@@ -68,7 +68,7 @@ def tap_heads(tap: Tap, backbone: Backbone, options: GrowthConfig) -> int:
     """Return the number of heads whose spaces a tap's space is the direct sum of."""
     if tap.kind in ("query", "query_used") and options.heads == "per-head":
         return backbone.heads
-    return 1
+    return 1  # other taps have no heads
 
 
 def moments_of(

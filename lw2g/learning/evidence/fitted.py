@@ -47,7 +47,10 @@ class FittedHead:
         self._scale = float(_SCALES[int(torch.tensor(losses).argmin())])
 
     def _fit(self, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the common mean and the directions of the class means; of a class without images, none."""
+        """Return the common mean ``[dim]``, and directions of class means from it, ``[classes, dim]``.
+
+        The direction of a class without images is zero.
+        """
         common = features.mean(dim=0)
         means = []
         for label in self._classes:
@@ -56,6 +59,7 @@ class FittedHead:
         return common, functional.normalize(torch.stack(means), dim=1)
 
     def _cosines(self, features: Tensor, side: int) -> Tensor:
+        """Return the cosines of features to the directions fitted on a side, ``[n, classes]``."""
         common, directions = self._heads[side]
         centred = functional.normalize(features - common.to(features), dim=1)
         return centred @ directions.to(features).T

@@ -145,7 +145,14 @@ def group_gradients(
     def read(
         batch: Batch, sizes: Sequence[int], together: Sequence[int], losses: Sequence[Loss]
     ) -> tuple[list[Tensor], list[list[Tensor]]]:
-        """Return features part by part, and the gradients of each group at all sites."""
+        """Return features part by part, and the gradients of each group at all sites.
+
+        Args:
+            batch: Images of several groups.
+            sizes: Images of each group.
+            together: The candidates that share the forward.
+            losses: One for each draw of the head.
+        """
         wanted: list[Site] = []
         for candidate in together:
             wanted += sites[candidate]

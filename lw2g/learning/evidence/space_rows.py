@@ -73,6 +73,7 @@ class Rows:
             return seen[:, :1]
         if self.tokens == "mean":
             return seen.mean(dim=1, keepdim=True)
+        # "one": that which was drawn for the image
         images = torch.arange(len(seen), device=seen.device)
         return seen[images, places.to(seen.device)][:, None]
 

@@ -50,8 +50,8 @@ class LocalExecutor(Executor):
                 variables = {_VISIBLE: places[slot]}
             self._free.put(variables)
         # more threads than cores, in all jobs together, make each of them slower than one thread would be
-        share = max(1, allowed_cores() // self.slots)
-        self._threads = str(options.threads or os.environ.get("OMP_NUM_THREADS", share))
+        cores_per_job = max(1, allowed_cores() // self.slots)
+        self._threads = str(options.threads or os.environ.get("OMP_NUM_THREADS", cores_per_job))
         self._pool = ThreadPoolExecutor(self.slots)
         self._attempts: dict[str, Attempt] = {}
 

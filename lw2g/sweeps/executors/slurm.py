@@ -98,9 +98,10 @@ class SlurmExecutor(Executor):
     def __init__(self, options: SlurmOptions, directory: Path) -> None:
         parameters = options.parameters()
         self.retries = options.retries
+        # Slurm starts the jobs of an array itself, as many at a time as ``parameters`` say
         self.slots = _LARGEST_ARRAY
         self.pause = 5.0  # each look asks Slurm's controller, which all users share
-        if options.cluster == "local":  # no array keeps to its number of jobs here
+        if options.cluster == "local":  # processes of this machine: the sweep alone counts them
             self.slots = options.jobs or _LARGEST_ARRAY
             self.pause = 0.4
         folder = (directory / ".submitit").absolute()

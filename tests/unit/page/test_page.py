@@ -129,7 +129,11 @@ def test_published_values_share_the_cell_of_ours():
     head = ["row", "n", "FAA", "paper FAA", "minus paper", "PRA", "paper PRA", "minus paper"]
     none = Cell(value="-")
     line = page._with_published(["x", "2", ours, theirs, Cell(value="-5.4"), ours, none, none], head)
-    assert line == [("n", "2", ""), ("FAA", ours, "85.9 ± 0.1 *"), ("PRA", ours, "")]
+    assert line == [
+        page._ResultCell("n", "2", ""),
+        page._ResultCell("FAA", ours, "85.9 ± 0.1 *"),
+        page._ResultCell("PRA", ours, ""),
+    ]
 
 
 def test_a_missing_extra_is_one_line(write_full_run, tmp_path, monkeypatch):
