@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from stream_tables import with_interval
 
+from lw2g.results.bootstrap import over_orders_and_images
 from lw2g.results.found_runs import ReportedRun
-from lw2g.results.resampling import over_orders_and_images
 from lw2g.results.right_answers import RightAnswers, right_answers_of
 from lw2g_store.packs import Pack
 from lw2g_store.stored import Stored

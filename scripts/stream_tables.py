@@ -20,8 +20,8 @@ import attrs
 import numpy as np
 
 from lw2g.disk.protocol import sha_of_labels
+from lw2g.results.bootstrap import over_orders_and_images
 from lw2g.results.found_runs import ReportedRun
-from lw2g.results.resampling import over_orders_and_images
 from lw2g.results.right_answers import RightAnswers, right_answers
 from lw2g.results.summaries import Difference
 from lw2g_store.layout import read_protocol

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
 from stream_tables import classes_of
 
-from lw2g.results.resampling import over_orders_and_images
+from lw2g.results.bootstrap import over_orders_and_images
 from lw2g.results.right_answers import RightAnswers, right_answers
 
 

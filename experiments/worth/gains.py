@@ -28,7 +28,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 from stream_tables import StreamRun, runs_of, with_interval  # noqa: E402
 
 from lw2g.registry.catalogue import load_catalogue  # noqa: E402
-from lw2g.results.resampling import holm, over_orders_and_images  # noqa: E402
+from lw2g.results.bootstrap import holm, over_orders_and_images  # noqa: E402
 from lw2g.results.right_answers import RightAnswers  # noqa: E402
 from lw2g.results.summaries import Difference  # noqa: E402
 from lw2g_store.stored import Stored, stored_runs  # noqa: E402

@@ -15,6 +15,7 @@ import attrs
 from lw2g.config.describe import plain
 from lw2g.errors import ConfigError, counted, nearest
 from lw2g.registry.catalogue import Catalogue, Registered
+from lw2g.results.bootstrap import holm, over_orders_and_images
 from lw2g.results.columns import Column
 from lw2g.results.conditions import (
     benchmark_title,
@@ -27,7 +28,6 @@ from lw2g.results.conditions import (
 )
 from lw2g.results.found_runs import ReportedRun
 from lw2g.results.paper import Printed, differences_of, printed_for
-from lw2g.results.resampling import holm, over_orders_and_images
 from lw2g.results.right_answers import RightAnswers, right_answers_of
 from lw2g.results.row_names import (
     TABLE_OPTIONS,

@@ -143,7 +143,7 @@ def test_differences_are_paired_over_orders(script):
     one = less([first], left, right)
     assert one.mean == pytest.approx(37.5)
     assert -50 < one.low < 0  # draws without the first two images, which alone are better
-    assert one.high == pytest.approx(100.0)
+    assert 50 < one.high <= 100
     assert str(one).endswith("(worst +37.5; 1 order)")
 
 

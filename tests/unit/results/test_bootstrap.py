@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lw2g.results.resampling import holm, over_orders_and_images
+from lw2g.results.bootstrap import holm, over_orders_and_images
 from lw2g.results.right_answers import RightAnswers, right_answers
 from lw2g.results.summaries import Difference
 
