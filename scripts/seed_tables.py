@@ -5,7 +5,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
-from lw2g.results.summaries import paired_difference
+from stream_tables import with_interval
+
+from lw2g.results.bootstrap import over_orders_and_images
+from lw2g.results.found_runs import ReportedRun
+from lw2g.results.right_answers import RightAnswers, right_answers_of
 from lw2g_store.packs import Pack
 from lw2g_store.stored import Stored
 
@@ -20,22 +24,26 @@ def seeds_of(stored: Stored, protocol: str, rows: Sequence[Mapping[str, str]], a
             two rows apart. A row without packs has dashes.
         against: The label of the row that others are compared with.
     """
-    packs = [pack for pack, run in stored.runs if run.given is not None and run.given.protocol == protocol]
-    found = {row["label"]: [pack for pack in packs if _fits(pack, row)] for row in rows}
-    base = _by_seed(found[against])
+    runs = [
+        (pack, run) for pack, run in stored.runs if run.given is not None and run.given.protocol == protocol
+    ]
+    found = {row["label"]: [each for each in runs if _fits(each[0], row)] for row in rows}
+    base = _answers_by_seed(found[against])
     yield "| | seeds | FAA | less a set each | sets |"
     yield "| --- | ---: | ---: | ---: | ---: |"
     for label, own in found.items():
         if not own:
             continue
-        faa, sets = _by_seed(own), [len(set(pack.record["task_to_set"])) for pack in own]
-        apart = None if label == against else paired_difference(faa, base)
+        records = [pack.record for pack, _ in own]
+        faa = [float(record["metrics"]["faa"]) for record in records]
+        sets = [len(set(record["task_to_set"])) for record in records]
+        apart = None if label == against else over_orders_and_images(_answers_by_seed(own), base)
         shown = "-"
         if apart is not None:
-            shown = f"{apart.mean:+.1f}" + ("" if apart.half is None else f" ± {apart.half:.1f}")
-        grows = own[0].record["metrics"].get("ssp") is not None
+            shown = with_interval(apart)
+        grows = records[0]["metrics"].get("ssp") is not None
         kept = f"{statistics.fmean(sets):.1f}" if grows else "-"
-        yield f"| {label} | {len(own)} | {statistics.fmean(faa.values()):.1f} | {shown} | {kept} |"
+        yield f"| {label} | {len(own)} | {statistics.fmean(faa):.1f} | {shown} | {kept} |"
 
 
 def _fits(pack: Pack, row: Mapping[str, str]) -> bool:
@@ -44,5 +52,10 @@ def _fits(pack: Pack, row: Mapping[str, str]) -> bool:
     return pack.submission["method"] == row["method"] and heads == row.get("heads", heads)
 
 
-def _by_seed(packs: Sequence[Pack]) -> dict[int, float]:
-    return {int(pack.record["seed"]): float(pack.record["metrics"]["faa"]) for pack in packs}
+def _answers_by_seed(runs: Sequence[tuple[Pack, ReportedRun]]) -> dict[int, RightAnswers]:
+    found = {}
+    for pack, run in runs:
+        answers = right_answers_of(run)
+        assert answers is not None, "a pack has its answers"
+        found[int(pack.record["seed"])] = answers
+    return found

@@ -46,7 +46,7 @@ Scale: TypeAlias = Callable[[float], float]
 
 def picture(lines: Sequence[Line]) -> str:
     """Return the picture as SVG, empty axes where no line but the floor's is there."""
-    shown = [line for line in lines if line.method != FLOOR and line.less_the_floor() is not None]
+    shown = [line for line in lines if line.method != FLOOR and line.less_the_floor is not None]
     points = [(*_place(line), line) for line in shown]
     most = max([2.0, *(times for times, _, _ in points)])
     low = 5 * math.floor(min([0.0, *(gain for _, gain, _ in points)]) / 5)
@@ -93,7 +93,7 @@ def _plain(method: str) -> str:
 def _place(line: Line) -> tuple[float, float]:
     """Return a line's forwards for each training image, and its FAA less the floor's."""
     forwards = statistics.fmean(run.forwards for run in line.runs)
-    apart = line.less_the_floor()
+    apart = line.less_the_floor
     assert apart is not None, "the floor has no place"
     return max(1.0, forwards), apart.mean
 

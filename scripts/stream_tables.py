@@ -7,10 +7,12 @@ tasks of the other one. Streams and their roles stand in ``experiments/streams.t
 
 from __future__ import annotations
 
+import json
 import re
 import statistics
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +20,17 @@ import attrs
 import numpy as np
 
 from lw2g.disk.protocol import sha_of_labels
+from lw2g.results.bootstrap import over_orders_and_images
 from lw2g.results.found_runs import ReportedRun
-from lw2g.results.summaries import Difference, paired_difference
+from lw2g.results.right_answers import RightAnswers, right_answers
+from lw2g.results.summaries import Difference
 from lw2g_store.layout import read_protocol
 from lw2g_store.packs import Pack
 from lw2g_store.stored import Stored
 
 STREAMS = Path(__file__).resolve().parents[1] / "experiments" / "streams.toml"
+CLASSES = STREAMS.with_name("stream_classes.json")
+"""The class behind each target of an order, ``SET/NUMBER``, as carries/lay_out.py lays them out."""
 OF_A_STREAM = re.compile(
     r"folder/like-for-like/(?P<stream>[a-z-]+)\.(?P<order>\d+)\.(?P<size>\d+)(?P<once>\.at-once)?@(?P<version>\d+)"
 )
@@ -72,6 +78,7 @@ class StreamRun:
         size: Pixels on a side.
         method: The method, as the store's folders call it.
         faa: Mean over the stream's tasks of accuracy after the last one, in per cent.
+        answers: The answers after the last task, whose images have the same names in every order.
         seconds: All of the run, evaluations included.
         kept: Numbers kept: parameters and statistics.
         forwards: Operations of the training and of what follows it on training images, in forwards of the
@@ -84,6 +91,7 @@ class StreamRun:
     size: int
     method: str
     faa: float
+    answers: RightAnswers
     seconds: float
     kept: int
     forwards: float
@@ -107,6 +115,7 @@ def runs_of(store: Path, stored: Stored) -> list[StreamRun]:
             raise ValueError(f"{pack.path}: {STREAMS.name} has no stream {named['stream']!r}")
         record = pack.record
         storage = record["storage"]
+        answers = _answers(store, named, pack)
         runs.append(
             StreamRun(
                 path=pack.path,
@@ -114,7 +123,9 @@ def runs_of(store: Path, stored: Stored) -> list[StreamRun]:
                 order=int(named["order"]),
                 size=int(named["size"]),
                 method=_method(pack),
-                faa=_by_tasks(store, named, pack) if named["once"] else float(record["metrics"]["faa"]),
+                # a run that learned all classes at once has one task; its answers count by the stream's
+                faa=answers.accuracy if named["once"] else float(record["metrics"]["faa"]),
+                answers=answers,
                 seconds=float(record["seconds"]["total"]),
                 kept=storage["parameters"] + storage["statistics"],
                 forwards=_forwards(record, known[named["stream"]], bare.get(int(named["size"]), 0.0)),
@@ -195,18 +206,39 @@ def protocol_of(run: ReportedRun) -> str:
     return run.given.protocol
 
 
-def _by_tasks(store: Path, named: re.Match[str], pack: Pack) -> float:
-    """Return the FAA that a run has by the tasks of its stream, whose labels and order must be its own."""
-    stream = read_protocol(store, named[0].replace(".at-once", ""))["facts"]
-    task_of = {own: task for task, classes in enumerate(stream["tasks"]) for own in classes}
+def _answers(store: Path, named: re.Match[str], pack: Pack) -> RightAnswers:
+    """Return the answers of a run by the tasks of its stream, whose labels and order must be its own.
+
+    Raises:
+        ValueError: They are not.
+    """
     last = pack.evaluations[-1]
-    true = last["true"]
-    tasks = np.array([task_of.get(own, -1) for own in true.tolist()])
-    if sha_of_labels(true, tasks) != stream["test_labels"]:
-        raise ValueError(f"{pack.path}: its test images are not those of {named['stream']}")
-    right = last["predicted"] == true
-    shares = [float(right[tasks == task].mean()) for task in range(len(stream["tasks"]))]
-    return 100.0 * statistics.fmean(shares)
+    tasks = last["task"].astype(np.int64)
+    if named["once"]:
+        stream = read_protocol(store, named[0].replace(".at-once", ""))["facts"]
+        task_of = {own: task for task, classes in enumerate(stream["tasks"]) for own in classes}
+        tasks = np.array([task_of.get(own, -1) for own in last["true"].tolist()])
+        if sha_of_labels(last["true"], tasks) != stream["test_labels"]:
+            raise ValueError(f"{pack.path}: its test images are not those of {named['stream']}")
+    return right_answers(last, classes_of(named["stream"], int(named["order"])), tasks)
+
+
+def classes_of(stream: str, order: int) -> Sequence[str]:
+    """Return the class behind each target of an order, ``SET/NUMBER``, by which images pair across orders.
+
+    Raises:
+        ValueError: The order is not told.
+    """
+    orders = _all_classes().get(stream, ())
+    if order >= len(orders):
+        raise ValueError(f"{CLASSES.name} does not tell the classes of {stream}, order {order}; add them")
+    return str(orders[order]).split()
+
+
+@lru_cache(maxsize=1)
+def _all_classes() -> Mapping[str, Sequence[str]]:
+    known: Mapping[str, Sequence[str]] = json.loads(CLASSES.read_text(encoding="utf-8"))
+    return known
 
 
 # -- lines -----------------------------------------------------------------------------------------------
@@ -226,23 +258,38 @@ class Line:
         """Mean FAA over orders."""
         return statistics.fmean(run.faa for run in self.runs)
 
+    @cached_property
     def less_the_floor(self) -> Difference | None:
-        """Return the paired difference from the floor; None for the floor itself."""
+        """Return the paired difference from the floor over the orders of both; None for the floor itself."""
         if self.method == FLOOR:
             return None
-        ours, theirs = ({run.order: run.faa for run in runs} for runs in (self.runs, self.floor))
-        return paired_difference(ours, theirs)
+        ours, theirs = ({run.order: run.answers for run in runs} for runs in (self.runs, self.floor))
+        return over_orders_and_images(ours, theirs)
 
 
 def _difference(line: Line) -> str:
-    apart = line.less_the_floor()
+    apart = line.less_the_floor
     if apart is None:
         return "-"
-    # adding zero makes a rounded -0.0 positive
-    mean = round(apart.mean, 1) + 0.0
-    if apart.half is None:  # one order has no interval over orders
-        return f"{mean:+.1f}"
-    return f"{mean:+.1f} ± {apart.half:.1f}"
+    return with_interval(apart)
+
+
+def with_interval(apart: Difference) -> str:
+    """Return a difference and its interval, as all pages print them."""
+    return f"{apart.mean:+z.1f} [{apart.low:+z.1f}, {apart.high:+z.1f}]"
+
+
+def _orders(line: Line) -> str:
+    """Return how many orders there are, and whether all give the very same answers to the same images."""
+    told = str(len(line.runs))
+    if len(line.runs) > 1 and len({_by_image(run) for run in line.runs}) == 1:
+        told += ", alike"
+    return told
+
+
+def _by_image(run: StreamRun) -> frozenset[Any]:
+    """Return which images a run answers rightly, and which not."""
+    return frozenset(zip(run.answers.images, run.answers.right.tolist(), strict=True))
 
 
 def _seconds(line: Line) -> str:
@@ -259,7 +306,7 @@ def _forwards_shown(line: Line) -> str:
 COLUMNS: Mapping[str, tuple[str, Callable[[Line], str]]] = {
     "stream": ("stream", lambda line: line.stream),
     "method": ("method", lambda line: LABELS.get(line.method, line.method)),
-    "orders": ("orders", lambda line: str(len(line.runs))),
+    "orders": ("orders", _orders),
     "faa": ("FAA", lambda line: f"{line.faa:.1f}"),
     "worst": ("worst order", lambda line: f"{min(run.faa for run in line.runs):.1f}"),
     "less": ("less frozen `lda`", _difference),
@@ -294,7 +341,9 @@ def lines_of(
 
 
 def matrix(lines: Sequence[Line], methods: Sequence[str]) -> Iterator[str]:
-    """Yield a table in Markdown with a column a stream: mean FAA, the worst order, and how many there are.
+    """Yield a table in Markdown with a column a stream: FAA of the floor, and how far others are from it.
+
+    Each difference is over the orders that both have, so that a row with fewer is compared with its equals.
 
     Args:
         lines: What its cells tell.
@@ -310,17 +359,17 @@ def matrix(lines: Sequence[Line], methods: Sequence[str]) -> Iterator[str]:
         cells = []
         for each in streams:
             line = by_place.get((method, each))
-            cells.append("-" if line is None else _mean_and_worst(line, most[each]))
+            cells.append("-" if line is None else _from_the_floor(line, most[each]))
         yield f"| {LABELS.get(method, method)} | {' | '.join(cells)} |"
 
 
-def _mean_and_worst(line: Line, most: int) -> str:
-    """Return the mean and, in brackets, the worst order; n orders where others have more."""
-    runs = len(line.runs)
-    few = "" if runs == most else f"; n={runs}"
-    if runs == 1:
-        return f"{line.faa:.1f}" + (f" ({few[2:]})" if few else "")
-    return f"{line.faa:.1f} ({min(run.faa for run in line.runs):.1f}{few})"
+def _from_the_floor(line: Line, most: int) -> str:
+    """Return the floor's accuracy, or another's difference from it; its orders where others have more."""
+    apart = line.less_the_floor
+    if apart is None:
+        return f"{line.faa:.1f}"
+    few = "" if apart.n == most else f" ({apart.n} order{'s' * (apart.n > 1)})"
+    return with_interval(apart) + few
 
 
 def _rank(method: str) -> tuple[int, str]:

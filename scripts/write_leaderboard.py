@@ -42,8 +42,9 @@ OF_STREAMS = """\
 
 {caution}
 `experiments/streams.toml` says which images they have; ViT-Tiny, five epochs, presets. FAA is the mean over
-orders. After ±: half of the 95 % t-interval over orders of the difference from `lda` on frozen features, the
-floor, paired over the orders that both have. Seconds (one CPU core of a busy machine, tests included) and
+orders; *alike*: the same answers in each. Differences are from `lda` on frozen features, the floor, over the
+orders that both have, with a 95 % interval over orders and test images (paired bootstrap), and rows stand by
+them: means of different orders do not compare. Seconds (one CPU core of a busy machine, tests included) and
 numbers kept are means over orders. *Forwards*: operations on training images, in forwards of the bare
 backbone for each of them; 1 reads their features once. Heads on frozen features other than the floor's shared
 their forwards with one another, so they have no seconds of their own. All of them, marked (floor), are what a
@@ -102,9 +103,17 @@ def of_streams(store: Path, stored: Stored) -> Iterator[str]:
 
 
 def by_accuracy(lines: Sequence[Line]) -> list[Line]:
-    """Return the lines of each stream by FAA, the best first; streams keep their order."""
+    """Return the lines of each stream by how far they are above the floor on the same orders, the best first.
+
+    Means of different orders would rank the orders. Streams keep theirs.
+    """
     streams = list(dict.fromkeys(line.stream for line in lines))
-    return sorted(lines, key=lambda line: (streams.index(line.stream), -line.faa))
+
+    def place(line: Line) -> tuple[int, float]:
+        apart = line.less_the_floor
+        return streams.index(line.stream), -(0.0 if apart is None else apart.mean)
+
+    return sorted(lines, key=place)
 
 
 def picture_of(runs: Sequence[StreamRun]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,13 @@ import numpy as np
 from cell import STEPS, VARIANTS
 from numpy.typing import NDArray
 from scipy import stats
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+
+from stream_tables import classes_of
+
+from lw2g.results.bootstrap import over_orders_and_images
+from lw2g.results.right_answers import RightAnswers, right_answers
 
 
 @attrs.frozen(eq=False)
@@ -38,6 +46,13 @@ class Cell:
         """Return the mean over tasks of accuracy after the last task."""
         return float(self.accuracy[VARIANTS.index(carry), int(expert), -1].mean())
 
+    def right_answers(self, carry: str, expert: bool = False) -> RightAnswers:
+        """Return the answers of a carry, whose images have the same names in every order."""
+        tasks = self.accuracy.shape[-1]
+        columns = {"true": self.labels, "predicted": self.answers[VARIANTS.index(carry), int(expert)]}
+        names = classes_of(self.facts["stream"], self.facts["order"])
+        return right_answers(columns, names, task_of(self.labels, tasks))
+
     def hits(self, carry: str, expert: bool = False) -> NDArray[np.float64]:
         """Return for each test image whether it is right, weighted so that the mean is the FAA."""
         right = self.answers[VARIANTS.index(carry), int(expert)] == self.labels
@@ -50,9 +65,14 @@ class Cell:
 
 def weighted(right: NDArray[np.bool_], labels: NDArray[np.int16], tasks: int) -> NDArray[np.float64]:
     """Return which test images are right, in per cent and weighted: every task counts alike in the mean."""
-    task = labels // ((int(labels.max()) + 1) // tasks)
+    task = task_of(labels, tasks)
     sizes = np.bincount(task, minlength=tasks)
     return np.asarray(100.0 * right * (len(task) / tasks / sizes)[task])
+
+
+def task_of(labels: NDArray[np.int16], tasks: int) -> NDArray[np.int64]:
+    """Return the task of each label; all tasks have as many classes."""
+    return (labels // ((int(labels.max()) + 1) // tasks)).astype(np.int64)
 
 
 def task_mean(right: NDArray[np.bool_], labels: NDArray[np.int16], tasks: int) -> float:
@@ -104,29 +124,35 @@ class Difference:
 
     Attributes:
         mean: Over orders.
-        half: Half of its 95 % interval.
+        low: The lower end of its 95 % interval over orders and test images (paired bootstrap).
+        high: The upper end.
         worst: Of the orders.
         orders: How many there are.
     """
 
     mean: float
-    half: float
+    low: float
+    high: float
     worst: float
     orders: int
 
+    def interval(self) -> str:
+        """Return mean and interval as pages print them."""
+        return f"{self.mean:+z.1f} [{self.low:+z.1f}, {self.high:+z.1f}]"
+
     def __str__(self) -> str:
-        unit = "order, interval over images" if self.orders == 1 else "orders"
-        return f"{self.mean:+.1f} ± {self.half:.1f} (worst {self.worst:+.1f}; {self.orders} {unit})"
+        orders = f"{self.orders} order{'s' * (self.orders > 1)}"
+        return f"{self.interval()} (worst {self.worst:+.1f}; {orders})"
 
 
 def less(cells: Sequence[Cell], left: Mapping[str, Any], right: Mapping[str, Any]) -> Difference:
-    """Return the difference of two variants ``{carry, expert}`` over the orders, paired.
-
-    With one order the interval is over its test images.
-    """
+    """Return the difference of two variants ``{carry, expert}``, paired by order and image."""
     apart = [cell.faa(**left) - cell.faa(**right) for cell in cells]
-    mean, half = mean_and_half(apart)
-    if len(cells) == 1:
-        images = cells[0].hits(**left) - cells[0].hits(**right)
-        half = 1.96 * float(images.std(ddof=1)) / len(images) ** 0.5
-    return Difference(mean=mean, half=half, worst=min(apart), orders=len(cells))
+    found = over_orders_and_images(
+        {cell.facts["order"]: cell.right_answers(**left) for cell in cells},
+        {cell.facts["order"]: cell.right_answers(**right) for cell in cells},
+    )
+    assert found is not None, "equal orders"
+    assert found.low is not None
+    assert found.high is not None
+    return Difference(mean=found.mean, low=found.low, high=found.high, worst=min(apart), orders=len(cells))

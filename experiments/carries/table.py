@@ -3,8 +3,8 @@
     python experiments/carries/table.py experiments/carries/cells [--pages]
 
 An entry is FAA alone / with the frozen expert, mean over orders, and in brackets that of the worst order; the
-number of orders stands in the head. Differences are paired, with the 95 % t-interval over orders, over test
-images alone where there is one order, which is said. The page of the study gets the tables of the main
+number of orders stands in the head. Differences are paired, with the 95 % interval over orders and test
+images. The page of the study gets the tables of the main
 method on report streams, between its marks.
 """
 
@@ -79,7 +79,7 @@ def table(title: str, streams: dict[str, list[Cell]], floor: Path) -> Iterator[s
         shown = []
         for own in streams.values():
             apart = less(own, *({"carry": carry, "expert": expert} for carry, expert in (left, right)))
-            shown.append(f"{apart.mean:+.1f} ± {apart.half:.1f}{' (images)' if apart.orders == 1 else ''}")
+            shown.append(apart.interval())
         yield _row(label, shown)
 
 

@@ -28,7 +28,7 @@ def margin(hypothesis: Mapping[str, Any], cells: Mapping[str, Sequence[Cell]]) -
         lines.append(f"{stream}: less {_name(right)} {difference}")
         if difference.mean < least:
             below.append(stream)
-        if difference.mean + difference.half < least:
+        if difference.high < least:
             beyond.append(stream)
     if not below:
         return "holds", lines

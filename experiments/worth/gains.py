@@ -25,9 +25,12 @@ from scipy import stats
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
-from stream_tables import StreamRun, runs_of  # noqa: E402
+from stream_tables import StreamRun, runs_of, with_interval  # noqa: E402
 
 from lw2g.registry.catalogue import load_catalogue  # noqa: E402
+from lw2g.results.bootstrap import holm, over_orders_and_images  # noqa: E402
+from lw2g.results.right_answers import RightAnswers  # noqa: E402
+from lw2g.results.summaries import Difference  # noqa: E402
 from lw2g_store.stored import Stored, stored_runs  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
@@ -50,45 +53,29 @@ class Gain:
         stream: The stream.
         method: The trained method.
         head: The frozen head with the highest mean over the same orders.
-        apart: The difference of each order.
+        apart: The mean difference, with its interval over orders and test images.
     """
 
     stream: str
     method: str
     head: str
-    apart: Sequence[float]
-
-    @property
-    def mean(self) -> float:
-        """Mean over orders."""
-        return statistics.fmean(self.apart)
-
-    @property
-    def half(self) -> float | None:
-        """Half of the 95 % t-interval over orders; None for one order."""
-        if len(self.apart) < 2:
-            return None
-        quantile = float(stats.t.ppf(0.975, len(self.apart) - 1))
-        return quantile * statistics.stdev(self.apart) / len(self.apart) ** 0.5
+    apart: Difference
 
     def __str__(self) -> str:
-        orders = f"{len(self.apart)} order{'s' * (len(self.apart) > 1)}"
-        if self.half is None:
-            return f"{self.mean:+.1f} ({orders})"
-        return f"{self.mean:+.1f} ± {self.half:.1f} ({orders})"
+        return f"{with_interval(self.apart)} ({self.apart.n} order{'s' * (self.apart.n > 1)})"
 
 
-Ends = Mapping[tuple[str, str], Mapping[int, float]]
-"""FAA by order, of each stream and method by its short name."""
+Ends = Mapping[tuple[str, str], Mapping[int, RightAnswers]]
+"""The answers by order, of each stream and method by its short name."""
 
 
 def ends_of(plan: Mapping[str, Any], runs: Sequence[StreamRun]) -> Ends:
-    """Return the FAA of what the plan names."""
-    found: dict[tuple[str, str], dict[int, float]] = {}
+    """Return the answers of what the plan names."""
+    found: dict[tuple[str, str], dict[int, RightAnswers]] = {}
     for name, method in {**plan["heads"], **plan["methods"]}.items():
         for run in runs:
             if run.size == plan["size"] and run.method == method and run.stream in plan["streams"]:
-                found.setdefault((run.stream, name), {})[run.order] = run.faa
+                found.setdefault((run.stream, name), {})[run.order] = run.answers
     facts = tomllib.loads((ROOT / "experiments" / "streams.toml").read_text(encoding="utf-8"))["stream"]
     for (stream, name), by_order in found.items():
         if name in AT_ONCE and len(facts[stream]["sha256"]) == 1:
@@ -110,8 +97,10 @@ def gain(plan: Mapping[str, Any], ends: Ends, stream: str, method: str) -> Gain 
     if not orders:
         return None
     able = [head for head, known in shared.items() if orders <= known]
-    best = max(able, key=lambda head: statistics.fmean(heads[head][order] for order in orders))
-    apart = [own[order] - heads[best][order] for order in sorted(shared[best])]
+    best = max(able, key=lambda head: statistics.fmean(heads[head][order].accuracy for order in orders))
+    apart = over_orders_and_images(own, heads[best])
+    if apart is None:
+        return None
     return Gain(stream=stream, method=method, head=best, apart=apart)
 
 
@@ -120,7 +109,7 @@ def distances(plan: Mapping[str, Any], ends: Ends) -> dict[str, dict[str, float]
     blind = json.loads((HERE / "distance.json").read_text(encoding="utf-8"))
     return {
         stream: {
-            "labelled": 100 - statistics.fmean(ends[stream, "lda"].values()),
+            "labelled": 100 - statistics.fmean(each.accuracy for each in ends[stream, "lda"].values()),
             "blind": blind[stream]["blind"],
         }
         for stream in plan["streams"]
@@ -148,7 +137,7 @@ def rank(plan: Mapping[str, Any], name: str, gains: Any, far: Any) -> Iterator[s
             yield f"({name}) {method}: open ({len(own)} of {len(plan['streams'])} streams)"
             continue
         x = [far[stream][plan[name]["distance"]] for stream in own]
-        rho = float(stats.spearmanr(x, [gains[stream, method].mean for stream in own]).statistic)
+        rho = float(stats.spearmanr(x, [gains[stream, method].apart.mean for stream in own]).statistic)
         verdict = "undecided"
         if rho > 1 - 1e-9:
             verdict = "holds"
@@ -159,12 +148,12 @@ def rank(plan: Mapping[str, Any], name: str, gains: Any, far: Any) -> Iterator[s
 
 def margin(differences: Sequence[tuple[str, Gain]], least: float) -> str:
     """Return the verdict on differences none of which is to fall below a margin."""
-    below = [(stream, each) for stream, each in differences if each.mean < least]
+    below = [(stream, each) for stream, each in differences if each.apart.mean < least]
     if not below:
         return "holds" if differences else "open"
     told = []
     for stream, each in below:
-        beyond = each.half is not None and each.mean + each.half < least
+        beyond = each.apart.high is not None and each.apart.high < least
         told.append(f"{stream} ({'beyond' if beyond else 'within'} its interval)")
     return f"refuted on {', '.join(told)}"
 
@@ -174,9 +163,8 @@ def pairs(plan: Mapping[str, Any], ends: Ends) -> list[tuple[str, Gain]]:
     left, right = plan["one"]["left"], plan["one"]["right"]
     found = []
     for stream in plan["streams"]:
-        ours, theirs = ends.get((stream, left), {}), ends.get((stream, right), {})
-        if orders := sorted(ours.keys() & theirs.keys()):
-            apart = [ours[order] - theirs[order] for order in orders]
+        apart = over_orders_and_images(ends.get((stream, left), {}), ends.get((stream, right), {}))
+        if apart is not None:
             found.append((stream, Gain(stream=stream, method=left, head=right, apart=apart)))
     return found
 
@@ -187,19 +175,16 @@ def family(plan: Mapping[str, Any], gains: Any) -> Iterator[str]:
     tested = []
     for stream in plan["streams"]:
         own = gains.get((stream, method))
-        if own is not None and len(own.apart) > 1:
-            tested.append((float(stats.ttest_1samp(own.apart, 0.0).pvalue), stream, own))
+        if own is not None and own.apart.n > 1:
+            tested.append(own)
         else:
             yield f"(gains) {stream}: open"
-    holds = True
-    for place, (p, stream, own) in enumerate(sorted(tested, key=lambda each: each[0])):
-        corrected = min(1.0, p * (len(tested) - place))
-        holds = holds and corrected < level
+    corrected = holm([own.apart for own in tested])
+    for own, apart in zip(tested, corrected, strict=True):
         verdict = "undecided"
-        if holds:
-            verdict = "gains" if own.mean > 0 else "loses"
-        p_shown = f"p {corrected:.3f}" if corrected >= 0.001 else "p < 0.001"
-        yield f"(gains) {stream}: {verdict} ({own}, {p_shown} by Holm)"
+        if apart.p < level:
+            verdict = "gains" if apart.mean > 0 else "loses"
+        yield f"(gains) {own.stream}: {verdict} ({own}, p {apart.p:.3f} by Holm)"
 
 
 def verdicts(plan: Mapping[str, Any], ends: Ends) -> Iterator[str]:
@@ -218,7 +203,12 @@ def verdicts(plan: Mapping[str, Any], ends: Ends) -> Iterator[str]:
     yield f"(floor) {margin(own, plan['floor']['margin'])}"
     both = pairs(plan, ends)
     told = "; ".join(f"{stream} {each}" for stream, each in both)
-    yield f"(one) {margin(both, plan['one']['margin'])}: {told or 'no stream has both'}"
+    # a margin over all streams is open while one of them has no pair, or a single order
+    compared = [stream for stream, each in both if each.apart.n > 1]
+    verdict = margin(both, plan["one"]["margin"])
+    if len(compared) < len(plan["streams"]) and not verdict.startswith("refuted"):
+        verdict = f"open ({len(compared)} of {len(plan['streams'])} streams have both on more than one order)"
+    yield f"(one) {verdict}: {told or 'no stream has both'}"
     yield from family(plan, gains)
 
 
@@ -298,18 +288,18 @@ class Panel:
     def point(self, own: Gain, number: int) -> Iterator[str]:
         """Yield a gain and its interval in the colour of its method; methods stand side by side."""
         at, colour = self.x(own.stream) + 5 * (number - 2), COLOURS[number]
-        if own.half is not None:
-            low, high = self.y(own.mean - own.half), self.y(own.mean + own.half)
+        if own.apart.low is not None and own.apart.high is not None:
+            low, high = self.y(own.apart.low), self.y(own.apart.high)
             yield f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{low:.1f}" y2="{high:.1f}" stroke="{colour}"/>'
         said = html.escape(f"{own.method} on {own.stream}: {own}, best frozen head {own.head}")
-        yield f'<circle cx="{at:.1f}" cy="{self.y(own.mean):.1f}" r="4" fill="{colour}">'
+        yield f'<circle cx="{at:.1f}" cy="{self.y(own.apart.mean):.1f}" r="4" fill="{colour}">'
         yield f"<title>{said}</title></circle>"
 
 
 def drawn(plan: Mapping[str, Any], ends: Ends) -> str:
     """Return the picture as SVG: gain against distance, a panel for each of the two distances."""
     gains, far = gains_of(plan, ends), distances(plan, ends)
-    means = [own.mean for own in gains.values()]
+    means = [own.apart.mean for own in gains.values()]
     methods = list(plan["methods"])
     parts = [
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 390" font-family="sans-serif" '

@@ -146,13 +146,14 @@ def cell_blocks(table: Table, columns: Sequence[Column], against: str | None) ->
 def _differences(table: Table, columns: Sequence[Column], reference: Row) -> Cells:
     """Return the lines of mean differences of all rows from the reference, over common seeds."""
     lines: Cells = [[f"minus {reference.label}", "pairs", *map(_title, columns)]]
+    gaps = [table.differences(reference, column) for column in columns]
     for row in table.rows:
         if row is reference:
             continue
         pairs = 0
         cells = []
-        for column in columns:
-            gap = row.difference(reference, column)
+        for column, by_label in zip(columns, gaps, strict=True):
+            gap = by_label[row.label]
             if gap is not None:  # a column may have fewer pairs than another: the most are named
                 pairs = max(pairs, gap.n)
             cells.append(_difference(gap, column))
@@ -218,10 +219,10 @@ def _difference(gap: Difference | None, column: Column) -> Cell:
     if gap is None:
         return Cell(value="-")
     note = ""
-    if gap.half is not None:
-        low = _number(gap.mean - gap.half, column.digits, "+")
-        high = _number(gap.mean + gap.half, column.digits, "+")
-        note = f" [{low}, {high}]"
+    if gap.low is not None and gap.high is not None:
+        note = f" [{_number(gap.low, column.digits, '+')}, {_number(gap.high, column.digits, '+')}]"
+    if gap.p is not None:
+        note += f", p={gap.p:.3f}"
     return Cell(value=_number(gap.mean, column.digits, "+"), note=note)
 
 
@@ -234,7 +235,10 @@ def remarks_on(table: Table, columns: Sequence[Column], against: str | None) -> 
             "left out where it rounds to 0"
         )
     if table.reference(against) is not None:
-        remarks.append("differences: mean [95 % interval], t over the pairs; a single pair has none")
+        remarks.append(
+            "differences: mean [95 % interval]; of FAA over class orders and test images (paired bootstrap), "
+            "p corrected for the number of rows (Holm); of others t over the pairs, none for a single pair"
+        )
     remarks += _sources(table)
     if any(row.control for row in table.rows):
         remarks.append(

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
@@ -17,6 +17,9 @@ from lw2g.disk.contents import Goal, read_record, read_sealed
 from lw2g.disk.lock import Writer, writer_of
 from lw2g.errors import ConfigError, DataError
 from lw2g.interfaces.tracker import Stepped
+
+if TYPE_CHECKING:
+    from lw2g.results.recomputed import Columns  # without numpy, which lists of runs do not need
 
 __all__ = ["Given", "ReportedRun", "State", "find_runs", "read_run"]
 
@@ -61,6 +64,7 @@ class ReportedRun:
         problem: What is wrong with a damaged run, whose other fields are empty.
         given: What a store tells of it; None for a run of one's own.
         label: The name that the grid of its sweep gives its row; empty if none.
+        answers: The predictions after its last task, of a run that has no folder of its own; else None.
     """
 
     path: Path
@@ -72,6 +76,7 @@ class ReportedRun:
     problem: str = ""
     given: Given | None = None
     label: str = ""
+    answers: Columns | None = None
 
     @property
     def done(self) -> int:

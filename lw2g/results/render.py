@@ -13,6 +13,7 @@ import attrs
 
 from lw2g.results.cells import Cell, Cells, cell_blocks, remarks_on, shown_columns
 from lw2g.results.columns import Column
+from lw2g.results.summaries import Difference
 from lw2g.results.table import Row, Table
 
 __all__ = [
@@ -30,7 +31,9 @@ _NO_PAPER: Mapping[str, Any] = {
     **dict.fromkeys(("paper", "minus_paper", *(f"paper_{name}" for name in _PAPER))),
     "paper_differs": [],
 }
-_NO_DIFFERENCE: Mapping[str, Any] = dict.fromkeys(("difference_mean", "difference_half", "difference_n"))
+_NO_DIFFERENCE: Mapping[str, Any] = dict.fromkeys(
+    f"difference_{name}" for name in attrs.fields_dict(Difference)
+)
 
 
 def as_markdown(tables: Sequence[Table], columns: Sequence[Column], against: str | None) -> str:
@@ -211,13 +214,16 @@ def _entries(
     """Yield one entry for each cell of the tables, a column of a row."""
     for table in tables:
         reference = table.reference(against)
+        gaps: Mapping[str, Mapping[str, Difference | None]] = {}
+        if reference is not None:
+            gaps = {column.name: table.differences(reference, column) for column in columns}
         for row in table.rows:
             for column in columns:
-                yield _entry(table, row, column, reference)
+                yield _entry(table, row, column, gaps.get(column.name, {}).get(row.label))
 
 
-def _entry(table: Table, row: Row, column: Column, reference: Row | None) -> dict[str, Any]:
-    """Return all that CSV and JSON hold of one row and column; differences are from the row ``reference``."""
+def _entry(table: Table, row: Row, column: Column, gap: Difference | None) -> dict[str, Any]:
+    """Return all that CSV and JSON hold of one row and column, ``gap`` from the reference."""
     over_runs = row.summary(column)
     entry = {
         "table": table.title,
@@ -238,9 +244,6 @@ def _entry(table: Table, row: Row, column: Column, reference: Row | None) -> dic
         for name in _PAPER:
             entry[f"paper_{name}"] = getattr(printed, name)
         entry["paper_differs"] = list(printed.differs)
-    gap = None
-    if reference is not None and row is not reference:
-        gap = row.difference(reference, column)
     if gap is not None:
         for name, value in attrs.asdict(gap).items():
             entry[f"difference_{name}"] = value

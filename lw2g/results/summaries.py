@@ -51,20 +51,24 @@ class Difference:
 
     Attributes:
         mean: The mean.
-        half: Half the width of its 95 % interval (t distribution over the pairs); None for a single pair.
+        low: The lower end of its 95 % interval; None where there is none, as for a single pair of times.
+        high: The upper end.
         n: Number of pairs.
+        p: The two-sided p value of no difference; None where none was computed.
     """
 
     mean: float
-    half: float | None
+    low: float | None = None
+    high: float | None = None
     n: int
+    p: float | None = None
 
 
 def paired_difference(ours: Mapping[K, float | None], theirs: Mapping[K, float | None]) -> Difference | None:
-    """Return the mean of ``ours - theirs`` over common keys; None if no pair has values.
+    """Return the mean of ``ours - theirs`` over common keys, with its t interval; None if no pair has values.
 
     >>> paired_difference({0: 2.0, 1: 4.0}, {0: 1.0, 2: 9.0})
-    Difference(mean=1.0, half=None, n=1)
+    Difference(mean=1.0, low=None, high=None, n=1, p=None)
     """
     gaps = []
     for key, our_value in ours.items():
@@ -73,10 +77,11 @@ def paired_difference(ours: Mapping[K, float | None], theirs: Mapping[K, float |
             gaps.append(our_value - other)
     if not gaps:
         return None
-    half = None
-    if len(gaps) > 1:
-        from scipy.special import stdtrit  # here, so that reports without pairs start without scipy
+    mean = statistics.fmean(gaps)
+    if len(gaps) == 1:
+        return Difference(mean=mean, n=1)
+    from scipy.special import stdtrit  # here, so that reports without pairs start without scipy
 
-        quantile = float(stdtrit(len(gaps) - 1, (1 + _LEVEL) / 2))
-        half = quantile * statistics.stdev(gaps) / math.sqrt(len(gaps))
-    return Difference(mean=statistics.fmean(gaps), half=half, n=len(gaps))
+    quantile = float(stdtrit(len(gaps) - 1, (1 + _LEVEL) / 2))
+    half = quantile * statistics.stdev(gaps) / math.sqrt(len(gaps))
+    return Difference(mean=mean, low=mean - half, high=mean + half, n=len(gaps))

@@ -6,6 +6,7 @@ import json
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import attrs
 from lw2g.config.describe import plain
 from lw2g.errors import ConfigError, counted, nearest
 from lw2g.registry.catalogue import Catalogue, Registered
+from lw2g.results.bootstrap import holm, over_orders_and_images
 from lw2g.results.columns import Column
 from lw2g.results.conditions import (
     benchmark_title,
@@ -26,6 +28,7 @@ from lw2g.results.conditions import (
 )
 from lw2g.results.found_runs import ReportedRun
 from lw2g.results.paper import Printed, differences_of, printed_for
+from lw2g.results.right_answers import RightAnswers, right_answers_of
 from lw2g.results.row_names import (
     TABLE_OPTIONS,
     Settings,
@@ -69,8 +72,24 @@ class Row:
         return summary([column.of(run.record) for run in self.runs])
 
     def difference(self, other: Row, column: Column) -> Difference | None:
-        """Return the difference of a column from another row, paired over seeds and class orders."""
-        return paired_difference(self._paired(column), other._paired(column))
+        """Return the difference of a column from another row, paired over seeds and class orders.
+
+        The interval of FAA is over these and over test images, where the predictions are at hand.
+        """
+        found = None
+        if column.name == "faa":
+            found = over_orders_and_images(self._right_answers, other._right_answers)
+        return found or paired_difference(self._paired(column), other._paired(column))
+
+    @cached_property
+    def _right_answers(self) -> Mapping[tuple[Any, ...], RightAnswers]:
+        """The answers of its runs by what pairs runs of two rows, where their predictions are at hand."""
+        found = {}
+        for run in self.runs:
+            answers = right_answers_of(run)
+            if answers is not None:
+                found[_pair(run)] = answers
+        return found
 
     def _paired(self, column: Column) -> dict[tuple[Any, ...], float | None]:
         """Return the values of a column by what pairs runs of two rows."""
@@ -127,6 +146,12 @@ class Table:
         if wanted is None or len(self.rows) < 2 or not any(wanted in row.label for row in self.rows):
             return None
         return self.row(wanted)
+
+    def differences(self, reference: Row, column: Column) -> Mapping[str, Difference | None]:
+        """Return the differences of the other rows from one, by label; p values are corrected (Holm)."""
+        others = [row for row in self.rows if row is not reference]
+        corrected = holm([row.difference(reference, column) for row in others])
+        return {row.label: gap for row, gap in zip(others, corrected, strict=True)}
 
 
 def require_row(tables: Sequence[Table], wanted: str) -> None:

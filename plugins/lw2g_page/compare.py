@@ -239,11 +239,7 @@ def _differences(rows: Sequence[Row]) -> Iterator[Sequence[Value]]:
             gap = row.difference(against, COLUMNS[name])
             if gap is None:
                 continue
-            low = high = None
-            if gap.half is not None:
-                low = gap.mean - gap.half
-                high = gap.mean + gap.half
-            yield (against.label, row.label, _title(name), gap.mean, low, high, gap.n)
+            yield (against.label, row.label, _title(name), gap.mean, gap.low, gap.high, gap.n)
 
 
 def _title(name: str) -> str:

@@ -110,7 +110,12 @@ def _reported(pack: Pack, protocol: str, badges: tuple[str, ...]) -> ReportedRun
         plugin=str(pack.submission.get("plugin", "")),
     )
     return ReportedRun(
-        path=pack.path, state="finished", config=pack.record["config"], record=pack.record, given=given
+        path=pack.path,
+        state="finished",
+        config=pack.record["config"],
+        record=pack.record,
+        given=given,
+        answers=pack.evaluations[-1],
     )
 
 

@@ -130,20 +130,32 @@ def test_no_table_prints_a_development_stream_as_a_report_stream(script, stored)
 
 def test_the_best_frozen_head_is_found_on_the_same_orders(script, monkeypatch):
     """By hand: `ranpac` ends higher on the orders that all heads have; without runs there is no gain."""
+    answered = script("stream_tables").RightAnswers
+
+    def right(*of: int):
+        """Return the answers of one task of ten images: so many of them right in each order."""
+        even = np.full(10, 0.1)
+        return {
+            order: answered(images=range(10), right=np.arange(10) < many, shares=even)
+            for order, many in enumerate(of)
+        }
+
     monkeypatch.syspath_prepend(str(ROOT / "experiments" / "worth"))
     gains = script("gains")
     plan = {"heads": {"lda": "", "ranpac": "", "klda": ""}, "methods": {"ours": ""}}
     ends = {
-        ("turns", "ours"): {0: 90.0, 1: 92.0, 2: 10.0},
-        ("turns", "lda"): {0: 88.0, 1: 89.0, 2: 99.0},
-        ("turns", "ranpac"): {0: 89.0, 1: 90.0},
+        ("turns", "ours"): right(9, 8, 1),
+        ("turns", "lda"): right(6, 5, 10),
+        ("turns", "ranpac"): right(8, 6),
     }
     found = gains.gain(plan, ends, "turns", "ours")
-    assert (found.head, list(found.apart)) == ("ranpac", [1.0, 2.0])
-    # half of the interval for one degree of freedom: 12.706 times the deviation by the root of two
-    assert found.half == pytest.approx(12.706 * 0.5, rel=1e-3)
+    # 10 and 20 points on the two orders; at best the images that differ are drawn thrice as often
+    assert (found.head, found.apart.n, found.apart.mean) == ("ranpac", 2, pytest.approx(15.0))
+    assert found.apart.low == pytest.approx(0.0)
+    assert 25.0 < found.apart.high <= 60.0
     assert gains.gain(plan, ends, "tiny", "ours") is None
-    alone = gains.Gain(stream="turns", method="ours", head="lda", apart=[-3.0])
+    loss = gains.over_orders_and_images(right(6), right(7))
+    alone = gains.Gain(stream="turns", method="ours", head="lda", apart=loss)
     assert gains.margin([("turns", found)], -0.5) == "holds"
     assert gains.margin([("turns", alone)], -0.5) == "refuted on turns (within its interval)"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -415,11 +414,11 @@ def test_intervals_pair_what_both_have(mine, theirs):
     assert found is not None
     assert (found.n, found.mean) == (len(gaps), pytest.approx(sum(gaps) / len(gaps), abs=1e-9))
     if len(gaps) == 1:
-        assert found.half is None
+        assert (found.low, found.high) == (None, None)
         return
     test = ttest_1samp(gaps, 0.0) if len(set(gaps)) > 1 else None
-    half = 0.0 if test is None else float(np.ptp(test.confidence_interval(0.95))) / 2
-    assert found.half == pytest.approx(half, rel=1e-6, abs=1e-9)
+    ends = (gaps[0], gaps[0]) if test is None else tuple(test.confidence_interval(0.95))
+    assert (found.low, found.high) == pytest.approx(ends, rel=1e-6, abs=1e-9)
 
 
 def test_a_paired_difference_has_an_interval_of_t():
@@ -427,11 +426,11 @@ def test_a_paired_difference_has_an_interval_of_t():
     found = paired_difference({0: 2.0, 1: 4.0, 2: 6.0, 3: None}, {0: 1.0, 1: 2.0, 2: 3.0, 3: 1.0, 4: 1.0})
     assert found is not None
     assert (found.mean, found.n) == (2.0, 3)
-    assert found.half == pytest.approx(2.4841, abs=1e-4)
+    assert (found.low, found.high) == pytest.approx((2 - 2.4841, 2 + 2.4841), abs=1e-4)
     assert paired_difference({0: 1.0}, {1: 1.0}) is None
     single = paired_difference({0: 1.0}, {0: 3.0})
     assert single is not None
-    assert (single.mean, single.half, single.n) == (-2.0, None, 1)
+    assert (single.mean, single.low, single.high, single.n) == (-2.0, None, None, 1)
 
 
 def test_a_file_is_named_by_its_hash_unless_the_hash_is_known(write_run, installed):

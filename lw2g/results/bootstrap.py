@@ -1,0 +1,121 @@
+"""Intervals of paired differences of accuracy, by drawing orders and test images again.
+
+An interval over class orders alone leaves out that other test images would give another difference; where all
+orders have the same images it comes out far too narrow. Both are drawn here: orders with replacement, and
+images with replacement, the same ones for both methods and for every order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from functools import lru_cache
+from typing import TypeVar
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from lw2g.results.right_answers import RightAnswers
+from lw2g.results.summaries import Difference
+
+__all__ = ["holm", "over_orders_and_images"]
+
+K = TypeVar("K", bound=Hashable)
+Floats = npt.NDArray[np.float64]
+
+_DRAWS = 2000
+_TAILS = (2.5, 97.5)
+"""Per cent of the draws below the ends of an interval of 95 %."""
+
+
+def over_orders_and_images(
+    ours: Mapping[K, RightAnswers], theirs: Mapping[K, RightAnswers]
+) -> Difference | None:
+    """Return the mean over common keys of the difference of final accuracy, with its bootstrap interval.
+
+    Args:
+        ours: The answers by what pairs runs, such as seed and class order.
+        theirs: Those that are subtracted.
+
+    Returns:
+        The difference in points with a percentile interval over orders and test images, and the two-sided p
+        value of no difference; None where no pair has the same images.
+    """
+    pairs = []
+    for key, own in ours.items():
+        other = theirs.get(key)
+        if other is not None and set(own.images) == set(other.images):
+            pairs.append((own, other))
+    if not pairs:
+        return None
+
+    place_of: dict[Hashable, int] = {}
+    for own, _ in pairs:
+        for image in own.images:
+            place_of.setdefault(image, len(place_of))
+    gaps = np.zeros((len(pairs), len(place_of)))
+    shares = np.zeros_like(gaps)
+    for row, (own, other) in enumerate(pairs):
+        own_places = [place_of[image] for image in own.images]
+        other_places = [place_of[image] for image in other.images]
+        gaps[row, own_places] = own.shares * own.right
+        gaps[row, other_places] -= other.shares * other.right
+        shares[row, own_places] = own.shares
+
+    drawn = _drawn_means(gaps, shares)
+    low, high = np.percentile(drawn, _TAILS)
+    # the share of draws on the other side of zero, twice; a draw more, so that no p value is zero
+    beyond = min(int((drawn <= 0).sum()), int((drawn >= 0).sum()))
+    return Difference(
+        mean=100.0 * float(gaps.sum(axis=1).mean()),
+        low=float(low),
+        high=float(high),
+        n=len(pairs),
+        p=min(1.0, 2.0 * (beyond + 1) / (_DRAWS + 1)),
+    )
+
+
+def _drawn_means(gaps: Floats, shares: Floats) -> Floats:
+    """Return the mean difference in points of each draw, ``[draws]``.
+
+    Args:
+        gaps: ``[orders, images]`` what each image adds to the difference of an order.
+        shares: ``[orders, images]`` what it counts there; 0 where the order does not have it.
+    """
+    orders, images = gaps.shape
+    times = _times_drawn(images)
+    # an order's difference over the drawn images: a ratio, since how much these count is drawn as well
+    counted = np.maximum(times @ shares.T.astype(np.float32), np.finfo(np.float32).tiny)
+    by_order = 100.0 * (times @ gaps.T.astype(np.float32)) / counted
+    # one order fewer than there are: the mean over as many varies (n - 1)/n as much as the mean over new ones
+    chosen = np.random.default_rng(orders).integers(orders, size=(_DRAWS, max(1, orders - 1)))
+    means: Floats = np.take_along_axis(by_order.astype(float), chosen, axis=1).mean(axis=1)
+    return means
+
+
+@lru_cache(maxsize=8)
+def _times_drawn(images: int) -> npt.NDArray[np.float32]:
+    """Return how often each draw has each image, ``[draws, images]``; the same for every pair of methods."""
+    even = np.full(images, 1.0 / images)
+    return np.random.default_rng(images).multinomial(images, even, size=_DRAWS).astype(np.float32)
+
+
+def holm(differences: Sequence[Difference | None]) -> list[Difference | None]:
+    """Return the differences with p values corrected for their number (Holm 1979); None stays.
+
+    >>> [each.p for each in holm([Difference(mean=1.0, n=1, p=p) for p in (0.02, 0.01)])]
+    [0.02, 0.02]
+    """
+    family = []
+    for place, each in enumerate(differences):
+        if each is not None and each.p is not None:
+            family.append((each.p, place))
+    corrected = list(differences)
+    least = 0.0
+    for rank, (p, place) in enumerate(sorted(family)):
+        # each is at least as large as those before it
+        least = max(least, min(1.0, (len(family) - rank) * p))
+        own = corrected[place]
+        assert own is not None
+        corrected[place] = attrs.evolve(own, p=least)
+    return corrected

@@ -1,0 +1,75 @@
+"""Which test images a run answers rightly in the end, named so that runs can be paired image by image."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from lw2g.disk.contents import prediction_name
+from lw2g.results.found_runs import ReportedRun
+from lw2g.results.recomputed import Columns, read_columns
+
+__all__ = ["RightAnswers", "right_answers", "right_answers_of"]
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class RightAnswers:
+    """The answers of one run to its test images.
+
+    Attributes:
+        images: What names each image in every run on the same data: its class there, its domain, and its
+            place among the images of both.
+        right: ``[N]`` whether the answer is the true class.
+        shares: ``[N]`` what each image counts in the final accuracy, in which all tasks count alike; sum 1.
+    """
+
+    images: Sequence[Hashable]
+    right: npt.NDArray[np.bool_]
+    shares: npt.NDArray[np.float64]
+
+    @property
+    def accuracy(self) -> float:
+        """The final accuracy in per cent (FAA)."""
+        return 100.0 * float(self.shares @ self.right)
+
+
+def right_answers(
+    columns: Columns, names: Sequence[Hashable], tasks: npt.NDArray[np.int64], domains: Sequence[str] = ()
+) -> RightAnswers:
+    """Return the answers in a file of predictions.
+
+    Args:
+        columns: The predictions after the last task.
+        names: What names each target in every run on the same data.
+        tasks: ``[N]`` the task of each image.
+        domains: The domain of each task; empty where there is one alone.
+    """
+    images = []
+    met: Counter[Hashable] = Counter()
+    for target, task in zip(columns["true"].tolist(), tasks.tolist(), strict=True):
+        kind = (names[target], domains[task] if domains else "")
+        images.append((*kind, met[kind]))
+        met[kind] += 1
+    _, places, counts = np.unique(tasks, return_inverse=True, return_counts=True)
+    shares = 1.0 / (len(counts) * counts[places])
+    return RightAnswers(images=images, right=columns["predicted"] == columns["true"], shares=shares)
+
+
+def right_answers_of(run: ReportedRun) -> RightAnswers | None:
+    """Return the answers of a run; None where its predictions are not at hand or were not measured.
+
+    Class orders permute the targets: ``class_order`` of the record says which class of the data each is.
+    """
+    columns = run.answers
+    if columns is None:
+        path = run.path / prediction_name(run.done - 1)
+        if not path.is_file():
+            return None
+        columns = read_columns(path)
+    return right_answers(
+        columns, run.record["class_order"], columns["task"].astype(np.int64), run.record["domains"] or ()
+    )
