@@ -22,6 +22,7 @@ from typing import Any
 
 import write_leaderboard
 from seed_tables import seeds_of
+from sentences import sentence
 from stream_tables import Line, StreamRun, lines_of, markdown, matrix, runs_of
 
 from lw2g.registry.catalogue import load_catalogue
@@ -50,6 +51,10 @@ MARKED = re.compile(
     r"<!-- (?:table: [\w-]+|cells|gains) -->.*?<!-- end of (?:table|cells|gains) -->", re.DOTALL
 )
 FRACTION = re.compile(r"\d\.\d")
+OTHER_NUMBERS = re.compile(r"Python \d\.\d+|Apache-2\.0|arXiv:\S+")
+"""Numbers in prose that are no results."""
+PROSE = (WORTH,)
+"""The pages whose sentences have numbers of packs alone, too."""
 CODE = re.compile(r"`[^`]*`")
 
 
@@ -60,7 +65,9 @@ def facts() -> dict[str, dict[str, Any]]:
 
 def streams_tables() -> list[str]:
     """Return the names of the tables whose rows are methods on streams."""
-    return [name for name, table in facts().items() if table.get("form") not in ("heads", "seeds")]
+    return [
+        name for name, table in facts().items() if table.get("form") not in ("heads", "seeds", "sentence")
+    ]
 
 
 def table_lines(table: Mapping[str, Any], runs: Sequence[StreamRun]) -> list[Line]:
@@ -95,6 +102,9 @@ def table_text(table: Mapping[str, Any], runs: Sequence[StreamRun], stored: Stor
     if form == "heads":
         lines: Iterator[str] = of_experiment("heads", "heads_table").heads_of(stored)
         return lines
+    if form == "sentence":
+        names, gained = of_experiment("worth", "gains").told(stored)
+        return sentence(table["text"], names, table["size"], runs, gained)
     if form == "seeds":
         return seeds_of(stored, table["protocol"], table["rows"], table["against"])
     of_streams = table_lines(table, runs)
@@ -134,7 +144,7 @@ def of_experiment(folder: str, module: str) -> Any:
 
 
 def without_packs(root: Path = ROOT) -> Iterator[str]:
-    """Yield the rows of tables that have a fraction and stand outside all marks."""
+    """Yield the rows of tables, and on some pages the sentences, that have a fraction outside all marks."""
     for page in PAGES:
         if page == LEADERBOARD:  # is written whole
             continue
@@ -142,9 +152,10 @@ def without_packs(root: Path = ROOT) -> Iterator[str]:
         # the lines of what is cut out stay, so that those that follow keep their numbers
         rest = MARKED.sub(lambda found: "\n" * found[0].count("\n"), text)
         for at, line in enumerate(rest.splitlines(), start=1):
-            told = CODE.sub("", line)  # the value of an option is no result
-            if line.startswith("|") and FRACTION.search(told):
-                yield f"{page}:{at}: no pack bears the numbers of this row"
+            told = OTHER_NUMBERS.sub("", CODE.sub("", line))  # the value of an option is no result
+            is_code = line.startswith("    ")
+            if FRACTION.search(told) and (line.startswith("|") or (page in PROSE and not is_code)):
+                yield f"{page}:{at}: no pack bears the numbers of this line"
 
 
 def differing(stored: Stored, root: Path = ROOT) -> Iterator[str]:

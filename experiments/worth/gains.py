@@ -341,6 +341,19 @@ def written(stored: Stored, text: str) -> dict[str, str]:
     return {PAGE: page_with(text, list(lines(plan, ends))), PICTURE: drawn(plan, ends)}
 
 
+def told(stored: Stored) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """Return methods by short names, and what fields of sentences say of gains over the best frozen head.
+
+    A field ``{METHOD/STREAM/gain}`` is the gain, ``{METHOD/STREAM/gain-interval}`` with its interval.
+    """
+    plan = tomllib.loads((HERE / "hypotheses.toml").read_text(encoding="utf-8"))
+    fields = {}
+    for (stream, method), own in gains_of(plan, ends_of(plan, runs_of(STORE, stored))).items():
+        fields[f"{{{method}/{stream}/gain}}"] = f"{own.apart.mean:+z.1f}"
+        fields[f"{{{method}/{stream}/gain-interval}}"] = with_interval(own.apart)
+    return {**plan["heads"], **plan["methods"]}, fields
+
+
 def main() -> None:
     """Write page and picture, or print what they say."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])

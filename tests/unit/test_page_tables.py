@@ -22,7 +22,17 @@ from lw2g_store.stored import Stored, stored_runs
 ROOT = Path(__file__).resolve().parents[2]
 STORE = ROOT / "experiments" / "store"
 CELLS = ROOT / "experiments" / "carries" / "cells"
-MODULES = ("tables", "stream_tables", "seed_tables", "write_leaderboard", "gains", "table", "cell", "results")
+MODULES = (
+    "tables",
+    "stream_tables",
+    "seed_tables",
+    "sentences",
+    "write_leaderboard",
+    "gains",
+    "table",
+    "cell",
+    "results",
+)
 
 if not STORE.exists():
     pytest.skip("needs the source tree", allow_module_level=True)
@@ -110,7 +120,7 @@ def test_a_row_without_packs_is_refused(script, root, page):
     text = path.read_text()
     path.write_text(text + "\n| cells | 126 |\n| ours | 67.1 |\n")
     (found,) = script("tables").without_packs(root)
-    assert found == f"{page}:{len(text.splitlines()) + 3}: no pack bears the numbers of this row"
+    assert found == f"{page}:{len(text.splitlines()) + 3}: no pack bears the numbers of this line"
 
 
 def test_no_table_prints_a_development_stream_as_a_report_stream(script, stored):
@@ -258,3 +268,28 @@ def test_the_leaderboard_says_where_a_plugin_lies(script) -> None:
     ]
     assert told(rows[0]) == ("recomputed", "nothing")
     assert told(rows[1]) == ("recomputed; plugin https\\://example.org/x@0a", "nothing")
+
+
+def test_a_sentence_is_filled_from_packs(script, stored):
+    """A field has the table's number; one of a method without packs is refused, and prose by hand as well."""
+    streams, sentences = script("stream_tables"), script("sentences")
+    runs = streams.runs_of(STORE, stored)
+    (line,) = [
+        each
+        for each in streams.lines_of(runs, "report", 224, ["simple-cil_ridge"])
+        if each.stream == "cifar-second"
+    ]
+    text = "It ends at {ridge/cifar-second/faa}, {ridge/cifar-second/interval} points."
+    (found,) = sentences.sentence(text, {"ridge": "simple-cil_ridge"}, 224, runs, {})
+    assert found == f"It ends at {line.faa:.1f}, {streams.with_interval(line.less_the_floor)} points."
+    with pytest.raises(SystemExit, match="no pack of nothing on tiny"):
+        list(sentences.sentence("{nothing/tiny/faa}", {}, 224, runs, {}))
+
+
+def test_a_number_in_prose_needs_a_pack(script, root):
+    """On pages of PROSE a sentence outside all marks has no fraction, but for versions and values of options."""
+    tables = script("tables")
+    page = root / tables.PROSE[0]
+    page.write_text(page.read_text() + "\nPython 3.11 and `x=0.5` may stand, 2.7 points may not.\n")
+    (found,) = tables.without_packs(root)
+    assert found.endswith("no pack bears the numbers of this line")
