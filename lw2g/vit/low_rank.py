@@ -96,11 +96,11 @@ class LowRankInjection:
         """Update the projections within the context."""
         require_rung(model, "low-rank updates", self.updates)
         with ExitStack() as stack:
-            for layer, of_layer in self.parts(model):
+            for layer, of_layer in self._parts(model):
                 stack.enter_context(_updated(layer, of_layer, self.scale))
             yield
 
-    def parts(self, model: nn.Module) -> Iterator[tuple[nn.Linear, list[_Part]]]:
+    def _parts(self, model: nn.Module) -> Iterator[tuple[nn.Linear, list[_Part]]]:
         """Yield each layer of a model that is updated, with the updates of its rows."""
         for index, per_target in self.updates.items():
             parts: dict[str, list[_Part]] = {}
@@ -167,11 +167,11 @@ class LayerInjection:
             ConfigError: A block has no such layer.
         """
         with ExitStack() as stack:
-            for layer, of_layer in self.parts(model):
+            for layer, of_layer in self._parts(model):
                 stack.enter_context(_updated(layer, of_layer, self.scale))
             yield
 
-    def parts(self, model: nn.Module) -> Iterator[tuple[nn.Linear, list[_Part]]]:
+    def _parts(self, model: nn.Module) -> Iterator[tuple[nn.Linear, list[_Part]]]:
         """Yield each layer of a model that is updated, with its update."""
         for index, per_layer in self.updates.items():
             layers = linears_of(block_at(model, index))
@@ -208,7 +208,7 @@ def layer_updates(injection: LowRankInjection | LayerInjection, model: nn.Module
         ValueError: Updates differ from sample to sample.
     """
     found = []
-    for layer, parts in injection.parts(model):
+    for layer, parts in injection._parts(model):
         downs: list[Tensor] = []
         ups: list[Tensor] = []
         for part in parts:

@@ -142,7 +142,7 @@ def _only_low_rank(parts: ModelParts, used: Sequence[Injection]) -> LowRankInjec
     if len(used) > 1 or not isinstance(only, LowRankInjection | LayerInjection):
         kinds = ", ".join(type(one).__name__ for one in used)
         raise ConfigError(
-            f"{parts.names[0]} changes more than low-rank updates ({kinds}), which an adapter holds alone",
+            f"{parts.names[0]} changes more than low-rank updates ({kinds}), and an adapter holds no more",
             "take the whole model away: lw2g export",
         )
     return only
@@ -199,6 +199,6 @@ def _require_equal(parts: ModelParts, routing: Routing, updates: Sequence[LayerU
     found = parts.backbone.features(batch.images)
     if found.shape != expected.shape or float((found - expected).norm() / expected.norm()) > _CLOSE:
         raise ConfigError(
-            f"features of {parts.names[0]} depend on more than low-rank updates, which an adapter holds alone",
+            f"features by {parts.names[0]} rest on more than low-rank updates, and an adapter holds no more",
             "take the whole model away: lw2g export",
         )

@@ -144,7 +144,7 @@ def test_a_norm_of_its_own_is_found(run_of, opened, tmp_path):
         )
         return model
 
-    with pytest.raises(ConfigError, match="depend on more than low-rank updates"):
+    with pytest.raises(ConfigError, match="rest on more than low-rank updates"):
         written(run_of("inflora"), tmp_path / "adapter", None, load)
 
 
