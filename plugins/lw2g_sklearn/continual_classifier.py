@@ -152,8 +152,9 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return the probability of each of :attr:`classes_`, ``[n, classes]``.
 
         They are calibrated: a temperature divides the scores, which has the least log loss on learned rows,
-        each left out of the sums. Where no row can be left out (each class has one, or the head knows no way
-        to do it, as ``anacp``), a warning says that they are as sure as the scores.
+        each left out of the sums (of more than 2^36 / dim^2 rows some of each class). Where no row can be
+        left out (each class has one, or the head knows no way to do it, as ``anacp``), a warning says that
+        they are as sure as the scores.
         """
         scores = self._scores(X)
         temperature = self._growing.temperature

@@ -112,24 +112,16 @@ class GrowingHead:
 
     def _make_room(self, new_names: Sequence[str]) -> None:
         """Replace the head by a larger one with the same sums."""
-        before = len(self.names)
         names = (*self.names, *new_names)
         larger = self._make_head(len(names))
         places = tuple(range(len(names)))
-        larger.begin_task(
-            TaskInfo(index=0, classes=places, class_names=names, seen=len(names), num_images=len(names))
-        )
-        added = TaskInfo(
-            index=int(before > 0),
-            classes=places[before:],
-            class_names=names[before:],
-            seen=len(names),
-            num_images=len(new_names),
-        )
+        # as one task: what a head takes from it are the names of its classes
+        task = TaskInfo(index=0, classes=places, class_names=names, seen=len(names), num_images=len(names))
+        larger.begin_task(task)
         if self._head is not None:
             state = widened(self._head.state_dict(), larger.state_dict(), "the head")
             larger.load_state_dict(state)
-        larger.expect(added)
+        larger.expect(task)
         self._head = larger
         self.names = names
 
