@@ -1,4 +1,4 @@
-"""Write docs/reference.md: the functions of ``import lw2g`` and the names of ``lw2g.plugin``.
+"""Write docs/reference.md: the functions of ``lw2g``, the names of ``lw2g.sklearn`` and of ``lw2g.plugin``.
 
 Nothing is imported.
 
@@ -29,6 +29,12 @@ RETURNED = (
     "lw2g/model/answers.py",
 )
 """The modules whose classes the functions of the root return."""
+
+ESTIMATORS = (
+    "plugins/lw2g_sklearn/continual_classifier.py",
+    "plugins/lw2g_sklearn/feature_extractor.py",
+)
+"""The modules of ``lw2g.sklearn``."""
 
 CONTRACTS = ("lw2g.interfaces.", "lw2g.registry.")
 """How the names of modules begin whose docstrings stand there whole; ``help(...)`` has the others' rest."""
@@ -168,6 +174,18 @@ def entry(name: str, node: Named, said: str) -> Iterator[str]:
             yield from (*listed, "")
 
 
+def estimator_entry(name: str, node: Named, said: str) -> Iterator[str]:
+    """Yield the lines of a class that programs make: how it is called, not what it derives from."""
+    assert isinstance(node, ast.ClassDef)
+    (made,) = (
+        child for child in node.body if isinstance(child, ast.FunctionDef) and child.name == "__init__"
+    )
+    called = signature(made).removeprefix("__init__").removesuffix(" -> None")
+    yield from (f"### {name}", "", f"`{name}{called}`", "")
+    yield from markdown(said)
+    yield from (*members(node), "")
+
+
 def brief_entry(node: Named, said: str) -> Iterator[str]:
     """Yield one line for a name, and one for each method of a class."""
     shown = f"class {node.name}" if isinstance(node, ast.ClassDef) else form(node)
@@ -204,7 +222,16 @@ def reference() -> str:
             node, said = definitions(path).get(name, (None, ""))
             if isinstance(node, ast.ClassDef):
                 lines += brief_entry(node, said)
-    lines.append("")
+    lines += [
+        "",
+        "## scikit-learn",
+        "",
+        "`from lw2g.sklearn import NAME` ([how to](howto/scikit-learn.md)).",
+        "",
+    ]
+    for path in ESTIMATORS:
+        for name in assigned(path, "__all__"):
+            lines += estimator_entry(name, *definitions(path)[name])
     for title, modules in authors_names().items():
         lines += part_of_authors(title, modules)
     return "\n".join(lines).rstrip() + "\n"

@@ -20,7 +20,15 @@ from lw2g.model.manifest import Manifest
 from lw2g.model.rejection import Gaussians, moments_of, scores_of, temperature_of
 from lw2g.model.solved import Solved
 
-__all__ = ["calibration_of", "features_of", "kept_of", "known_before"]
+__all__ = [
+    "LeftOut",
+    "answers_without_each",
+    "calibration_of",
+    "features_of",
+    "kept_of",
+    "known_before",
+    "left_out_places",
+]
 
 _OPERATIONS = 2**36
 """Products of features, width by width, in which images are left out: about 10 s of one core."""
@@ -94,14 +102,14 @@ def calibration_of(
     rows = torch.cat([features for _, features in kept])
     labels = torch.tensor(targets, device=solved.device)
     held = _held_by_sums(solved, saved, len(rows))
-    if len(rows) > (most_rows := max(_FEWEST, _OPERATIONS // rows.shape[1] ** 2)):
-        chosen = torch.linspace(0, len(rows) - 1, most_rows).long()  # of every class, which lie together
+    chosen = left_out_places(len(rows), rows.shape[1])
+    if len(chosen) < len(rows):
         rows = rows[chosen]
         labels = labels[chosen.to(labels.device)]
         held = held[chosen.to(held.device)]
     # float64, as the Gaussians: rows are taken out of sums of many
     rows = rows.to(solved.device).double()
-    left_out = _left_out(solved, gaussians, rows, labels, held, seen)
+    left_out = answers_without_each(solved, gaussians, rows, labels, held, seen)
     if left_out.known is not None and len(left_out.known):
         found["known"] = left_out.known.sort().values
     labels = labels[left_out.which]
@@ -121,8 +129,21 @@ def calibration_of(
     return found, report, gaussians
 
 
+def left_out_places(count: int, width: int) -> Tensor:
+    """Return which of so many images are left out, ``[n]``: all, or of very many some of each class.
+
+    Args:
+        count: Number of images, which lie class by class.
+        width: Width of their features.
+    """
+    most_rows = max(_FEWEST, _OPERATIONS // width**2)
+    if count <= most_rows:
+        return torch.arange(count)
+    return torch.linspace(0, count - 1, most_rows).long()
+
+
 @attrs.frozen(kw_only=True, eq=False)
-class _LeftOut:
+class LeftOut:
     """What a model without each image says of it.
 
     Attributes:
@@ -136,15 +157,16 @@ class _LeftOut:
     scores: Tensor | None
 
 
-def _left_out(
+def answers_without_each(
     solved: Solved, gaussians: Gaussians | None, rows: Tensor, labels: Tensor, held: Tensor, seen: int
-) -> _LeftOut:
+) -> LeftOut:
     """Return what the model without each image says of it.
 
     Args:
         solved: What of the model learns.
-        gaussians: Of its head.
-        rows: Features of the images.
+        gaussians: Of its head; None where it keeps none, or where nobody asks how known an image is and
+            distances to them are not the head's scores.
+        rows: Features of the images, float64.
         labels: Their targets, ``[N]``.
         held: Whether the sums hold each image, ``[N]``: of the others nothing is taken out.
         seen: Number of classes that the model has learned.
@@ -164,7 +186,7 @@ def _left_out(
         # log posteriors add up; the expert's is minus half a squared distance
         of_expert = _expert_distances(solved.expert, queries, labels, held, seen)
         scores = scores / solved.expert.warmth - of_expert / 2
-    return _LeftOut(which=which, known=known, scores=scores)
+    return LeftOut(which=which, known=known, scores=scores)
 
 
 def _several(head: ClosedForm, labels: Tensor, held: Tensor, seen: int) -> Tensor:

@@ -22,7 +22,16 @@ from lw2g.vit.anatomy import attention_of, block_at, linear_of, linears_of, proj
 from lw2g.vit.injection import in_product_dtype
 from lw2g.vit.products import OneDNNLinear, StandIn
 
-__all__ = ["LayerInjection", "LinearLayer", "LowRank", "LowRankInjection", "Update", "UpdateTarget"]
+__all__ = [
+    "LayerInjection",
+    "LayerUpdate",
+    "LinearLayer",
+    "LowRank",
+    "LowRankInjection",
+    "Update",
+    "UpdateTarget",
+    "layer_updates",
+]
 
 UpdateTarget = Literal["q", "k", "v"]
 _TARGETS: tuple[UpdateTarget, ...] = ("q", "k", "v")
@@ -87,22 +96,27 @@ class LowRankInjection:
         """Update the projections within the context."""
         require_rung(model, "low-rank updates", self.updates)
         with ExitStack() as stack:
-            for index, per_target in self.updates.items():
-                parts: dict[str, list[_Part]] = {}
-                layers = projections_of(attention_of(block_at(model, index)))
-                for number, target in enumerate(_TARGETS):
-                    if "qkv" in layers:
-                        # rows of queries, keys and values lie one after another in the fused weight
-                        name = "qkv"
-                        first = number * layers[name].out_features // len(_TARGETS)
-                    else:
-                        name = f"{target}_proj"
-                        first = 0
-                    for update in _as_sequence(per_target.get(target, ())):
-                        parts.setdefault(name, []).append(_Part.of(update, first))
-                for name, of_layer in parts.items():
-                    stack.enter_context(_updated(layers[name], of_layer, self.scale))
+            for layer, of_layer in self._parts(model):
+                stack.enter_context(_updated(layer, of_layer, self.scale))
             yield
+
+    def _parts(self, model: nn.Module) -> Iterator[tuple[nn.Linear, list[_Part]]]:
+        """Yield each layer of a model that is updated, with the updates of its rows."""
+        for index, per_target in self.updates.items():
+            parts: dict[str, list[_Part]] = {}
+            layers = projections_of(attention_of(block_at(model, index)))
+            for number, target in enumerate(_TARGETS):
+                if "qkv" in layers:
+                    # rows of queries, keys and values lie one after another in the fused weight
+                    name = "qkv"
+                    first = number * layers[name].out_features // len(_TARGETS)
+                else:
+                    name = f"{target}_proj"
+                    first = 0
+                for update in _as_sequence(per_target.get(target, ())):
+                    parts.setdefault(name, []).append(_Part.of(update, first))
+            for name, of_layer in parts.items():
+                yield layers[name], of_layer
 
 
 @attrs.frozen(eq=False)
@@ -153,13 +167,69 @@ class LayerInjection:
             ConfigError: A block has no such layer.
         """
         with ExitStack() as stack:
-            for index, per_layer in self.updates.items():
-                layers = linears_of(block_at(model, index))
-                for name, update in per_layer.items():
-                    # linear_of looks through the block once more, and refuses what it does not have
-                    layer = layers[name] if name in layers else linear_of(model, index, name)
-                    stack.enter_context(_updated(layer, [_Part.of(update)], self.scale))
+            for layer, of_layer in self._parts(model):
+                stack.enter_context(_updated(layer, of_layer, self.scale))
             yield
+
+    def _parts(self, model: nn.Module) -> Iterator[tuple[nn.Linear, list[_Part]]]:
+        """Yield each layer of a model that is updated, with its update."""
+        for index, per_layer in self.updates.items():
+            layers = linears_of(block_at(model, index))
+            for name, update in per_layer.items():
+                # linear_of looks through the block once more, and refuses what it does not have
+                layer = layers[name] if name in layers else linear_of(model, index, name)
+                yield layer, [_Part.of(update)]
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class LayerUpdate:
+    """The whole update ``up @ down`` of the weight of a layer, all that it is made of and its scale inside.
+
+    Attributes:
+        layer: The layer.
+        down: ``[r, in]`` float32.
+        up: ``[out, r]`` float32.
+    """
+
+    layer: nn.Linear
+    down: Tensor
+    up: Tensor
+
+
+def layer_updates(injection: LowRankInjection | LayerInjection, model: nn.Module) -> list[LayerUpdate]:
+    """Return the updates of an injection as the layers of a model see them, each by one product.
+
+    Args:
+        injection: The injection.
+        model: What it would be installed in.
+
+    Raises:
+        ConfigError: An update is dense, so that it has no factors.
+        ValueError: Updates differ from sample to sample.
+    """
+    found = []
+    for layer, parts in injection._parts(model):
+        downs: list[Tensor] = []
+        ups: list[Tensor] = []
+        for part in parts:
+            if part.down is None:
+                raise ConfigError(
+                    "an update is a dense increment, and has no low-rank factors", "export the whole model"
+                )
+            if part.is_per_sample:
+                raise ValueError("expected the updates of one set but got those of a set for each sample")
+            down = part.down.detach().float()
+            up = down.new_zeros(layer.out_features, len(down))
+            up[part.first : part.first + part.up.shape[0]] = injection.scale * part.up.detach().float()
+            for place, known in enumerate(downs):
+                if known.shape == down.shape and torch.equal(known, down):  # queries and keys may share it
+                    ups[place] = ups[place] + up
+                    break
+            else:
+                downs.append(down)
+                ups.append(up)
+        found.append(LayerUpdate(layer=layer, down=torch.cat(downs), up=torch.cat(ups, dim=1)))
+    return found
 
 
 @attrs.frozen(eq=False)

@@ -23,8 +23,16 @@ SCRIPT = ROOT / "scripts" / "write_reference.py"
 MOST_NAMES = 222
 PAGES = ("plugins.md", "howto/porting.md", "howto/python.md", "howto/backbone.md")
 """The pages from which authors copy."""
-PRODUCTS = {"lw2g_datasets", "lw2g_page", "lw2g_photos", "lw2g_store", "lw2g_testing"}
-"""Packages with commands, which may import all of lw2g."""
+PRODUCTS = {
+    "lw2g_datasets",
+    "lw2g_page",
+    "lw2g_peft",
+    "lw2g_photos",
+    "lw2g_sklearn",
+    "lw2g_store",
+    "lw2g_testing",
+}
+"""Packages that are used as they are, which may import all of lw2g."""
 
 if not SCRIPT.exists():
     pytest.skip("needs the source tree", allow_module_level=True)

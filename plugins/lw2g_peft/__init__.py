@@ -1,0 +1,1 @@
+"""Sets of low-rank updates as adapter folders of peft."""
