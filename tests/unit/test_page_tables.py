@@ -200,7 +200,7 @@ def test_a_run_at_once_must_have_the_images_of_its_stream(script, stored):
 
     def by(name: str) -> float:
         named = tables.OF_A_STREAM.fullmatch(f"folder/like-for-like/{name}.224.at-once@1")
-        return tables._by_tasks(STORE, named, pack)
+        return tables._answers(STORE, named, pack).accuracy
 
     assert by("turns.0") == pytest.approx(88.4, abs=0.05)
     with pytest.raises(ValueError, match=r"its test images are not those of turns"):
@@ -231,28 +231,34 @@ def test_two_packs_of_one_order_are_refused(script, stored):
 
 
 def test_development_streams_stand_apart_and_differences_are_paired(script):
-    """By hand: two orders; a third of the floor has no pair; one order has no interval."""
+    """By hand: two orders; a third of the floor has no pair, so that its 90.0 lowers no difference."""
     tables = script("stream_tables")
     facts = {"path": Path("x"), "size": 224, "seconds": 1.0, "kept": 1_000, "forwards": 12.34}
 
-    def run(stream: str, order: int, method: str, faa: float):
-        return tables.StreamRun(stream=stream, order=order, method=method, faa=faa, **facts)
+    def run(stream: str, order: int, method: str, right: int):
+        """Return a run with so many of ten images right."""
+        answers = tables.RightAnswers(images=range(10), right=np.arange(10) < right, shares=np.full(10, 0.1))
+        own = {"stream": stream, "order": order, "method": method}
+        return tables.StreamRun(**own, faa=10.0 * right, answers=answers, **facts)
 
-    floor = [run("turns", order, tables.FLOOR, 80.0 + order) for order in range(3)]
-    ours = [run("turns", 0, "mine", 81.0), run("turns", 1, "mine", 84.0), run("caltech", 0, "mine", 5.0)]
+    floor = [run("turns", order, tables.FLOOR, right) for order, right in enumerate((7, 7, 9))]
+    ours = [run("turns", 0, "mine", 8), run("turns", 1, "mine", 10), run("caltech", 0, "mine", 5)]
     lines = tables.lines_of([*ours, *floor], "report", 224)
     assert [(line.stream, line.method) for line in lines] == [("turns", tables.FLOOR), ("turns", "mine")]
-    # differences 1 and 3: sd is the root of two, t for one degree of freedom 12.706
     shown = list(tables.markdown(lines))
-    assert shown[-1] == "|  | mine | 2 | 82.5 | 81.0 | +2.0 ± 12.7 | 1 | 12.3 | 1,000 |"
-    assert shown[-2].startswith("| turns | `lda` on frozen features (the floor) | 3 | 81.0 | 80.0 | - |")
-    (single,) = tables.lines_of([*ours[:1], floor[0]], "report", 224, ["mine"])
-    assert "+1.0 |" in list(tables.markdown([single]))[-1]
+    # the eighth image differs in both orders, two more in the second
+    interval = r"\+20\.0 \[\+0\.0, \+[56]0\.0\]"
+    assert re.fullmatch(
+        rf"\|  \| mine \| 2 \| 90\.0 \| 80\.0 \| {interval} \| 1 \| 12\.3 \| 1,000 \|", shown[-1]
+    )
+    assert shown[-2].startswith("| turns | `lda` on frozen features (the floor) | 3 | 76.7 | 70.0 | - |")
+    alike = tables.lines_of([run("turns", order, tables.FLOOR, 7) for order in range(2)], "report", 224)
+    assert "| 2, alike |" in list(tables.markdown(alike))[-1]
     rows = list(tables.matrix(lines, ["mine", "never run", tables.FLOOR]))
     assert rows[0] == "| | turns (3 orders) |"
     assert rows[2:] == [
-        "| mine | 82.5 (81.0; n=2) |",
-        "| `lda` on frozen features (the floor) | 81.0 (80.0) |",
+        f"| mine | {shown[-1].split(' | ')[5]} (2 orders) |",
+        "| `lda` on frozen features (the floor) | 76.7 |",
     ]
     (development,) = tables.lines_of(ours[2:], "development", 224)
     assert development.stream == "caltech"
