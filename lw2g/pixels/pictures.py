@@ -15,11 +15,12 @@ from lw2g.errors import DataError
 from lw2g.ground.notes import tell_note
 from lw2g.ground.spelling import expanded
 from lw2g.pixels.found_images import EXTENSIONS, find_images, passed_over
+from lw2g.pixels.image_files import Crop
 
 __all__ = ["ImageLike", "as_list"]
 
-ImageLike: TypeAlias = "Tensor | npt.NDArray[Any] | Image.Image | str | Path"
-_KINDS = (Tensor, np.ndarray, Image.Image, str, Path)
+ImageLike: TypeAlias = "Tensor | npt.NDArray[Any] | Image.Image | str | Path | Crop"
+_KINDS = (Tensor, np.ndarray, Image.Image, str, Path, Crop)
 
 
 def as_list(images: ImageLike | Sequence[ImageLike]) -> Sequence[ImageLike]:
