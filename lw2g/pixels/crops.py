@@ -18,8 +18,8 @@ __all__ = ["Crops", "Cutting", "read_crops"]
 
 _WIDEST = 10.0
 """The largest margin: such a crop has 21 times the width of its box."""
-_ROUNDING = 1e-6
-"""Of a pixel, what floating numbers add or lack."""
+_ROUNDING = 0.05
+"""Of a pixel, what rounding adds or lacks: YOLO has six decimals of a share of the image."""
 
 
 @attrs.frozen(kw_only=True)
@@ -213,8 +213,8 @@ def _examined(file: BoxFile) -> dict[Path, ImageHeader]:
     missing = [image for image in images if not os.path.isfile(image)]
     if missing:
         raise DataError(
-            f"boxes: {str(file.path)!r}: {len(missing)} of {counted(len(images), 'image')} are missing, "
-            f"first {str(missing[0])!r}",
+            f"boxes: {str(file.path)!r}: {len(missing)} of {counted(len(images), 'image')} missing, first "
+            f"{str(missing[0])!r}",
             "give the folder that holds the images",
         )
     return examine_images(images)
