@@ -121,9 +121,8 @@ def predict(
     from lw2g.api.box_answers import crops_of, require_place, write_answers
 
     require_place(images, boxes, out)
-    crops = None
-    if boxes is not None:
-        crops = crops_of(images[0], boxes, margin=margin, min_side=min_side, square=square, named=False)
+    folder = "" if boxes is None else images[0]
+    crops = crops_of(folder, boxes, margin=margin, min_side=min_side, square=square, named=False)
     model = load(run, task=task, device=device, batch_size=batch_size, weights=weights, local=local)
     if crops is None:
         return model, model.predict(images, top_k, reject, partial=True)

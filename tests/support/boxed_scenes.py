@@ -34,14 +34,16 @@ def draw_scenes(root: Path, paths: list[str]) -> list[Scene]:
             left, top = 3 + 31 * place, 4 + (5 * number + 7 * place) % 32
             right, bottom = left + _SIDE - 1, top + _SIDE - 1
             width = 2 + number % 3
+            shade = 4 * number  # no two drawings are equal
+            grey = (shade, shade, shade)
             if name == "bars":
                 for offset in range(2, _SIDE, 7):
-                    draw.line((left + offset, top, left + offset, bottom), fill="black", width=width)
+                    draw.line((left + offset, top, left + offset, bottom), fill=grey, width=width)
             elif name == "cross":
-                draw.line((left, top, right, bottom), fill="navy", width=width)
-                draw.line((left, bottom, right, top), fill="navy", width=width)
+                draw.line((left, top, right, bottom), fill=(0, 0, 128 + shade), width=width)
+                draw.line((left, bottom, right, top), fill=(0, 0, 128 + shade), width=width)
             else:
-                draw.ellipse((left, top, right, bottom), outline="darkred", width=width)
+                draw.ellipse((left, top, right, bottom), outline=(128 + shade, 0, 0), width=width)
             boxes.append((name, left, top, _SIDE, _SIDE))
         file = root / path
         file.parent.mkdir(parents=True, exist_ok=True)
