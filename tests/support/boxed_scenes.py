@@ -67,13 +67,13 @@ def write_boxes(form: str, place: Path, scenes: list[Scene]) -> Path:
                 )
         categories = [{"id": 10 + number, "name": name} for number, name in enumerate(NAMES)]
         content = {"images": images, "annotations": annotations, "categories": categories}
-        (place / "boxes.json").write_text(json.dumps(content))
+        (place / "boxes.json").write_text(json.dumps(content), encoding="utf-8")
         return place / "boxes.json"
     if form == "csv":
         lines = ["path,x,y,w,h,class,camera"]
         for scene in scenes:
             lines += [f"{scene.path},{x},{y},{w},{h},{name},north" for name, x, y, w, h in scene.boxes]
-        (place / "boxes.csv").write_text("\n".join(lines) + "\n")
+        (place / "boxes.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
         return place / "boxes.csv"
     if form == "voc":
         for scene in scenes:
@@ -86,7 +86,8 @@ def write_boxes(form: str, place: Path, scenes: list[Scene]) -> Path:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(
                 f"<annotation><filename>{Path(scene.path).name}</filename><size><width>{SIZE[0]}</width>"
-                f"<height>{SIZE[1]}</height></size>{objects}</annotation>"
+                f"<height>{SIZE[1]}</height></size>{objects}</annotation>",
+                encoding="utf-8",
             )
         return place
     for scene in scenes:
@@ -97,6 +98,6 @@ def write_boxes(form: str, place: Path, scenes: list[Scene]) -> Path:
         ]
         file = (place / "labels" / scene.path).with_suffix(".txt")
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text("\n".join(lines) + "\n")
-    (place / "data.yaml").write_text(f"names: {list(NAMES)}\n")
+        file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (place / "data.yaml").write_text(f"names: {list(NAMES)}\n", encoding="utf-8")
     return place
