@@ -22,6 +22,7 @@ from torch import Tensor
 
 from lw2g.errors import DataError, first_line
 from lw2g.ground.spelling import expanded
+from lw2g.pixels.heic import reads_heic, register_heic, way_out
 
 __all__ = [
     "FORMATS",
@@ -39,7 +40,7 @@ __all__ = [
 ]
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-"""The formats that are decoded; data sets hold no others of those that Pillow can open."""
+"""The formats that are always decoded; data sets hold no others of those that Pillow can open."""
 
 _READERS = 8
 """Threads that read files."""
@@ -69,7 +70,7 @@ _BRANDS = {
     **dict.fromkeys((b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"), "HEIC"),
     **dict.fromkeys((b"avif", b"avis"), "AVIF"),
 }
-"""By what a file says of itself, the formats of pictures that are not read."""
+"""By what a file says of itself, the formats of pictures that are not read, HEIC where it cannot be."""
 _SIDEWAYS = (5, 6, 7, 8)
 """Values of the EXIF tag Orientation with which width and height change places."""
 _PNG = b"\x89PNG\r\n\x1a\n"
@@ -397,15 +398,17 @@ def _bytes_of(path: Path) -> bytes:
 
 def _opened(content: bytes) -> Image.Image:
     """Open an image, or refuse it by its header before any pixel is decoded."""
+    # phones write these, and programs that rename them to .jpg are many
+    name = _BRANDS.get(content[8:12]) if content[4:8] == b"ftyp" else None
+    formats = FORMATS
+    if name == "HEIC" and reads_heic():
+        register_heic()
+        formats = ("HEIF",)
     try:
-        image = Image.open(BytesIO(_without_asides(content)), formats=FORMATS)
+        image = Image.open(BytesIO(_without_asides(content)), formats=formats)
     except UnidentifiedImageError as error:
-        # phones write these, and programs that rename them to .jpg are many
-        name = _BRANDS.get(content[8:12]) if content[4:8] == b"ftyp" else None
         if name is not None:
-            raise DataError(
-                f"it is a picture in {name}, which is not read", "convert it to JPEG or PNG"
-            ) from error
+            raise DataError(f"it is a picture in {name}, which is not read", way_out([name])) from error
         raise DataError(f"it is no image of the formats {', '.join(FORMATS)}", "convert it") from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise DataError(f"its header claims more than {_MOST_PIXELS} pixels", "scale it down") from error

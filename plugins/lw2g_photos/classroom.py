@@ -20,7 +20,7 @@ from lw2g.model.left_out import calibration_of
 from lw2g.model.live import live_model
 from lw2g.model.solved import solved_of
 from lw2g.model.trained import TrainedModel
-from lw2g.pixels.found_images import EXTENSIONS, image_ending
+from lw2g.pixels.found_images import image_ending, image_endings
 from lw2g.registry.catalogue import Catalogue
 from lw2g_photos.updating import learn, unlearn
 
@@ -131,7 +131,7 @@ class Classroom:
         if doing is not None:
             what, began = doing
             busy = {"what": what, "seconds": round(time.monotonic() - began)}
-        limits = {"bytes": MOST_BYTES, "files": MOST_FILES, "extensions": sorted(EXTENSIONS)}
+        limits = {"bytes": MOST_BYTES, "files": MOST_FILES, "extensions": sorted(image_endings())}
         return self._shown | {"busy": busy, "limits": limits}
 
     def learn(self, uploads: Sequence[Upload], content: Content) -> None:
