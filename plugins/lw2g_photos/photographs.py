@@ -263,31 +263,35 @@ def score(
 
 @expands_paths
 def teach(
-    model: str | Path,
+    model: str | Path | None = None,
     *,
+    backbone: str | None = None,
     port: int = 0,
     weights: str | Path | None = None,
     device: str | None = None,
     on_address: Callable[[str], None] = print,
-) -> Path:
+) -> Path | None:
     """Serve a page on 127.0.0.1 that teaches the exported ``model``, until Ctrl-C.
 
-    Each step is what ``lw2g learn`` and ``lw2g unlearn --last`` do. A session leaves the models 1, 2, ... in
-    the new folder MODEL-taught; ``model`` stays as it is.
+    Each step is what ``lw2g learn`` and ``lw2g unlearn`` do. A session leaves the models 1, 2, ... in the new
+    folder MODEL-taught; ``model`` stays as it is. Without ``model`` the first images make one, as ``lw2g
+    start`` does, in model-taught.
 
     Args:
-        model: The directory of the export.
+        model: The directory of the export; None where the page makes the first model.
+        backbone: Of a first model, such as vit-tiny.
         port: Port on 127.0.0.1; 0 for a free one.
         weights: The backbone's weights, if they have moved; None for their recorded source.
         device: cpu, cuda, cuda:N or mps; None for a GPU if present.
         on_address: Receives the page's address as soon as it is served.
 
     Returns:
-        The folder of the model as it is at the end.
+        The folder of the model as it is at the end; None where none was made.
 
     Raises:
         DataError: The model or its weights cannot be used.
-        ConfigError: The model's head is trained, or the port cannot be had.
+        ConfigError: The model's head is trained, the port cannot be had, or there is neither model nor
+            backbone.
     """
     from lw2g.disk.origins import made_with
     from lw2g.registry.catalogue import load_catalogue
@@ -295,8 +299,9 @@ def teach(
     from lw2g_photos.server import Server
 
     file = None if weights is None else Path(weights)
-    catalogue = load_catalogue(made_with=made_with(Path(model)))
-    classroom = Classroom(Path(model), catalogue, device=device, weights=file)
+    directory = _path(model)
+    catalogue = load_catalogue() if directory is None else load_catalogue(made_with=made_with(directory))
+    classroom = Classroom(directory, catalogue, backbone=backbone, device=device, weights=file)
     try:
         with Server(classroom, port) as server:
             on_address(server.address)
@@ -304,8 +309,7 @@ def teach(
                 server.serve_forever()
     finally:  # SIGTERM, too, leaves no photo behind
         classroom.close()
-    # the folder of the newest model: every step has one of its own
-    return Path(classroom.state()["folder"])
+    return classroom.newest
 
 
 def _path(given: str | Path | None) -> Path | None:

@@ -48,7 +48,7 @@ from lw2g_photos.class_vectors import facts_of_file, read_class_vectors
 from lw2g_photos.head_choice import CHOSEN, FirstModel, choose_head
 from lw2g_photos.updating import take_step
 
-__all__ = ["start"]
+__all__ = ["require_backbone", "start"]
 
 _OF_LAYERS = {"backbone.layers", "backbone.pool"}
 """Options that say what features a head is fed: where one is set, only the head is chosen."""
@@ -168,6 +168,28 @@ def _configured(
     facts = facts_of_file(folder, digest_of(read_class_vectors(folder, "train")))
     fitted = attrs.evolve(config.backbone, config=chosen.fit_vectors(config.backbone.config, facts))
     return attrs.evolve(config, backbone=fitted)
+
+
+def require_backbone(
+    catalogue: Catalogue, backbone: str, *, weights: Path | None, device: str | None
+) -> None:
+    """Refuse a backbone that no first model can have, before there are images to learn from.
+
+    Raises:
+        DataError: Its weights cannot be had.
+        ConfigError: There is no such backbone or device.
+    """
+    config = _configured(
+        catalogue.get("head", DEFAULT_HEAD).name,
+        catalogue=catalogue,
+        folder=Path(),
+        settings={},
+        given={"run.device": device},
+        backbone=backbone,
+        weights=weights,
+        tried=(),
+    )
+    _opened(config, catalogue)
 
 
 @attrs.frozen(kw_only=True, eq=False)
