@@ -65,7 +65,7 @@ def crops_of(
     if boxes is None:
         cutting.require_default()
         return None
-    crops = read_crops(boxes, Path(folder), cutting, named=named)
+    crops = read_crops(boxes, folder, cutting, named=named)
     for text in crops.notes:
         tell_note(text)
     return crops

@@ -23,7 +23,7 @@ import yaml
 from lw2g.errors import DataError, first_line, shown
 from lw2g.ground.spelling import composed, is_name
 from lw2g.ground.texts import text_of
-from lw2g.pixels.found_images import find_images
+from lw2g.pixels.found_images import files_below, find_images
 
 __all__ = ["COLUMNS", "Box", "BoxFile", "coco_of", "parsed_xml", "read_boxes", "rows_of_csv", "text_within"]
 
@@ -113,8 +113,10 @@ def _read_file(path: Path, folder: Path) -> BoxFile:
 
 
 def _read_folder(path: Path, folder: Path) -> BoxFile:
-    xml = sorted(path.rglob("*.xml"))
-    if xml and not _label_files(path):
+    files = sorted(files_below(path))
+    xml = [file for file in files if file.suffix.lower() == ".xml"]
+    # texts beside XML are notes, unless they lie where labels do
+    if xml and not any(_is_in_labels(file, path) for file in files):
         return _read_voc(path, xml, folder)
     return _read_yolo(path, folder)
 
@@ -296,10 +298,13 @@ def rows_of_csv(path: Path) -> tuple[list[str], list[dict[str, str]]]:
 def _read_csv(path: Path, folder: Path) -> BoxFile:
     _, rows = rows_of_csv(path)
     boxes = []
+    images: dict[str, Path] = {}  # each is looked for once, whatever the number of its boxes
     count = Counter[Path]()
     for number, row in enumerate(rows, 1):
         where = f"row {number}"
-        at = _image_at(row["path"], path, folder, where)
+        if row["path"] not in images:
+            images[row["path"]] = _image_at(row["path"], path, folder, where)
+        at = images[row["path"]]
         place = _placed([row[name] for name in COLUMNS[1:]])
         if place is None:
             _wrong(path, f"{where} has no box", "write x, y, w and h in pixels")
@@ -372,9 +377,16 @@ def _boxes_of_voc(file: Path, near: Path, folder: Path) -> Iterator[Box]:
 
 def _label_files(base: Path) -> list[Path]:
     """Return the files of labels below a folder: those in folders called so, where there are such."""
-    every = [path for path in sorted(base.rglob("*.txt")) if path.name not in _NAME_FILES]
-    in_labels = [path for path in every if "labels" in path.relative_to(base).parts[:-1]]
-    return in_labels or every
+    every = []
+    for file in sorted(files_below(base)):
+        if file.suffix.lower() == ".txt" and file.name not in _NAME_FILES:
+            every.append(file)
+    return [file for file in every if _is_in_labels(file, base)] or every
+
+
+def _is_in_labels(file: Path, base: Path) -> bool:
+    """Return whether a file lies in a folder called ``labels`` below another."""
+    return "labels" in file.relative_to(base).parts[:-1]
 
 
 def _read_yolo(base: Path, folder: Path, names_file: Path | None = None) -> BoxFile:

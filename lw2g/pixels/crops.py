@@ -127,7 +127,9 @@ class Crops:
             raise DataError("boxes: the model is on stored features and takes no images", "leave boxes out")
 
 
-def read_crops(path: str | Path, folder: Path, cutting: Cutting = Cutting(), *, named: bool = True) -> Crops:
+def read_crops(
+    path: str | Path, folder: str | Path, cutting: Cutting = Cutting(), *, named: bool = True
+) -> Crops:
     """Return the crops of a file of boxes; every image is looked at, and none is decoded for it.
 
     Args:
@@ -140,6 +142,7 @@ def read_crops(path: str | Path, folder: Path, cutting: Cutting = Cutting(), *, 
         DataError: The file cannot be read; an image is missing or cannot be used; a box lies outside its
             image, has no area, or no class.
     """
+    folder = Path(folder)
     if not folder.is_dir():
         raise DataError(f"there is no folder {str(folder)!r}", "give the folder of the images of the boxes")
     file = read_boxes(Path(path), folder)
