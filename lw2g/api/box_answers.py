@@ -16,8 +16,10 @@ import yaml
 from lw2g.disk.sealed import write_atomically
 from lw2g.errors import ConfigError, DataError
 from lw2g.ground.notes import tell_note
-from lw2g.pixels.box_files import BoxFile, coco_of, parsed_xml, rows_of_csv, text_within
+from lw2g.pixels.box_tables import coco_of, rows_of_csv
+from lw2g.pixels.boxes import BoxFile, text_within
 from lw2g.pixels.crops import Crops, Cutting, read_crops
+from lw2g.pixels.voc_boxes import parsed_xml
 
 __all__ = ["crops_of", "require_place", "write_answers"]
 

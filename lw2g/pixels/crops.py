@@ -10,7 +10,8 @@ from pathlib import Path
 import attrs
 
 from lw2g.errors import ConfigError, DataError, counted
-from lw2g.pixels.box_files import Box, BoxFile, read_boxes
+from lw2g.pixels.box_files import read_boxes
+from lw2g.pixels.boxes import Box, BoxFile
 from lw2g.pixels.image_files import Crop, ImageHeader, examine_images, upright_size
 
 __all__ = ["Crops", "Cutting", "read_crops"]

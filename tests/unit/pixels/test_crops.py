@@ -224,3 +224,12 @@ def test_names_of_yolo_are_looked_for_above_the_labels(tmp_path: Path) -> None:
     (place / "data.yaml").unlink()
     (place / "labels" / "classes.txt").write_text("x\ny\nz\n")
     assert read_crops(place / "labels", tmp_path / "images").names == ("x", "y", "z")
+
+
+def test_boxes_of_one_image_in_several_files_have_names_of_their_own(tmp_path: Path) -> None:
+    """PATH#NUMBER names one box, also where two files are of the same image."""
+    scenes = draw_scenes(tmp_path / "images", ["a.png"])
+    place = write_boxes("voc", tmp_path / "voc", scenes)
+    (place / "b.xml").write_bytes((place / "a.xml").read_bytes())
+    (place / "README.txt").write_text("beside XML this is a note, and no file of labels")
+    assert [crop.number for crop in read_crops(place, tmp_path / "images").crops] == [1, 2, 3, 4, 5, 6]
