@@ -16,6 +16,7 @@ import yaml
 from lw2g.disk.sealed import write_atomically
 from lw2g.errors import ConfigError, DataError
 from lw2g.ground.notes import tell_note
+from lw2g.ground.spelling import expands_paths
 from lw2g.pixels.box_tables import coco_of, rows_of_csv
 from lw2g.pixels.boxes import BoxFile, text_within
 from lw2g.pixels.crops import Crops, Cutting, read_crops
@@ -40,6 +41,7 @@ class _Answers:
     classes: Sequence[str]
 
 
+@expands_paths
 def crops_of(
     folder: str | Path,
     boxes: str | Path | None,
@@ -73,6 +75,7 @@ def crops_of(
     return crops
 
 
+@expands_paths
 def require_place(images: Sequence[str | Path], boxes: str | Path | None, out: str | Path | None) -> None:
     """Refuse several folders of boxes, and a place for answers that is taken or called as another format.
 

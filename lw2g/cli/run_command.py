@@ -32,7 +32,7 @@ have no effect."""
 @json_option("With --dry-run: print JSON.", cls=Further)
 @option_of(Experiment.start, "settled", hidden=True, type=AnyPath(path_type=Path, file_okay=False))
 @click.pass_context
-def run(context: click.Context, yes: bool, **values: Any) -> None:
+def run(context: click.Context, /, yes: bool, **values: Any) -> None:
     """Print the progress, and what the run has reached; with --dry-run what it would cost."""
     if values["as_json"] and not values["dry_run"]:
         raise click.UsageError("--json goes with --dry-run; for a finished run: lw2g show RUN --json")

@@ -400,7 +400,7 @@ def _opened(content: bytes) -> Image.Image:
     """Open an image, or refuse it by its header before any pixel is decoded."""
     # phones write these, and programs that rename them to .jpg are many
     name = _BRANDS.get(content[8:12]) if content[4:8] == b"ftyp" else None
-    formats = FORMATS
+    formats: tuple[str, ...] = FORMATS
     if name == "HEIC" and reads_heic():
         register_heic()
         formats = ("HEIF",)
