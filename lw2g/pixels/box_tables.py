@@ -30,6 +30,9 @@ def coco_of(path: Path) -> dict[str, Any]:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:  # ValueError: no JSON, or a number of too many digits
         raise DataError(f"boxes: {str(path)!r} is no JSON ({first_line(error)})", "write it anew") from error
+    except MemoryError as error:  # a forged file may hold a hundred million empty lists
+        what = f"boxes: {str(path)!r} takes more memory than there is"
+        raise DataError(what, "divide it into several") from error
     if isinstance(content, list):
         wrong(path, "a list of results names no image file", "give a COCO file with 'images', too")
     if not isinstance(content, dict):

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -233,3 +234,14 @@ def test_boxes_of_one_image_in_several_files_have_names_of_their_own(tmp_path: P
     (place / "b.xml").write_bytes((place / "a.xml").read_bytes())
     (place / "README.txt").write_text("beside XML this is a note, and no file of labels")
     assert [crop.number for crop in read_crops(place, tmp_path / "images").crops] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_file_that_does_not_fit_into_memory_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table that cannot be held is the fault of the file, and not of the size of a batch."""
+    draw_scenes(tmp_path, ["a.png"])
+    (tmp_path / "b.json").write_text(_coco())
+    monkeypatch.setattr(json, "loads", MagicMock(side_effect=MemoryError))
+    with pytest.raises(DataError, match=r"b\.json' takes more memory than there is; divide it into several"):
+        read_crops(tmp_path / "b.json", tmp_path)
