@@ -26,6 +26,8 @@ else:
 
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if reason := import_module("lw2g.ground.platforms").why_not_here():
+            raise ImportError(reason)
         function = getattr(import_module(_HOMES[name]), name)
         globals()[name] = function  # asked for once
         return function

@@ -176,7 +176,7 @@ def counted(number: int, noun: str) -> str:
         return f"1 {noun}"
     if noun.endswith("y"):
         return f"{number} {noun[:-1]}ies"
-    if noun.endswith("s"):
+    if noun.endswith(("s", "x")):
         return f"{number} {noun}es"
     return f"{number} {noun}s"
 

@@ -183,6 +183,8 @@ if TYPE_CHECKING:
     from lw2g.pixels.augmentation import crop_boxes as crop_boxes
     from lw2g.pixels.augmentation import resampled as resampled
     from lw2g.pixels.augmentation import shifted as shifted
+    from lw2g.pixels.crops import Cutting as Cutting
+    from lw2g.pixels.crops import read_crops as read_crops
     from lw2g.pixels.feature_files import FeatureFile as FeatureFile
     from lw2g.pixels.feature_files import open_features as open_features
     from lw2g.pixels.found_images import FoundImages as FoundImages
@@ -192,6 +194,7 @@ if TYPE_CHECKING:
     from lw2g.pixels.found_images import is_hidden as is_hidden
     from lw2g.pixels.found_images import named_folders as named_folders
     from lw2g.pixels.found_images import passed_over as passed_over
+    from lw2g.pixels.image_files import Crop as Crop
     from lw2g.pixels.image_files import ImageHeader as ImageHeader
     from lw2g.pixels.image_files import examine_each as examine_each
     from lw2g.pixels.image_files import examine_image as examine_image
@@ -413,12 +416,14 @@ NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "is_hidden",
         ),
         "lw2g.pixels.image_files": (
+            "Crop",
             "ImageHeader",
             "examine_each",
             "examine_image",
             "read_image",
             "pixels_of",
         ),
+        "lw2g.pixels.crops": ("Cutting", "read_crops"),
         "lw2g.pixels.stamps": ("stamp_of",),
     },
     "Data sets": {

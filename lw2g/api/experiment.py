@@ -20,11 +20,13 @@ from lw2g.config.resolve import resolve
 from lw2g.config.sources import resolve_source
 from lw2g.errors import ConfigError, DataError
 from lw2g.ground.spelling import expands_paths
+from lw2g.interfaces.dataset import default_root
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.runtime.collector import collector_waits
 
 if TYPE_CHECKING:
     from lw2g.config.settings import ExperimentConfig, Resolved
+    from lw2g.interfaces.dataset import DataSet
     from lw2g.interfaces.tracker import Tracker
     from lw2g.lifecycle.estimate import Estimate
 
@@ -73,6 +75,19 @@ class Experiment:
     def to_toml(self) -> str:
         """Write out the complete configuration as TOML, with a comment on each option; nothing is run."""
         return explain_resolved(self.resolved)
+
+    def missing_data(self) -> tuple[DataSet, Path] | None:
+        """Return the published data set that its benchmark reads and where it should lie; None if it does.
+
+        Benchmarks of no such data set have none to miss.
+        """
+        chosen = self.config.benchmark
+        component = self.catalogue.get("benchmark", chosen.name)
+        data = component.data
+        if data is None:
+            return None
+        root = default_root() if chosen.config.root is None else chosen.config.root.absolute()
+        return None if data.lies_below(root) else (data, root)
 
     def cost(self, *, tasks: int | None = None, runs: int = 1) -> tuple[Estimate | None, list[str]]:
         """Estimate what it costs by a few steps of its first two tasks; nothing is written.

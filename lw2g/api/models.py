@@ -75,6 +75,11 @@ def predict(
     batch_size: int | None = None,
     weights: str | Path | None = None,
     reject: float | None = None,
+    boxes: str | Path | None = None,
+    margin: float = 0.0,
+    min_side: int = 0,
+    square: bool = True,
+    out: str | Path | None = None,
     local: Mapping[str, Any] | None = None,
 ) -> tuple[TrainedModel, list[dict[str, Any]]]:
     """Classify ``images``, files or folders, with the run or model in the directory ``run``.
@@ -86,13 +91,20 @@ def predict(
 
     Args:
         run: The directory of the run or the export.
-        images: The files or folders.
+        images: The files or folders; with ``boxes`` the one folder of their images.
         top_k: How many classes to name, the best first.
         task: As for :func:`load`.
         device: As for :func:`load`.
         batch_size: As for :func:`load`.
         weights: As for :func:`load`.
         reject: Call images unknown that are like no class, and at most this share of known ones, as in 0.05.
+        boxes: Boxes in a file, or a folder, of COCO, YOLO, Pascal VOC or CSV: each is an image, PATH#NUMBER,
+            cut out of one in the folder; their classes are not read.
+        margin: With ``boxes``: the share of its sides that a box gets on each of them.
+        min_side: With ``boxes``: leave boxes out that have a side of fewer pixels.
+        square: With ``boxes``: whether the shorter side of each is made as long as the longer one.
+        out: Write the boxes in the format of ``boxes`` with the class and its probability (``unknown`` where
+            rejected) into this new file or folder.
         local: As for :func:`lw2g.resume`.
 
     Returns:
@@ -106,8 +118,19 @@ def predict(
     missing = [str(path) for path in images if not Path(path).exists()]
     if missing:
         raise DataError(f"no image file at {', '.join(map(repr, missing))}", "check the paths")
+    from lw2g.api.box_answers import crops_of, require_place, write_answers
+
+    require_place(images, boxes, out)
+    folder = "" if boxes is None else images[0]
+    crops = crops_of(folder, boxes, margin=margin, min_side=min_side, square=square, named=False)
     model = load(run, task=task, device=device, batch_size=batch_size, weights=weights, local=local)
-    return model, model.predict(images, top_k, reject, partial=True)
+    if crops is None:
+        return model, model.predict(images, top_k, reject, partial=True)
+    crops.require_images(takes_vectors=model.backbone.takes_vectors)
+    entries = model.predict(crops.crops, top_k, reject, partial=True)
+    if out is not None:
+        write_answers(crops, entries, model.classes, Path(out))
+    return model, entries
 
 
 @expands_paths

@@ -11,7 +11,7 @@ import click
 
 from lw2g.api import models
 from lw2g.cli.paths import AnyPath
-from lw2g.cli.shared_options import FiniteRange, json_option
+from lw2g.cli.shared_options import FiniteRange, box_options, json_option
 from lw2g.cli.signature import Further, LongCommand, help_of, option_of, options_of
 from lw2g.runtime.console import console, percent, printable, table
 
@@ -28,6 +28,8 @@ __all__ = ["predict"]
 @options_of(models.load, "device")
 @options_of(models.load, "task", "batch_size", "weights", cls=Further)
 @option_of(models.predict, "reject", type=FiniteRange(0, 1, min_open=True, max_open=True), metavar="RATE")
+@box_options(models.predict)
+@option_of(models.predict, "out")
 @json_option("Print a JSON list (tasks count from 0).")
 def predict(run: Path, images: tuple[Path, ...], as_json: bool, **options: Any) -> None:
     """Print the classes of each image, and where sets differ the task and the set that answered."""

@@ -11,6 +11,7 @@ from lw2g import api
 from lw2g.api.arguments import RECOMMENDED, as_typed
 from lw2g.api.experiment import Experiment
 from lw2g.cli import execute
+from lw2g.cli.fetching import fetch_missing
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.printed_estimate import tell_cost
 from lw2g.cli.shared_options import ExperimentCommand, experiment_options, json_option, typed_experiment
@@ -26,10 +27,12 @@ have no effect."""
 @click.command(cls=ExperimentCommand, help=help_of(api.run))
 @experiment_options
 @options_of(api.run, "tasks")
+@click.option("--yes", is_flag=True, cls=Further, help="Fetch a missing published data set without asking.")
 @click.option("--dry-run", is_flag=True, help="Print the run's cost and what is missing; run nothing.")
 @json_option("With --dry-run: print JSON.", cls=Further)
 @option_of(Experiment.start, "settled", hidden=True, type=AnyPath(path_type=Path, file_okay=False))
-def run(**values: Any) -> None:
+@click.pass_context
+def run(context: click.Context, /, yes: bool, **values: Any) -> None:
     """Print the progress, and what the run has reached; with --dry-run what it would cost."""
     if values["as_json"] and not values["dry_run"]:
         raise click.UsageError("--json goes with --dry-run; for a finished run: lw2g show RUN --json")
@@ -47,6 +50,7 @@ def run(**values: Any) -> None:
             num_runs = len(values["seeds"])
         tell_cost(experiment, tasks=values["tasks"], runs=num_runs, as_json=values["as_json"])
         return
+    fetch_missing(context, experiment, agreed=yes)
     # the folder is made last: what is refused above leaves no empty one behind
     with experiment.new_directory(values["out"]) as directory:
         if values["seeds"] is None:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ExperimentCommand",
     "FiniteRange",
+    "box_options",
     "component_option",
     "constraint_option",
     "experiment_options",
@@ -189,6 +190,32 @@ def constraint_option(function: Callable[..., Any], **settings: Any) -> Callable
         shell_complete=complete_component("constraint"),
         **settings,
     )
+
+
+def box_options(function: Callable[..., Any]) -> Callable[[F], F]:
+    """Return a decorator that adds ``--boxes`` and how a box becomes an image.
+
+    Args:
+        function: Says what its parameters ``boxes``, ``margin``, ``min_side`` and ``square`` are.
+    """
+
+    def decorate(command: F) -> F:
+        # click lists first what is added last
+        command = option_of(function, "square", "--square/--no-square", cls=Further)(command)
+        command = option_of(
+            function,
+            "min_side",
+            type=click.IntRange(min=0),
+            metavar="PIXELS",
+            cls=Further,
+            show_default=False,
+        )(command)
+        command = option_of(
+            function, "margin", type=FiniteRange(min=0), metavar="SHARE", cls=Further, show_default=False
+        )(command)
+        return option_of(function, "boxes")(command)
+
+    return decorate
 
 
 def json_option(help_text: str, **settings: Any) -> Callable[[F], F]:

@@ -256,6 +256,17 @@ class DataSet:
             raise ValueError(f"expected one of {', '.join(self.split_names())} but got {name!r}")
         return self.splits[key]
 
+    @property
+    def direct(self) -> bool:
+        """Whether one command fetches it, without a browser or a commit that the user has to name."""
+        for route in self.routes:
+            by_hand = isinstance(route, ByHand)
+            # without a confirmed commit the hub may hold anything
+            unpinned = isinstance(route, HubRoute) and route.revision is None
+            if not by_hand and not unpinned:
+                return True
+        return False
+
     def lies_below(self, root: Path) -> bool:
         """Return whether the data set's folder exists below a root."""
         return (root / self.folder).is_dir()

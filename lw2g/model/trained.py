@@ -22,7 +22,7 @@ from lw2g.model.parts import ModelParts
 from lw2g.model.predictor import Predictor, joined
 from lw2g.model.rejection import Gaussians, moments_of, threshold_of
 from lw2g.pixels.decoding import chunks
-from lw2g.pixels.image_files import examine_images, pixels_of, refusal
+from lw2g.pixels.image_files import Crop, CropReader, examine_images, pixels_of, refusal
 from lw2g.pixels.image_vectors import as_vectors, named_vectors
 from lw2g.pixels.pictures import ImageLike, as_list
 from lw2g.runtime.telling import Telling
@@ -422,7 +422,7 @@ class TrainedModel(nn.Module):
         """Return images, or vectors where the backbone takes these, one by one with what they are called."""
         if not self.backbone.takes_vectors:
             listed = as_list(images)
-            return listed, [str(image) if isinstance(image, str | Path) else None for image in listed]
+            return listed, [str(image) if isinstance(image, str | Path | Crop) else None for image in listed]
         return named_vectors(images, self.backbone.fingerprint)
 
     def _transformed(
@@ -436,9 +436,13 @@ class TrainedModel(nn.Module):
             bad: As in :meth:`_answers`.
         """
         rows = []
+        cut = CropReader()
         for position in positions:
+            image = listed[position]
             try:
-                rows.append(self.transform(listed[position]).to(self.device))
+                if isinstance(image, Crop):
+                    image = cut(image)
+                rows.append(self.transform(image).to(self.device))
             except DataError as error:
                 if bad is None:
                     raise
@@ -484,7 +488,7 @@ class TrainedModel(nn.Module):
 
 def _place_of(image: ImageLike, number: int) -> Path:
     """Return how an error names an image: by its file, else by its number (from 0)."""
-    return Path(image) if isinstance(image, str | Path) else Path(f"image {number + 1}")
+    return Path(str(image)) if isinstance(image, str | Path | Crop) else Path(f"image {number + 1}")
 
 
 def _without_answer(name: str | None, error: DataError) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import attrs
 
 from lw2g.errors import DataError, counted, shown
 from lw2g.ground.spelling import composed, path_order
+from lw2g.pixels.heic import HEIC_ENDINGS, reads_heic, way_out
 
 __all__ = [
     "EXTENSIONS",
@@ -26,6 +27,7 @@ __all__ = [
     "find_classes",
     "find_images",
     "image_ending",
+    "image_endings",
     "is_hidden",
     "named_folders",
     "passed_over",
@@ -38,13 +40,13 @@ EXTENSIONS = frozenset(
         *(".pbm", ".pgm", ".pnm", ".ppm"),
     }
 )
-"""The endings by which image files are found in folders: those of the formats that are decoded."""
+"""The endings by which image files are found in folders: those of the formats that are always decoded."""
 
 SPLITS = frozenset({"train", "training", "test", "testing", "val", "valid", "validation"})
 """What folders are called that hold the classes of a data set's split."""
 
 _PICTURES = frozenset({".avif", ".dng", ".heic", ".heif", ".jp2", ".jxl"})
-"""Endings of pictures whose format is not decoded."""
+"""Endings of pictures whose format is not decoded, HEIC where it cannot be."""
 _NAMED = 5
 """Classes that an error names."""
 _SHOWN = 3
@@ -78,12 +80,13 @@ class FoundImages:
 
 def find_images(*folders: Path) -> FoundImages:
     """Return the image files in and below folders, by their endings; hidden ones are left out."""
+    known = image_endings()
     paths = []
     others = Counter[str]()
     for folder in folders:
         for path in files_below(folder):
             ending = path.suffix.lower()
-            if ending in EXTENSIONS:
+            if ending in known:
                 paths.append(path)
             else:
                 others[ending or path.name] += 1
@@ -114,7 +117,7 @@ def find_classes(folder: Path) -> dict[str, FoundImages]:
     raise DataError(
         f"{len(empty)} of {counted(len(classes), 'class')} in {str(folder)!r} hold no image, first "
         f"{empty[:_NAMED]!r}{f' ({left_out})' if left_out else ''}",
-        f"add images ({', '.join(sorted(EXTENSIONS))}) or remove the folders",
+        f"add images ({', '.join(sorted(image_endings()))}) or remove the folders",
     )
 
 
@@ -138,8 +141,13 @@ def passed_over(found: Iterable[FoundImages]) -> str:
     text = f"files of no known image format were passed over: {listed}"
     pictures = sorted(_PICTURES & endings.keys())
     if pictures:
-        text += f"; convert {' and '.join(ending[1:].upper() for ending in pictures)} to JPEG or PNG"
+        text += f"; {way_out([ending[1:].upper() for ending in pictures])}"
     return text
+
+
+def image_endings() -> frozenset[str]:
+    """Return the endings by which image files are found here."""
+    return EXTENSIONS | HEIC_ENDINGS if reads_heic() else EXTENSIONS
 
 
 def image_ending(name: str) -> str:
@@ -149,11 +157,12 @@ def image_ending(name: str) -> str:
         DataError: It is none of an image that can be read.
     """
     ending = Path(name).suffix.lower()
+    if ending in image_endings():
+        return ending
     if ending in _PICTURES:
-        raise DataError(f"{shown(name)} is of the format {ending[1:].upper()}", "convert it to JPEG or PNG")
-    if ending not in EXTENSIONS:
-        raise DataError(f"{shown(name)} is no image file", f"send {', '.join(sorted(EXTENSIONS))}")
-    return ending
+        kind = ending[1:].upper()
+        raise DataError(f"{shown(name)} is of the format {kind}", way_out([kind]))
+    raise DataError(f"{shown(name)} is no image file", f"send {', '.join(sorted(image_endings()))}")
 
 
 @attrs.frozen(kw_only=True)

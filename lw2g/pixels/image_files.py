@@ -22,9 +22,12 @@ from torch import Tensor
 
 from lw2g.errors import DataError, first_line
 from lw2g.ground.spelling import expanded
+from lw2g.pixels.heic import reads_heic, register_heic, way_out
 
 __all__ = [
     "FORMATS",
+    "Crop",
+    "CropReader",
     "ImageHeader",
     "examine_each",
     "examine_image",
@@ -33,10 +36,11 @@ __all__ = [
     "read_image",
     "refusal",
     "to_rgb",
+    "upright_size",
 ]
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-"""The formats that are decoded; data sets hold no others of those that Pillow can open."""
+"""The formats that are always decoded; data sets hold no others of those that Pillow can open."""
 
 _READERS = 8
 """Threads that read files."""
@@ -66,7 +70,9 @@ _BRANDS = {
     **dict.fromkeys((b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"), "HEIC"),
     **dict.fromkeys((b"avif", b"avis"), "AVIF"),
 }
-"""By what a file says of itself, the formats of pictures that are not read."""
+"""By what a file says of itself, the formats of pictures that are not read, HEIC where it cannot be."""
+_SIDEWAYS = (5, 6, 7, 8)
+"""Values of the EXIF tag Orientation with which width and height change places."""
 _PNG = b"\x89PNG\r\n\x1a\n"
 _PNG_ASIDE = (b"iCCP", b"iTXt", b"tEXt", b"zTXt")
 """What stands beside the pixels and is not used: the colour profile and texts."""
@@ -96,6 +102,72 @@ class ImageHeader:
     digest: bytes
     encoding: str
     num_bytes: int
+
+
+@attrs.frozen(kw_only=True)
+class Crop:
+    """A part of an image file, which is an image of its own and is cut out when it is decoded.
+
+    Attributes:
+        path: The file.
+        number: Of the box among those of its file, from 1.
+        box: Left, top, right and bottom in pixels of the upright image; right and bottom are outside.
+        file: The header of the file.
+    """
+
+    path: Path
+    number: int
+    box: tuple[int, int, int, int]
+    file: ImageHeader
+
+    def __str__(self) -> str:
+        return f"{self.path}#{self.number}"
+
+    @property
+    def header(self) -> ImageHeader:
+        """The header of the part: equal digests have equal files and equal boxes."""
+        left, top, right, bottom = self.box
+        digest = hashlib.sha256(self.file.digest + repr(self.box).encode()).digest()
+        return attrs.evolve(self.file, size=(right - left, bottom - top), digest=digest)
+
+    def cut(self, pixels: Tensor) -> Tensor:
+        """Return the part of the whole file's pixels, uint8 ``[3, H, W]`` -> ``[3, h, w]``."""
+        left, top, right, bottom = self.box
+        # a copy: a view would keep the whole image in memory
+        return pixels[:, top:bottom, left:right].clone()
+
+
+class CropReader:
+    """Cuts crops one after the other; a file is decoded once for those of it that follow each other."""
+
+    def __init__(self) -> None:
+        self._path: Path | None = None
+        self._pixels = torch.empty(0)
+
+    def __call__(self, crop: Crop) -> Tensor:
+        """Return a crop, uint8 ``[3, h, w]``.
+
+        Raises:
+            DataError: Its file cannot be read.
+        """
+        if crop.path != self._path:
+            self._pixels = read_image(crop.path)
+            self._path = crop.path
+        return crop.cut(self._pixels)
+
+
+def upright_size(path: Path) -> tuple[int, int]:
+    """Return width and height of an image file, of those that were examined, as it is looked at."""
+    with _opened(_bytes_of(path)) as image:
+        if image.format == "TIFF":
+            image.load()  # turns it
+            return image.size
+        try:
+            sideways = image.getexif().get(ExifTags.Base.Orientation, 1) in _SIDEWAYS
+        except Exception:  # given noise, Pillow may raise anything; then it is not turned, either
+            sideways = False
+        width, height = image.size
+    return (height, width) if sideways else (width, height)
 
 
 def examine_image(path: Path) -> ImageHeader:
@@ -143,8 +215,10 @@ def _encoding_of(image: Image.Image, content: bytes) -> str:
     return f"{image.format} {details} {image.info.get('compression', '')}".strip()
 
 
-def examine_each(paths: Iterable[Path]) -> Iterator[ImageHeader | DataError]:
+def examine_each(paths: Iterable[Path | Crop]) -> Iterator[ImageHeader | DataError]:
     """Check many files as :func:`examine_image` does one; yield the header of each, or what is wrong with it.
+
+    The files of crops were examined when these were made.
 
     Threads read files for which one thread would wait, and hash large ones. They do not help with small files
     that the system has in memory: Python runs in one thread at a time, and to pass that on takes longer than
@@ -165,7 +239,9 @@ def examine_each(paths: Iterable[Path]) -> Iterator[ImageHeader | DataError]:
         yield from pool.map(_examined, todo)
 
 
-def _examined(path: Path) -> ImageHeader | DataError:
+def _examined(path: Path | Crop) -> ImageHeader | DataError:
+    if isinstance(path, Crop):
+        return path.header
     try:
         return examine_image(path)
     except DataError as error:
@@ -211,17 +287,19 @@ def refusal(bad: Mapping[Path, DataError]) -> DataError:
     )
 
 
-def read_image(path: Path, *, upright: bool = True) -> Tensor:
-    """Return the pixels of a file as RGB, uint8 ``[3, H, W]``.
+def read_image(path: Path | Crop, *, upright: bool = True) -> Tensor:
+    """Return the pixels of a file, or of a crop, as RGB, uint8 ``[3, H, W]``.
 
     Args:
-        path: The file.
+        path: The file, or the crop.
         upright: Whether it is turned as its EXIF orientation says. Cameras and phones store the pixels as
             the sensor gives them, and the orientation in EXIF.
 
     Raises:
         DataError: The file cannot be read, or is no usable image of a known format.
     """
+    if isinstance(path, Crop):
+        return path.cut(read_image(path.path))
     try:
         with _opened(_bytes_of(path)) as image:
             return to_rgb(_turned(image) if upright else image)
@@ -276,6 +354,8 @@ def pixels_of(image: Any) -> Tensor:
     """
     if isinstance(image, str | Path):
         return read_image(expanded(image))
+    if isinstance(image, Crop):
+        return read_image(image)
     if isinstance(image, Image.Image):
         return to_rgb(image)
     if isinstance(image, Tensor):
@@ -320,15 +400,17 @@ def _bytes_of(path: Path) -> bytes:
 
 def _opened(content: bytes) -> Image.Image:
     """Open an image, or refuse it by its header before any pixel is decoded."""
+    # phones write these, and programs that rename them to .jpg are many
+    name = _BRANDS.get(content[8:12]) if content[4:8] == b"ftyp" else None
+    formats: tuple[str, ...] = FORMATS
+    if name == "HEIC" and reads_heic():
+        register_heic()
+        formats = ("HEIF",)
     try:
-        image = Image.open(BytesIO(_without_asides(content)), formats=FORMATS)
+        image = Image.open(BytesIO(_without_asides(content)), formats=formats)
     except UnidentifiedImageError as error:
-        # phones write these, and programs that rename them to .jpg are many
-        name = _BRANDS.get(content[8:12]) if content[4:8] == b"ftyp" else None
         if name is not None:
-            raise DataError(
-                f"it is a picture in {name}, which is not read", "convert it to JPEG or PNG"
-            ) from error
+            raise DataError(f"it is a picture in {name}, which is not read", way_out([name])) from error
         raise DataError(f"it is no image of the formats {', '.join(FORMATS)}", "convert it") from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise DataError(f"its header claims more than {_MOST_PIXELS} pixels", "scale it down") from error

@@ -14,12 +14,13 @@ from torch import Tensor
 from lw2g.errors import DataError
 from lw2g.ground.notes import tell_note
 from lw2g.ground.spelling import expanded
-from lw2g.pixels.found_images import EXTENSIONS, find_images, passed_over
+from lw2g.pixels.found_images import find_images, image_endings, passed_over
+from lw2g.pixels.image_files import Crop
 
 __all__ = ["ImageLike", "as_list"]
 
-ImageLike: TypeAlias = "Tensor | npt.NDArray[Any] | Image.Image | str | Path"
-_KINDS = (Tensor, np.ndarray, Image.Image, str, Path)
+ImageLike: TypeAlias = "Tensor | npt.NDArray[Any] | Image.Image | str | Path | Crop"
+_KINDS = (Tensor, np.ndarray, Image.Image, str, Path, Crop)
 
 
 def as_list(images: ImageLike | Sequence[ImageLike]) -> Sequence[ImageLike]:
@@ -63,7 +64,7 @@ def _files_of(folder: Path) -> Sequence[Path]:
     if not found.paths:
         raise DataError(
             f"no image in {str(folder)!r}{f' ({left_out})' if left_out else ''}",
-            f"add images or remove the folder; known endings: {', '.join(sorted(EXTENSIONS))}",
+            f"add images or remove the folder; known endings: {', '.join(sorted(image_endings()))}",
         )
     if left_out:
         tell_note(f"{str(folder)!r}: {left_out}")

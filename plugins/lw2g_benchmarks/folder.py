@@ -19,6 +19,8 @@ import numpy as np
 
 from lw2g.plugin import (
     ConfigError,
+    Crop,
+    Cutting,
     DataError,
     FoundImages,
     TaskStream,
@@ -32,8 +34,10 @@ from lw2g.plugin import (
     nearest,
     no_folder,
     passed_over,
+    read_crops,
 )
-from lw2g_benchmarks.listed_images import FileSource
+from lw2g_benchmarks.folder_crops import SPLIT_FOLDERS, ClassFiles, crops_by_class
+from lw2g_benchmarks.listed_images import FileSource, ImageFile, file_of
 from lw2g_benchmarks.options import FolderConfig
 from lw2g_benchmarks.orders import ordered
 from lw2g_benchmarks.recurrence import sizes_of
@@ -42,8 +46,6 @@ from lw2g_benchmarks.transforms import TransformPair, make_transforms
 
 __all__ = ["FolderBenchmark"]
 
-_SPLITS = ("train", "test")
-_ClassFiles: TypeAlias = tuple[Path, Mapping[str, tuple[Path, ...]]]  # root, split -> files
 _Notes: TypeAlias = list[str]
 """What a user should know of the folders; whoever looks at one adds to it."""
 
@@ -80,7 +82,7 @@ class FolderBenchmark:
             # a class of several domains is one class
             names = sorted({_class_of(key) for key in classes})
         else:
-            classes = _without(_merge(self._roots(), draw, notes), config.exclude)
+            classes = _without(self._classes(draw, notes), config.exclude)
             names = sorted(classes)
         order = ordered(config, names, some=True)
         # Raw labels stay those of the full set, so that a subset keeps the numbers of its classes.
@@ -111,6 +113,26 @@ class FolderBenchmark:
     def transforms(self, image_size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> TransformPair:
         """Return the configured transforms."""
         return make_transforms(self.config, image_size=image_size, mean=mean, std=std)
+
+    def _classes(self, draw: _Draw | None, notes: _Notes) -> dict[str, ClassFiles]:
+        """Return the classes of all roots, or of a file of boxes.
+
+        Raises:
+            ConfigError: There are boxes and several roots, or options of boxes and none.
+        """
+        config = self.config
+        cutting = Cutting(margin=config.margin, min_side=config.min_side, square=config.square)
+        if config.boxes is None:
+            cutting.require_default()
+            return _merge(self._roots(), draw, notes)
+        if config.more_roots:
+            raise ConfigError("benchmark.more_roots: boxes are of images below one root", "leave it out")
+        (root,) = self._roots()
+        crops = read_crops(config.boxes, root, cutting)
+        notes += crops.notes
+        return crops_by_class(
+            root, zip(crops.crops, crops.names, strict=True), None if draw is None else draw.split, notes
+        )
 
     def _roots(self) -> list[Path]:
         """Return the root folders; each gives its name to the ids of its images, so the names must differ."""
@@ -143,6 +165,8 @@ class FolderBenchmark:
         root = self._roots()[0]
         if config.more_roots:
             raise ConfigError("benchmark.more_roots: domains lie below one root", "leave more_roots out")
+        if config.boxes is not None:
+            raise ConfigError("benchmark.boxes: boxes have classes and no domains", "leave one of both out")
         if not root.is_dir():
             raise DataError(no_folder(root), _domain_help(str(root)))
         there = {}
@@ -169,7 +193,7 @@ class FolderBenchmark:
         self,
         split: str,
         limit: int | None,
-        classes: Mapping[str, _ClassFiles],
+        classes: Mapping[str, ClassFiles],
         names: list[str],
         order: tuple[int, ...],
         domains: tuple[str, ...],
@@ -184,7 +208,7 @@ class FolderBenchmark:
             order: The labels in use.
             domains: Names of the domains in the wanted order; empty where the data has none.
         """
-        paths: list[Path] = []
+        paths: list[ImageFile] = []
         ids: list[str] = []
         labels: list[int] = []
         of_domain: list[int] = []
@@ -208,12 +232,16 @@ class FolderBenchmark:
         return LabelledImages(source=source, labels=numbers, domain=np.array(of_domain, dtype=np.int64))
 
 
-def _ids(root: Path, paths: Iterable[Path]) -> list[str]:
+def _ids(root: Path, images: Iterable[ImageFile]) -> list[str]:
     name = root.resolve().name
-    return [f"{name}/{path.relative_to(root).as_posix()}" for path in paths]
+    ids = []
+    for image in images:
+        box = f"#{image.number}" if isinstance(image, Crop) else ""
+        ids.append(f"{name}/{file_of(image).relative_to(root).as_posix()}{box}")
+    return ids
 
 
-def _without(classes: Mapping[str, _ClassFiles], exclude: tuple[str, ...]) -> dict[str, _ClassFiles]:
+def _without(classes: Mapping[str, ClassFiles], exclude: tuple[str, ...]) -> dict[str, ClassFiles]:
     """Return the classes without the images of the given ids.
 
     Raises:
@@ -223,7 +251,7 @@ def _without(classes: Mapping[str, _ClassFiles], exclude: tuple[str, ...]) -> di
         return dict(classes)
     left_out = set(map(composed, exclude))
     known: set[str] = set()
-    kept: dict[str, _ClassFiles] = {}
+    kept: dict[str, ClassFiles] = {}
     for name, (root, splits) in classes.items():
         files = {}
         for split, paths in splits.items():
@@ -258,15 +286,19 @@ class _Draw:
     share: float
     seed: int
 
-    def split(self, root: Path, name: str, paths: tuple[Path, ...]) -> dict[str, tuple[Path, ...]]:
+    def split(self, root: Path, name: str, images: Sequence[ImageFile]) -> dict[str, tuple[ImageFile, ...]]:
         """Return training and test images of a class, at least one of each.
 
-        A path decides where its image goes, so that a new class or image moves hardly any other.
+        A path decides where its image goes, so that a new class or image moves hardly any other; boxes of one
+        image go the same way.
 
         Raises:
             DataError: The class has one image.
         """
-        if len(paths) < 2:
+        by_file: dict[Path, list[ImageFile]] = {}
+        for image in images:
+            by_file.setdefault(file_of(image), []).append(image)
+        if len(by_file) < 2:
             raise DataError(
                 f"class {name!r} has one image, and benchmark.test_share needs two: one to test with",
                 "add images, or remove the folder",
@@ -278,15 +310,21 @@ class _Draw:
             return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
 
         # the share of a small class rounds to none or to all of it
-        count = min(max(round(self.share * len(paths)), 1), len(paths) - 1)
-        drawn = set(sorted(paths, key=place)[:count])
-        files: dict[str, list[Path]] = {"train": [], "test": []}
-        for path in paths:
-            files["test" if path in drawn else "train"].append(path)
-        return {"train": tuple(files["train"]), "test": tuple(files["test"])}
+        count = min(max(round(self.share * len(images)), 1), len(images) - 1)
+        drawn: set[Path] = set()
+        num_drawn = 0
+        for file in sorted(by_file, key=place)[:-1]:
+            if num_drawn >= count:
+                break
+            drawn.add(file)
+            num_drawn += len(by_file[file])
+        splits: dict[str, list[ImageFile]] = {"train": [], "test": []}
+        for image in images:
+            splits["test" if file_of(image) in drawn else "train"].append(image)
+        return {"train": tuple(splits["train"]), "test": tuple(splits["test"])}
 
 
-def _scan_root(root: Path, draw: _Draw | None, notes: _Notes) -> dict[str, _ClassFiles]:
+def _scan_root(root: Path, draw: _Draw | None, notes: _Notes) -> dict[str, ClassFiles]:
     """Return class name -> files of one root.
 
     Raises:
@@ -294,14 +332,14 @@ def _scan_root(root: Path, draw: _Draw | None, notes: _Notes) -> dict[str, _Clas
     """
     if not root.is_dir():
         raise DataError(no_folder(root), _root_help(str(root)))
-    missing = [split for split in _SPLITS if not (root / split).is_dir()]
+    missing = [split for split in SPLIT_FOLDERS if not (root / split).is_dir()]
     if draw is not None:
         if not missing:
             raise DataError(
                 f"{str(root.absolute())!r} has train/ and test/, so there is nothing to draw",
                 "leave benchmark.test_share out",
             )
-        classes: dict[str, _ClassFiles] = {}
+        classes: dict[str, ClassFiles] = {}
         found = find_classes(root)
         _note(found, root, "", notes)
         for name, images in found.items():
@@ -320,7 +358,7 @@ def _scan_root(root: Path, draw: _Draw | None, notes: _Notes) -> dict[str, _Clas
         )
     _note(train, root, "train/", notes)
     _note(test, root, "test/", notes, domains=False)
-    scanned: dict[str, _ClassFiles] = {}
+    scanned: dict[str, ClassFiles] = {}
     for name in train:
         scanned[name] = (root, {"train": train[name].paths, "test": test[name].paths})
     return scanned
@@ -363,7 +401,7 @@ def _lacking(root: Path, missing: Sequence[str]) -> DataError:
             f"--set benchmark.root={folders[0]}",
         )
     classes = [folder for folder in folders if find_images(folder).paths]
-    if len(missing) == len(_SPLITS) and classes:
+    if len(missing) == len(SPLIT_FOLDERS) and classes:
         return DataError(
             f"{what}, but holds {counted(len(classes), 'folder')} of images ({classes[0].name!r} ...)",
             "to draw the test images from each: --set benchmark.test_share=0.2; without training: "
@@ -377,7 +415,7 @@ def _has_splits(folder: Path) -> bool:
     return (folder / "train").is_dir() and (folder / "test").is_dir()
 
 
-def _merge(roots: list[Path], draw: _Draw | None, notes: _Notes) -> dict[str, _ClassFiles]:
+def _merge(roots: list[Path], draw: _Draw | None, notes: _Notes) -> dict[str, ClassFiles]:
     """Return the classes of all roots; names found in several roots get the root's name in front."""
     scans = {}
     counts: Counter[str] = Counter()
@@ -385,7 +423,7 @@ def _merge(roots: list[Path], draw: _Draw | None, notes: _Notes) -> dict[str, _C
         scan = _scan_root(root, draw, notes)
         scans[root.resolve().name] = scan
         counts.update(scan.keys())
-    merged: dict[str, _ClassFiles] = {}
+    merged: dict[str, ClassFiles] = {}
     for prefix, scan in scans.items():
         for name, files in scan.items():
             # nobody has said that two classes of one name are one class
@@ -394,9 +432,9 @@ def _merge(roots: list[Path], draw: _Draw | None, notes: _Notes) -> dict[str, _C
     return merged
 
 
-def _by_domain(domains: Mapping[str, Path], draw: _Draw | None, notes: _Notes) -> dict[str, _ClassFiles]:
+def _by_domain(domains: Mapping[str, Path], draw: _Draw | None, notes: _Notes) -> dict[str, ClassFiles]:
     """Return the classes of all domains as ``<domain>/<class>``."""
-    classes: dict[str, _ClassFiles] = {}
+    classes: dict[str, ClassFiles] = {}
     for domain, root in domains.items():
         for name, files in _scan_root(root, draw, notes).items():
             classes[f"{domain}/{name}"] = files

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from lw2g.plugin import (
     Contents,
+    Crop,
     DataError,
     ImageHeader,
     ImageSource,
@@ -32,7 +33,9 @@ __all__ = [
     "FileFacts",
     "FileSource",
     "HashedSource",
+    "ImageFile",
     "content_of",
+    "file_of",
     "no_files",
     "tell_progress",
 ]
@@ -46,6 +49,8 @@ _SECONDS = 2.0
 _NAMED = 20
 
 
+ImageFile: TypeAlias = Path | Crop
+"""Where an image is read from: a file, or a part of one."""
 FileFacts: TypeAlias = npt.NDArray[np.void]
 """What two files are compared by before they are decoded, ``[n]``; zeros for an image that is no file."""
 _FACTS = np.dtype([("width", np.int64), ("height", np.int64), ("encoding", "S32")])
@@ -68,13 +73,13 @@ class HashedSource(ImageSource, Protocol):
 
 
 class FileSource:
-    """Images in files, decoded at every access."""
+    """Images in files, or parts of such, decoded at every access."""
 
-    def __init__(self, paths: Sequence[Path], ids: Sequence[str], *, upright: bool = True) -> None:
+    def __init__(self, paths: Sequence[ImageFile], ids: Sequence[str], *, upright: bool = True) -> None:
         """Hold paths with one id each.
 
         Args:
-            paths: The files.
+            paths: The files, or the parts.
             ids: A stable name of each.
             upright: Whether images are turned as their EXIF orientation says. Authors of published results
                 did not turn them.
@@ -126,8 +131,9 @@ class FileSource:
         if not self._stamps:  # nobody has examined them
             return None
         for index in indices.tolist():
-            if stamp_of(self._paths[index]) != self._stamps[index]:
-                return str(self._paths[index])
+            file = file_of(self._paths[index])
+            if stamp_of(file) != self._stamps[index]:
+                return str(file)
         return None
 
     def facts(self) -> FileFacts:
@@ -149,7 +155,7 @@ class FileSource:
         headers: list[ImageHeader] = []
         bad: dict[str, DataError] = {}
         # before they are read: what is written meanwhile has another time
-        stamps = list(map(stamp_of, self._paths))
+        stamps = [stamp_of(file_of(path)) for path in self._paths]
         examined = tell_progress(examine_each(self._paths), len(self._ids))
         for name, found in zip(self._ids, examined, strict=True):
             if isinstance(found, ImageHeader):
@@ -167,6 +173,11 @@ class FileSource:
         contents = np.array([digest[:16] for digest in digests], dtype="S16")
         facts = [(*header.size, header.encoding) for header in headers]
         return whole, contents, np.array(facts, dtype=_FACTS)
+
+
+def file_of(path: ImageFile) -> Path:
+    """Return the file of an image."""
+    return path.path if isinstance(path, Crop) else path
 
 
 def no_files(count: int) -> FileFacts:

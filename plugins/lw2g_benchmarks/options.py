@@ -175,6 +175,18 @@ class FolderConfig(OrderOptions, TransformOptions):
         "further roots to merge; a class name found in several becomes <root name>/<class>",
         role="machine",
     )
+    boxes: Path | None = option(
+        None,
+        "boxes in a file, or a folder, of COCO, YOLO, Pascal VOC or CSV instead of class folders: each is an "
+        "image, cut out of one below root/train or root/test, or anywhere below root with test_share",
+        converter=attrs.converters.optional(Path),
+        role="machine",
+    )
+    margin: float = option(
+        0.0, "boxes: share of its sides that a box gets on each of them", validator=and_(ge(0), le(10))
+    )
+    min_side: int = option(0, "boxes: leave those out that have a side of fewer pixels", validator=ge(0))
+    square: bool = option(True, "boxes: whether the shorter side of each is made as long as the longer one")
     title: str | None = option(
         None, "name of the data in reports; default: the names of the root folders", role="title"
     )

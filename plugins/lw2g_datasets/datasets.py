@@ -18,7 +18,6 @@ from lw2g.interfaces.dataset import (
     ROOT_VARIABLE,
     ByHand,
     DataSet,
-    HubRoute,
     Split,
     default_root,
 )
@@ -83,13 +82,9 @@ def images_of(split: Split) -> tuple[str, str]:
 
 def way_to_get(data: DataSet) -> str:
     """Return how to get a data set: ``yes`` (one command), ``--revision`` (and a commit), or ``by hand``."""
-    direct = [route for route in data.routes if not isinstance(route, ByHand)]
-    if not direct:
-        return "by hand"
-    # without a confirmed commit the hub may hold anything: the user must name one
-    if all(isinstance(route, HubRoute) and route.revision is None for route in direct):
-        return "--revision"
-    return "yes"
+    if data.direct:
+        return "yes"
+    return "by hand" if all(isinstance(route, ByHand) for route in data.routes) else "--revision"
 
 
 def facts_of(data: DataSet) -> Iterator[str]:

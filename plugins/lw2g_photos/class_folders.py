@@ -12,11 +12,11 @@ import attrs
 from lw2g.errors import DataError, no_folder, shown
 from lw2g.ground.spelling import is_name
 from lw2g.pixels.found_images import (
-    EXTENSIONS,
     SPLITS,
     FoundImages,
     domains_below,
     find_classes,
+    image_endings,
     is_hidden,
     passed_over,
 )
@@ -71,7 +71,8 @@ def read_class_folders(folder: Path) -> dict[str, ClassImages]:
     if not folder.is_dir():
         raise DataError(no_folder(folder), "give a folder that holds CLASS/IMAGE")
     entries = sorted(entry for entry in folder.iterdir() if not is_hidden(entry.name))
-    loose = [entry.name for entry in entries if entry.is_file() and entry.suffix.lower() in EXTENSIONS]
+    endings = image_endings()
+    loose = [entry.name for entry in entries if entry.is_file() and entry.suffix.lower() in endings]
     names = [entry.name for entry in entries if entry.is_dir()]
     if loose or not names:
         what = f"the image {loose[0]!r} lies in no class" if loose else "no class"

@@ -20,8 +20,9 @@ from lw2g.model.left_out import calibration_of
 from lw2g.model.live import live_model
 from lw2g.model.solved import solved_of
 from lw2g.model.trained import TrainedModel
-from lw2g.pixels.found_images import EXTENSIONS, image_ending
+from lw2g.pixels.found_images import image_ending, image_endings
 from lw2g.registry.catalogue import Catalogue
+from lw2g_photos.starting import require_backbone, start
 from lw2g_photos.updating import learn, unlearn
 
 __all__ = ["MOST_BYTES", "MOST_FILES", "Busy", "Classroom", "Content", "Upload"]
@@ -36,6 +37,19 @@ _CHUNK = 2**20
 """Bytes that are written at once."""
 _TOP = 5
 """Classes that are shown for an image."""
+_NEW = "model"
+"""What the first model of a session without one is called after."""
+_NO_CLASS = "the model knows no class yet"
+_TEACH_ONE = "teach it one: drop a folder of images"
+_NOTHING: dict[str, Any] = {
+    "folder": "no model yet: the first class makes one",
+    "classes": [],
+    "steps": 0,
+    "undo": False,
+    "check": None,
+    "confusion": None,
+}
+"""What the page shows before there is a model."""
 _SESSION = re.compile(r"(?P<name>.+-taught)(-\d{1,6})?")
 """The name of a session's folder."""
 
@@ -94,35 +108,58 @@ class Classroom:
     """A model that is taught step by step.
 
     The steps of a session are the models ``1``, ``2``, ... in one folder next to the first model,
-    ``MODEL-taught`` or the next free ``MODEL-taught-2``. The first step makes the folder.
+    ``MODEL-taught`` or the next free ``MODEL-taught-2``. The first step makes the folder. Without a model it
+    makes the first one, too, in ``model-taught``.
 
     Args:
-        directory: The exported model.
+        directory: The exported model; None where the first step makes one.
         catalogue: Where its components come from.
+        backbone: Of the first model; None where there is one.
         options: ``device`` and ``weights`` of :func:`lw2g.load`.
 
     Raises:
-        DataError: There is no such model.
-        ConfigError: It cannot learn.
+        DataError: There is no such model, or the weights of the backbone cannot be had.
+        ConfigError: It cannot learn; there is neither model nor backbone, or both.
     """
 
-    def __init__(self, directory: Path, catalogue: Catalogue, **options: Any) -> None:
+    def __init__(
+        self, directory: Path | None, catalogue: Catalogue, *, backbone: str | None = None, **options: Any
+    ) -> None:
         self._directory = directory
         self._catalogue = catalogue
-        self._options = options
-        saved = read_export(directory, whole=True)
-        model = live_model(saved, catalogue, **options)
-        solved_of(model.parts)  # what cannot learn is refused before anything is made
+        self._backbone = backbone
+        self._options: dict[str, Any] = {"device": None, "weights": None, **options}
         self._step = Lock()  # one step at a time changes the model
         self._forward = Lock()  # one image at a time passes through it
         self._writing = Lock()  # nothing is written while what was sent is being removed
-        self._received = TemporaryDirectory(prefix="lw2g-", ignore_cleanup_errors=True)
         self._closed = False
         self._doing: tuple[str, float] | None = None
-        self._session = _session_of(directory)
+        self._session = _session_of(Path(_NEW) if directory is None else directory)
         self._steps = 0
         self._has_session = False
-        self._take(directory, saved, model, report=None)
+        self._model: TrainedModel | None = None
+        self._shown = dict(_NOTHING)
+        if directory is not None:
+            if backbone is not None:
+                raise ConfigError("backbone: the model has one", "leave it out, or leave the model out")
+            saved = read_export(directory, whole=True)
+            model = live_model(saved, catalogue, **options)
+            solved_of(model.parts)  # what cannot learn is refused before anything is made
+            self._take(directory, saved, model, report=None)
+        elif backbone is None:
+            raise ConfigError(
+                "without a model the page makes one, on a backbone",
+                "name it, as in --backbone vit-tiny (23 MB)",
+            )
+        else:
+            require_backbone(catalogue, backbone, **self._options)
+        # last: what is refused above leaves no folder behind
+        self._received = TemporaryDirectory(prefix="lw2g-", ignore_cleanup_errors=True)
+
+    @property
+    def newest(self) -> Path | None:
+        """The folder of the model as it is now: every step has one of its own; None where there is none."""
+        return None if self._directory is None else self._directory.absolute()
 
     def state(self) -> dict[str, Any]:
         """Return all that the page shows."""
@@ -131,7 +168,7 @@ class Classroom:
         if doing is not None:
             what, began = doing
             busy = {"what": what, "seconds": round(time.monotonic() - began)}
-        limits = {"bytes": MOST_BYTES, "files": MOST_FILES, "extensions": sorted(EXTENSIONS)}
+        limits = {"bytes": MOST_BYTES, "files": MOST_FILES, "extensions": sorted(image_endings())}
         return self._shown | {"busy": busy, "limits": limits}
 
     def learn(self, uploads: Sequence[Upload], content: Content) -> None:
@@ -152,9 +189,7 @@ class Classroom:
                 names[str(path)] = f"{upload.class_name}/{upload.name}"
             with self._busy(f"learning from {counted(len(uploads), 'image')}"), _named(names):
                 with self._next() as out:
-                    model, report = learn(
-                        self._directory, Path(made), self._catalogue, out=out, **self._options
-                    )
+                    model, report = self._learned(Path(made), out)
                 self._take(out, read_export(out, whole=True), model, report)
 
     def undo(self) -> None:
@@ -165,9 +200,34 @@ class Classroom:
             Busy: Another step is being made.
         """
         with self._busy("undoing the last step"):
-            with self._next() as out:
-                model, _ = unlearn(self._directory, None, self._catalogue, out=out, **self._options)
-            self._take(out, read_export(out, whole=True), model, None)
+            self._unlearn(None)
+
+    def forget(self, name: str) -> None:
+        """Take a class back, whichever step it came with.
+
+        Raises:
+            DataError: There is none of this name.
+            ConfigError: The head's sums do not tell it from others, or it is the only one.
+            Busy: Another step is being made.
+        """
+        with self._busy(f"forgetting {name}"):
+            self._unlearn(composed(name))
+            # what would be undone is the last step that learned, which nobody expects here
+            self._shown["undo"] = False
+
+    def _learned(self, folder: Path, out: Path) -> tuple[TrainedModel, dict[str, Any]]:
+        """Return the model that has learned from a folder, and the report; without a model the first one."""
+        if self._directory is None:
+            return start(folder, out, self._catalogue, backbone=self._backbone, **self._options)
+        return learn(self._directory, folder, self._catalogue, out=out, **self._options)
+
+    def _unlearn(self, name: str | None) -> None:
+        """Take a class back, or the last step."""
+        if self._directory is None:
+            raise DataError(_NO_CLASS, _TEACH_ONE)
+        with self._next() as out:
+            model, _ = unlearn(self._directory, name, self._catalogue, out=out, **self._options)
+        self._take(out, read_export(out, whole=True), model, None)
 
     def predict(self, upload: Upload, content: Content, reject: float) -> dict[str, Any]:
         """Return what ``lw2g predict --json`` says of an image, and why it says nothing of unknown ones.
@@ -181,6 +241,8 @@ class Classroom:
             self._save(content, path, upload.size)
             with self._forward, _named({str(path): upload.name}):
                 model = self._model
+                if model is None:
+                    raise DataError(_NO_CLASS, _TEACH_ONE)
                 why = ""
                 try:
                     answer = model.predict(path, _TOP, reject)[0]

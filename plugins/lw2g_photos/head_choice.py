@@ -15,6 +15,7 @@ from torch import Tensor
 from lw2g.model.exported import Saved
 from lw2g.model.parts import ModelParts
 from lw2g.model.trained import TrainedModel
+from lw2g.pixels.crops import Crops
 from lw2g.registry.catalogue import Catalogue
 from lw2g.vit.own_feature import gathering_own
 from lw2g_photos.lesson import Lesson, Rows, read_lesson, rows_of
@@ -61,6 +62,7 @@ def choose_head(
     look: Callable[[Path], None],
     *,
     test: Path | None,
+    crops: Crops | None = None,
 ) -> tuple[TrainedModel, dict[str, Any]]:
     """Let several models learn from a folder, and write the one whose left-out images are found best.
 
@@ -75,13 +77,14 @@ def choose_head(
         out: Likewise.
         look: Likewise.
         test: Likewise.
+        crops: Likewise.
 
     Returns:
         The model, and the report with ``choice``: what was tried.
     """
     began = time.monotonic()
     empty = models[0].saved
-    lesson = read_lesson(folder, test, empty.manifest, catalogue)
+    lesson = read_lesson(folder, test, empty.manifest, catalogue, crops)
     prepared = [grown(one.saved, lesson.counts) for one in models]  # with room for the lesson's classes
     built = [one.build(saved) for one, saved in zip(models, prepared, strict=True)]
     # images are read once, and not for each model

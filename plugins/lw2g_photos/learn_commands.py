@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from lw2g.cli.paths import AnyPath
-from lw2g.cli.shared_options import FiniteRange, json_option, settings_option
+from lw2g.cli.shared_options import FiniteRange, box_options, json_option, settings_option
 from lw2g.cli.signature import Further, LongCommand, help_of, option_of, options_of
 from lw2g.errors import counted
 from lw2g.runtime.console import console, note, number, printable, table
@@ -35,6 +35,7 @@ _JSON = json_option("Print the report as JSON.")
 @options_of(photographs.start, "image_size", "head", cls=Further)
 @settings_option(photographs.start, complete=False, cls=Further)
 @option_of(photographs.start, "test", metavar="FOLDER2")
+@box_options(photographs.start)
 @options_of(photographs.start, "device")
 @options_of(photographs.start, "weights", cls=Further)
 @_JSON
@@ -57,6 +58,7 @@ def start(folder: Path, out: Path, as_json: bool, settings: dict[str, Any], **op
 @click.argument("folder", metavar="FOLDER", type=_PATH)
 @option_of(photographs.learn, "out", metavar="MODEL2")
 @option_of(photographs.learn, "test", metavar="FOLDER2")
+@box_options(photographs.start)
 @option_of(photographs.learn, "max_loss", type=FiniteRange(min=0), metavar="POINTS", cls=Further)
 @options_of(photographs.learn, "device")
 @options_of(photographs.learn, "weights", cls=Further)

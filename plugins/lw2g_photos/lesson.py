@@ -13,8 +13,10 @@ from lw2g.errors import DataError, counted
 from lw2g.model.manifest import Manifest
 from lw2g.model.solved import solved_of
 from lw2g.model.trained import TrainedModel
+from lw2g.pixels.crops import Crops
 from lw2g.registry.catalogue import Catalogue
 from lw2g.runtime.telling import Telling
+from lw2g_photos.class_crops import class_crops
 from lw2g_photos.class_folders import ClassImages, notes_of, read_class_folders, shared_files
 from lw2g_photos.class_vectors import read_class_vectors
 from lw2g_photos.step_checks import shared_rows
@@ -66,7 +68,9 @@ class Lesson:
             yield f"test: {text}"
 
 
-def read_lesson(folder: Path, test: Path | None, manifest: Manifest, catalogue: Catalogue) -> Lesson:
+def read_lesson(
+    folder: Path, test: Path | None, manifest: Manifest, catalogue: Catalogue, crops: Crops | None = None
+) -> Lesson:
     """Return what a model learns from.
 
     Args:
@@ -74,12 +78,13 @@ def read_lesson(folder: Path, test: Path | None, manifest: Manifest, catalogue: 
         test: What checks the result, likewise; None for a fifth of the images.
         manifest: The model before the step.
         catalogue: Where components come from.
+        crops: What it learns from instead of class folders: parts of the images in ``folder``.
 
     Raises:
         DataError: A folder or an image cannot be used, or ``test`` has a class that the model does not know
             even after the step.
     """
-    images = _read_classes(folder, "train", manifest, catalogue)
+    images = _read_classes(folder, "train", manifest, catalogue, crops)
     if test is None:
         return Lesson(images=images, tested=None, num_shared=0)
     tested = _read_classes(test, "test", manifest, catalogue)
@@ -104,10 +109,22 @@ def rows_of(model: TrainedModel, lesson: Lesson) -> Rows:
 
 
 def _read_classes(
-    folder: Path, split: Literal["train", "test"], manifest: Manifest, catalogue: Catalogue
+    folder: Path,
+    split: Literal["train", "test"],
+    manifest: Manifest,
+    catalogue: Catalogue,
+    crops: Crops | None = None,
 ) -> dict[str, ClassImages]:
-    """Return the images of each class; of a model on stored features its vectors."""
-    if catalogue.get("backbone", manifest.backbone.name).fit_vectors is None:
+    """Return the images of each class; of a model on stored features its vectors.
+
+    Raises:
+        DataError: They cannot be used, or there are crops for a model that knows no images.
+    """
+    takes_vectors = catalogue.get("backbone", manifest.backbone.name).fit_vectors is not None
+    if crops is not None:
+        crops.require_images(takes_vectors=takes_vectors)
+        return class_crops(crops)
+    if not takes_vectors:
         return read_class_folders(folder)
     return read_class_vectors(folder, split, manifest.fingerprint)
 

@@ -35,6 +35,10 @@ def start(
     head: str = DEFAULT_HEAD,
     settings: Mapping[str, Any] | None = None,
     test: str | Path | None = None,
+    boxes: str | Path | None = None,
+    margin: float = 0.0,
+    min_side: int = 0,
+    square: bool = True,
     device: str | None = None,
     local: Mapping[str, Any] | None = None,
 ) -> tuple[TrainedModel, dict[str, Any]]:
@@ -57,6 +61,11 @@ def start(
             ``baseline.head_features=0``.
         test: Images, CLASS/*, that check the result; None for a fifth of the new ones, which join
             afterwards.
+        boxes: Boxes in a file, or a folder, of COCO, YOLO, Pascal VOC or CSV, instead of class folders: each
+            is an image of its own class, cut out of one in ``folder``.
+        margin: With ``boxes``: the share of its sides that a box gets on each of them.
+        min_side: With ``boxes``: leave boxes out that have a side of fewer pixels.
+        square: With ``boxes``: whether the shorter side of each is made as long as the longer one.
         device: cpu, cuda, cuda:N or mps; None for a GPU if present.
         local: As for :func:`lw2g.resume`.
 
@@ -68,9 +77,11 @@ def start(
         ConfigError: A name is unknown, or ``out`` is in use.
     """
     with collector_waits():
+        from lw2g.api.box_answers import crops_of
         from lw2g_photos.starting import start as begin
 
         catalogue = Locals.of(local).catalogue()
+    crops = crops_of(folder, boxes, margin=margin, min_side=min_side, square=square)
     model, report = begin(
         Path(folder),
         Path(out),
@@ -82,6 +93,7 @@ def start(
         settings=settings,
         test=_path(test),
         device=device,
+        crops=crops,
     )
     return _with_learner(model, report, weights, device, local), report
 
@@ -94,6 +106,10 @@ def learn(
     out: str | Path | None = None,
     test: str | Path | None = None,
     max_loss: float | None = None,
+    boxes: str | Path | None = None,
+    margin: float = 0.0,
+    min_side: int = 0,
+    square: bool = True,
     weights: str | Path | None = None,
     device: str | None = None,
     local: Mapping[str, Any] | None = None,
@@ -115,6 +131,10 @@ def learn(
             afterwards.
         max_loss: Points of accuracy that the old classes may lose, measured or estimated, before the result
             is refused.
+        boxes: As for :func:`start`.
+        margin: As for :func:`start`.
+        min_side: As for :func:`start`.
+        square: As for :func:`start`.
         weights: The backbone's weights, if they have moved.
         device: cpu, cuda, cuda:N or mps; None for a GPU if present.
         local: As for :func:`lw2g.resume`.
@@ -127,9 +147,11 @@ def learn(
         ConfigError: The head cannot learn, ``out`` is in use, or the old classes lose too much.
     """
     with collector_waits():
+        from lw2g.api.box_answers import crops_of
         from lw2g_photos.updating import learn as add
 
         catalogue = catalogue_of(local, model)
+    crops = crops_of(folder, boxes, margin=margin, min_side=min_side, square=square)
     learned, report = add(
         Path(model),
         Path(folder),
@@ -139,6 +161,7 @@ def learn(
         max_loss=max_loss,
         weights=_path(weights),
         device=device,
+        crops=crops,
     )
     return _with_learner(learned, report, weights, device, local), report
 
@@ -189,6 +212,10 @@ def score(
     *,
     strangers: str | Path | None = None,
     reject: float = 0.05,
+    boxes: str | Path | None = None,
+    margin: float = 0.0,
+    min_side: int = 0,
+    square: bool = True,
     device: str | None = None,
     weights: str | Path | None = None,
     local: Mapping[str, Any] | None = None,
@@ -205,6 +232,10 @@ def score(
         strangers: Images of classes that the model does not know, in and below a folder, or such a file; it
             is counted how many of them are called unknown.
         reject: With ``strangers``: the share of known images that may be called unknown.
+        boxes: As for :func:`start`.
+        margin: As for :func:`start`.
+        min_side: As for :func:`start`.
+        square: As for :func:`start`.
         device: cpu, cuda, cuda:N or mps; None for the run's.
         weights: The backbone's weights, if they have moved; None for their recorded source.
         local: As for :func:`lw2g.resume`.
@@ -222,39 +253,45 @@ def score(
             cannot be read.
         ConfigError: There are strangers, and the model cannot tell unknown images at this rate.
     """
+    from lw2g.api.box_answers import crops_of
     from lw2g_photos.scoring import score as count
 
+    crops = crops_of(folder, boxes, margin=margin, min_side=min_side, square=square)
     opened = load(model, device=device, weights=weights, local=local)
-    return count(opened, Path(folder), None if strangers is None else Path(strangers), reject)
+    return count(opened, Path(folder), None if strangers is None else Path(strangers), reject, crops)
 
 
 @expands_paths
 def teach(
-    model: str | Path,
+    model: str | Path | None = None,
     *,
+    backbone: str | None = None,
     port: int = 0,
     weights: str | Path | None = None,
     device: str | None = None,
     on_address: Callable[[str], None] = print,
-) -> Path:
+) -> Path | None:
     """Serve a page on 127.0.0.1 that teaches the exported ``model``, until Ctrl-C.
 
-    Each step is what ``lw2g learn`` and ``lw2g unlearn --last`` do. A session leaves the models 1, 2, ... in
-    the new folder MODEL-taught; ``model`` stays as it is.
+    Each step is what ``lw2g learn`` and ``lw2g unlearn`` do. A session leaves the models 1, 2, ... in the new
+    folder MODEL-taught; ``model`` stays as it is. Without ``model`` the first images make one, as ``lw2g
+    start`` does, in model-taught.
 
     Args:
-        model: The directory of the export.
+        model: The directory of the export; None where the page makes the first model.
+        backbone: Of a first model, such as vit-tiny.
         port: Port on 127.0.0.1; 0 for a free one.
         weights: The backbone's weights, if they have moved; None for their recorded source.
         device: cpu, cuda, cuda:N or mps; None for a GPU if present.
         on_address: Receives the page's address as soon as it is served.
 
     Returns:
-        The folder of the model as it is at the end.
+        The folder of the model as it is at the end; None where none was made.
 
     Raises:
         DataError: The model or its weights cannot be used.
-        ConfigError: The model's head is trained, or the port cannot be had.
+        ConfigError: The model's head is trained, the port cannot be had, or there is neither model nor
+            backbone.
     """
     from lw2g.disk.origins import made_with
     from lw2g.registry.catalogue import load_catalogue
@@ -262,8 +299,9 @@ def teach(
     from lw2g_photos.server import Server
 
     file = None if weights is None else Path(weights)
-    catalogue = load_catalogue(made_with=made_with(Path(model)))
-    classroom = Classroom(Path(model), catalogue, device=device, weights=file)
+    directory = _path(model)
+    catalogue = load_catalogue() if directory is None else load_catalogue(made_with=made_with(directory))
+    classroom = Classroom(directory, catalogue, backbone=backbone, device=device, weights=file)
     try:
         with Server(classroom, port) as server:
             on_address(server.address)
@@ -271,8 +309,7 @@ def teach(
                 server.serve_forever()
     finally:  # SIGTERM, too, leaves no photo behind
         classroom.close()
-    # the folder of the newest model: every step has one of its own
-    return Path(classroom.state()["folder"])
+    return classroom.newest
 
 
 def _path(given: str | Path | None) -> Path | None:

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from lw2g.cli.paths import AnyPath
-from lw2g.cli.shared_options import FiniteRange, json_option
-from lw2g.cli.signature import help_of, option_of, options_of
+from lw2g.cli.shared_options import FiniteRange, box_options, json_option
+from lw2g.cli.signature import LongCommand, help_of, option_of, options_of
 from lw2g.errors import counted
 from lw2g.runtime.console import console, number, table
 from lw2g_photos import photographs
@@ -18,11 +18,12 @@ from lw2g_photos import photographs
 __all__ = ["test"]
 
 
-@click.command(help=help_of(photographs.score))
+@click.command(cls=LongCommand, help=help_of(photographs.score))
 @click.argument("model", metavar="MODEL", type=AnyPath(path_type=Path, file_okay=False))
 @click.argument("folder", metavar="FOLDER", type=AnyPath(path_type=Path))
 @option_of(photographs.score, "strangers", metavar="FOLDER2")
 @option_of(photographs.score, "reject", type=FiniteRange(0, 1, min_open=True, max_open=True), metavar="RATE")
+@box_options(photographs.start)
 @options_of(photographs.score, "device", "weights")
 @json_option("Print JSON.")
 def test(model: Path, folder: Path, as_json: bool, **options: Any) -> None:

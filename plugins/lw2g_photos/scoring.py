@@ -13,6 +13,8 @@ from lw2g.errors import DataError, nearest
 from lw2g.ground.notes import tell_note
 from lw2g.model.rejection import calibration_error
 from lw2g.model.trained import TrainedModel
+from lw2g.pixels.crops import Crops
+from lw2g_photos.class_crops import class_crops
 from lw2g_photos.class_folders import ClassImages, notes_of, read_class_folders
 from lw2g_photos.class_vectors import read_class_vectors
 from lw2g_photos.step_checks import wilson
@@ -23,7 +25,11 @@ Entries = Sequence[Mapping[str, Any]]
 
 
 def score(
-    model: TrainedModel, folder: Path, strangers: Path | None = None, reject: float = 0.05
+    model: TrainedModel,
+    folder: Path,
+    strangers: Path | None = None,
+    reject: float = 0.05,
+    crops: Crops | None = None,
 ) -> dict[str, Any]:
     """Classify the images below ``FOLDER/<class>`` and compare the answers with the names of the folders.
 
@@ -34,6 +40,7 @@ def score(
         strangers: Images of no class that the model knows, in and below a folder, or such a file; None where
             nothing is said of unknown images.
         reject: Share of known images that may be called unknown.
+        crops: What is classified instead of class folders: parts of the images in ``folder``.
 
     Returns:
         As :func:`lw2g_photos.photographs.score`.
@@ -47,7 +54,7 @@ def score(
         rate = reject
         model.threshold(rate)  # before any image is read: a model that cannot tell would end late
         _require_strange(strangers, model)
-    tested = _read(folder, model)
+    tested = _read(folder, model, crops)
     rows: list[dict[str, Any]] = []
     every: list[Mapping[str, Any]] = []
     rights: list[bool] = []
@@ -79,13 +86,16 @@ def score(
     }
 
 
-def _read(folder: Path, model: TrainedModel) -> dict[str, ClassImages]:
-    """Return the images of each class of a folder.
+def _read(folder: Path, model: TrainedModel, crops: Crops | None) -> dict[str, ClassImages]:
+    """Return the images of each class of a folder, or the crops.
 
     Raises:
         DataError: The model does not know one of them.
     """
-    if model.backbone.takes_vectors:
+    if crops is not None:
+        crops.require_images(takes_vectors=model.backbone.takes_vectors)
+        tested = class_crops(crops)
+    elif model.backbone.takes_vectors:
         tested = read_class_vectors(folder, "test", model.backbone.fingerprint)
     else:
         tested = read_class_folders(folder)
@@ -95,8 +105,8 @@ def _read(folder: Path, model: TrainedModel) -> dict[str, ClassImages]:
     if unknown:
         raise DataError(
             f"{str(folder)!r}: the model knows no class {unknown[0]!r}{nearest(unknown[0], model.classes)}",
-            "name the folders as the classes that the model was trained with; images of other classes are "
-            "for --strangers",
+            "name folders, or the classes of boxes, as the model's classes; images of other classes are for "
+            "--strangers",
         )
     return tested
 

@@ -111,7 +111,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Do what the page asks for."""
-        self._answer({"/learn": self._learn, "/predict": self._predict, "/undo": self._undo})
+        self._answer(
+            {
+                "/learn": self._learn,
+                "/predict": self._predict,
+                "/undo": self._undo,
+                "/forget": self._forget,
+            }
+        )
 
     def log_message(self, format: str, *args: Any) -> None:
         """Print nothing: addresses hold the token."""
@@ -185,6 +192,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _undo(self) -> dict[str, Any]:
         self.server.classroom.undo()
+        return self._state()
+
+    def _forget(self) -> dict[str, Any]:
+        self.server.classroom.forget(self.query.get("name", [""])[0])
         return self._state()
 
     def _send(self, status: HTTPStatus, answer: Any) -> None:

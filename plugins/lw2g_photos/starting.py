@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,9 +33,10 @@ from lw2g.model.parts import ModelParts, build_methods, open_backbone
 from lw2g.model.places import reserved
 from lw2g.model.saved import require_usable
 from lw2g.model.trained import TrainedModel
+from lw2g.pixels.crops import Crops
 from lw2g.pixels.feature_files import is_feature_file
 from lw2g.pixels.found_images import find_images
-from lw2g.pixels.image_files import examine_image
+from lw2g.pixels.image_files import Crop, examine_image
 from lw2g.registry.catalogue import Catalogue
 from lw2g.runtime.engine import Engine
 from lw2g.runtime.returned import transforms_of
@@ -47,7 +48,7 @@ from lw2g_photos.class_vectors import facts_of_file, read_class_vectors
 from lw2g_photos.head_choice import CHOSEN, FirstModel, choose_head
 from lw2g_photos.updating import take_step
 
-__all__ = ["start"]
+__all__ = ["require_backbone", "start"]
 
 _OF_LAYERS = {"backbone.layers", "backbone.pool"}
 """Options that say what features a head is fed: where one is set, only the head is chosen."""
@@ -73,6 +74,7 @@ def start(
     test: Path | None = None,
     device: str | None = None,
     settings: Mapping[str, Any] | None = None,
+    crops: Crops | None = None,
 ) -> tuple[TrainedModel, dict[str, Any]]:
     """Make a first model from a folder of images, as :func:`lw2g.start` says."""
     choose = head == CHOSEN
@@ -97,7 +99,7 @@ def start(
     )
     config = configured(head)
     if backbone is None and catalogue.get("backbone", config.backbone.name).embedded:
-        _require_small(folder)
+        _require_small(_first_of_each(folder) if crops is None else crops.crops)
     opened = _opened(config, catalogue)
     models = [_first_model(opened, catalogue)]
     if choose:
@@ -112,9 +114,9 @@ def start(
         tell_note(text)
     with reserved(out, inputs=(folder, test)) as place:
         if choose:
-            return choose_head(models, folder, catalogue, place, look, test=test)
+            return choose_head(models, folder, catalogue, place, look, test=test, crops=crops)
         (only,) = models
-        return take_step(only.saved, folder, only.build, catalogue, place, look, test=test)
+        return take_step(only.saved, folder, only.build, catalogue, place, look, test=test, crops=crops)
 
 
 def _configured(
@@ -166,6 +168,28 @@ def _configured(
     facts = facts_of_file(folder, digest_of(read_class_vectors(folder, "train")))
     fitted = attrs.evolve(config.backbone, config=chosen.fit_vectors(config.backbone.config, facts))
     return attrs.evolve(config, backbone=fitted)
+
+
+def require_backbone(
+    catalogue: Catalogue, backbone: str, *, weights: Path | None, device: str | None
+) -> None:
+    """Refuse a backbone that no first model can have, before there are images to learn from.
+
+    Raises:
+        DataError: Its weights cannot be had.
+        ConfigError: There is no such backbone or device.
+    """
+    config = _configured(
+        catalogue.get("head", DEFAULT_HEAD).name,
+        catalogue=catalogue,
+        folder=Path(),
+        settings={},
+        given={"run.device": device},
+        backbone=backbone,
+        weights=weights,
+        tried=(),
+    )
+    _opened(config, catalogue)
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -294,22 +318,23 @@ def _manifest_of(config: ExperimentConfig, empty: ModelParts, catalogue: Catalog
     )
 
 
-def _require_small(folder: Path) -> None:
-    """Refuse photos where no backbone was named: the embedded one knows small drawings alone.
-
-    One image of each class is looked at; what is wrong with a folder is reported where all are read.
-
-    Raises:
-        ConfigError: An image is larger than what the embedded backbone was trained on.
-    """
+def _first_of_each(folder: Path) -> Iterator[Path]:
+    """Yield one image of each class; what is wrong with a folder is reported where all are read."""
     if not folder.is_dir():
         return
     for entry in sorted(folder.iterdir()):
         paths = find_images(entry).paths if entry.is_dir() else ()
-        first = next(iter(paths), None)
-        if first is None:
-            continue
-        width, height = examine_image(first).size
+        yield from paths[:1]
+
+
+def _require_small(images: Iterable[Path | Crop]) -> None:
+    """Refuse photos where no backbone was named: the embedded one knows small drawings alone.
+
+    Raises:
+        ConfigError: An image is larger than what the embedded backbone was trained on.
+    """
+    for first in images:
+        width, height = first.header.size if isinstance(first, Crop) else examine_image(first).size
         if max(width, height) > _EMBEDDED_SIDE:
             raise ConfigError(
                 f"{str(first)!r} has {width} x {height} pixels, and the embedded backbone knows drawings of "

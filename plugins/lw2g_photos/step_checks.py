@@ -16,6 +16,7 @@ from lw2g.model.left_out import kept_of, known_before
 from lw2g.model.manifest import Manifest
 from lw2g.model.rejection import Gaussians
 from lw2g.model.solved import Solved
+from lw2g.pixels.image_files import Crop
 from lw2g_photos.class_folders import ClassImages, notes_of
 
 __all__ = ["accuracy_of", "learned_twice", "look_alikes", "recall", "shared_rows", "warnings_of", "wilson"]
@@ -168,7 +169,7 @@ def learned_twice(
         if found:
             position, other = min(found.items())
             first = images[name].paths[position]
-            called = repr(str(first)) if isinstance(first, Path) else f"row {position}"
+            called = repr(str(first)) if isinstance(first, Path | Crop) else f"row {position}"
             yield (
                 f"{name}: {counted(len(found), 'image')} learned before as another class, first {called} as "
                 f"{other}; keep each in one of the two"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import webbrowser
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -16,11 +17,12 @@ __all__ = ["teach"]
 
 
 @click.command(help=help_of(photographs.teach))
-@click.argument("model", metavar="MODEL", type=AnyPath(path_type=Path, file_okay=False))
+@click.argument("model", metavar="[MODEL]", type=AnyPath(path_type=Path, file_okay=False), required=False)
+@options_of(photographs.teach, "backbone")
 @option_of(photographs.teach, "port", type=click.IntRange(0, 65535))
 @click.option("--no-browser", is_flag=True, help="Only print the address; open no browser.")
 @options_of(photographs.teach, "weights", "device")
-def teach(model: Path, port: int, no_browser: bool, weights: Path | None, device: str | None) -> None:
+def teach(model: Path | None, no_browser: bool, **options: Any) -> None:
     """Print the page's address, and open it if somebody sits there."""
 
     def show(address: str) -> None:
@@ -28,5 +30,5 @@ def teach(model: Path, port: int, no_browser: bool, weights: Path | None, device
         if sys.stdout.isatty() and not no_browser:  # a script or a remote machine has no browser to open
             webbrowser.open(address)
 
-    taught = photographs.teach(model, port=port, weights=weights, device=device, on_address=show)
-    click.echo(f"\nthe model is {taught}")
+    taught = photographs.teach(model, on_address=show, **options)
+    click.echo("\nno model was made" if taught is None else f"\nthe model is {taught}")

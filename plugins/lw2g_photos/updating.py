@@ -39,6 +39,7 @@ from lw2g.model.places import reserved
 from lw2g.model.saved import require_usable
 from lw2g.model.solved import Solved, solved_of
 from lw2g.model.trained import TrainedModel
+from lw2g.pixels.crops import Crops
 from lw2g.registry.catalogue import Catalogue
 from lw2g_photos.class_folders import ClassImages, digest_of
 from lw2g_photos.lesson import Lesson, Rows, read_lesson, rows_of
@@ -58,6 +59,7 @@ def learn(
     max_loss: float | None = None,
     device: str | None = None,
     weights: Path | None = None,
+    crops: Crops | None = None,
 ) -> tuple[TrainedModel, dict[str, Any]]:
     """Let an exported model learn from new images, as :func:`lw2g.learn` says, and write the result."""
     if max_loss is not None and not 0 <= max_loss < math.inf:  # NaN is not, either
@@ -70,7 +72,9 @@ def learn(
 
     look = partial(require_usable, catalogue=catalogue, whole=True, device=device, weights=weights)
     with reserved(out, directory, inputs=(folder, test)) as place:
-        return take_step(saved, folder, build, catalogue, place, look, test=test, max_loss=max_loss)
+        return take_step(
+            saved, folder, build, catalogue, place, look, test=test, max_loss=max_loss, crops=crops
+        )
 
 
 def unlearn(
@@ -153,6 +157,7 @@ def take_step(
     *,
     test: Path | None,
     max_loss: float | None = None,
+    crops: Crops | None = None,
 ) -> tuple[TrainedModel, dict[str, Any]]:
     """Let a model learn from a folder, check the result, and write it.
 
@@ -165,6 +170,7 @@ def take_step(
         look: Opens what was written, and raises where it cannot be used.
         test: As for :func:`lw2g.learn`.
         max_loss: Likewise.
+        crops: As for :func:`~lw2g_photos.lesson.read_lesson`.
 
     Returns:
         The new model, and the report.
@@ -174,7 +180,7 @@ def take_step(
         ConfigError: The head cannot learn, or the old classes lose too much.
     """
     began = time.monotonic()
-    lesson = read_lesson(folder, test, saved.manifest, catalogue)
+    lesson = read_lesson(folder, test, saved.manifest, catalogue, crops)
     # only now: what is wrong with a folder is reported before a backbone is opened
     more = grown(saved, lesson.counts)
     model = build(more)

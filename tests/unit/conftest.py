@@ -18,6 +18,7 @@ from lw2g.interfaces.pool import Pool, Routing
 from lw2g.learning.phases import only_trainable
 from lw2g.learning.protection import Protection
 from lw2g.maths.moments import SecondMoment
+from lw2g.pixels import heic
 from lw2g.vit.backbone import Backbone
 from lw2g_constraints.options import OrthogonalConfig
 from lw2g_constraints.orthogonal import Orthogonal
@@ -166,3 +167,9 @@ def vit_b() -> Callable[..., BuildContext]:
         return build_of(sizes, num_tasks=num_tasks, num_classes=num_classes)
 
     return build
+
+
+@pytest.fixture
+def without_heic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where pillow-heif is not installed."""
+    monkeypatch.setattr(heic, "_is_installed", lambda: False)

@@ -12,6 +12,7 @@ from unittest.mock import MagicMock
 
 import click
 import pytest
+from PIL import Image
 
 import lw2g
 from lw2g.cli.main import main
@@ -118,6 +119,8 @@ def test_every_program_of_a_page_asks_for_what_exists(
     """A block that imports lw2g calls what exists, and its configuration composes; nothing trains."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "photos").mkdir()
+    Image.new("RGB", (8, 8)).save(tmp_path / "photos" / "a.jpg")
+    (tmp_path / "boxes.csv").write_text("path,x,y,w,h\na.jpg,1,1,4,4\n")
     record = {"metrics": {"faa": 50.0}}
     monkeypatch.setattr("lw2g.lifecycle.runner.start", MagicMock(return_value=record))
     for name in set(lw2g.__all__) - {"run", "__version__"}:

@@ -64,6 +64,7 @@ def test_names_of_folders_cannot_steer_the_terminal(tmp_path, capsys):
     assert told.replace("\n", "").isprintable()
 
 
+@pytest.mark.usefixtures("without_heic")
 def test_what_is_no_image_is_told_before_the_run(tree):
     """A run learns from every file that it can read, and names the others."""
     Image.new("L", (5, 4)).save(tree / "train/ant/4.pgm")

@@ -162,7 +162,7 @@ def test_a_benchmark_says_which_options_are_places(installed: Catalogue) -> None
 
     assert place_options(Own) == ["lists", "cache"]
     places = {name: place_options(installed.get("benchmark", name).config) for name in ("folder", "features")}
-    assert places == {"folder": ["root", "more_roots"], "features": ["file"]}
+    assert places == {"folder": ["root", "more_roots", "boxes"], "features": ["file"]}
 
 
 @pytest.mark.parametrize("package", ["lw2g/results", "plugins/lw2g_page", "plugins/lw2g_store"])

@@ -64,11 +64,9 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root / "model"
 
 
-@pytest.fixture
-def server(first: Path, tmp_path: Path) -> Iterator[Server]:
-    """The page of a copy of it."""
-    shutil.copytree(first, tmp_path / "room" / "model")
-    classroom = Classroom(tmp_path / "room" / "model", load_catalogue(), device="cpu")
+@contextmanager
+def served(classroom: Classroom) -> Iterator[Server]:
+    """Serve the page of a classroom within the block."""
     with Server(classroom) as server:
         thread = Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
@@ -76,6 +74,14 @@ def server(first: Path, tmp_path: Path) -> Iterator[Server]:
         server.shutdown()
         thread.join()
         classroom.close()
+
+
+@pytest.fixture
+def server(first: Path, tmp_path: Path) -> Iterator[Server]:
+    """The page of a copy of it."""
+    shutil.copytree(first, tmp_path / "room" / "model")
+    with served(Classroom(tmp_path / "room" / "model", load_catalogue(), device="cpu")) as server:
+        yield server
 
 
 def ask(server: Server, path: str, body: bytes | None = None, **changes: Any) -> tuple[int, Any]:
@@ -335,15 +341,73 @@ def test_a_port_in_use_is_said_in_one_line(server: Server, first: Path) -> None:
     assert "address already in use; name another; 0 is any free one" in result.output
 
 
+def test_without_a_model_the_page_makes_the_first_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One class is enough to begin with; before it what needs a model says so in a line."""
+    monkeypatch.chdir(tmp_path)
+    with served(Classroom(None, load_catalogue(), backbone="micro", device="cpu")) as server:
+        assert ask(server, "/state")[1]["folder"] == "no model yet: the first class makes one"
+        for path, query in (
+            ("/predict", {"name": "a.png", "reject": "0.05"}),
+            ("/undo", {}),
+            ("/forget", {}),
+        ):
+            status, answer = ask(server, path, png(0, 0), query=query)
+            assert (status, answer["error"]) == (
+                400,
+                "the model knows no class yet; teach it one: drop a folder of images",
+            )
+        assert ask(server, "/learn", upload(("bad", "0.png", b"no image")))[0] == 400
+        assert list(tmp_path.iterdir()) == []
+        for shade, name in enumerate(("black", "grey")):
+            status, state = ask(server, "/learn", pictures(name, shade))
+            assert status == 200, state
+        assert state["folder"] == str(tmp_path / "model-taught" / "2")
+        assert [one["name"] for one in state["classes"]] == ["black", "grey"]
+        answer = ask(server, "/predict", png(1, 9), query={"name": "a.png", "reject": "0.05"})[1]
+        assert answer["top"][0]["class"] == "grey"
+    assert read_export(tmp_path / "model-taught" / "1", whole=True).manifest.num_classes == 1
+
+
+def test_a_model_or_a_backbone_is_named(tmp_path: Path, first: Path) -> None:
+    """Neither, both, and a backbone that is not there are one line before the page is served."""
+    for words, expected in (
+        ([], "without a model the page makes one, on a backbone; name it, as in --backbone vit-tiny"),
+        ([str(first), "--backbone", "micro"], "backbone: the model has one; leave it out"),
+        (["--backbone", "micro", "--weights", str(tmp_path / "no.pth")], "no.pth"),
+        (["--backbone", "vit-tinny"], "vit-tinny"),
+    ):
+        done = CliRunner().invoke(main, ["teach", *words])
+        assert done.exit_code == 2, done.output
+        (line,) = done.stderr.splitlines()
+        assert expected in line
+
+
+def test_one_class_is_forgotten(server: Server, first: Path) -> None:
+    """Any class may go, not only that of the last step; what cannot go is said, and undo is off."""
+    for shade, name in ((2, "light"), (3, "white")):
+        ask(server, "/learn", pictures(name, shade))
+    status, state = ask(server, "/forget", b"", query={"name": "light"})
+    assert status == 200
+    assert [one["name"] for one in state["classes"]] == ["black", "grey", "white"]
+    assert state["folder"].endswith("model-taught/3")
+    assert not state["undo"]
+    status, answer = ask(server, "/forget", b"", query={"name": "light"})
+    assert status == 400
+    assert answer["error"].startswith("no class is called 'light' any more")
+    assert ask(server, "/state")[1]["folder"] == state["folder"]
+
+
 @contextmanager
-def in_browser(**options: Any) -> Iterator[Any]:
+def in_browser(*arguments: str, **options: Any) -> Iterator[Any]:
     """Yield a page of a real browser."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if path is None:
         pytest.skip("no chromium on the path (apt-get install chromium)")
     with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", *arguments])
         yield browser.new_page(**options)
         browser.close()
 
@@ -410,3 +474,43 @@ def test_two_classes_are_taught_in_a_browser(server: Server, tmp_path: Path) -> 
         assert page.locator("img").count() == 0
     assert [text for text in problems if "400" not in text] == []
     assert all(url.startswith((f"http://{server.host}/", "blob:")) for url in asked)
+
+
+@pytest.mark.slow
+def test_a_class_is_made_with_the_camera_and_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a model: the camera (Chromium's own test picture) gives a class, is asked, and goes off."""
+    monkeypatch.chdir(tmp_path)
+    problems: list[str] = []
+    flags = ("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream")
+    with (
+        served(Classroom(None, load_catalogue(), backbone="micro", device="cpu")) as server,
+        in_browser(*flags) as page,
+    ):
+        page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.goto(server.address)
+        page.wait_for_selector("#folder:has-text('no model yet')")
+        page.set_input_files("#folders", folder(tmp_path, "dark", 0))
+        page.wait_for_selector("#message:has-text('model-taught/1')")
+        assert page.locator(".forget").is_disabled()  # the only class
+        page.click("#camera")
+        page.wait_for_selector("#booth:not([hidden])")
+        page.click("#shoot")
+        page.wait_for_selector("#message .error:has-text('name the class first')")
+        page.fill("#called", "test picture")
+        page.click("#shoot")
+        page.wait_for_selector("#message:has-text('model-taught/2')")
+        assert page.locator("#classes td:first-child").all_inner_texts() == ["dark", "test picture"]
+        assert page.locator("#classes .number").all_inner_texts()[1] == "20 images"
+        page.click("#look")
+        page.wait_for_selector(".answer")
+        assert page.locator(".answer").inner_text() == "test picture"
+        page.click("#camera")
+        page.wait_for_selector("#booth", state="hidden")
+        assert page.evaluate("document.getElementById('view').srcObject") is None
+        page.click("button[title='Forget dark']")
+        page.wait_for_selector("#message:has-text('dark is forgotten; the model is now')")
+        assert page.locator("#classes td:first-child").all_inner_texts() == ["test picture"]
+    assert problems == []

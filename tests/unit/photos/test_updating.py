@@ -400,6 +400,7 @@ def test_one_bad_file_or_bad_files_alone_are_errors(models: dict[str, Path], tmp
     assert "2 images cannot be used, first" in done.stderr
 
 
+@pytest.mark.usefixtures("without_heic")
 @pytest.mark.parametrize("name", ["predict", "test"])
 def test_what_a_folder_holds_besides_images_is_told(
     name: str, models: dict[str, Path], glyphs: Path, tmp_path: Path
@@ -467,6 +468,7 @@ def test_a_root_one_level_too_high_is_told(glyphs: Path, tmp_path: Path) -> None
     assert "benchmark.stream=domains" in scored.stderr
 
 
+@pytest.mark.usefixtures("without_heic")
 def test_files_that_are_passed_over_are_told(models: dict[str, Path], glyphs: Path, tmp_path: Path) -> None:
     """A photograph in a format that is not read would else be missed by nobody."""
     shutil.copytree(glyphs / "cat", tmp_path / "new")

@@ -64,6 +64,7 @@ def test_links_are_followed_and_none_is_lost(tmp_path):
         examine_image(folder / "below/gone.png")
 
 
+@pytest.mark.usefixtures("without_heic")
 def test_what_is_passed_over_is_counted_by_ending(tmp_path):
     """Pictures of other formats are named with the way out; what a system keeps for itself is not."""
     touch(tmp_path, "ant/a.png", "ant/b.HEIC", "ant/deep/c.heic", "ant/d.avif", "bee/e.jpg", "bee/notes")
@@ -72,17 +73,21 @@ def test_what_is_passed_over_is_counted_by_ending(tmp_path):
     assert list(classes) == ["ant", "bee"]
     assert passed_over(classes.values()) == (
         "files of no known image format were passed over: 1 .avif, 2 .heic, 1 notes; "
-        "convert AVIF and HEIC to JPEG or PNG"
+        "convert AVIF and HEIC to JPEG or PNG, or for HEIC pip install pillow-heif"
     )
     assert passed_over([]) == ""
 
 
+@pytest.mark.usefixtures("without_heic")
 def test_a_class_of_pictures_that_nobody_reads_says_so(tmp_path):
     """A class of HEIC alone is refused, with what its files are."""
     touch(tmp_path, "ant/a.png", "bee/b.heic", "bee/c.heic")
-    with pytest.raises(DataError, match=r"first \['bee'\] \(.*2 \.heic; convert HEIC to JPEG or PNG\)"):
+    with pytest.raises(
+        DataError,
+        match=r"first \['bee'\] \(.*2 \.heic; convert HEIC to JPEG or PNG, or for HEIC pip install ",
+    ):
         find_classes(tmp_path)
-    with pytest.raises(DataError, match=r"'b\.heic' is of the format HEIC; convert it"):
+    with pytest.raises(DataError, match=r"'b\.heic' is of the format HEIC; convert HEIC"):
         image_ending("b.heic")
 
 

@@ -182,13 +182,14 @@ def test_an_orientation_in_a_text_is_read(tmp_path):
 
 
 @pytest.mark.parametrize(("brand", "name"), [(b"heic", "HEIC"), (b"mif1", "HEIC"), (b"avif", "AVIF")])
+@pytest.mark.usefixtures("without_heic")
 def test_a_picture_of_a_phone_is_named_whatever_its_ending(tmp_path, brand, name):
     """A HEIC that was renamed to .jpg is told as what it is, with the way out."""
     path = tmp_path / "x.jpg"
     path.write_bytes(b"\0\0\0\x18ftyp" + brand + bytes(12))
     for read in (examine_image, read_image):
         with pytest.raises(
-            DataError, match=f"it is a picture in {name}, which is not read; convert it to JPEG"
+            DataError, match=f"it is a picture in {name}, which is not read; convert {name} to JPEG"
         ):
             read(path)
 
