@@ -293,7 +293,7 @@ def test_a_sentence_is_filled_from_packs(script, stored):
 
 
 def test_a_number_in_prose_needs_a_pack(script, root):
-    """On pages of PROSE a sentence outside all marks has no fraction, but for versions and values of options."""
+    """On pages of PROSE no sentence outside all marks has a fraction, but for versions and options."""
     tables = script("tables")
     page = root / tables.PROSE[0]
     page.write_text(page.read_text() + "\nPython 3.11 and `x=0.5` may stand, 2.7 points may not.\n")
