@@ -23,7 +23,7 @@ SCRIPT = ROOT / "scripts" / "write_reference.py"
 MOST_NAMES = 222
 PAGES = ("plugins.md", "howto/porting.md", "howto/python.md", "howto/backbone.md")
 """The pages from which authors copy."""
-PRODUCTS = {"lw2g_datasets", "lw2g_page", "lw2g_photos", "lw2g_store", "lw2g_testing"}
+PRODUCTS = {"lw2g_datasets", "lw2g_hub", "lw2g_page", "lw2g_photos", "lw2g_store", "lw2g_testing"}
 """Packages with commands, which may import all of lw2g."""
 
 if not SCRIPT.exists():
