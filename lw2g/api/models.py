@@ -66,6 +66,7 @@ def load(
     return model
 
 
+@expands_paths
 def folder_of(model: str | Path) -> Path:
     """Return the folder of a model; of one on the hub, that of a copy in the cache of the hub's client.
 

@@ -166,16 +166,21 @@ def _told(repo: str, remains: str = "") -> Iterator[None]:
             f"the hub has no model {repo!r} that you may see{remains}",
             f"check the name; for a private one {_LOG_IN}",
         ) from error
+    except LocalEntryNotFoundError as error:  # nothing in the cache either
+        raise DataError(*_no_answer(error, remains)) from error
     except EntryNotFoundError as error:
         raise DataError(f"{repo!r} lacks a file on the hub ({first_line(error)})", "push it anew") from error
     except HfHubHTTPError as error:
         raise DataError(*_refusal(error, repo, remains)) from error
     except _FAILURES as error:
-        # where a thread uploads a file, the reason is the cause of what is raised
-        raise DataError(
-            f"the hub did not answer ({first_line(error.__cause__ or error)}){remains}",
-            "check the connection, and run the command again",
-        ) from error
+        raise DataError(*_no_answer(error, remains)) from error
+
+
+def _no_answer(error: BaseException, remains: str) -> tuple[str, str]:
+    """Return that the hub did not answer, and why."""
+    # a thread that uploads, or the look through the cache, has its reason as the cause of what is raised
+    reason = first_line(error.__cause__ or error)
+    return f"the hub did not answer ({reason}){remains}", "check the connection, and run the command again"
 
 
 def _refusal(error: Any, repo: str, remains: str) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 
 import pytest
-from huggingface_hub import constants
+from huggingface_hub import constants, file_download, hf_api
 
 import lw2g
 from hub_stub import TELLING, TOKEN, HubStub, write_images
@@ -35,9 +35,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubStub]:
     """A hub that the client takes for the real one, with a token that may write for anna."""
     with HubStub() as stub:
-        monkeypatch.setattr(constants, "ENDPOINT", stub.address)
         template = stub.address + "/{repo_id}/resolve/{revision}/{filename}"
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        for module in (constants, file_download, hf_api):  # older releases keep copies
+            monkeypatch.setattr(module, "ENDPOINT", stub.address, raising=False)
+            monkeypatch.setattr(module, "HUGGINGFACE_CO_URL_TEMPLATE", template, raising=False)
         monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
         monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no-token"))
         monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True, raising=False)
