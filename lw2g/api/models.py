@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lw2g.api.given_objects import catalogue_of
 from lw2g.errors import DataError
-from lw2g.ground.hub_address import is_hub_address
+from lw2g.ground.hub_address import is_hub_address, parsed_address
 from lw2g.ground.spelling import expands_paths
 from lw2g.runtime.collector import collector_waits
 
@@ -42,8 +42,8 @@ def load(
         run: The directory of the run or the export; or a model on the hub, ``hf://OWNER/NAME@REVISION``.
         task: The finished task, counted from 1, whose checkpoint to open; None for the newest.
         device: cpu, cuda, cuda:N or mps; None for the run's own, or for an export a GPU if present.
-        batch_size: Images per forward, to which smaller batches are padded: a smaller number is faster for
-            few images; None for the run's own.
+        batch_size: Images per forward, to which smaller batches are padded, so that an answer has the same
+            bits whatever else is asked; None for what a call brings, at most as many as the run had.
         weights: The backbone's weights, if they have moved; None for their recorded source.
         local: As for :func:`lw2g.resume`.
 
@@ -63,6 +63,10 @@ def load(
         catalogue = catalogue_of(local, folder)
     model = open_model(folder, catalogue, task, device=device, batch_size=batch_size, weights=file)
     model.learner = partial(learn, run, device=device, weights=weights, local=local)
+    model.opener = partial(load, folder.absolute(), weights=weights, local=local)
+    model.source = str(run)
+    if is_hub_address(run):
+        model.source = f"hf://{parsed_address(run)[0]}@{folder.name}"
     return model
 
 
