@@ -19,7 +19,7 @@ from lw2g.pixels.image_files import content_of
 
 __all__ = ["ImageLike", "as_list"]
 
-ImageLike: TypeAlias = "Tensor | npt.NDArray[Any] | Image.Image | str | Path | bytes | IO[bytes]"
+ImageLike: TypeAlias = "Tensor | npt.NDArray[Any] | Image.Image | str | Path | bytes | memoryview | IO[bytes]"
 _KINDS = (Tensor, np.ndarray, Image.Image, str, Path, bytes, bytearray, memoryview)
 
 

@@ -26,7 +26,7 @@ __all__ = ["Repository", "commit", "create", "file_of", "known_repository", "req
 _LOG_IN = "log in with a token of your account on the hub: hf auth login, or HF_TOKEN=..."
 # an answer that is no success, and what its client raises where there is no answer: which class that is
 # depends on the client's release, and both are bases of the one for an answer
-_FAILURES = (*HfHubHTTPError.__bases__, OSError, ValueError, RuntimeError)
+_FAILURES: tuple[type[Exception], ...] = (*HfHubHTTPError.__bases__, OSError, ValueError, RuntimeError)
 
 
 @attrs.frozen(kw_only=True)

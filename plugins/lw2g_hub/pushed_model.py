@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ _FORGOTTEN = "(forgotten)"
 """Stands where the name of a class was that the model has forgotten."""
 _PATH = re.compile(r"[/~\\]|\.\.?[/\\]|[A-Za-z]:[/\\]|local-dir:|file:")
 """How a path begins."""
-_NAMING = {"taken_for": [], "twins": [], "losing": []}
+_NAMING: Mapping[str, list[Any]] = {"taken_for": [], "twins": [], "losing": []}
 """What the checks of a step say of other classes by name, of which some may be forgotten: not told."""
 
 
