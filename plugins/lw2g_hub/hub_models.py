@@ -49,10 +49,10 @@ def push(
     Args:
         model: The directory of the export, which is not changed.
         repo: ``OWNER/NAME``.
-        public: Whether to make a new repository public, and to push to one that is.
-        learnable: Whether the features of the learned images go along, from which classes can be taken back.
-            They tell about the images.
-        dry_run: Whether to print the files with their sizes and the card, and to send nothing.
+        public: Whether to let everybody see a new repository; needed to push to a public one, too.
+        learnable: Whether to send the features of learned images, too, by which a copy can take classes
+            back; they tell about the images.
+        dry_run: Whether to send nothing, and print the files with their sizes and the card.
 
     Returns:
         ``address``, with the commit unless nothing was sent; ``private`` (None where nothing was sent);
@@ -145,7 +145,7 @@ def _renewed_card(there: Repository, card: bytes) -> bytes:
 
 @expands_paths
 def pull(address: str | Path, out: str | Path | None = None) -> Path:
-    """Copy the model at ``address`` (hf://OWNER/NAME@REVISION) from the hub into the new folder ``out``.
+    """Copy the model at ``address`` (hf://OWNER/NAME@REVISION) from the hub into a new folder.
 
     Without a revision it is that of today; a note names the commit. Only JSON and safetensors are read. From
     Python, ``lw2g.load`` takes the address itself.
