@@ -21,8 +21,19 @@ from huggingface_hub.errors import (
 from lw2g import __version__
 from lw2g.errors import ConfigError, DataError, first_line
 
-__all__ = ["Repository", "commit", "create", "file_of", "known_repository", "require_token", "snapshot"]
+__all__ = [
+    "NoAnswerError",
+    "Repository",
+    "commit",
+    "create",
+    "file_of",
+    "known_repository",
+    "require_token",
+    "snapshot",
+]
 
+_BROKEN = 500
+"""From here on an answer says that the hub itself has failed."""
 _LOG_IN = "log in with a token of your account on the hub: hf auth login, or HF_TOKEN=..."
 # an answer that is no success, and what its client raises where there is no answer: which class that is
 # depends on the client's release, and both are bases of the one for an answer
@@ -81,7 +92,7 @@ def create(repo: str, *, public: bool) -> Repository:
     Raises:
         DataError: The hub refuses or cannot be reached.
     """
-    with _told(repo):
+    with _told(repo, "write to"):
         _api().create_repo(repo, private=not public)
     made = known_repository(repo)
     if made is None:
@@ -104,7 +115,7 @@ def commit(before: Repository, files: Mapping[str, bytes], *, gone: Sequence[str
     for name, content in files.items():
         operations.append(CommitOperationAdd(path_in_repo=name, path_or_fileobj=content))
     operations += [CommitOperationDelete(path_in_repo=name) for name in gone]
-    with _told(before.repo, "; nothing was added to it"):
+    with _told(before.repo, "write to", "; nothing was added to it"):
         made = _api().create_commit(
             before.repo,
             operations,
@@ -141,16 +152,21 @@ def snapshot(repo: str, revision: str | None, names: Sequence[str]) -> Path | No
     return Path(paths[0]).parent
 
 
+class NoAnswerError(DataError):
+    """The hub cannot be reached, or has failed."""
+
+
 class _NotThereError(DataError):
     """A repository that is not there, or not for this token."""
 
 
 @contextmanager
-def _told(repo: str, remains: str = "") -> Iterator[None]:
+def _told(repo: str, does: str = "read", remains: str = "") -> Iterator[None]:
     """Tell what the hub refuses, and that it cannot be reached, in a line each.
 
     Args:
         repo: ``OWNER/NAME``.
+        does: What is done with it.
         remains: What is said of the state that is left.
     """
     try:
@@ -167,13 +183,14 @@ def _told(repo: str, remains: str = "") -> Iterator[None]:
             f"check the name; for a private one {_LOG_IN}",
         ) from error
     except LocalEntryNotFoundError as error:  # nothing in the cache either
-        raise DataError(*_no_answer(error, remains)) from error
+        raise NoAnswerError(*_no_answer(error, remains)) from error
     except EntryNotFoundError as error:
         raise DataError(f"{repo!r} lacks a file on the hub ({first_line(error)})", "push it anew") from error
     except HfHubHTTPError as error:
-        raise DataError(*_refusal(error, repo, remains)) from error
+        kind = NoAnswerError if error.response.status_code >= _BROKEN else DataError
+        raise kind(*_refusal(error, repo, does, remains)) from error
     except _FAILURES as error:
-        raise DataError(*_no_answer(error, remains)) from error
+        raise NoAnswerError(*_no_answer(error, remains)) from error
 
 
 def _no_answer(error: BaseException, remains: str) -> tuple[str, str]:
@@ -183,16 +200,13 @@ def _no_answer(error: BaseException, remains: str) -> tuple[str, str]:
     return f"the hub did not answer ({reason}){remains}", "check the connection, and run the command again"
 
 
-def _refusal(error: Any, repo: str, remains: str) -> tuple[str, str]:
+def _refusal(error: Any, repo: str, does: str, remains: str) -> tuple[str, str]:
     """Return what an answer of the hub says, and what to do about it."""
     status = error.response.status_code
     if status == 401:
         return f"the hub does not take the token (401){remains}", _LOG_IN
     if status == 403:
-        return (
-            f"the token may not write to {repo!r} (403){remains}",
-            "use a token with the right to write there, or another owner's name",
-        )
+        return f"the token may not {does} {repo!r} (403){remains}", "use a token with that right"
     if status == 409:
         return (
             f"{repo!r} is there already, and the token may not see it (409){remains}",

@@ -177,35 +177,43 @@ def pull(address: str | Path, out: str | Path | None = None) -> Path:
 
 def _fetched(repo: str, revision: str | None, names: list[str]) -> Path:
     """Return the folder of a model in the cache of the hub's client, fetched where it is not there."""
-    from lw2g.model.exported import read_manifest
-    from lw2g_hub.hub_client import file_of, known_repository, snapshot
+    from lw2g_hub.hub_client import NoAnswerError, snapshot
 
     folder = None
     if is_commit(revision):  # it stays what it is: what was fetched once is not asked for again
         folder = snapshot(repo, revision, names)
     if folder is None:
         try:
-            there = known_repository(repo, revision)
-        except DataError:
-            folder = snapshot(repo, revision, names)  # as it was when the hub was last reached
+            folder = _asked_for(repo, revision, names)
+        except NoAnswerError as error:
+            folder = snapshot(repo, revision, names)
             if folder is None:
                 raise
-        else:
-            if there is None:
-                raise DataError(
-                    f"the hub has no model {repo!r} that you may see",
-                    "check the name; for a private one log in: hf auth login",
-                )
-            _require_model(there)
-            # by its name: the cache keeps what a branch was, for when the hub cannot be reached
-            folder = file_of(attrs.evolve(there, commit=revision or _BRANCH), MANIFEST).parent
-            manifest = read_manifest(folder)
-            there = attrs.evolve(there, commit=folder.name)
-            for name in names:
-                if name == WEIGHTS or name in manifest.files:
-                    file_of(there, name)
+            tell_note(f"{error.what}: it is the model that was read before")
     _require_harmless(folder, repo)
     tell_note(f"read hf://{repo}@{folder.name}")
+    return folder
+
+
+def _asked_for(repo: str, revision: str | None, names: list[str]) -> Path:
+    """Return the same, as the hub has it now."""
+    from lw2g.model.exported import read_manifest
+    from lw2g_hub.hub_client import file_of, known_repository
+
+    there = known_repository(repo, revision)
+    if there is None:
+        raise DataError(
+            f"the hub has no model {repo!r} that you may see",
+            "check the name; for a private one log in: hf auth login",
+        )
+    _require_model(there)
+    # by its name: the cache keeps what a branch was, for when the hub cannot be reached
+    folder = file_of(attrs.evolve(there, commit=revision or _BRANCH), MANIFEST).parent
+    _require_harmless(folder, repo)  # before anything large is fetched
+    there = attrs.evolve(there, commit=folder.name)
+    for name in names:
+        if name == WEIGHTS or name in read_manifest(folder).files:
+            file_of(there, name)
     return folder
 
 

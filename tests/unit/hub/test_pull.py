@@ -102,7 +102,7 @@ def test_a_copy_learns(model: Path, hub: HubStub, tmp_path: Path) -> None:
                 lw2g.unlearn(copy, "bird", device="cpu")
 
 
-def test_a_commit_pins_a_model(model: Path, hub: HubStub) -> None:
+def test_a_commit_pins_a_model(model: Path, hub: HubStub, caplog: pytest.LogCaptureFixture) -> None:
     """A later push changes what the name gives, and not what the commit gives, of which a copy is enough."""
     first = lw2g.push(model, REPO)["address"]
     lw2g.push(model.parent / "m1", REPO)
@@ -112,8 +112,13 @@ def test_a_commit_pins_a_model(model: Path, hub: HubStub) -> None:
     hub.refuse = {"": 0}  # no answer any more
     assert lw2g.load(first, device="cpu").classes == CLASSES
     assert hub.requests == []
-    # a branch is what it was when the hub was last reached
-    assert lw2g.load(f"{ADDRESS}@main", device="cpu").classes == ("cat", "dog")
+    # a branch is what it was when the hub was last reached, which is said; a refusal is no silence
+    caplog.clear()
+    assert lw2g.load(ADDRESS, device="cpu").classes == ("cat", "dog")
+    assert [text for text in caplog.messages if "it is the model that was read before" in text]
+    hub.refuse = {"GET /api/models": 403}
+    with pytest.raises(DataError, match=r"the token may not read 'anna/pets' \(403\)"):
+        lw2g.load(ADDRESS)
 
 
 @pytest.mark.parametrize(

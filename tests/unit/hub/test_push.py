@@ -148,7 +148,10 @@ def test_features_of_an_earlier_push_go(model: Path, hub: HubStub, tmp_path: Pat
     ("refuse", "said"),
     [
         ({"POST /api/repos/create": 401}, "the hub does not take the token (401); log in"),
-        ({"POST /api/repos/create": 403}, "the token may not write to 'anna/pets' (403); use a token"),
+        (
+            {"POST /api/repos/create": 403},
+            "the token may not write to 'anna/pets' (403); use a token with that right",
+        ),
         ({"POST /api/repos/create": 409}, "'anna/pets' is there already, and the token may not see it (409)"),
         ({"preupload": 403}, "the token may not write to 'anna/pets' (403); nothing was added to it"),
         ({"commit/main": 412}, "'anna/pets' has changed meanwhile (412); nothing was added to it"),
