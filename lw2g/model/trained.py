@@ -141,8 +141,8 @@ class TrainedModel(nn.Module):
 
     def __repr__(self) -> str:
         """Return in three lines what the model is, what it knows, and where it is from."""
-        made_of, classes, learned = self._facts().values()
-        return f"TrainedModel: {made_of}\n  {classes}\n  {learned}"
+        method, backbone, classes, learned = self._facts().values()
+        return f"TrainedModel: {method}; {backbone}\n  {classes}\n  {learned}"
 
     def _repr_html_(self) -> str:
         """Show a notebook the same."""
@@ -155,12 +155,12 @@ class TrainedModel(nn.Module):
         config = self.parts.config
         head = getattr(config.baseline.config, "head", None)
         method = config.baseline.name if head is None else f"{config.baseline.name} with head {head}"
-        backbone = f"{config.backbone.name} at {self.backbone.image_size} pixels, on {self.device}"
         names = ", ".join([*self.classes[:_SHOWN], *(["..."] if len(self.classes) > _SHOWN else [])])
         learned = f"{counted(self.task, 'task')} in {counted(len(self.sets), 'set')}"
         return {
-            "method": f"{method}; {backbone}",
-            "classes": f"{counted(len(self.classes), 'class')}: {names}",
+            "method": method,
+            "backbone": f"{config.backbone.name} at {self.backbone.image_size} pixels, on {self.device}",
+            "knows": f"{counted(len(self.classes), 'class')}: {names}",
             "learned": f"{learned}, from {self.source}" if self.source else learned,
         }
 
