@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from lw2g.api.models import export, load
     from lw2g.api.recorded import runs
     from lw2g.api.sweeps import sweep
+    from lw2g_hub.hub_models import pull, push
     from lw2g_page.reporting import report
     from lw2g_photos.photographs import learn, start, unlearn
     from lw2g_store.stores import verify
@@ -43,6 +44,8 @@ _HOMES = {
     "fork": "lw2g.api",
     "learn": "lw2g_photos.photographs",
     "load": "lw2g.api.models",
+    "pull": "lw2g_hub.hub_models",
+    "push": "lw2g_hub.hub_models",
     "report": "lw2g_page.reporting",
     "resume": "lw2g.api",
     "run": "lw2g.api",
@@ -61,6 +64,8 @@ __all__ = [
     "fork",
     "learn",
     "load",
+    "pull",
+    "push",
     "report",
     "resume",
     "run",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lw2g.api.given_objects import catalogue_of
 from lw2g.errors import DataError
+from lw2g.ground.hub_address import is_hub_address, parsed_address
 from lw2g.ground.spelling import expands_paths
 from lw2g.runtime.collector import collector_waits
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from lw2g.model.trained import TrainedModel
 
-__all__ = ["export", "load", "predict"]
+__all__ = ["export", "folder_of", "load", "predict"]
 
 
 @expands_paths
@@ -38,11 +39,11 @@ def load(
     PIL images, arrays or tensors; the model's docstring says which.
 
     Args:
-        run: The directory of the run or the export.
+        run: The directory of the run or the export; or a model on the hub, ``hf://OWNER/NAME@REVISION``.
         task: The finished task, counted from 1, whose checkpoint to open; None for the newest.
         device: cpu, cuda, cuda:N or mps; None for the run's own, or for an export a GPU if present.
-        batch_size: Images per forward, to which smaller batches are padded: a smaller number is faster for
-            few images; None for the run's own.
+        batch_size: Images per forward, to which smaller batches are padded, so that an answer has the same
+            bits whatever else is asked; None for what a call brings, at most as many as the run had.
         weights: The backbone's weights, if they have moved; None for their recorded source.
         local: As for :func:`lw2g.resume`.
 
@@ -53,15 +54,34 @@ def load(
     from lw2g import learn  # the root names the functions of the products, which the core does not import
 
     file = None if weights is None else Path(weights)
+    folder = folder_of(run)
     # imports make many objects and no garbage, and a collection would look at all of them
     with collector_waits():
         from lw2g.model.saved import open_model
 
         # a run and an export say which plugins they need; others are not imported
-        catalogue = catalogue_of(local, run)
-    model = open_model(Path(run), catalogue, task, device=device, batch_size=batch_size, weights=file)
+        catalogue = catalogue_of(local, folder)
+    model = open_model(folder, catalogue, task, device=device, batch_size=batch_size, weights=file)
     model.learner = partial(learn, run, device=device, weights=weights, local=local)
+    model.opener = partial(load, folder.absolute(), weights=weights, local=local)
+    model.source = str(run)
+    if is_hub_address(run):
+        model.source = f"hf://{parsed_address(run)[0]}@{folder.name}"
     return model
+
+
+@expands_paths
+def folder_of(model: str | Path) -> Path:
+    """Return the folder of a model; of one on the hub, that of a copy in the cache of the hub's client.
+
+    Raises:
+        DataError: The hub does not give it.
+    """
+    if not is_hub_address(model):
+        return Path(model)
+    from lw2g import pull  # as above: a function of a product
+
+    return pull(model)
 
 
 @expands_paths
@@ -84,13 +104,15 @@ def predict(
 ) -> tuple[TrainedModel, list[dict[str, Any]]]:
     """Classify ``images``, files or folders, with the run or model in the directory ``run``.
 
+    ``hf://OWNER/NAME`` is a model on the hub.
+
     A model of stored features takes .npy files of vectors, or the test rows of files of stored features.
 
     The model is that after the run's last task unless ``task`` says otherwise. Of several images those that
     cannot be read get no answer, and the others do.
 
     Args:
-        run: The directory of the run or the export.
+        run: As for :func:`load`.
         images: The files or folders; with ``boxes`` the one folder of their images.
         top_k: How many classes to name, the best first.
         task: As for :func:`load`.

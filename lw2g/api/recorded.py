@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lw2g.api.arguments import as_typed
+from lw2g.api.models import folder_of
 from lw2g.config.directory import CONFIG, MANIFEST, RECORD, missing_run
 from lw2g.errors import DataError
 from lw2g.ground.spelling import expands_paths
@@ -116,16 +117,17 @@ def manifest_of(model: str | Path) -> Manifest | None:
     """Return what the model in a folder is made of and has learned; None where the folder holds no model.
 
     Args:
-        model: The folder.
+        model: The folder, or ``hf://OWNER/NAME``.
 
     Raises:
-        DataError: It holds a model that is damaged.
+        DataError: It holds a model that is damaged, or the hub does not give it.
     """
-    if not (Path(model) / MANIFEST).is_file():
+    folder = folder_of(model)
+    if not (folder / MANIFEST).is_file():
         return None
     from lw2g.model.exported import read_export
 
-    return read_export(Path(model)).manifest
+    return read_export(folder).manifest
 
 
 @expands_paths

@@ -24,12 +24,13 @@ from lw2g.config.directory import LEARNED, MANIFEST, WEIGHTS
 from lw2g.disk.contents import read_sealed, require_fit
 from lw2g.disk.sealed import read_header, seal_json
 from lw2g.errors import DataError, no_folder
+from lw2g.ground.hub_address import require_local
 from lw2g.model.claimed_sizes import require_borne_out
 from lw2g.model.history import require_history
 from lw2g.model.manifest import Manifest
 from lw2g.model.places import write_folder
 
-__all__ = ["Saved", "is_export", "read_export", "read_learned", "write_export"]
+__all__ = ["Saved", "is_export", "read_export", "read_learned", "read_manifest", "write_export"]
 
 FORMAT = 2
 _MAP = "task_to_set"
@@ -97,25 +98,10 @@ def read_export(directory: Path, *, whole: bool = False) -> Saved:
         DataError: There is no export; a file is lost or damaged, of another version, or of another export; or
             its parts do not fit each other.
     """
-    if not directory.is_dir():
-        raise DataError(no_folder(directory), "give the folder of a model")
-    if not is_export(directory):
-        raise DataError(
-            f"{str(directory)!r} holds no exported model",
-            "make one: lw2g export RUN MODEL --learnable, or without a run lw2g start FOLDER MODEL",
-        )
-    again = f"export it anew: lw2g export RUN {directory}"
+    manifest = read_manifest(directory)
     path = directory / MANIFEST
     weights = directory / WEIGHTS
-    if not path.exists():
-        raise DataError(f"the export {str(directory)!r} has lost its {MANIFEST}", f"put it back, or {again}")
-    content = read_sealed(path, Export)
-    if content["format"] != FORMAT:
-        raise DataError(
-            f"{str(path)!r} has format {content['format']!r}, and lw2g {__version__} reads {FORMAT}",
-            f"{again}, or use lw2g {content['lw2g']}",
-        )
-    manifest = require_fit(content, path, Manifest)
+    again = _again(directory)
     content_of_weights, tensors = _read_tensors(weights, manifest, again)
     metadata = read_header(content_of_weights).get("__metadata__", {})
     if metadata.get(_MAP) != json.dumps(manifest.task_to_set):
@@ -129,6 +115,34 @@ def read_export(directory: Path, *, whole: bool = False) -> Saved:
     return Saved(manifest=manifest, tensors=tensors, learned=learned)
 
 
+def read_manifest(directory: Path) -> Manifest:
+    """Return what an exported model says of itself, whose tensors nobody has read yet.
+
+    Raises:
+        DataError: There is no export, or its description is lost, damaged or of another version.
+    """
+    require_local(directory)
+    if not directory.is_dir():
+        raise DataError(no_folder(directory), "give the folder of a model")
+    if not is_export(directory):
+        raise DataError(
+            f"{str(directory)!r} holds no exported model",
+            "make one: lw2g export RUN MODEL --learnable, or without a run lw2g start FOLDER MODEL",
+        )
+    path = directory / MANIFEST
+    if not path.exists():
+        raise DataError(
+            f"the export {str(directory)!r} has lost its {MANIFEST}", f"put it back, or {_again(directory)}"
+        )
+    content = read_sealed(path, Export)
+    if content["format"] != FORMAT:
+        raise DataError(
+            f"{str(path)!r} has format {content['format']!r}, and lw2g {__version__} reads {FORMAT}",
+            f"{_again(directory)}, or use lw2g {content['lw2g']}",
+        )
+    return require_fit(content, path, Manifest)
+
+
 def read_learned(directory: Path, manifest: Manifest) -> dict[str, Tensor]:
     """Return what only learning reads of an export.
 
@@ -136,6 +150,10 @@ def read_learned(directory: Path, manifest: Manifest) -> dict[str, Tensor]:
         DataError: It is lost or damaged.
     """
     return _read_tensors(directory / LEARNED, manifest, f"put it back, or copy {directory} anew")[1]
+
+
+def _again(directory: Path) -> str:
+    return f"export it anew: lw2g export RUN {directory}"
 
 
 def _read_tensors(path: Path, manifest: Manifest, again: str) -> tuple[bytes, dict[str, Tensor]]:

@@ -54,7 +54,7 @@ def live_model(
         saved: The model.
         catalogue: Where its components come from.
         device: As for :func:`~lw2g.model.saved.open_model`, as are the next two.
-        batch_size: Images per forward.
+        batch_size: Images per forward, always so many; None for at most as many as the run had.
         weights: A file with the backbone's weights.
         tasks: After how many of its tasks the state was saved, where others have begun since: their rows
             are new. None for all.
@@ -64,7 +64,10 @@ def live_model(
         ConfigError: The device is not there, or a component has other options.
     """
     config = saved.manifest.config(catalogue, device=device, batch_size=batch_size, weights=weights)
-    return model_of(saved, _filled(saved, config, catalogue, tasks), catalogue)
+    model = model_of(saved, _filled(saved, config, catalogue, tasks), catalogue)
+    if batch_size is not None:
+        model.fills_up = True
+    return model
 
 
 def model_of(saved: Saved, parts: ModelParts, catalogue: Catalogue) -> TrainedModel:

@@ -155,6 +155,7 @@ class Learning:
         names: The class of each number; a number is never given twice.
         numbers: The number of each target; those of forgotten classes are missing.
         steps: The steps.
+        forgotten: When a class was forgotten, in UTC, by its number; not noted by an earlier lw2g.
     """
 
     tasks: int
@@ -163,6 +164,7 @@ class Learning:
     names: list[str] = attrs.field(converter=composed_list)
     numbers: list[int]
     steps: list[Step] = attrs.field(factory=list)
+    forgotten: dict[str, str] = attrs.field(factory=dict)
 
 
 def _one_for_each_task(manifest: Manifest, field: attrs.Attribute[Any], value: list[int]) -> None:

@@ -36,7 +36,7 @@ def open_model(
         catalogue: Where its components come from.
         task: The task, counted from 1, after which a run is wanted; None for the last finished one.
         device: Where it computes (as ``run.device``); None for the run's own, for an export ``auto``.
-        batch_size: Images per forward; None for the run's own.
+        batch_size: Images per forward, always so many; None for at most as many as the run had.
         weights: A file with the backbone's weights; None for where they were.
 
     Raises:

@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
+import copy
 import html
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from threading import RLock
 from typing import Any, Self
 
 import attrs
 import torch
 from torch import Tensor, nn
 
-from lw2g.errors import ConfigError, DataError
+from lw2g.errors import ConfigError, DataError, counted
 from lw2g.ground.spelling import composed_names
-from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.classes import ClassMap
 from lw2g.model.answers import Answers
+from lw2g.model.entries import entries_of, place_of, without_answer
 from lw2g.model.parts import ModelParts
 from lw2g.model.predictor import Predictor, joined
 from lw2g.model.rejection import Gaussians, moments_of, threshold_of
+from lw2g.model.unlabelled import unlabelled
 from lw2g.pixels.decoding import chunks
 from lw2g.pixels.image_files import Crop, CropReader, examine_images, pixels_of, refusal
 from lw2g.pixels.image_vectors import as_vectors, named_vectors
 from lw2g.pixels.pictures import ImageLike, as_list
 from lw2g.runtime.telling import Telling
 from lw2g.runtime.threads import suited_threads
+from lw2g.runtime.turn import Turn
 
 __all__ = ["TrainedModel"]
 
@@ -34,42 +36,28 @@ _SHOWN = 10
 """Classes that a notebook shows by name."""
 
 
-class _Turn:
-    """Lets one thread compute at a time; a copy of its model has a turn of its own."""
-
-    def __init__(self) -> None:
-        self._lock = RLock()
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
-
-    def __reduce__(self) -> tuple[type[_Turn], tuple[()]]:
-        return _Turn, ()
-
-
 class TrainedModel(nn.Module):
     """A run as it stood after a task, for use: images in, logits of the seen classes out.
 
-    Images are paths, PIL images, arrays ``[H, W, 3]`` (uint8, or floats from 0 to 1) or tensors, alone or in
-    a list; one array ``[B, H, W, 3]`` or tensor ``[B, 3, H, W]``; or a folder, whose image files are taken.
+    Images are paths, PIL images, the bytes of a file or an open file (as a web server receives it), arrays
+    ``[H, W, 3]`` (uint8, or floats from 0 to 1) or tensors, alone or in a list; one array ``[B, H, W, 3]`` or
+    tensor ``[B, 3, H, W]``; or a folder, whose image files are taken.
     *uint8* tensors are raw pixels of any size and go through the run's test transform; *floating* tensors are
     taken as they are, ``[3, S, S]``, transformed and normalised as :meth:`transform` does.
 
     A model on stored features takes vectors instead: an array or tensor ``[B, dim]`` of floating numbers, or
     a file of them, as they come from the backbone that made what it has learned.
 
-    Forwards run in batches of one fixed size, filled up where images are missing, so that an answer has the
-    same bits whatever else was asked. A smaller ``batch_size`` answers few images sooner; the run's own
-    (``run.evaluation_batch``) repeats its stored predictions.
+    Forwards run in batches of at most ``batch_size`` images, and the last one is as large as what is left:
+    one image costs one. A size that :func:`lw2g.load` was given is kept and filled up, so that an answer has
+    the same bits whatever else was asked; the run's (``run.evaluation_batch``) repeats its predictions.
 
     The model moves with ``model.to(device)``, stays in evaluation mode, and its parameters take no gradient;
     floating images may require one.
 
-    Threads may share a model: batches are computed one at a time, whoever asks for them, because a forward
-    puts the sets of its images into the backbone.
+    Threads may share a model: a lock lets one batch be computed at a time, whoever asks for it, because a
+    forward puts the sets of its images into the backbone. A pickle of a model holds where it lies, and opens
+    it from there.
 
     Args:
         parts: What it answers with: a restored session, or what an export holds.
@@ -79,7 +67,10 @@ class TrainedModel(nn.Module):
     Attributes:
         parts: The same.
         task: The same.
-        batch_size: Images per forward.
+        batch_size: Images per forward, at most.
+        fills_up: Whether smaller batches are filled up to it.
+        source: Where it was opened; empty of one that was not opened from a folder.
+        opener: Opens it again, for another process; None likewise.
         calibration: What tells unknown images, and the temperature of the logits
             (:mod:`lw2g.model.rejection`); empty of most models.
         learner: Lets the model on disk learn; None of one that cannot.
@@ -90,10 +81,13 @@ class TrainedModel(nn.Module):
     ) -> None:
         super().__init__()
         self._guard = guard
-        self._turn = _Turn()
+        self._turn = Turn()
         self.parts = parts
         self.task = task
         self.batch_size = parts.config.run.evaluation_batch
+        self.fills_up = parts.config.run.compile  # each size would be compiled
+        self.source = ""
+        self.opener: Callable[..., TrainedModel] | None = None
         # attributes of their own: a module moves those that it holds
         self.backbone = parts.backbone
         self.baseline = parts.baseline
@@ -145,18 +139,48 @@ class TrainedModel(nn.Module):
         """Names of the seen classes: the columns of the logits."""
         return self._classes
 
+    def __repr__(self) -> str:
+        """Return in three lines what the model is, what it knows, and where it is from."""
+        method, backbone, classes, learned = self._facts().values()
+        return f"TrainedModel: {method}; {backbone}\n  {classes}\n  {learned}"
+
     def _repr_html_(self) -> str:
-        """Show a notebook what the model knows; the modules stand in ``repr``."""
-        many = len(self.classes) > _SHOWN
-        facts = {
-            "method": self.parts.config.baseline.name,
-            "backbone": f"{self.parts.config.backbone.name}, {self.backbone.image_size} pixels",
-            "classes": f"{len(self.classes)}: {', '.join(self.classes[:_SHOWN])}{', ...' if many else ''}",
-            "tasks": self.task,
-            "sets": len(self.sets),
-        }
-        rows = (f"<tr><th>{name}</th><td>{html.escape(str(fact))}</td></tr>" for name, fact in facts.items())
+        """Show a notebook the same."""
+        facts = self._facts().items()
+        rows = (f"<tr><th>{name}</th><td>{html.escape(fact)}</td></tr>" for name, fact in facts)
         return f"<table>{''.join(rows)}</table>"
+
+    def _facts(self) -> dict[str, str]:
+        """Return what the model is, what it knows, and how it came about."""
+        config = self.parts.config
+        head = getattr(config.baseline.config, "head", None)
+        method = config.baseline.name if head is None else f"{config.baseline.name} with head {head}"
+        names = ", ".join([*self.classes[:_SHOWN], *(["..."] if len(self.classes) > _SHOWN else [])])
+        learned = f"{counted(self.task, 'task')} in {counted(len(self.sets), 'set')}"
+        return {
+            "method": method,
+            "backbone": f"{config.backbone.name} at {self.backbone.image_size} pixels, on {self.device}",
+            "knows": f"{counted(len(self.classes), 'class')}: {names}",
+            "learned": f"{learned}, from {self.source}" if self.source else learned,
+        }
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle a model as the place where it lies: another process opens it from there.
+
+        Raises:
+            TypeError: It lies nowhere.
+        """
+        if self.opener is None:
+            raise TypeError("this model lies in no folder from which another process could open it")
+        size = self.batch_size if self.fills_up else None
+        return _opened_again, (self.opener, self.source, self.task, str(self.device), size)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TrainedModel:
+        """Return a copy in memory, with a turn of its own."""
+        copied = type(self).__new__(type(self))
+        memo[id(self)] = copied
+        copied.__dict__ = copy.deepcopy(self.__dict__, memo)
+        return copied
 
     @property
     def task_to_set(self) -> tuple[int, ...]:
@@ -245,7 +269,7 @@ class TrainedModel(nn.Module):
                     answers.append(self._answer(predictor, batch, tasks=tasks))
             tell(len(part))
         if not answers and bad:
-            raise refusal({_place_of(listed[number], number): error for number, error in bad.items()})
+            raise refusal({place_of(listed[number], number): error for number, error in bad.items()})
         return attrs.evolve(joined(answers), temperature=self.temperature)
 
     def _require_own_retrieval(self) -> None:
@@ -290,7 +314,7 @@ class TrainedModel(nn.Module):
 
     def _features(self, predictor: Predictor, images: Tensor, *, queries: bool) -> Tensor:
         """Return what the head is fed for a batch of transformed images, as :meth:`features` says."""
-        batch = self._batch(images)
+        batch = unlabelled(images, self.backbone, self.retrieval)
         names = [str(row) for row in range(len(images))]
         chosen = predictor.sets_of(batch, names, tasks=False)
         rows = predictor.rows(batch, chosen).flatten(1)
@@ -338,19 +362,8 @@ class TrainedModel(nn.Module):
             answers = self._answers(listed, tasks=True, bad=bad)
         # forgotten classes have numbers, and are never named
         live = len(self.classes if self._numbers is None else self._numbers)
-        probabilities, classes = answers.top(min(top_k, live))
         answered = [name for number, name in enumerate(names) if number not in (bad or ())]
-        tasks = _values(answers.tasks, len(answered))
-        sets = _values(answers.sets, len(answered))
-        calibrated = answers.temperature is not None
-        rows = []
-        for row, name in enumerate(answered):
-            top = []
-            for index, probability in zip(classes[row].tolist(), probabilities[row].tolist(), strict=True):
-                entry = {"class": self.classes[index], "class_index": index, "probability": probability}
-                top.append(entry)
-            chosen = {"task": tasks[row], "set": sets[row]}
-            rows.append({"path": name, **top[0], "calibrated": calibrated, "top": top, **chosen})
+        rows = entries_of(answers, answered, self.classes, min(top_k, live))
         if threshold is not None:
             for entry, score in zip(rows, self._scores(answers.features), strict=True):
                 rejected = score < threshold
@@ -362,7 +375,7 @@ class TrainedModel(nn.Module):
                 }
                 entry["class"] = None if rejected else entry["best"]
         for number, error in sorted((bad or {}).items()):
-            rows.insert(number, _without_answer(names[number], error))
+            rows.insert(number, without_answer(names[number], error))
         return rows
 
     def threshold(self, reject: float) -> float:
@@ -454,10 +467,12 @@ class TrainedModel(nn.Module):
 
         Where the user numbers classes, logits have a column for each number, -inf where it has no class.
         """
-        # filled up by copies of the first image: one size of a forward has one way to add up, and so its bits
-        filled = images[:1].expand(self.batch_size - len(images), *images.shape[1:])
-        batch = self._batch(torch.cat([images, filled]))
         names = [str(row) for row in range(len(images))]
+        if self.fills_up:
+            # by copies of the first image: one size of a forward has one way to add up, and so its bits
+            copies = images[:1].expand(self.batch_size - len(images), *images.shape[1:])
+            images = torch.cat([images, copies])
+        batch = unlabelled(images, self.backbone, self.retrieval)
         answers = predictor(batch, names, tasks=tasks)
         logits = answers.logits.float()
         if self._numbers is not None:
@@ -466,37 +481,11 @@ class TrainedModel(nn.Module):
             logits = by_number
         return attrs.evolve(answers, logits=logits, suits=None, by_set=None)
 
-    def _batch(self, images: Tensor) -> Batch:
-        """Return transformed images ``[B, 3, S, S]`` as a batch, whose query is made when it is asked for."""
-        # as in training, where the retrieval says at which norm it compares queries
-        norm = self.retrieval is None or self.retrieval.query_norm
 
-        @torch.no_grad()
-        def query() -> Tensor:
-            # joining: un-prompted features are of all layers where the backbone joins several
-            with self.backbone.joining():
-                return self.backbone.features(images, norm=norm).float()
-
-        return Batch(
-            # nobody knows the true ones, and prediction reads none
-            labels=torch.zeros(len(images), dtype=torch.int64, device=self.device),
-            samples=torch.arange(len(images)),
-            images=lambda: images,
-            query=query,
-        )
-
-
-def _place_of(image: ImageLike, number: int) -> Path:
-    """Return how an error names an image: by its file, else by its number (from 0)."""
-    return Path(str(image)) if isinstance(image, str | Path | Crop) else Path(f"image {number + 1}")
-
-
-def _without_answer(name: str | None, error: DataError) -> dict[str, Any]:
-    """Return the entry of an image that cannot be used."""
-    nothing = dict.fromkeys(("class", "class_index", "probability", "calibrated"))
-    return {"path": name, **nothing, "top": [], "task": None, "set": None, "error": str(error)}
-
-
-def _values(chosen: Tensor | None, count: int) -> list[int | None]:
-    """Return what was chosen for each image; None for all of them where nothing was."""
-    return [None] * count if chosen is None else chosen.tolist()
+def _opened_again(
+    opener: Callable[..., TrainedModel], source: str, task: int, device: str, batch_size: int | None
+) -> TrainedModel:
+    """Return a model that was pickled, from where it lies."""
+    model = opener(task=task, device=device, batch_size=batch_size)
+    model.source = source
+    return model

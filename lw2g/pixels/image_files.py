@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import os
 import resource
 import stat
@@ -29,10 +30,12 @@ __all__ = [
     "Crop",
     "CropReader",
     "ImageHeader",
+    "content_of",
     "examine_each",
     "examine_image",
     "examine_images",
     "pixels_of",
+    "read_content",
     "read_image",
     "refusal",
     "to_rgb",
@@ -301,13 +304,25 @@ def read_image(path: Path | Crop, *, upright: bool = True) -> Tensor:
     if isinstance(path, Crop):
         return path.cut(read_image(path.path))
     try:
-        with _opened(_bytes_of(path)) as image:
-            return to_rgb(_turned(image) if upright else image)
+        return read_content(_bytes_of(path), upright=upright)
     except DataError as error:
         raise DataError(f"{str(path)!r}: {error.what}", error.remedy) from error
+
+
+def read_content(content: bytes, *, upright: bool = True) -> Tensor:
+    """Return the pixels of a file's bytes as :func:`read_image` does those of a file.
+
+    Raises:
+        DataError: They are no usable image of a known format.
+    """
+    try:
+        with _opened(content) as image:
+            return to_rgb(_turned(image) if upright else image)
+    except DataError:
+        raise
     except Exception as error:  # given noise, a decoder may raise anything
         raise DataError(
-            f"{str(path)!r} cannot be decoded ({first_line(error)})", "replace the file, or leave it out"
+            f"it cannot be decoded ({first_line(error)})", "replace the file, or leave it out"
         ) from error
 
 
@@ -345,9 +360,9 @@ def pixels_of(image: Any) -> Tensor:
     """Return an image in any usual form as RGB, uint8 ``[3, H, W]``.
 
     Args:
-        image: A path, whose file is turned as its EXIF says; a PIL image, as it lies; an array ``[H, W, 3]``,
-            ``[H, W, 1]`` or ``[H, W]``; a tensor or an array with its 1 or 3 channels first. Arrays and
-            tensors hold uint8, or floats from 0 to 1.
+        image: A path, the bytes of a file or an open one, which are turned as their EXIF says; a PIL image,
+            as it lies; an array ``[H, W, 3]``, ``[H, W, 1]`` or ``[H, W]``; a tensor or an array with its 1
+            or 3 channels first. Arrays and tensors hold uint8, or floats from 0 to 1.
 
     Raises:
         DataError: It is none of these, or a file cannot be read as an image.
@@ -358,6 +373,10 @@ def pixels_of(image: Any) -> Tensor:
         return read_image(image)
     if isinstance(image, Image.Image):
         return to_rgb(image)
+    if isinstance(image, bytes | bytearray | memoryview):
+        return read_content(bytes(image))
+    if hasattr(image, "read"):
+        return read_content(content_of(image))
     if isinstance(image, Tensor):
         image = image.detach().cpu().numpy()
     if not isinstance(image, np.ndarray):
@@ -370,6 +389,30 @@ def pixels_of(image: Any) -> Tensor:
     if image.ndim != 3 or image.shape[0] not in (1, 3) or not image.size:
         raise DataError(f"an array of shape {list(shape)} is no image", "give [H, W, 3] or [3, H, W]")
     return torch.from_numpy(np.ascontiguousarray(_as_bytes(image))).expand(3, -1, -1)
+
+
+def content_of(file: Any) -> bytes:
+    """Return the bytes of an open file, from its beginning where it can be wound back.
+
+    Raises:
+        DataError: It gives no bytes.
+    """
+    try:
+        if getattr(file, "seekable", lambda: False)():
+            file.seek(0)
+        content = file.read()
+    except (OSError, ValueError) as error:  # closed, or not open for reading
+        raise DataError(
+            f"an open file cannot be read ({first_line(error)})", "open it to read bytes"
+        ) from error
+    if inspect.iscoroutine(content):
+        content.close()
+    if not isinstance(content, bytes | bytearray):
+        raise DataError(
+            f"an open file gives a {type(content).__name__} and no bytes",
+            "open it as open(path, 'rb'); of an upload give its bytes or its .file",
+        )
+    return bytes(content)
 
 
 def _as_bytes(image: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:

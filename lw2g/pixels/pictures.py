@@ -1,10 +1,10 @@
-"""A user's images, one by one: files, folders, PIL images, arrays, tensors."""
+"""A user's images, one by one: files, folders, bytes, open files, PIL images, arrays, tensors."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import IO, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +15,14 @@ from lw2g.errors import DataError
 from lw2g.ground.notes import tell_note
 from lw2g.ground.spelling import expanded
 from lw2g.pixels.found_images import find_images, image_endings, passed_over
-from lw2g.pixels.image_files import Crop
+from lw2g.pixels.image_files import Crop, content_of
 
 __all__ = ["ImageLike", "as_list"]
 
-ImageLike: TypeAlias = "Tensor | npt.NDArray[Any] | Image.Image | str | Path | Crop"
-_KINDS = (Tensor, np.ndarray, Image.Image, str, Path, Crop)
+ImageLike: TypeAlias = (
+    "Tensor | npt.NDArray[Any] | Image.Image | str | Path | Crop | bytes | memoryview | IO[bytes]"
+)
+_KINDS = (Tensor, np.ndarray, Image.Image, str, Path, Crop, bytes, bytearray, memoryview)
 
 
 def as_list(images: ImageLike | Sequence[ImageLike]) -> Sequence[ImageLike]:
@@ -40,10 +42,12 @@ def as_list(images: ImageLike | Sequence[ImageLike]) -> Sequence[ImageLike]:
         raise DataError("no image was given", "give at least one")
     listed: list[ImageLike] = []
     for image in images:
+        if hasattr(image, "read"):
+            image = content_of(image)  # an upload is closed when its request is answered
         if not isinstance(image, _KINDS):
             raise DataError(
                 f"a {type(image).__name__} is no image",
-                "give paths, PIL images, arrays [H, W, 3], or tensors [3, H, W]",
+                "give paths, bytes or open files, PIL images, arrays [H, W, 3], or tensors [3, H, W]",
             )
         if not isinstance(image, str | Path):
             listed.append(image)

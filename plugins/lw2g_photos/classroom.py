@@ -326,7 +326,6 @@ class Classroom:
         check = report
         if not report:  # no step was made just now, but the model may have been taught before
             check = steps[-1].checks if steps else None
-        model.batch_size = 1  # images come one by one, and a padded batch would take as long as a full one
         self._directory = directory
         self._model = model
         self._shown = {

@@ -325,6 +325,8 @@ def _with_learner(
     device: str | None,
     local: Mapping[str, Any] | None,
 ) -> TrainedModel:
-    """Return a new model, whose ``learn`` goes on from the folder that was written."""
+    """Return a new model, whose ``learn`` goes on from the folder that was written, as does a pickle."""
     model.learner = partial(learn, report["out"], weights=weights, device=device, local=local)
+    model.opener = partial(load, Path(report["out"]).absolute(), weights=weights, local=local)
+    model.source = report["out"]
     return model

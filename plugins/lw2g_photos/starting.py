@@ -285,10 +285,7 @@ def _require_no_stream(empty: ModelParts, head: str) -> None:
 
 
 def _answering_few(run: RunConfig, backbone: Backbone) -> RunConfig:
-    """Return options with which the model soon answers for one image.
-
-    An answer fills up a whole batch, so that its bits do not depend on what else was asked.
-    """
+    """Return options with a batch that is as fast as larger ones, and takes less memory."""
     batch = max(1, _TOKENS_ON_A_CPU // backbone.num_tokens)
     return attrs.evolve(run, evaluation_batch=min(run.evaluation_batch, batch))
 

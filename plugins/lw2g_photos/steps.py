@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import TypeVar
 
 import attrs
@@ -198,9 +199,13 @@ def _without_positions(saved: Saved, gone: set[int], *, undone: bool = False) ->
     numbers = [history.numbers[target] for target in targets]
     names = history.names
     lost = set(history.numbers) - set(numbers)
+    forgotten = dict(history.forgotten)
     if undone and lost:
         # a step that is taken back gives back its numbers, which are the last ones
         names = names[: min(lost)]
+    elif lost:
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        forgotten |= {str(number): now for number in sorted(lost)}
     fewer = attrs.evolve(
         manifest,
         tasks=tasks,
@@ -208,7 +213,12 @@ def _without_positions(saved: Saved, gone: set[int], *, undone: bool = False) ->
         num_tasks=max(history.num_tasks, len(tasks)),
         num_classes=max(history.num_classes, _num_positions(tasks)),
         learning=attrs.evolve(
-            history, tasks=len(rests) - len(steps), names=names, numbers=numbers, steps=steps
+            history,
+            tasks=len(rests) - len(steps),
+            names=names,
+            numbers=numbers,
+            steps=steps,
+            forgotten=forgotten,
         ),
     )
     return Saved(manifest=fewer, tensors=_base_state(saved), learned=learned)

@@ -177,8 +177,8 @@ def test_a_model_shows_itself_in_a_notebook(tmp_path):
     """Method, backbone and classes stand in a table, with the names of classes as text."""
     lw2g.run(**QUICK, benchmark=TASKS, out=tmp_path / "run")
     shown = lw2g.load(tmp_path / "run")._repr_html_()
-    assert "<th>method</th><td>simple-cil</td>" in shown
-    assert "<th>classes</th><td>4: 0, 1, 2, 5</td>" in shown
+    assert "<th>method</th><td>simple-cil with head cosine</td>" in shown
+    assert "<th>knows</th><td>4 classes: 0, 1, 2, 5</td>" in shown
 
 
 def test_classes_may_come_again():

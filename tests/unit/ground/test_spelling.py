@@ -36,6 +36,7 @@ DECOMPOSED = "cafe\u0301"
 
 OF_PRODUCTS = (
     "lw2g_datasets.datasets",
+    "lw2g_hub.hub_models",
     "lw2g_page.reporting",
     "lw2g_photos.photographs",
     "lw2g_store.stores",

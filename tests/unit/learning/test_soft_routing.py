@@ -248,7 +248,7 @@ def test_a_stopped_run_ends_as_a_whole_one_and_a_model_repeats_it(
     assert record["routing"]["coverage"] == sorted(record["routing"]["coverage"])
     assert record["routing"]["constants"]["temperature"] != 1
     assert all(finding.holds is not False for finding in verify(tmp_path / "whole"))
-    model = open_model(tmp_path / "whole", catalogue)
+    model = open_model(tmp_path / "whole", catalogue, batch_size=16)
     stored = RunDirectory(tmp_path / "whole").read_predictions(2)
     tests = [task.test for task in reopen(tmp_path / "whole", catalogue).data.stream.tasks]
     images = [part.source.image(index) for part in tests for index in part.indices]

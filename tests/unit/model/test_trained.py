@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO, StringIO
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +132,7 @@ def test_one_set_is_not_looked_for(catalogue, quick, tmp_path, monkeypatch):
 
 
 def test_every_kind_of_image_gives_the_same_answer(model, pixels, tmp_path):
-    """Files, PIL images, raw and transformed tensors, alone, in lists and in one batch."""
+    """Files, bytes, open files, PIL images, raw and transformed tensors, alone, in lists and in one batch."""
     pictures = [Image.fromarray(image.permute(1, 2, 0).numpy()) for image in pixels[:3]]
     paths = [tmp_path / f"{number}.png" for number in range(3)]
     for picture, path in zip(pictures, paths, strict=True):
@@ -147,14 +148,23 @@ def test_every_kind_of_image_gives_the_same_answer(model, pixels, tmp_path):
         torch.stack(pixels[:3]),
         transformed,
         [paths[0], pictures[1], pixels[2]],
+        [path.read_bytes() for path in paths],
+        [BytesIO(path.read_bytes()) for path in paths],
     ):
         assert torch.equal(model(images), expected)
-    for alone in (paths[0], str(paths[0]), pictures[0], pixels[0], transformed[0]):
-        assert torch.equal(model(alone), expected[:1])
+    one = model(pixels[0])
+    torch.testing.assert_close(one, expected[:1])
+    content = paths[0].read_bytes()
+    with paths[0].open("rb") as opened:
+        opened.read(4)  # somebody has looked what it is
+        kinds = (paths[0], str(paths[0]), pictures[0], transformed[0], content, bytearray(content), opened)
+        for alone in kinds:
+            assert torch.equal(model(alone), one)
 
 
-def test_an_answer_does_not_depend_on_its_company(model, pixels):
-    """Alone, reversed and in lists longer than a batch, an image has the same logits bit for bit."""
+def test_an_answer_does_not_depend_on_its_company(finished, catalogue, pixels):
+    """In batches of a size that was given: alone, reversed, in long lists, the same logits bit for bit."""
+    model = open_model(finished[0], catalogue, batch_size=8)
     everyone = model.answer(pixels)
     assert len(pixels) > 2 * model.batch_size
     backwards = model.answer(pixels[::-1])
@@ -162,6 +172,27 @@ def test_an_answer_does_not_depend_on_its_company(model, pixels):
     assert torch.equal(backwards.features.flip(0), everyone.features)
     for number in (0, 17, 35):
         assert torch.equal(model(pixels[number]), everyone.logits[number : number + 1])
+
+
+def test_one_image_costs_one(finished, catalogue, pixels, monkeypatch):
+    """Forwards are as large as what is asked, at most a batch, unless a size was given; answers agree."""
+    sizes = []
+    for size, expected in ((None, [1, 3, 16, 16, 16]), (8, [8, 8, *[8] * 6])):
+        model = open_model(finished[0], catalogue, batch_size=size)
+        predicted = model._batch
+
+        def noted(images: Tensor, predicted: Any = predicted) -> Any:
+            sizes.append(len(images))
+            return predicted(images)
+
+        monkeypatch.setattr(model, "_batch", noted)
+        sizes.clear()
+        one = model(pixels[0])
+        three = model(pixels[:3])
+        everyone = model(pixels)
+        assert sizes == expected
+        torch.testing.assert_close(one, everyone[:1])
+        torch.testing.assert_close(three, everyone[:3])
 
 
 @pytest.mark.parametrize(
@@ -261,7 +292,7 @@ def test_device_batch_size_and_task_are_chosen_on_loading(finished, catalogue):
     ("images", "message"),
     [
         ([], "no image was given"),
-        (7, "a int is no image; give paths, PIL images, arrays"),
+        (7, "a int is no image; give paths, bytes or open files, PIL images"),
         ([[1, 2]], "a list is no image"),
         (torch.zeros(2, 16, 16), r"expected a tensor \[3, H, W\] but got \[2, 16, 16\]; put channels first"),
         (
@@ -271,6 +302,8 @@ def test_device_batch_size_and_task_are_chosen_on_loading(finished, catalogue):
         (torch.zeros(3, 16, 16, dtype=torch.int64), "got torch.int64"),
         (torch.full((3, 16, 16), torch.nan), "no finite numbers"),
         ("nowhere.png", "'nowhere.png': it cannot be read"),
+        (b"a text", "^it is no image of the formats BMP"),
+        (StringIO("a text"), r"an open file gives a str and no bytes; open it as open\(path, 'rb'\)"),
     ],
 )
 def test_what_is_no_image_is_refused(model, images, message):

@@ -1,0 +1,158 @@
+"""What an answer costs in a service: one image or several, threads, and the recipe of docs/howto/service.md.
+
+    python benchmarks/service.py MODEL PHOTO... [--requests 40] [--weights FILE]
+
+Times are the least of all, in turns; one image in a batch of eight, to which models filled up before they
+followed the call, is the measure of the others. The server is a process of its own on loopback (extra
+``service``), and its peak of memory counts once it has answered all requests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import lw2g
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "howto" / "service.md"
+SMALL_BATCH = 8
+CLIENTS = 4
+
+
+def recipe() -> str:
+    """Return the program that the page shows."""
+    text = PAGE.read_text(encoding="utf-8")
+    (program,) = re.findall(r"```python\n(# service\.py\n.*?)```", text, flags=re.DOTALL)
+    return str(program)
+
+
+@contextmanager
+def served(model: Path, **environment: str) -> Iterator[tuple[str, int]]:
+    """Run the page's program on loopback within the block; yield its address and its process."""
+    import httpx
+
+    with tempfile.TemporaryDirectory() as folder, socket.socket() as free:
+        (Path(folder) / "service.py").write_text(recipe(), encoding="utf-8")
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        free.close()
+        program = [
+            sys.executable,
+            "-m",
+            "uvicorn",
+            "service:app",
+            "--port",
+            str(port),
+            "--log-level",
+            "error",
+        ]
+        place = {**os.environ, **environment, "MODEL": str(model.absolute())}
+        process = subprocess.Popen(program, cwd=folder, env=place)
+        address = f"http://127.0.0.1:{port}"
+        try:
+            for _ in range(600):
+                if process.poll() is not None:
+                    raise RuntimeError(f"the server ended with exit code {process.returncode}")
+                try:
+                    httpx.get(f"{address}/model")
+                    break
+                except httpx.TransportError:
+                    time.sleep(0.1)
+            yield address, process.pid
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def quickest(works: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
+    """Return the least seconds of each, in turns after one that does not count."""
+    found = dict.fromkeys(works, float("inf"))
+    for turn in range(repeats + 1):
+        for name, work in works.items():
+            began = time.perf_counter()
+            work()
+            if turn:
+                found[name] = min(found[name], time.perf_counter() - began)
+    return found
+
+
+def in_process(folder: Path, photos: list[bytes], repeats: int, weights: Path | None) -> dict[str, float]:
+    """Return the seconds of an image, alone and among others, in this process."""
+    model = lw2g.load(folder, device="cpu", weights=weights)
+    padded = lw2g.load(folder, device="cpu", weights=weights, batch_size=SMALL_BATCH)
+    several = (photos * SMALL_BATCH)[:SMALL_BATCH]
+    works: dict[str, Callable[[], Any]] = {
+        "one image, padded to a batch of 8": lambda: padded.predict(photos[0]),
+        "one image": lambda: model.predict(photos[0]),
+        "an image of 8 in a call": lambda: model.predict(several),
+        "an image, four threads": lambda: in_turns(lambda: model.predict(photos[0])),
+    }
+    found = quickest(works, repeats)
+    found["an image of 8 in a call"] /= SMALL_BATCH
+    found["an image, four threads"] /= CLIENTS
+    return found
+
+
+def in_turns(work: Callable[[], Any]) -> None:
+    """Do something in four threads at once, once each."""
+    with ThreadPoolExecutor(CLIENTS) as threads:
+        for answer in [threads.submit(work) for _ in range(CLIENTS)]:
+            answer.result()
+
+
+def in_a_service(folder: Path, photos: list[bytes], repeats: int) -> tuple[dict[str, float], int]:
+    """Return the seconds of an image by requests, and the server's peak of memory in MB."""
+    import httpx
+
+    several = (photos * SMALL_BATCH)[:SMALL_BATCH]
+    with served(folder) as (address, process), httpx.Client(timeout=60) as client:
+
+        def ask(images: list[bytes]) -> None:
+            files = [("images", ("photo", image)) for image in images]
+            client.post(f"{address}/predict", files=files).raise_for_status()
+
+        works: dict[str, Callable[[], Any]] = {
+            "a request of one image": lambda: ask(photos[:1]),
+            "an image, a request of 8": lambda: ask(several),
+            "a request of one image, four clients": lambda: in_turns(lambda: ask(photos[:1])),
+        }
+        found = quickest(works, repeats)
+        status = Path(f"/proc/{process}/status").read_text()
+    found["an image, a request of 8"] /= SMALL_BATCH
+    found["a request of one image, four clients"] /= CLIENTS
+    (peak,) = re.findall(r"VmHWM:\s+(\d+) kB", status)
+    return found, int(peak) // 1000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("model", type=Path)
+    parser.add_argument("photos", nargs="+", type=Path)
+    parser.add_argument("--requests", type=int, default=40)
+    parser.add_argument("--weights", type=Path)
+    asked = parser.parse_args()
+    photos = [path.read_bytes() for path in asked.photos]
+    found = in_process(asked.model, photos, asked.requests, asked.weights)
+    by_request, peak = in_a_service(asked.model, photos, asked.requests)
+    base, *_ = found.values()
+    print("ms an image  ratio  what")
+    for name, seconds in {**found, **by_request}.items():
+        print(f"{1e3 * seconds:11.1f}  {seconds / base:5.2f}  {name}")
+    print(f"{peak:11}         MB, the server's peak")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Models on the hub: push one with a card from its record, pull one that others have pushed."""

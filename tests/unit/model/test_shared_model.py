@@ -1,0 +1,87 @@
+"""A loaded model in a program that uses it from many places: threads, other processes, its own log."""
+
+from __future__ import annotations
+
+import copy
+import multiprocessing
+import pickle
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import lw2g
+from other_process import answer_of
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of two classes of grey."""
+    root = tmp_path_factory.mktemp("shared")
+    draw = np.random.default_rng(0)
+    for name, shade in (("dark", 0), ("light", 150)):
+        (root / "images" / name).mkdir(parents=True)
+        for number in range(8):
+            pixels = draw.integers(0, 80, (16, 16, 3)) + shade
+            Image.fromarray(pixels.astype(np.uint8)).save(root / "images" / name / f"{number}.png")
+    lw2g.start(root / "images", root / "model", device="cpu")
+    return root / "model"
+
+
+def images() -> list[Any]:
+    draw = np.random.default_rng(1)
+    return [draw.integers(0, 255, (16, 16, 3)).astype(np.uint8) for _ in range(4)]
+
+
+def test_four_threads_and_120_calls(folder: Path) -> None:
+    """None fails, and each gets the answer that it would have got alone, of one image or of several."""
+    model = lw2g.load(folder, device="cpu")
+    parts = [images()[:count] for count in (1, 2, 3, 4)]
+    expected = [model.predict(part, top_k=2, reject=0.2) for part in parts]
+    with ThreadPoolExecutor(4) as threads:
+        asked = list(range(4)) * 30
+        found = list(threads.map(lambda place: model.predict(parts[place], top_k=2, reject=0.2), asked))
+    assert found == [expected[place] for place in asked]
+
+
+def test_a_pickle_opens_the_model_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is small, stands for the same task, device and batch, and finds the folder from anywhere."""
+    monkeypatch.chdir(folder.parent)
+    started, _ = lw2g.learn("model", "images", out="learned", device="cpu")
+    for model in (lw2g.load("model", device="cpu"), lw2g.load("model", device="cpu", batch_size=2), started):
+        content = pickle.dumps(model)
+        monkeypatch.chdir("/")
+        again = pickle.loads(content)
+        monkeypatch.chdir(folder.parent)
+        assert len(content) < 1000
+        assert again.predict(images(), top_k=2) == model.predict(images(), top_k=2)
+        assert (again.fills_up, again.batch_size) == (model.fills_up, model.batch_size)
+        assert repr(again) == repr(model)
+        model.opener = None
+        with pytest.raises(TypeError, match="lies in no folder"):
+            pickle.dumps(model)
+        assert copy.deepcopy(model).predict(images()) == model.predict(images())
+
+
+def test_a_model_prints_itself_in_three_lines(folder: Path) -> None:
+    """What it is, what it knows, where it is from; of many classes the first ones."""
+    model = lw2g.load(folder, device="cpu")
+    assert repr(model).splitlines() == [
+        "TrainedModel: simple-cil with head lda; micro at 32 pixels, on cpu",
+        "  2 classes: dark, light",
+        f"  1 task in 1 set, from {folder}",
+    ]
+    model._classes = tuple(f"class {number}" for number in range(12))
+    assert repr(model).splitlines()[1].endswith("class 8, class 9, ...")
+    assert "<td>12 classes: class 0" in model._repr_html_()
+
+
+@pytest.mark.slow
+def test_a_pool_of_processes_shares_a_model(folder: Path) -> None:
+    """Given with each call, it answers there as it does here."""
+    model = lw2g.load(folder, device="cpu")
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        assert pool.submit(answer_of, model, images()).result() == answer_of(model, images())
