@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lw2g.vit.backbone import Backbone
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.retrieval import RetrievalStrategy
+from lw2g.vit.backbone import Backbone
 
 __all__ = ["unlabelled"]
 

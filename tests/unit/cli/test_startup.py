@@ -34,7 +34,15 @@ HEAVY = {
     "torchvision",
 }
 SLOW = {"timm", "torchvision", "torch._dynamo", "torch._inductor", "sympy", "sklearn", "scipy", "pandas"}
-PRODUCTS = ("lw2g_datasets", "lw2g_hub", "lw2g_page", "lw2g_peft", "lw2g_photos", "lw2g_store", "lw2g_testing")
+PRODUCTS = (
+    "lw2g_datasets",
+    "lw2g_hub",
+    "lw2g_page",
+    "lw2g_peft",
+    "lw2g_photos",
+    "lw2g_store",
+    "lw2g_testing",
+)
 """Packages with commands, whose records are looked through for a name."""
 """What a plain ViT does not need; all but scipy cost seconds, and it some tenths of one."""
 RUN = """
