@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 __all__ = [
     "CARRIED_HOST",
+    "CHOSEN_HEAD",
     "CHOSEN_HEADS",
     "DEFAULT_BACKBONE",
     "DEFAULT_BASELINE",
@@ -44,6 +45,8 @@ DEFAULT_CONSTRAINTS = ("orthogonal", "cpk")
 """The constraints of a policy that declares no others: those of the paper."""
 DEFAULT_HEAD = "lda"
 """The head of a model that starts from photographs."""
+CHOSEN_HEAD = "auto"
+"""Stands for a head that is chosen."""
 CHOSEN_HEADS = ("ridge", DEFAULT_HEAD)
 """The heads that are tried on features of several layers where one is chosen; of equal ones the first."""
 DEFAULT_CARRY = "none"

@@ -123,7 +123,7 @@ class Backbone(nn.Module):
         if source not in ("random", "object"):
             require_loaded(model, name)
         sizes: Sizes = sizes_of(model, image_size)
-        layers = resolve_layers(model, layers)
+        layers = resolve_layers(model, layers, pool)
         pool = resolve_pool(model, pool, layers)
         fingerprint = BackboneFingerprint(
             timm_name=timm_name or name,

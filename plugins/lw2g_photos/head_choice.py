@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ import attrs
 import torch
 from torch import Tensor
 
+from lw2g.maths.choosing import choice_of, first_within_error
 from lw2g.model.exported import Saved
 from lw2g.model.parts import ModelParts
 from lw2g.model.trained import TrainedModel
@@ -21,10 +21,7 @@ from lw2g_photos.lesson import Lesson, Rows, read_lesson, rows_of
 from lw2g_photos.steps import grown
 from lw2g_photos.updating import Learned, learn_rows, write_step
 
-__all__ = ["CHOSEN", "FirstModel", "choose_head"]
-
-CHOSEN = "auto"
-"""Stands for a head that is chosen."""
+__all__ = ["FirstModel", "choose_head"]
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -89,7 +86,10 @@ def choose_head(
     for (one, more), model in zip(built, trained, strict=True):
         rows = own if one is models[0] else several
         learned.append(learn_rows(one.saved, more, model, lesson, rows))
-    taken = _taken([step.report for step in learned])
+    reports = [step.report for step in learned]
+    taken = first_within_error(
+        [report["left_out_accuracy"] for report in reports], min(report["left_out"] for report in reports)
+    )
     best = learned[taken]
     choice = _told(models, learned, taken)
     best = attrs.evolve(best, report={**best.report, "choice": choice})
@@ -132,24 +132,6 @@ def _cut_like(rows: Mapping[str, Tensor], every: Tensor) -> tuple[dict[str, Tens
     return cut, every
 
 
-def _taken(reports: Sequence[Mapping[str, Any]]) -> int:
-    """Return which model is taken: the first within one standard error of the best."""
-    found = [report["left_out_accuracy"] for report in reports]
-    known = [accuracy for accuracy in found if accuracy is not None]
-    if len(known) < len(found):
-        # there are too few images to leave one out
-        return 0
-    best = max(range(len(found)), key=lambda place: found[place])
-    error = _standard_error(found[best], reports[best]["left_out"])
-    return next(place for place, accuracy in enumerate(found) if accuracy >= found[best] - error)
-
-
-def _standard_error(accuracy: float, images: int) -> float:
-    """Return the standard error of an accuracy in points; as if one image more were right and one wrong."""
-    share = (accuracy / 100 * images + 1) / (images + 2)
-    return 100 * math.sqrt(share * (1 - share) / (images + 2))
-
-
 def _told(models: Sequence[FirstModel], learned: Sequence[Learned], taken: int) -> dict[str, Any]:
     """Return what was tried, for the report."""
     tried = []
@@ -162,6 +144,4 @@ def _told(models: Sequence[FirstModel], learned: Sequence[Learned], taken: int) 
                 "images": step.report["left_out"],
             }
         )
-    best = max(tried, key=lambda entry: entry["accuracy"] or 0.0)
-    error = None if best["accuracy"] is None else _standard_error(best["accuracy"], best["images"])
-    return {**tried[taken], "standard_error": error, "tried": tried}
+    return choice_of(tried, taken)

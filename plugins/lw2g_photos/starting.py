@@ -18,6 +18,7 @@ from lw2g.errors import ConfigError
 from lw2g.ground.notes import tell_note
 from lw2g.interfaces.context import BuildContext
 from lw2g.interfaces.defaults import (
+    CHOSEN_HEAD,
     CHOSEN_HEADS,
     DEFAULT_HEAD,
     FEATURES_BENCHMARK,
@@ -40,19 +41,19 @@ from lw2g.registry.catalogue import Catalogue
 from lw2g.runtime.engine import Engine
 from lw2g.runtime.returned import transforms_of
 from lw2g.vit.backbone import Backbone
-from lw2g.vit.own_feature import joined_layers, with_layers
+from lw2g.vit.own_feature import with_layers
+from lw2g.vit.pool_words import FEATURE_OPTIONS, WIDEST
+from lw2g.vit.pooling import layers_within
 from lw2g.vit.weights import state_sha256
 from lw2g_photos.class_folders import digest_of
 from lw2g_photos.class_vectors import facts_of_file, read_class_vectors
-from lw2g_photos.head_choice import CHOSEN, FirstModel, choose_head
+from lw2g_photos.head_choice import FirstModel, choose_head
 from lw2g_photos.updating import take_step
 
 __all__ = ["start"]
 
-_OF_LAYERS = {"backbone.layers", "backbone.pool"}
+_OF_LAYERS = {f"backbone.{name}" for name in FEATURE_OPTIONS}
 """Options that say what features a head is fed: where one is set, only the head is chosen."""
-_WIDEST = 4608
-"""Numbers of joined features that are tried: twelve layers of ViT-Tiny, three of ViT-B."""
 _SECTIONS = ("backbone.", "baseline.head_features", "head.")
 """What options may be set of a first model."""
 _EMBEDDED_SIDE = 32
@@ -75,7 +76,7 @@ def start(
     settings: Mapping[str, Any] | None = None,
 ) -> tuple[TrainedModel, dict[str, Any]]:
     """Make a first model from a folder of images, as :func:`lw2g.start` says."""
-    choose = head == CHOSEN
+    choose = head == CHOSEN_HEAD
     # first: an unknown head is reported before any mistake in files and options
     head = catalogue.get("head", DEFAULT_HEAD if choose else head).name
     settings = dict(settings or {})
@@ -201,7 +202,7 @@ def _several_layers(opened: _Opened) -> int:
     """Return of how many layers features are joined where the head is chosen, 1 where none can be."""
     if not hasattr(opened.config.backbone.config, "layers"):
         return 1
-    return joined_layers(opened.backbone, _WIDEST)
+    return layers_within(opened.backbone.model, WIDEST)
 
 
 def _with_layers(opened: _Opened, config: ExperimentConfig, layers: int) -> _Opened:

@@ -14,17 +14,17 @@ from PIL import Image
 import lw2g
 from lw2g.cli.main import main
 from lw2g.errors import ConfigError
+from lw2g.maths.choosing import first_within_error, words_of_choice
 from lw2g.model.exported import read_export
 from lw2g.model.trained import TrainedModel
 from lw2g_photos import head_choice, starting
-from lw2g_photos.choice_words import words_of_choice
 from lw2g_photos.step_checks import wilson
 
 
 @pytest.fixture(autouse=True)
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Join two layers of the embedded backbone: sums of all of them take seconds to solve."""
-    monkeypatch.setattr(starting, "_WIDEST", 600)
+    monkeypatch.setattr(starting, "WIDEST", 600)
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def test_the_chosen_model_is_the_one_that_starts_by_name(
     taken: int, head: str, several: bool, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whichever candidate is taken: sums, features and checks are the same, each image goes forward once."""
-    monkeypatch.setattr(head_choice, "_taken", lambda reports: taken)
+    monkeypatch.setattr(head_choice, "first_within_error", lambda found, images: taken)
     images = []
     features = TrainedModel._features
 
@@ -95,7 +95,7 @@ def test_a_chosen_model_learns_and_forgets_exactly(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A class more, and back to the bit; predictions name it in between, and noise may be unknown."""
-    monkeypatch.setattr(head_choice, "_taken", lambda reports: 1)
+    monkeypatch.setattr(head_choice, "first_within_error", lambda found, images: 1)
     _start(photos, tmp_path / "first", head="auto")
     more, _ = lw2g.learn(tmp_path / "first", photos / "more", out=tmp_path / "more", device="cpu")
     assert more.predict(photos / "more")[0]["class"] == "grey"
@@ -120,8 +120,7 @@ def test_the_first_within_a_standard_error_of_the_best_is_taken(
     found: tuple[float | None, ...], images: int, taken: int
 ) -> None:
     """The error of 91 % of 100 images is 2.9 points; where nothing could be left out, the smallest."""
-    reports = [{"left_out_accuracy": accuracy, "left_out": images} for accuracy in found]
-    assert head_choice._taken(reports) == taken
+    assert first_within_error(found, images) == taken
 
 
 def test_who_sets_the_features_has_the_head_alone_chosen(photos: Path, tmp_path: Path) -> None:
