@@ -7,6 +7,7 @@ LoRanPAC (Peng et al., ICLR 2025).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -67,6 +68,9 @@ class Ridge(ClosedForm):
         lift: What stands behind the random matrix (:class:`~lw2g.blocks.random_maps.RandomMap`).
         row_nonzeros: As there.
         kept: As there.
+        share: Squared length of a row's random features over that of its features, beside which they stand,
+            on average over random maps; 0 where they stand in place of the features. The penalty is the same
+            for all, so that it is the units' share in it.
         carried: Whether the moments of the features themselves are kept in addition to those of random
             features: a carry draws the latter again from them.
 
@@ -102,11 +106,17 @@ class Ridge(ClosedForm):
         lift: MapKind = "relu",
         row_nonzeros: int = 0,
         kept: float = 0.3,
+        share: float = 0.0,
         carried: bool = False,
     ) -> None:
         super().__init__(num_classes)
         self.seed = seed
         width = features or dim
+        self.beside = 0.0
+        if share and features:
+            width += dim
+            # of features of length z a unit is N(0, z^2), of which relu leaves half of the square
+            self.beside = math.sqrt(2 * share / features)
         self.choice = choice
         self.exact = choice in ("gcv", "fixed")
         self.cut = cut
@@ -132,10 +142,12 @@ class Ridge(ClosedForm):
         self.register_buffer("chosen_at", chosen_at)
 
     def lifted(self, features: Tensor) -> Tensor:
-        """Return random features ``[n, M]``, or the features where there is no random map."""
+        """Return random features ``[n, M]``, alone or beside the features; without a random map these."""
         if self.lift is None:
             return features
         rows: Tensor = self.lift(features)
+        if self.beside:
+            return torch.cat([features, rows * self.beside], dim=1)
         return rows
 
     def centres(self, classes: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 A choice, as records and reports have it, is a mapping: ``head`` and ``layers`` of the one that was taken,
 ``accuracy`` in per cent (None where nothing could be left out), ``images``, ``standard_error`` in points, and
-``tried``, which has the first four of all of them.
+``tried``, which has the first four of all of them; ``units`` is there where random units stand beside.
 """
 
 from __future__ import annotations
@@ -12,6 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 __all__ = ["choice_of", "first_within_error", "words_of_choice"]
+
+
+_NAMED_BY = ("head", "layers", "units")
+"""What tells one candidate from another."""
 
 
 def first_within_error(found: Sequence[float | None], images: int) -> int:
@@ -55,7 +59,7 @@ def words_of_choice(choice: Mapping[str, Any], when: str = "in turn") -> str:
     """
     others = []
     for entry in choice["tried"]:
-        if (entry["head"], entry["layers"]) != (choice["head"], choice["layers"]):
+        if any(entry.get(key) != choice.get(key) for key in _NAMED_BY):
             others.append(_figure(entry))
     words = f"head: {_figure(choice)}"
     if others:
@@ -79,4 +83,5 @@ def _figure(entry: Mapping[str, Any]) -> str:
     """Return a head with its layers and its accuracy."""
     layers = "" if entry["layers"] == 1 else f" on {entry['layers']} layers"
     accuracy = "" if entry["accuracy"] is None else f" {entry['accuracy']:.1f} %"
-    return f"{entry['head']}{layers}{accuracy}"
+    units = f" beside {entry['units']} units" if entry.get("units") else ""
+    return f"{entry['head']}{layers}{units}{accuracy}"

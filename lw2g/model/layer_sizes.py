@@ -123,11 +123,15 @@ def _sums(modules: Sequence[nn.Module | None]) -> tuple[int, int]:
     """Return the bytes of all sums of heads, and the side of their largest square matrix; 0 without one."""
     kept = 0
     side = 0
+    counted: set[int] = set()
     for module in modules:
         if module is None:
             continue
         for head in heads_within(module):
             for sums in head.buffers():
+                if id(sums) in counted:  # of a head within a head
+                    continue
+                counted.add(id(sums))
                 kept += sums.nbytes
                 if sums.ndim >= 2 and sums.shape[-1] == sums.shape[-2]:
                     side = max(side, sums.shape[-1])

@@ -32,11 +32,13 @@ class FirstModel:
         parts: Its parts.
         saved: The same as it would be on disk.
         build: Returns the model that computes, given it with a task.
+        units: Random units beside its features.
     """
 
     parts: ModelParts
     saved: Saved
     build: Callable[[Saved], TrainedModel]
+    units: int = 0
 
     @property
     def layers(self) -> int:
@@ -66,7 +68,7 @@ def choose_head(
 
     Args:
         models: From the smallest to the largest. The first has the backbone's own features; the others have
-            these, too, or all of them those of the same several layers.
+            these, too, or all of them those of several of the same last layers.
         folder: As for :func:`~lw2g_photos.updating.take_step`; likewise the others.
         catalogue: Likewise.
         out: Likewise.
@@ -81,10 +83,11 @@ def choose_head(
     lesson = read_lesson(folder, test, empty.manifest, catalogue)
     built = [(one, grown(one.saved, lesson.counts)) for one in models]
     trained = [one.build(more) for one, more in built]
-    own, several = _rows_of_both(models[0], trained[0], trained[-1], lesson)
+    widest = max(trained, key=lambda model: model.backbone.width)
+    own, several = _rows_of_both(models[0], trained[0], widest, lesson)
     learned = []
     for (one, more), model in zip(built, trained, strict=True):
-        rows = own if one is models[0] else several
+        rows = own if one is models[0] else several.of_last(model.backbone.width)
         learned.append(learn_rows(one.saved, more, model, lesson, rows))
     reports = [step.report for step in learned]
     taken = first_within_error(
@@ -136,12 +139,9 @@ def _told(models: Sequence[FirstModel], learned: Sequence[Learned], taken: int) 
     """Return what was tried, for the report."""
     tried = []
     for one, step in zip(models, learned, strict=True):
-        tried.append(
-            {
-                "head": one.head,
-                "layers": one.layers,
-                "accuracy": step.report["left_out_accuracy"],
-                "images": step.report["left_out"],
-            }
-        )
+        entry: dict[str, Any] = {"head": one.head, "layers": one.layers}
+        if one.units:
+            entry["units"] = one.units
+        found = step.report["left_out_accuracy"]
+        tried.append({**entry, "accuracy": found, "images": step.report["left_out"]})
     return choice_of(tried, taken)

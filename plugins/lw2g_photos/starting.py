@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import attrs
 
+from lw2g.blocks.chosen_head import UNIT_SHARE
 from lw2g.config.resolve import resolve
 from lw2g.config.settings import ExperimentConfig, RunConfig
 from lw2g.config.structure import read_plain
@@ -94,7 +95,7 @@ def start(
         given={"run.device": device, "backbone.image_size": image_size},
         backbone=backbone,
         weights=weights,
-        tried=CHOSEN_HEADS if choose else (),
+        tried=(*CHOSEN_HEADS, CHOSEN_HEAD) if choose else (),
     )
     config = configured(head)
     if backbone is None and catalogue.get("backbone", config.backbone.name).embedded:
@@ -102,12 +103,8 @@ def start(
     opened = _opened(config, catalogue)
     models = [_first_model(opened, catalogue)]
     if choose:
-        layer_options = settings.keys() & _OF_LAYERS
-        layers = 1 if layer_options else _several_layers(opened)
-        for other in CHOSEN_HEADS:
-            if layers > 1 or other != head:
-                used = _with_layers(opened, configured(other, layers), layers)
-                models.append(_first_model(used, catalogue))
+        layers = 1 if settings.keys() & _OF_LAYERS else _several_layers(opened)
+        models += _others_tried(opened, layers, configured, catalogue)
     look = partial(require_usable, catalogue=catalogue, whole=True, device=device, weights=weights)
     for text in models[-1].parts.layer_notes:
         tell_note(text)
@@ -118,9 +115,42 @@ def start(
         return take_step(only.saved, folder, only.build, catalogue, place, look, test=test)
 
 
+def _others_tried(
+    opened: _Opened, layers: int, configured: Callable[..., ExperimentConfig], catalogue: Catalogue
+) -> list[FirstModel]:
+    """Return what is tried beside the default head on the backbone's own features.
+
+    Args:
+        opened: The backbone.
+        layers: Of how many layers the candidates' features are joined, 1 for those of the backbone.
+        configured: Returns the configuration of a head on so many layers.
+        catalogue: Where components come from.
+    """
+    models = []
+    for head in CHOSEN_HEADS:
+        if layers > 1 or head != DEFAULT_HEAD:
+            used = _with_layers(opened, configured(head, layers), layers)
+            models.append(_first_model(used, catalogue))
+    units = _units_asked(configured(CHOSEN_HEAD))
+    if units:
+        half = max(layers // 2, 1)
+        (regression,) = (head for head in CHOSEN_HEADS if head != DEFAULT_HEAD)
+        used = _with_layers(opened, configured(regression, half, units), half)
+        models.append(attrs.evolve(_first_model(used, catalogue), units=units))
+    return models
+
+
+def _units_asked(config: ExperimentConfig) -> int:
+    """Return how many random units a candidate has, by the options of the head that is chosen."""
+    (head,) = config.head
+    units: int = head.config.units
+    return units
+
+
 def _configured(
     head: str,
     layers: int = 1,
+    units: int = 0,
     *,
     catalogue: Catalogue,
     folder: Path,
@@ -135,6 +165,7 @@ def _configured(
     Args:
         head: Its head.
         layers: Of how many layers its features are joined; 1 for what the settings say.
+        units: Random units beside these features; 0 for what the settings say of random features.
         catalogue: Where components come from.
         folder: What it learns from.
         settings: Options by their dotted keys.
@@ -149,6 +180,11 @@ def _configured(
     for option, value in component.without_tasks.items():
         overrides.setdefault(f"head.{component.name}.{option}", value)
     overrides["baseline.head"] = head
+    if tried and head != DEFAULT_HEAD:
+        # layers are many numbers already; random features in their place would tell classes apart less well
+        overrides.setdefault("baseline.head_features", 0)
+    if units:
+        overrides |= {"baseline.head_features": units, f"head.{head}.beside": UNIT_SHARE}
     if layers > 1:
         overrides["backbone.layers"] = layers
     overrides |= {key: value for key, value in given.items() if value is not None}

@@ -20,7 +20,7 @@ from lw2g.plugin import NAMES
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts" / "write_reference.py"
-MOST_NAMES = 222
+MOST_NAMES = 223
 PAGES = ("plugins.md", "howto/porting.md", "howto/python.md", "howto/backbone.md")
 """The pages from which authors copy."""
 PRODUCTS = {"lw2g_datasets", "lw2g_page", "lw2g_photos", "lw2g_store", "lw2g_testing"}
