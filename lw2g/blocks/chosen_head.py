@@ -24,10 +24,12 @@ from lw2g.blocks.discriminants import Discriminant
 from lw2g.blocks.ridge import Ridge
 from lw2g.interfaces.calibration import Temperature
 from lw2g.interfaces.context import TaskInfo
+from lw2g.interfaces.defaults import CHOSEN_HEADS
 from lw2g.maths.choosing import choice_of, first_within_error
 
 __all__ = ["UNIT_SHARE", "ChosenHead"]
 
+_REGRESSION, _DISCRIMINANT = CHOSEN_HEADS
 UNIT_SHARE = 0.3
 """Squared length of random units over that of the features beside them (:class:`~lw2g.blocks.ridge.Ridge`).
 
@@ -176,7 +178,7 @@ class ChosenHead(ClosedForm):
         """Return its scores."""
         candidate = self._answering()
         columns = features[:, candidate.first : candidate.last]
-        if candidate.head == "lda":
+        if candidate.head == _DISCRIMINANT:
             weight, bias = solution
             return columns @ weight + bias
         return self._solver(candidate).score(columns, *solution)
@@ -196,7 +198,7 @@ class ChosenHead(ClosedForm):
 
     def _holders(self) -> list[_Candidate]:
         """Return a candidate for each of the sums, which reads the columns that these hold."""
-        whole = next(one for one in self.candidates if one.head == "ridge")
+        whole = next(one for one in self.candidates if one.head == _REGRESSION)
         return [whole] if self.with_units is None else [whole, self.candidates[-1]]
 
     def _all_sums(self) -> list[Ridge]:
@@ -207,7 +209,7 @@ class ChosenHead(ClosedForm):
         if candidate.units:
             assert self.with_units is not None
             return self.with_units
-        if candidate.head == "ridge":
+        if candidate.head == _REGRESSION:
             return self.sums
         # a discriminant about the means that the same sums hold
         columns = slice(candidate.first, candidate.last)
@@ -223,14 +225,14 @@ class ChosenHead(ClosedForm):
 
 def _candidates(dim: int, layers: int, own: tuple[int, int] | None, units: int) -> list[_Candidate]:
     """Return the candidates, from the one of fewest numbers to the one of most."""
-    ridge = _Candidate("ridge", layers, 0, dim)
-    lda = _Candidate("lda", layers, 0, dim)
+    ridge = _Candidate(_REGRESSION, layers, 0, dim)
+    lda = _Candidate(_DISCRIMINANT, layers, 0, dim)
     if own is None or own == (0, dim):
         candidates = [lda, ridge]
     else:
-        candidates = [_Candidate("lda", 1, *own), ridge, lda]
+        candidates = [_Candidate(_DISCRIMINANT, 1, *own), ridge, lda]
     if units:
         half = max(layers // 2, 1)
         # the last layers stand last, and all are of one width
-        candidates.append(_Candidate("ridge", half, dim - dim // layers * half, dim, units))
+        candidates.append(_Candidate(_REGRESSION, half, dim - dim // layers * half, dim, units))
     return candidates

@@ -10,11 +10,11 @@ from typing import Any
 
 import click
 
+from lw2g.api.recorded import words_of_choice
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import FiniteRange, json_option, settings_option
 from lw2g.cli.signature import Further, LongCommand, help_of, option_of, options_of
 from lw2g.errors import counted
-from lw2g.maths.choosing import words_of_choice
 from lw2g.runtime.console import console, note, number, printable, table
 from lw2g_photos import photographs
 
