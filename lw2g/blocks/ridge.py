@@ -117,6 +117,7 @@ class Ridge(ClosedForm):
             width += dim
             # of features of length z a unit is N(0, z^2), of which relu leaves half of the square
             self.beside = math.sqrt(2 * share / features)
+        self.moves = carried
         self.choice = choice
         self.exact = choice in ("gcv", "fixed")
         self.cut = cut
@@ -256,7 +257,9 @@ class Ridge(ClosedForm):
             return float(self.penalty)
         cross = self.pooled(self.cross[:seen]).T
         norm = float(self.count[:seen].sum())  # of one-hot labels, each of length 1
-        penalty = best_penalty(self._sums(), cross, rows, norm)
+        # a carry may fill up what few rows leave empty
+        rank = None if self.moves else rows
+        penalty = best_penalty(self._sums(), cross, rows, norm, rank=rank)
         if norm == rows:  # of all classes that it has seen
             self.penalty.fill_(penalty)
             self.chosen_at.fill_(rows)

@@ -19,7 +19,7 @@ from lw2g.registry.catalogue import Catalogue
 from lw2g.vit.own_feature import gathering_own
 from lw2g_photos.lesson import Lesson, Rows, read_lesson, rows_of
 from lw2g_photos.steps import grown
-from lw2g_photos.updating import Learned, learn_rows, write_step
+from lw2g_photos.updating import check_taught, recall_of_held_out, teach_rows, write_step
 
 __all__ = ["FirstModel", "choose_head"]
 
@@ -85,18 +85,25 @@ def choose_head(
     trained = [one.build(more) for one, more in built]
     widest = max(trained, key=lambda model: model.backbone.width)
     own, several = _rows_of_both(models[0], trained[0], widest, lesson)
-    learned = []
-    for (one, more), model in zip(built, trained, strict=True):
-        rows = own if one is models[0] else several.of_last(model.backbone.width)
-        learned.append(learn_rows(one.saved, more, model, lesson, rows))
-    reports = [step.report for step in learned]
+    taught = []
+    for (_, more), model in zip(built, trained, strict=True):
+        rows = own if model is trained[0] else several.of_last(model.backbone.width)
+        taught.append(teach_rows(more, model, rows))
+    measures = [step.measures for step in taught]
     taken = first_within_error(
-        [report["left_out_accuracy"] for report in reports], min(report["left_out"] for report in reports)
+        [found["left_out_accuracy"] for found in measures], min(found["left_out"] for found in measures)
     )
-    best = learned[taken]
-    choice = _told(models, learned, taken)
+    chosen, more = built[taken]
+    found = None
+    if own.tested is None:
+        # by a model that has learned nothing yet
+        found = recall_of_held_out(
+            chosen.build(more), more.manifest, lesson.images, taught[taken].rows.images
+        )
+    best = check_taught(chosen.saved, taught[taken], lesson, found)
+    choice = choice_of(_tried(models, measures), taken)
     best = attrs.evolve(best, report={**best.report, "choice": choice})
-    report = write_step(models[taken].saved, best, lesson, out, look)
+    report = write_step(chosen.saved, best, lesson, out, look)
     return best.model, report | {"seconds": round(time.monotonic() - began, 3)}
 
 
@@ -135,13 +142,12 @@ def _cut_like(rows: Mapping[str, Tensor], every: Tensor) -> tuple[dict[str, Tens
     return cut, every
 
 
-def _told(models: Sequence[FirstModel], learned: Sequence[Learned], taken: int) -> dict[str, Any]:
-    """Return what was tried, for the report."""
+def _tried(models: Sequence[FirstModel], measures: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return what left-out images say of each model."""
     tried = []
-    for one, step in zip(models, learned, strict=True):
+    for one, found in zip(models, measures, strict=True):
         entry: dict[str, Any] = {"head": one.head, "layers": one.layers}
         if one.units:
             entry["units"] = one.units
-        found = step.report["left_out_accuracy"]
-        tried.append({**entry, "accuracy": found, "images": step.report["left_out"]})
-    return choice_of(tried, taken)
+        tried.append({**entry, "accuracy": found["left_out_accuracy"], "images": found["left_out"]})
+    return tried
