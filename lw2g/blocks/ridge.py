@@ -285,8 +285,15 @@ class Ridge(ClosedForm):
         """
         if self.cut:
             return None
-        weights, penalty = self.solution(seen)
-        lower = require_factor(self._sums(), float(penalty))
+        penalty = self.chosen_penalty(seen)
+        lower = require_factor(self._sums(), penalty)
+        stamp = self._stamp(seen)
+        if self._solved is None or self._solved[0] != stamp:
+            # a factor of wide sums takes a second, and the solution needs the same one
+            cross = self.pooled(self.cross[:seen]).T
+            solved_at = torch.tensor(penalty, dtype=torch.float64)
+            self._solved = (stamp, (torch.cholesky_solve(cross, lower), solved_at))
+        weights = self._solved[1][0]
         targets = torch.tensor(self.targets[:seen], device=labels.device)[labels]
         parts = []
         for part, part_targets in zip(torch.split(features, _ROWS), torch.split(targets, _ROWS), strict=True):

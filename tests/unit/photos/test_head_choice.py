@@ -17,7 +17,7 @@ from lw2g.errors import ConfigError
 from lw2g.maths.choosing import first_within_error, words_of_choice
 from lw2g.model.exported import read_export
 from lw2g.model.trained import TrainedModel
-from lw2g_photos import head_choice, starting
+from lw2g_photos import head_choice, starting, updating
 from lw2g_photos.step_checks import wilson
 
 
@@ -93,10 +93,12 @@ def test_the_chosen_model_is_the_one_that_starts_by_name(
     assert choice["accuracy"] == expected["left_out_accuracy"]
 
 
+@pytest.mark.parametrize("large", [2**20, 2**12], ids=["small sums", "large sums"])
 def test_a_chosen_model_learns_and_forgets_exactly(
-    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    large: int, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A class more, and back to the bit; predictions name it in between, and noise may be unknown."""
+    """A class more, and back to the bit, also where sums that began with zeros are not written down twice."""
+    monkeypatch.setattr(updating, "_LARGE", large)
     monkeypatch.setattr(head_choice, "first_within_error", lambda found, images: 1)
     _start(photos, tmp_path / "first", head="auto")
     more, _ = lw2g.learn(tmp_path / "first", photos / "more", out=tmp_path / "more", device="cpu")
@@ -104,6 +106,9 @@ def test_a_chosen_model_learns_and_forgets_exactly(
     assert {"rejected", "calibrated"} <= more.predict(photos / "more", reject=0.1)[0].keys()
     lw2g.unlearn(tmp_path / "more", out=tmp_path / "back", device="cpu")
     back, first = (read_export(tmp_path / name).tensors for name in ("back", "first"))
+    learned = read_export(tmp_path / "back", whole=True).learned
+    kept = {key.partition("/")[0] for key in learned if key.endswith("closed_form.gram")}
+    assert kept == ({"zero"} if large < 2**20 else {"base"})
     assert back.keys() == first.keys()
     assert all(torch.equal(back[name], first[name]) for name in first)
 
@@ -182,6 +187,17 @@ def test_start_says_what_was_tried_and_what_comes_next(photos: Path, tmp_path: P
     assert "of 24 images, each left out in turn" in done.stdout
     assert "% of 3 images not learned from (" in done.stdout
     assert f"next: lw2g predict '{tmp_path}/my model' PHOTO --reject 0.05, lw2g test" in done.stdout
+    assert "more accuracy: more images of each class, or training: lw2g run --trained" in done.stdout
+
+
+def test_units_are_a_candidate_where_they_are_asked_for(photos: Path, tmp_path: Path) -> None:
+    """Beside half of the layers, with a line of their own; a number below zero is refused."""
+    report = _start(photos, tmp_path / "model", head="auto", settings={"head.auto.units": 32})
+    *_, last = report["choice"]["tried"]
+    assert (last["head"], last["layers"], last["units"]) == ("ridge", 1, 32)
+    assert "ridge beside 32 units" in words_of_choice(report["choice"])
+    with pytest.raises(ConfigError, match=r"head\.auto\.units"):
+        _start(photos, tmp_path / "no", head="auto", settings={"head.auto.units": -1})
 
 
 def test_the_line_names_a_smaller_one_within_the_error() -> None:
