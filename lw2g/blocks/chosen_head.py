@@ -33,8 +33,10 @@ _REGRESSION, _DISCRIMINANT = CHOSEN_HEADS
 UNIT_SHARE = 0.3
 """Squared length of random units over that of the features beside them (:class:`~lw2g.blocks.ridge.Ridge`).
 
-Of 0.1, 0.3, 1 and 3 it had the most left-out images right on traffic signs, within noise of the best on waste
-(docs/frozen.md).
+Of left-out images of 21 traffic signs, six kinds of waste and 40 classes of Caltech-101, six layers of
+ViT-Tiny beside 2,304 units had in per cent 81.2, 85.1, 94.0 right at 0.1; 81.3, 85.4, 94.4 at 0.3; 81.0,
+85.8, 94.8 at 1; 80.6, 85.6, 94.6 at 3. These are alike, and at a small share the penalty is near that of the
+features alone (docs/frozen.md).
 """
 _MOST = 2000
 """Images of a task that are left out: more of them tell little, and their rows take memory."""
@@ -79,9 +81,11 @@ class ChosenHead(ClosedForm):
         temperatures: One for each candidate, whose scores are of different scales; None where none is asked.
     """
 
+    with_units: Ridge | None
     taken: Tensor
     right: Tensor
     judged: Tensor
+    temperatures: Any
 
     def __init__(
         self,

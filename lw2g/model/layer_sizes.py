@@ -72,13 +72,13 @@ def require_layers_read(
         raise ConfigError(
             f"the retrieval of {name} reads class tokens before the final norm, and features of several "
             "layers have none",
-            "leave backbone.layers and backbone.pool out, or name another retrieval",
+            "set backbone.layers=1 and leave backbone.pool out, or name another retrieval",
         )
     reads = baseline.closed_form is not None or baseline.frozen_expert is not None
     if not reads and retrieval is None and baseline.scope != BACKBONE:
         raise ConfigError(
             f"the trained head of {name} reads the last layer alone, and nothing else reads several",
-            "leave backbone.layers and backbone.pool out, or set baseline.head=ridge where it is an option",
+            "set backbone.layers=1 and leave backbone.pool out, or set baseline.head=ridge where it is an option",
         )
     kept, side = _sums((baseline, retrieval))
     require_memory(

@@ -290,7 +290,7 @@ class Backbone(nn.Module):
         if self.joins:
             raise ConfigError(
                 f"{what} is a token, and un-prompted features are joined from several layers or poolings",
-                "leave backbone.layers and backbone.pool out, or use a method with a closed-form head",
+                "set backbone.layers=1 and leave backbone.pool out, or use a method with a closed-form head",
             )
 
     @contextmanager

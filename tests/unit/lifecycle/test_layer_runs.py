@@ -107,11 +107,11 @@ def test_stored_features_say_their_layers(catalogue: Catalogue, tmp_path: Path) 
         (
             "finetune",
             {},
-            "the trained head of baseline 'finetune' reads the last layer alone.*; leave backbone.layers",
+            "the trained head of baseline 'finetune' reads the last layer alone.*; set backbone.layers=1",
         ),
-        ("l2p", {}, "a key of a prompt is a token.*; leave backbone.layers"),
-        ("coda-prompt", {}, "a key of a prefix is a token.*; leave backbone.layers"),
-        ("cprompt", {}, "reads class tokens before the final norm.*; leave backbone.layers"),
+        ("l2p", {}, "a key of a prompt is a token.*; set backbone.layers=1"),
+        ("coda-prompt", {}, "a key of a prefix is a token.*; set backbone.layers=1"),
+        ("cprompt", {}, "reads class tokens before the final norm.*; set backbone.layers=1"),
     ],
 )
 def test_what_cannot_read_several_layers_is_one_line(
