@@ -78,7 +78,8 @@ def require_layers_read(
     if not reads and retrieval is None and baseline.scope != BACKBONE:
         raise ConfigError(
             f"the trained head of {name} reads the last layer alone, and nothing else reads several",
-            "set backbone.layers=1 and leave backbone.pool out, or set baseline.head=ridge where it is an option",
+            "set backbone.layers=1 and leave backbone.pool out, or set baseline.head=ridge where it is an "
+            "option",
         )
     kept, side = _sums((baseline, retrieval))
     require_memory(
