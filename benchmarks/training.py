@@ -3,8 +3,8 @@
 Bare timm is its forward and its backward to the tokens in the same precision (bf16: autocast,
 fused attention).
 Un-prompted queries are known, as in any epoch but the first; *and queries* computes them in the step,
-which is then compared with timm's step and forward. ``recommended`` is the method of ``lw2g run
---recommended``, which has no queries. ``LW2G_KEEP_MEMORY=0`` shows what the allocator does.
+which is then compared with timm's step and forward. ``trained`` is the method of ``lw2g run
+--trained``, which has no queries. ``LW2G_KEEP_MEMORY=0`` shows what the allocator does.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from gpu.components import LabPlugin, random_backbone
 from gpu.lab import Lab
 from gpu.stage import Resident, staged
 
-from lw2g.interfaces.defaults import RECOMMENDED
+from lw2g.interfaces.defaults import TRAINED
 from lw2g.runtime.engine import BF16, FP32, open_engine
 from lw2g_testing.tiny import tiny_catalogue
 
@@ -60,9 +60,9 @@ def ours(
 ) -> Work:
     """Return the seconds of steps of the host phase of a second task, the first of each epoch left out."""
     options = {"backbone.model": model, "backbone.image_size": size, "run.precision": precision}
-    if baseline == "recommended":
-        options |= RECOMMENDED
-        baseline = RECOMMENDED["baseline"]
+    if baseline == "trained":
+        options |= TRAINED
+        baseline = TRAINED["baseline"]
         del options["baseline"]
     names = {"benchmark": "noise", "backbone": "random"}
     stage = staged(lab, Lab.resolve(lab, baseline, "one", options, **names))
@@ -108,7 +108,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=3, help="how often all are measured in turn")
     parser.add_argument("--steps", type=int, default=3, help="steps of each in a round")
-    parser.add_argument("--baselines", default="dual-prompt,hide-prompt,recommended")
+    parser.add_argument("--baselines", default="dual-prompt,hide-prompt,trained")
     given = parser.parse_args()
     torch.set_num_threads(1)  # so that the seconds of the thread are those of the step
     keeps = open_engine("cpu", FP32).keeps_memory

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lw2g.blocks.adapters import bottlenecks_of as bottlenecks_of
     from lw2g.blocks.carrying import CARRIES as CARRIES
     from lw2g.blocks.carrying import gated as gated
+    from lw2g.blocks.chosen_head import ChosenHead as ChosenHead
     from lw2g.blocks.closed_form import Cosine as Cosine
     from lw2g.blocks.closed_form import factor as factor
     from lw2g.blocks.contrastive import self_identification_loss as self_identification_loss
@@ -296,6 +297,7 @@ NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "fitting_phase",
             "closed_form",
         ),
+        "lw2g.blocks.chosen_head": ("ChosenHead",),
         "lw2g.blocks.options": (
             "HeadOptions",
             "RandomFeatureOptions",

@@ -46,7 +46,7 @@ LABELS = {
     "ranpac_always": "`ranpac`, adapters of the first task",
     "ranpac_always_running": "`ranpac`, the same, penalty chosen on all tasks",
     "slca-plus-plus_always_lda_gated_expert": (
-        "**recommended**: `slca-plus-plus`, `lda` carried `gated`, frozen expert"
+        "`--trained`: `slca-plus-plus`, `lda` carried `gated`, frozen expert"
     ),
     "slca-plus-plus_always_lda": "`slca-plus-plus`, `lda` carried by `affine`",
     "slca-plus-plus_always_linear": "`slca-plus-plus` as published",

@@ -57,7 +57,7 @@ def run(
 
     Args:
         config: A TOML file.
-        baseline: The method, such as ranpac, hide-prompt or slca-plus-plus (``lw2g plugins``).
+        baseline: The method, such as hide-prompt (``lw2g plugins`` lists all).
         policy: Growth policy, when a set is added: min, one, always, affinity ... (``lw2g plugins``).
         constraints: Constraint in place of the policy's own, ``none`` for none; a list for several.
         retrieval: Retrieval strategy in place of the baseline's own.

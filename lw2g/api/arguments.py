@@ -15,12 +15,12 @@ from lw2g.config.toml import parse_value
 from lw2g.errors import ConfigError, no_folder, shown
 from lw2g.ground.spelling import expanded
 from lw2g.interfaces.component import Kind
-from lw2g.interfaces.defaults import FOLDER_BENCHMARK, GIVEN_BENCHMARK, RECOMMENDED
+from lw2g.interfaces.defaults import FOLDER_BENCHMARK, GIVEN_BENCHMARK, METHODS
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.registry.kinds import SINGLE
 
 __all__ = [
-    "RECOMMENDED",
+    "METHODS",
     "SHORT",
     "SINGLE",
     "RunConfig",

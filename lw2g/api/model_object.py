@@ -99,7 +99,7 @@ def _wrapped(model: Any, config: ModelConfig, weights: Path | None, image_size: 
             f"create it with img_size={image_size}, or leave the option out",
         )
     # refused before anything is copied
-    resolve_pool(model, config.pool, resolve_layers(model, config.layers))
+    resolve_pool(model, config.pool, resolve_layers(model, config.layers, config.pool))
     # a copy is as if loaded from a file: on the CPU, in float32
     copied = copy.deepcopy(model).to("cpu", torch.float32)
     return Backbone.wrap(

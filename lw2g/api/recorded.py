@@ -17,6 +17,7 @@ from lw2g.errors import DataError
 from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.defaults import DEFAULT_BACKBONE, DEFAULT_BENCHMARK, RECOMMENDED
 from lw2g.interfaces.metric import DEFINITIONS
+from lw2g.maths.choosing import words_of_choice
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.results.summaries import MeanStd, summary
 
@@ -24,7 +25,16 @@ if TYPE_CHECKING:
     from lw2g.api.tabular import Runs
     from lw2g.model.manifest import Manifest
 
-__all__ = ["Recorded", "manifest_of", "next_method", "over_runs", "results_of", "runs"]
+__all__ = [
+    "Recorded",
+    "head_taken",
+    "manifest_of",
+    "next_method",
+    "over_runs",
+    "results_of",
+    "runs",
+    "words_of_choice",
+]
 
 
 class Recorded:
@@ -101,15 +111,21 @@ class Recorded:
         return apart(dict(decision))
 
 
+def head_taken(record: Mapping[str, Any]) -> str:
+    """Return in a line which head a run has taken where it chose one, and what it tried; else nothing."""
+    choice = record.get("findings", {}).get("choice")
+    return words_of_choice(choice, "as its task came") if choice else ""
+
+
 def next_method(record: Mapping[str, Any]) -> str:
     """Return the options of the method to try next, after a first run on embedded data; else nothing."""
     config = record["config"]
     is_embedded = (
         config["benchmark"]["name"] == DEFAULT_BENCHMARK and config["backbone"]["name"] == DEFAULT_BACKBONE
     )
-    if is_embedded and config["baseline"]["name"] != RECOMMENDED["baseline"]:
-        return as_typed(RECOMMENDED)
-    return ""
+    if not is_embedded or config["baseline"]["name"] == RECOMMENDED["baseline"]:
+        return ""
+    return as_typed(RECOMMENDED)
 
 
 @expands_paths

@@ -30,6 +30,7 @@ from lw2g.interfaces.head import ClosedForm, HeadContext
 from lw2g.interfaces.phase import ComputePhase, Phase
 from lw2g.interfaces.pool import Routing
 from lw2g.interfaces.scope import Scope
+from lw2g.vit.own_feature import own_columns
 
 __all__ = [
     "CosineClassifier",
@@ -113,6 +114,8 @@ def closed_form(name: str, width: int, context: BuildContext, *, carried: bool =
         seed=derive_seed(context.seed, "head", dim, width),
         features=width,
         carried=carried,
+        layers=context.backbone.fingerprint.layers,
+        own=own_columns(context.backbone),
     )
     head: ClosedForm = context.heads[name].build(head_context)
     return head
@@ -286,10 +289,12 @@ class HeadedBaseline(Baseline):
 
     def findings(self) -> Mapping[str, Any]:
         """Return the number of images passed to carry statistics, and the motions: of what kind, how far."""
+        of_head = super().findings()
         if self.before is None or self.motions is None:
-            return {}
+            return of_head
         motions = dict(zip(self.carry.candidates, self.before.choices.tolist(), strict=True))
         return {
+            **of_head,
             "carry_forwards": int(self.before.forwards),
             "carried_by": {name: count for name, count in motions.items() if count},
             "motions": self.motions.as_findings(),

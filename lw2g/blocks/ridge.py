@@ -7,6 +7,7 @@ LoRanPAC (Peng et al., ICLR 2025).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -67,6 +68,9 @@ class Ridge(ClosedForm):
         lift: What stands behind the random matrix (:class:`~lw2g.blocks.random_maps.RandomMap`).
         row_nonzeros: As there.
         kept: As there.
+        share: Squared length of a row's random features over that of its features, beside which they stand,
+            on average over random maps; 0 where they stand in place of the features. The penalty is the same
+            for all, so that it is the units' share in it.
         carried: Whether the moments of the features themselves are kept in addition to those of random
             features: a carry draws the latter again from them.
 
@@ -102,11 +106,18 @@ class Ridge(ClosedForm):
         lift: MapKind = "relu",
         row_nonzeros: int = 0,
         kept: float = 0.3,
+        share: float = 0.0,
         carried: bool = False,
     ) -> None:
         super().__init__(num_classes)
         self.seed = seed
         width = features or dim
+        self.beside = 0.0
+        if share and features:
+            width += dim
+            # of features of length z a unit is N(0, z^2), of which relu leaves half of the square
+            self.beside = math.sqrt(2 * share / features)
+        self.moves = carried
         self.choice = choice
         self.exact = choice in ("gcv", "fixed")
         self.cut = cut
@@ -132,10 +143,12 @@ class Ridge(ClosedForm):
         self.register_buffer("chosen_at", chosen_at)
 
     def lifted(self, features: Tensor) -> Tensor:
-        """Return random features ``[n, M]``, or the features where there is no random map."""
+        """Return random features ``[n, M]``, alone or beside the features; without a random map these."""
         if self.lift is None:
             return features
         rows: Tensor = self.lift(features)
+        if self.beside:
+            return torch.cat([features, rows * self.beside], dim=1)
         return rows
 
     def centres(self, classes: Tensor) -> Tensor:
@@ -244,7 +257,9 @@ class Ridge(ClosedForm):
             return float(self.penalty)
         cross_of_targets = self.pooled(self.cross[:seen]).T
         norm = float(self.count[:seen].sum())  # of one-hot labels, each of length 1
-        penalty = best_penalty(self._sums(), cross_of_targets, rows, norm)
+        # a carry may fill up what few rows leave empty
+        rank = None if self.moves else rows
+        penalty = best_penalty(self._sums(), cross_of_targets, rows, norm, rank=rank)
         if norm == rows:  # of all classes that it has seen
             self.penalty.fill_(penalty)
             self.chosen_at.fill_(rows)
@@ -271,8 +286,15 @@ class Ridge(ClosedForm):
         """
         if self.cut:
             return None
-        weights, penalty = self.solution(seen)
-        lower = require_factor(self._sums(), float(penalty))
+        penalty = self.chosen_penalty(seen)
+        lower = require_factor(self._sums(), penalty)
+        stamp = self._stamp(seen)
+        if self._solved is None or self._solved[0] != stamp:
+            # a factor of wide sums takes a second, and the solution needs the same one
+            cross = self.pooled(self.cross[:seen]).T
+            solved_at = torch.tensor(penalty, dtype=torch.float64)
+            self._solved = (stamp, (torch.cholesky_solve(cross, lower), solved_at))
+        weights = self._solved[1][0]
         target_of_class = torch.tensor(self.targets[:seen], device=labels.device)
         targets = target_of_class[labels]
         parts = []

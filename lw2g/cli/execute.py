@@ -10,7 +10,7 @@ import click
 
 from lw2g.api.experiment import load_engine
 from lw2g.api.plugins import components
-from lw2g.api.recorded import next_method, over_runs
+from lw2g.api.recorded import head_taken, next_method, over_runs
 from lw2g.cli.signals import telling_of_exits
 from lw2g.errors import Interrupted
 from lw2g.runtime.console import console, in_words, note
@@ -110,6 +110,9 @@ def tell(records: Sequence[Mapping[str, Any]], directory: Path, catalogue: Catal
         click.echo(line)
     if total is not None and done < total:
         click.echo(f"stopped after {done} of {total} tasks; go on with: lw2g continue {directory}")
+    head = head_taken(first)
+    if head and len(records) == 1:  # runs of several seeds may have taken different heads
+        click.echo(head)
     if len(records) > 1:
         click.echo(f"runs: {directory} (all numbers: lw2g report {directory})")
     else:

@@ -255,6 +255,4 @@ def main() -> None:
 
     \b
       lw2g run --baseline hide-prompt --policy min
-      lw2g run --baseline dual-prompt --policy always --benchmark digits
-      lw2g plugins
     """

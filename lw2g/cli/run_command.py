@@ -8,13 +8,19 @@ from typing import Any
 import click
 
 from lw2g import api
-from lw2g.api.arguments import RECOMMENDED, as_typed
+from lw2g.api.arguments import METHODS, as_typed
 from lw2g.api.experiment import Experiment
 from lw2g.cli import execute
 from lw2g.cli.fetching import fetch_missing
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.printed_estimate import tell_cost
-from lw2g.cli.shared_options import ExperimentCommand, experiment_options, json_option, typed_experiment
+from lw2g.cli.shared_options import (
+    ExperimentCommand,
+    experiment_options,
+    json_option,
+    typed_experiment,
+    word_of_method,
+)
 from lw2g.cli.signature import Further, help_of, option_of, options_of
 from lw2g.runtime.console import note
 
@@ -41,8 +47,9 @@ def run(context: click.Context, /, yes: bool, **values: Any) -> None:
     if values["tasks"] is not None and values["seeds"] is not None:
         raise click.UsageError("--tasks and --seeds exclude each other; stop the run of one --seed")
     experiment = typed_experiment(values)
-    if values["recommended"]:
-        note(f"--recommended is: {as_typed(RECOMMENDED)}")
+    word = word_of_method(values)
+    if word:
+        note(f"--{word} is: {as_typed(METHODS[word])}")
     execute.announce(experiment)
     if values["dry_run"]:
         num_runs = 1

@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 
 from lw2g.api import run
 from lw2g.api.arguments import (
-    RECOMMENDED,
+    METHODS,
     SHORT,
     RunConfig,
     offered_settings,
@@ -43,9 +43,14 @@ __all__ = [
     "settings_option",
     "typed_experiment",
     "typed_options",
+    "word_of_method",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
+_MEANINGS = {
+    "recommended": "The recommended method, which trains nothing: a chosen head on layers of one forward",
+    "trained": "The method that trains, for where that is not enough",
+}
 _MOST_SEEDS = 1_000
 """In one range: beyond it, a digit too many was typed."""
 
@@ -57,19 +62,36 @@ def typed_options(values: Mapping[str, Any]) -> dict[str, Any]:
         values: What click has parsed; a line that is still being typed lacks some of them.
 
     Raises:
-        UsageError: Both ``--recommended`` and ``--baseline`` name a baseline.
+        UsageError: Two of ``--recommended``, ``--trained`` and ``--baseline`` name a baseline.
     """
     options: dict[str, Any] = {}
-    if values.get("recommended"):
+    word = word_of_method(values)
+    if word:
         if values.get("baseline") is not None:
-            raise click.UsageError("--recommended names the baseline; leave --baseline out")
-        options = with_short(options, RECOMMENDED)
-    # what is typed overrides what --recommended stands for
+            raise click.UsageError(f"--{word} names the baseline; leave --baseline out")
+        options = with_short(options, METHODS[word])
+    # what is typed overrides what such a word stands for
     options |= values.get("settings") or {}
     alone = {name: values.get(name) for name in (*SHORT, "trackers")}
     # none given leaves the policy its own
     alone["constraints"] = values.get("constraints") or None
     return with_short(options, alone)
+
+
+def word_of_method(values: Mapping[str, Any]) -> str:
+    """Return the word that stands for a method on a command line; empty without one.
+
+    Args:
+        values: As for :func:`typed_options`.
+
+    Raises:
+        UsageError: There are two.
+    """
+    words = [word for word in METHODS if values.get(word)]
+    if len(words) > 1:
+        named = " and ".join(f"--{word}" for word in words)
+        raise click.UsageError(f"{named} name a method each; leave one out")
+    return words[0] if words else ""
 
 
 def typed_experiment(values: Mapping[str, Any], catalogue: Catalogue | None = None) -> Experiment:
@@ -121,15 +143,12 @@ class ExperimentCommand(LongCommand):
 def experiment_options(command: F) -> F:
     """Add the argument and options that describe an experiment."""
     path = AnyPath(path_type=Path)
-    recommended = ", ".join(f"{key}={value}" for key, value in RECOMMENDED.items())
     protocols = choices_of(RunConfig.__annotations__["protocol"])
     protocols.remove("auto")  # what holds without the option
     precisions = choices_of(RunConfig.__annotations__["precision"])
     decorators = [
         click.argument("file", metavar="[CONFIG.toml]", type=path, required=False),
-        click.option(
-            "--recommended", is_flag=True, help=f"The recommended method; it stands for: {recommended}."
-        ),
+        *(_method_option(word, meaning) for word, meaning in _MEANINGS.items()),
         component_option(run, "baseline"),
         component_option(run, "policy"),
         component_option(run, "retrieval", cls=Further),
@@ -161,6 +180,12 @@ def experiment_options(command: F) -> F:
     for decorate in reversed(decorators):
         command = decorate(command)
     return command
+
+
+def _method_option(word: str, meaning: str) -> Callable[[F], F]:
+    """Return the option of a word that stands for a method."""
+    meant = ", ".join(f"{key}={value}" for key, value in METHODS[word].items())
+    return click.option(f"--{word}", is_flag=True, help=f"{meaning}; it stands for: {meant}.")
 
 
 def component_option(function: Callable[..., Any], kind: Kind, **settings: Any) -> Callable[[F], F]:

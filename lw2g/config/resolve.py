@@ -32,7 +32,15 @@ from lw2g.config.toml import read_toml, to_mapping
 from lw2g.config.unknown import unknown_name
 from lw2g.config.written import Written
 from lw2g.errors import ConfigError, PluginError, UnknownComponentError, nearest
-from lw2g.interfaces.component import BaselineComponent, BenchmarkComponent, Component, Kind, PolicyComponent
+from lw2g.interfaces.component import (
+    BackboneComponent,
+    BaselineComponent,
+    BenchmarkComponent,
+    Component,
+    HeadComponent,
+    Kind,
+    PolicyComponent,
+)
 from lw2g.interfaces.defaults import (
     DEFAULT_BACKBONE,
     DEFAULT_BASELINE,
@@ -43,6 +51,7 @@ from lw2g.interfaces.defaults import (
 )
 from lw2g.registry.catalogue import Catalogue
 from lw2g.registry.kinds import COMPONENTS, place_of
+from lw2g.vit.pool_words import FEATURE_OPTIONS
 
 __all__ = ["Resolved", "load_resolved", "resolve"]
 
@@ -254,7 +263,7 @@ class _Resolver:
         parts["policy"] = rule
         parts["retrieval"] = self._chosen(retrieval, "retrieval", preset=has_own_retrieval)
         parts["constraints"] = self._constraints(policy)
-        parts["backbone"] = self._backbone(self._choose("backbone", self._default_backbone()))
+        parts["backbone"] = self._backbone(self._choose("backbone", self._default_backbone()), parts["head"])
         growth = parts["growth"] = self._growth()
         parts["evidence"] = self._evidence(policy, rule, growth, host)
         parts["routing"] = self._routing(retrieval)
@@ -420,10 +429,12 @@ class _Resolver:
         name: str = self.preset_tables.get("backbone", {}).get("name", DEFAULT_BACKBONE)
         return name
 
-    def _backbone(self, component: Component | None) -> BackboneChoice | None:
+    def _backbone(self, component: Component | None, heads: Sequence[Chosen | None]) -> BackboneChoice | None:
         """Return the backbone, its own options, and those that all backbones have: weights and image size."""
         user = self.written.of("backbone")
         user.pop("name", None)
+        if not user.keys() & set(FEATURE_OPTIONS):
+            user |= self._features_of(heads, component)
         # one table holds the options of the component and those that every backbone has
         shared = set(attrs.fields_dict(BackboneSource))
         of_source = {key: user.pop(key) for key in list(user) if key in shared}
@@ -441,6 +452,18 @@ class _Resolver:
         return BackboneChoice(
             name=component.name, config=config, weights=source.weights, image_size=source.image_size
         )
+
+    def _features_of(self, heads: Sequence[Chosen | None], component: Component | None) -> Mapping[str, Any]:
+        """Return the options of the backbone that heads bring along; stored features are as they are."""
+        if not isinstance(component, BackboneComponent) or component.fit_vectors is not None:
+            return {}
+        options: dict[str, Any] = {}
+        for head in heads:
+            found = head and self.catalogue.get("head", head.name)
+            if isinstance(found, HeadComponent):
+                options |= found.backbone
+        known = attrs.fields_dict(component.config)
+        return {name: value for name, value in options.items() if name in known}
 
 
 def _is_same(name: Any, explicit: Mapping[str, Any], written: Any, in_file: Mapping[str, Any]) -> bool:

@@ -232,8 +232,11 @@ class Baseline(nn.Module, ABC):
         return ()
 
     def findings(self) -> Mapping[str, Any]:
-        """Return what the run's record should hold about the method: JSON values by name."""
-        return {}
+        """Return what the run's record should hold about the method: JSON values by name.
+
+        By default it is what a head in closed form says of itself.
+        """
+        return {} if self.closed_form is None else self.closed_form.findings()
 
     # -- what can be measured and protected ------------------------------------------------------------
 

@@ -254,6 +254,7 @@ class HeadComponent(Component):
         build: ``build(config, context)``.
         without_tasks: Options with which its scores do not depend on how images are cut into tasks, for a
             model that is made without any (``lw2g start``), where these are not the defaults.
+        backbone: Options of the backbone that a run takes where nobody says how features are made.
     """
 
     kind: ClassVar[Kind] = "head"
@@ -264,6 +265,7 @@ class HeadComponent(Component):
 
     build: Callable[[Any, HeadContext], ClosedForm]
     without_tasks: Mapping[str, Any] = attrs.field(factory=dict)
+    backbone: Mapping[str, Any] = attrs.field(factory=dict)
 
 
 @attrs.frozen(kw_only=True)

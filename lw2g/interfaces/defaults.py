@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 __all__ = [
     "CARRIED_HOST",
+    "CHOSEN_HEAD",
     "CHOSEN_HEADS",
     "DEFAULT_BACKBONE",
     "DEFAULT_BASELINE",
@@ -26,10 +27,12 @@ __all__ = [
     "FROZEN_BASELINE",
     "GIVEN_BENCHMARK",
     "HOST",
+    "METHODS",
     "OWN_FAMILY",
     "RECOMMENDED",
     "SHARING_HOST",
     "TIMM_BACKBONE",
+    "TRAINED",
 ]
 
 DEFAULT_BASELINE = "hide-prompt"
@@ -44,22 +47,30 @@ DEFAULT_CONSTRAINTS = ("orthogonal", "cpk")
 """The constraints of a policy that declares no others: those of the paper."""
 DEFAULT_HEAD = "lda"
 """The head of a model that starts from photographs."""
+CHOSEN_HEAD = "auto"
+"""Stands for a head that is chosen."""
 CHOSEN_HEADS = ("ridge", DEFAULT_HEAD)
 """The heads that are tried on features of several layers where one is chosen; of equal ones the first."""
 DEFAULT_CARRY = "none"
 """How heads carry what they keep of old classes where nothing is chosen."""
 DEFAULT_MOTION = "affine"
 """The motion that a carry wraps where nothing is chosen."""
-RECOMMENDED: Mapping[str, str] = {
+FROZEN_BASELINE = "simple-cil"
+"""The baseline that trains nothing: a head on frozen features."""
+RECOMMENDED: Mapping[str, str] = {"baseline": FROZEN_BASELINE, "baseline.head": CHOSEN_HEAD}
+"""The method to try first, the frozen answer: a baseline and options by their dotted keys.
+
+docs/frozen.md says what it is.
+"""
+TRAINED: Mapping[str, str] = {
     "baseline": "slca-plus-plus",
     "baseline.head": DEFAULT_HEAD,
     "baseline.head_carry": "gated",
     "routing.expert": "frozen",
 }
-"""The method to try after the default one: a baseline and options by their dotted keys.
-
-docs/carries.md says on which streams it was measured.
-"""
+"""The method that trains, for where the frozen answer is not enough (docs/carries.md)."""
+METHODS: Mapping[str, Mapping[str, str]] = {"recommended": RECOMMENDED, "trained": TRAINED}
+"""Words that stand for a method on the command line."""
 
 TIMM_BACKBONE = "timm"
 """The backbone component whose option ``model`` takes any timm model name."""
@@ -71,12 +82,10 @@ GIVEN_BENCHMARK = "given"
 """The benchmark of images that are Python objects, or of the hub."""
 OWN_FAMILY = "folder"
 """The family of benchmarks whose data are the user's own: the values that baselines have for these."""
-FROZEN_BASELINE = "simple-cil"
-"""The baseline that trains nothing: a head on frozen features."""
 
 HOST = "s-prompt-plus-plus"
 """The baseline with which the kit checks other components."""
 SHARING_HOST = "dual-prompt"
 """The baseline with which the kit checks constraints: it has sites of sets and shared ones."""
-CARRIED_HOST = RECOMMENDED["baseline"]
+CARRIED_HOST = TRAINED["baseline"]
 """The baseline with which the kit checks carries: its tasks train one set."""

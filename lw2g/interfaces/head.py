@@ -9,8 +9,8 @@ draws random numbers only from its own seed.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from typing import ClassVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 import attrs
 import torch
@@ -37,6 +37,9 @@ class HeadContext:
         seed: Of everything that the head draws; the same whenever it is built again.
         features: Width that the method asks of random features (``baseline.head_features``).
         carried: Whether a carry will move its sums.
+        layers: Of how many of the backbone's layers the features are joined.
+        own: The columns of the features, from and up to, where the class tokens of the last layer stand; None
+            for all of them.
     """
 
     dim: int
@@ -44,6 +47,8 @@ class HeadContext:
     seed: int
     features: int = 0
     carried: bool = False
+    layers: int = 1
+    own: tuple[int, int] | None = None
 
 
 class ClosedForm(nn.Module, ABC):
@@ -196,16 +201,34 @@ class ClosedForm(nn.Module, ABC):
             features: ``[n, dim]``.
             labels: ``[n]``.
         """
-        if self.temperature is None or not len(labels):
+        if self.temperature is None:
             return
+        seen, targets, telling = self.telling(labels)
+        if not len(telling):
+            return
+        scores = self.without_each(features[telling].double(), labels[telling], seen)
+        if scores is not None:
+            self.temperature.observe(scores, targets)
+
+    def telling(self, labels: Tensor) -> tuple[int, Tensor, Tensor]:
+        """Return how many classes have features, and of the images that can be left out targets and places.
+
+        An image cannot be left out that is alone in its class, and says nothing where there is no other one.
+
+        Args:
+            labels: The classes of images that the sums hold, ``[n]``.
+        """
         seen = int((self.count > 0).sum())
         targets = torch.tensor(self._targets[:seen], device=labels.device)
-        if len(torch.unique(targets)) < 2:
-            return  # where there is no other class, an image cannot be taken for it
-        several = self.pooled(self.count[:seen])[targets[labels]] > 1
-        scores = self.without_each(features[several].double(), labels[several], seen)
-        if scores is not None:
-            self.temperature.observe(scores, targets[labels[several]])
+        if not len(labels) or len(torch.unique(targets)) < 2:
+            return seen, labels[:0], labels[:0]
+        of_images = targets[labels]
+        several = (self.pooled(self.count[:seen])[of_images] > 1).nonzero()[:, 0]
+        return seen, of_images[several], several
+
+    def findings(self) -> Mapping[str, Any]:
+        """Return what a run's record should hold about the head: JSON values by name; by default nothing."""
+        return {}
 
     def bytes_of(self, classes: int) -> int:
         """Return the bytes that so many classes take; 0 if memory does not grow with classes."""

@@ -72,13 +72,14 @@ def require_layers_read(
         raise ConfigError(
             f"the retrieval of {name} reads class tokens before the final norm, and features of several "
             "layers have none",
-            "leave backbone.layers and backbone.pool out, or name another retrieval",
+            "set backbone.layers=1 and leave backbone.pool out, or name another retrieval",
         )
     reads = baseline.closed_form is not None or baseline.frozen_expert is not None
     if not reads and retrieval is None and baseline.scope != BACKBONE:
         raise ConfigError(
             f"the trained head of {name} reads the last layer alone, and nothing else reads several",
-            "leave backbone.layers and backbone.pool out, or set baseline.head=ridge where it is an option",
+            "set backbone.layers=1 and leave backbone.pool out, or set baseline.head=ridge where it is an "
+            "option",
         )
     kept, side = _sums((baseline, retrieval))
     require_memory(
@@ -123,11 +124,15 @@ def _sums(modules: Sequence[nn.Module | None]) -> tuple[int, int]:
     """Return the bytes of all sums of heads, and the side of their largest square matrix; 0 without one."""
     kept = 0
     side = 0
+    counted: set[int] = set()
     for module in modules:
         if module is None:
             continue
         for head in heads_within(module):
             for sums in head.buffers():
+                if id(sums) in counted:  # of a head within a head
+                    continue
+                counted.add(id(sums))
                 kept += sums.nbytes
                 if sums.ndim >= 2 and sums.shape[-1] == sums.shape[-2]:
                     side = max(side, sums.shape[-1])

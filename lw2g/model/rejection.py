@@ -21,6 +21,7 @@ from lw2g.interfaces.calibration import least_loss
 __all__ = [
     "Gaussians",
     "expected_error",
+    "gaussians_of",
     "left_out",
     "moments_of",
     "scores_of",
@@ -47,11 +48,15 @@ class Gaussians:
         counts: Images of each class, ``[C]``.
         means: ``[C, D]`` float64.
         within: Scatter about the class means, ``[D, D]``.
+        width: Of the features; more than D where these are coordinates in the range of all images.
     """
 
     counts: Tensor
     means: Tensor
     within: Tensor
+    width: int = attrs.field(
+        default=attrs.Factory(lambda gaussians: gaussians.means.shape[1], takes_self=True)
+    )
 
     @property
     def freedom(self) -> int:
@@ -67,7 +72,7 @@ class Gaussians:
     @cached_property
     def _factor_within(self) -> Tensor:
         """The factor of the covariance within classes."""
-        return _factor(self.within / self.freedom)
+        return _factor(self.within / self.freedom, self.width)
 
     @cached_property
     def _factor_total(self) -> Tensor:
@@ -75,7 +80,7 @@ class Gaussians:
         # scaled so that their outer products are the scatter between classes
         differences = (self.means - self._centre) * self.counts.to(self.means).sqrt()[:, None]
         scatter = self.within + differences.T @ differences
-        return _factor(scatter / max(int(self.counts.sum()) - 1, 1))
+        return _factor(scatter / max(int(self.counts.sum()) - 1, 1), self.width)
 
     def distances(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return squared Mahalanobis distances to classes ``[n, C]`` and to the mean of all ``[n]``."""
@@ -110,7 +115,7 @@ class Gaussians:
         both. None with fewer images than twice the width.
         """
         freedom = self.freedom
-        width = self.means.shape[1]
+        width = self.width
         if freedom < 2 * width:
             return None
         of_means = width / self.counts.clamp(min=1)
@@ -146,6 +151,25 @@ def moments_of(head: ClosedForm, classes: int) -> Gaussians | None:
     # between the means of a target's classes lies scatter of its one Gaussian
     differences = (means - centres[targets]) * counts[:, None].to(means).sqrt()
     return Gaussians(pooled, centres, within + differences.T @ differences)
+
+
+def gaussians_of(rows: Tensor, labels: Tensor, classes: int) -> tuple[Gaussians, Tensor]:
+    """Return the Gaussians of few wide rows and these, in coordinates of the range of the rows.
+
+    All distances are those of the Gaussians of the rows as they are, and take a matrix of the number of rows.
+
+    Args:
+        rows: All lifted features of the classes, ``[n, D]`` with n below D.
+        labels: Their targets, ``[n]``.
+        classes: Number of targets.
+    """
+    basis, _ = torch.linalg.qr(rows.T)
+    inner = rows @ basis
+    counts = torch.bincount(labels, minlength=classes)
+    means = inner.new_zeros(classes, inner.shape[1]).index_add_(0, labels, inner)
+    means /= counts.clamp(min=1)[:, None]
+    away = inner - means[labels]
+    return Gaussians(counts, means, away.T @ away, rows.shape[1]), inner
 
 
 def scores_of(
@@ -287,9 +311,15 @@ def threshold_of(known: Tensor, rate: float) -> float:
     return float(known[rank - 1])
 
 
-def _factor(covariance: Tensor) -> Tensor:
-    """Return the Cholesky factor of ``(1 - a) S + a l I``: a is _SHRINKAGE, l the mean variance in S."""
-    level = covariance.diagonal().mean().clamp(min=torch.finfo(torch.float64).tiny)
+def _factor(covariance: Tensor, width: int) -> Tensor:
+    """Return the Cholesky factor of ``(1 - a) S + a l I``: a is _SHRINKAGE, l the mean variance of a feature.
+
+    Args:
+        covariance: S, of features, or of coordinates in their range.
+        width: Of the features.
+    """
+    level = covariance.diagonal().mean() * (len(covariance) / width)
+    level = level.clamp(min=torch.finfo(torch.float64).tiny)
     eye = torch.eye(len(covariance), dtype=covariance.dtype, device=covariance.device)
     # rounding of sums makes the halves of a covariance differ
     factor: Tensor = torch.linalg.cholesky(

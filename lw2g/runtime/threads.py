@@ -48,10 +48,11 @@ def suited_threads(backbone: Backbone, device: torch.device) -> Iterator[None]:
         backbone: Whose products they are.
         device: Where the run computes; on an accelerator threads are left as they are.
     """
-    if device.type != "cpu" or not has_small_products(backbone):
+    before = torch.get_num_threads()
+    # whether products are small is asked last: it looks at all layers
+    if device.type != "cpu" or before == 1 or not has_small_products(backbone):
         yield
         return
-    before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         yield

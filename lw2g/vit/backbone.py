@@ -121,7 +121,7 @@ class Backbone(nn.Module):
         if source not in ("random", "object"):
             require_loaded(model, name)
         sizes: Sizes = sizes_of(model, image_size)
-        layers = resolve_layers(model, layers)
+        layers = resolve_layers(model, layers, pool)
         pool = resolve_pool(model, pool, layers)
         fingerprint = BackboneFingerprint(
             timm_name=timm_name or name,
@@ -288,7 +288,7 @@ class Backbone(nn.Module):
         if self.joins:
             raise ConfigError(
                 f"{what} is a token, and un-prompted features are joined from several layers or poolings",
-                "leave backbone.layers and backbone.pool out, or use a method with a closed-form head",
+                "set backbone.layers=1 and leave backbone.pool out, or use a method with a closed-form head",
             )
 
     @contextmanager

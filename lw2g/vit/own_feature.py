@@ -9,26 +9,11 @@ from typing import Any
 import attrs
 from torch import Tensor, nn
 
-from lw2g.vit.anatomy import blocks_of, has_blocks
+from lw2g.vit.anatomy import blocks_of
 from lw2g.vit.backbone import Backbone
-from lw2g.vit.pooling import joined_width, pooled, resolve_pool
+from lw2g.vit.pooling import class_tokens, joined_width, pooled, resolve_pool
 
-__all__ = ["gathering_own", "joined_layers", "with_layers"]
-
-
-def joined_layers(backbone: Backbone, widest: int) -> int:
-    """Return how many of the last layers can be joined, class tokens and patches, within a width; 1 for none.
-
-    Args:
-        backbone: A backbone; of a network without blocks, whose stages have widths of their own, none are.
-        widest: The most numbers of an image.
-    """
-    model = backbone.model
-    if not has_blocks(model):
-        return 1
-    pool = resolve_pool(model, "default", 2)
-    of_two = joined_width(model, backbone.dim, 2, pool)
-    return max(1, min(backbone.depth + 1, widest // (of_two // 2)))
+__all__ = ["gathering_own", "own_columns", "with_layers"]
 
 
 def with_layers(backbone: Backbone, layers: int) -> Backbone:
@@ -43,6 +28,22 @@ def with_layers(backbone: Backbone, layers: int) -> Backbone:
     width = joined_width(model, backbone.dim, layers, pool)
     known = attrs.evolve(backbone.fingerprint, layers=layers, pool=pool, width=width)
     return Backbone(model, name=backbone.name, fingerprint=known)
+
+
+def own_columns(backbone: Backbone) -> tuple[int, int]:
+    """Return the columns of a joined feature where the last layer's class tokens stand: from, and up to.
+
+    Of a pooling without class tokens it is the mean of the patches; of features that are not joined, or of
+    stored ones, it is all of them.
+    """
+    known = backbone.fingerprint
+    if not backbone.joins or backbone.takes_vectors:
+        return 0, known.width
+    if known.pool == "avg":
+        return known.width - known.dim, known.width
+    tokens = class_tokens(backbone.model) * known.dim
+    last = tokens if known.pool == "token" else tokens + known.dim
+    return known.width - last, known.width - last + tokens
 
 
 @contextmanager

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-__all__ = ["LAYERS_HELP", "POOLS", "POOL_HELP", "Layers", "Pool", "PoolWord", "check_layers", "in_timm"]
+__all__ = [
+    "FEATURE_OPTIONS",
+    "LAYERS_HELP",
+    "POOLS",
+    "POOL_HELP",
+    "WIDEST",
+    "Layers",
+    "Pool",
+    "PoolWord",
+    "check_layers",
+    "in_timm",
+]
 
 Pool = Literal["token", "avg", "both", "map", "default"]
 """The class token, the mean of the patches, both, a pooling by attention, or the model's own."""
@@ -15,8 +26,15 @@ if TYPE_CHECKING:
 else:
     PoolWord = Literal["default", "token", "avg", "both", "map", "class", "patches"]
 """What an option takes: timm's words, and those of papers for two of them."""
-Layers = int | Literal["all"]
-"""How many of the last layers: the final norm's output is the last one, each block's output one before it."""
+Layers = int | Literal["all", "auto"]
+"""How many of the last layers: the final norm's output is the last one, each block's output one before it.
+
+With ``auto`` as many as give up to :data:`WIDEST` numbers.
+"""
+WIDEST = 4608
+"""Most numbers of a feature whose layers ``auto`` joins: twelve of ViT-Tiny, six of ViT-S, three of ViT-B."""
+FEATURE_OPTIONS = ("layers", "pool")
+"""Options of a backbone that say how features are made."""
 
 _TIMM = {"class": "token", "patches": "avg"}
 
@@ -27,7 +45,8 @@ POOL_HELP = (
 )
 LAYERS_HELP = (
     "of how many of the last layers frozen features, and those of a head in closed form, are joined: the "
-    "final norm is the last layer, each block one before it; all: every block and the final norm"
+    "final norm is the last layer, each block one before it; all: every block and the final norm; auto: as "
+    "many as give up to 4,608 numbers"
 )
 
 
@@ -43,4 +62,4 @@ def in_timm(pool: str | None) -> Any:
 def check_layers(instance: Any, attribute: Any, layers: Any) -> None:
     """Refuse a number of layers below 1, as a validator of attrs; how many there are, the model says."""
     if isinstance(layers, int) and layers < 1:
-        raise ValueError(f"'{attribute.name}' must be >= 1, or 'all': {layers!r}")
+        raise ValueError(f"'{attribute.name}' must be >= 1, or 'all' or 'auto': {layers!r}")

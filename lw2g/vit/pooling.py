@@ -11,13 +11,14 @@ from torch import Tensor, nn
 
 from lw2g.errors import ConfigError
 from lw2g.vit.anatomy import blocks_of, has_blocks, model_name, timm_config
-from lw2g.vit.pool_words import Layers, Pool
+from lw2g.vit.pool_words import WIDEST, Layers, Pool
 
 __all__ = [
     "class_tokens",
     "is_joined",
     "joined_width",
     "layer_widths",
+    "layers_within",
     "offered_pools",
     "pooled",
     "resolve_layers",
@@ -28,18 +29,21 @@ __all__ = [
 _TOKEN_BY_DEFAULT = "_dinov3"
 
 
-def resolve_layers(model: nn.Module, layers: Layers) -> int:
+def resolve_layers(model: nn.Module, layers: Layers, pool: Pool = "default") -> int:
     """Return the number of layers that a choice stands for.
 
     Args:
         model: The timm model.
         layers: The choice.
+        pool: The choice of how they are pooled.
 
     Raises:
         ConfigError: The model has no more than one layer of tokens that is known, or fewer than asked for.
     """
     if layers == 1:
         return 1
+    if layers == "auto":
+        return layers_within(model, WIDEST, pool)
     most = len(layer_widths(model)) + 1
     if most == 1:
         raise ConfigError(
@@ -57,6 +61,23 @@ def resolve_layers(model: nn.Module, layers: Layers) -> int:
             "lower it, or say all",
         )
     return layers
+
+
+def layers_within(model: Any, widest: int, pool: Pool = "default") -> int:
+    """Return how many of the last layers can be joined within a width; 1 for none.
+
+    Args:
+        model: The timm model; of one without blocks, whose stages have widths of their own, none are joined.
+        widest: The most numbers of an image.
+        pool: The choice of how they are pooled.
+
+    Raises:
+        ConfigError: The model does not offer this pooling of several layers.
+    """
+    if not has_blocks(model):
+        return 1
+    of_two = joined_width(model, model.embed_dim, 2, resolve_pool(model, pool, 2))
+    return max(1, min(len(blocks_of(model)) + 1, widest // (of_two // 2)))
 
 
 def layer_widths(model: Any) -> list[int]:

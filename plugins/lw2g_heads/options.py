@@ -12,6 +12,7 @@ from lw2g.plugin import option
 
 __all__ = [
     "AnaCPConfig",
+    "AutoConfig",
     "CosineConfig",
     "KldaConfig",
     "LdaConfig",
@@ -20,6 +21,18 @@ __all__ = [
     "TextConfig",
     "lacks_text",
 ]
+
+
+@attrs.frozen(kw_only=True)
+class AutoConfig:
+    """Options of ``auto``."""
+
+    units: int = option(
+        0,
+        "random units beside half of the layers, under ridge, as another candidate; its sums are another "
+        "square of these layers and units in float64; 0: none",
+        validator=ge(0),
+    )
 
 
 @attrs.frozen(kw_only=True)
@@ -92,6 +105,12 @@ class RidgeConfig:
     )
     row_nonzeros: int = option(
         0, "features that each random feature reads (Fly-CL: 300 of 768); 0: all", validator=ge(0)
+    )
+    beside: float = option(
+        0.0,
+        "squared length of random features over that of the features, beside which they stand then; 0: they "
+        "stand in their place",
+        validator=ge(0),
     )
     kept: float = option(
         0.3,

@@ -5,7 +5,15 @@ from __future__ import annotations
 from lw2g.plugin import Alias, Deviation, HeadComponent, hookimpl, lazy
 from lw2g_heads import options
 
-__all__ = ["ANACP", "COSINE", "KLDA", "LDA", "MAHALANOBIS", "RIDGE", "TEXT", "lw2g_heads"]
+__all__ = ["ANACP", "AUTO", "COSINE", "KLDA", "LDA", "MAHALANOBIS", "RIDGE", "TEXT", "lw2g_heads"]
+
+AUTO = HeadComponent(
+    name="auto",
+    config=options.AutoConfig,
+    summary="lda or ridge, on the last layer or on several: chosen by images of each task that are left out",
+    build=lazy("lw2g_heads.solved_heads:auto"),
+    backbone={"layers": "auto"},
+)
 
 COSINE = HeadComponent(
     name="cosine",
@@ -141,4 +149,4 @@ TEXT = HeadComponent(
 @hookimpl
 def lw2g_heads() -> list[HeadComponent]:
     """Return the heads."""
-    return [ANACP, COSINE, KLDA, LDA, MAHALANOBIS, RIDGE, TEXT]
+    return [ANACP, AUTO, COSINE, KLDA, LDA, MAHALANOBIS, RIDGE, TEXT]

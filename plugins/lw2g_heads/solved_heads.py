@@ -5,6 +5,7 @@ from __future__ import annotations
 import attrs
 
 from lw2g.plugin import (
+    ChosenHead,
     ClosedForm,
     ConfigError,
     Cosine,
@@ -17,6 +18,7 @@ from lw2g.plugin import (
 from lw2g_heads.anacp import AnaCP
 from lw2g_heads.options import (
     AnaCPConfig,
+    AutoConfig,
     CosineConfig,
     KldaConfig,
     LdaConfig,
@@ -26,7 +28,19 @@ from lw2g_heads.options import (
 )
 from lw2g_heads.text_head import TextHead
 
-__all__ = ["anacp", "cosine", "klda", "lda", "mahalanobis", "ridge", "text"]
+__all__ = ["anacp", "auto", "cosine", "klda", "lda", "mahalanobis", "ridge", "text"]
+
+
+def auto(config: AutoConfig, context: HeadContext) -> ChosenHead:
+    """Build ``auto``: one of a few heads, chosen by left-out images."""
+    return ChosenHead(
+        context.dim,
+        context.num_classes,
+        context.seed,
+        layers=context.layers,
+        own=context.own,
+        units=config.units,
+    )
 
 
 def cosine(config: CosineConfig, context: HeadContext) -> Cosine:
@@ -65,6 +79,12 @@ def ridge(config: RidgeConfig, context: HeadContext) -> Ridge:
         raise ConfigError(
             "head.ridge.lift: there is no random map while baseline.head_features is 0", "raise head_features"
         )
+    if config.beside and (not context.features or config.lift != "relu" or config.row_nonzeros):
+        raise ConfigError(
+            f"head.ridge.beside: {config.beside!r} is for random features of relu that read all features",
+            "set head.ridge.lift=relu, head.ridge.row_nonzeros=0 and baseline.head_features from 1, or leave "
+            "it out",
+        )
     if config.cut and context.carried:
         raise ConfigError(
             "head.ridge.cut: no carry is known for a cut spectrum", "set baseline.head_carry=none, or cut=0"
@@ -80,6 +100,7 @@ def ridge(config: RidgeConfig, context: HeadContext) -> Ridge:
         lift=config.lift,
         row_nonzeros=config.row_nonzeros,
         kept=config.kept,
+        share=config.beside,
         carried=context.carried,
     )
 

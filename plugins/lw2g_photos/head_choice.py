@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ import attrs
 import torch
 from torch import Tensor
 
+from lw2g.maths.choosing import choice_of, first_within_error
 from lw2g.model.exported import Saved
 from lw2g.model.parts import ModelParts
 from lw2g.model.trained import TrainedModel
@@ -20,12 +20,9 @@ from lw2g.registry.catalogue import Catalogue
 from lw2g.vit.own_feature import gathering_own
 from lw2g_photos.lesson import Lesson, Rows, read_lesson, rows_of
 from lw2g_photos.steps import grown
-from lw2g_photos.updating import Learned, learn_rows, write_step
+from lw2g_photos.updating import check_taught, recall_of_held_out, teach_rows, write_step
 
-__all__ = ["CHOSEN", "FirstModel", "choose_head"]
-
-CHOSEN = "auto"
-"""Stands for a head that is chosen."""
+__all__ = ["FirstModel", "choose_head"]
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -36,11 +33,13 @@ class FirstModel:
         parts: Its parts.
         saved: The same as it would be on disk.
         build: Returns the model that computes, given it with a task.
+        units: Random units beside its features.
     """
 
     parts: ModelParts
     saved: Saved
     build: Callable[[Saved], TrainedModel]
+    units: int = 0
 
     @property
     def layers(self) -> int:
@@ -71,7 +70,7 @@ def choose_head(
 
     Args:
         models: From the smallest to the largest. The first has the backbone's own features; the others have
-            these, too, or all of them those of the same several layers.
+            these, too, or all of them those of several of the same last layers.
         folder: As for :func:`~lw2g_photos.updating.take_step`; likewise the others.
         catalogue: Likewise.
         out: Likewise.
@@ -85,19 +84,29 @@ def choose_head(
     began = time.monotonic()
     empty = models[0].saved
     lesson = read_lesson(folder, test, empty.manifest, catalogue, crops)
-    prepared = [grown(one.saved, lesson.counts) for one in models]  # with room for the lesson's classes
-    built = [one.build(saved) for one, saved in zip(models, prepared, strict=True)]
-    # images are read once, and not for each model
-    own, several = _rows_of_both(models[0], built[0], built[-1], lesson)
-    learned = []
-    for one, saved, model in zip(models, prepared, built, strict=True):
-        rows = own if one is models[0] else several
-        learned.append(learn_rows(one.saved, saved, model, lesson, rows))
-    taken = _taken([step.report for step in learned])
-    best = learned[taken]
-    choice = _told(models, learned, taken)
+    built = [(one, grown(one.saved, lesson.counts)) for one in models]
+    trained = [one.build(more) for one, more in built]
+    widest = max(trained, key=lambda model: model.backbone.width)
+    own, several = _rows_of_both(models[0], trained[0], widest, lesson)
+    taught = []
+    for (_, more), model in zip(built, trained, strict=True):
+        rows = own if model is trained[0] else several.of_last(model.backbone.width)
+        taught.append(teach_rows(more, model, rows))
+    measures = [step.measures for step in taught]
+    taken = first_within_error(
+        [found["left_out_accuracy"] for found in measures], min(found["left_out"] for found in measures)
+    )
+    chosen, more = built[taken]
+    found = None
+    if own.tested is None:
+        # by a model that has learned nothing yet
+        found = recall_of_held_out(
+            chosen.build(more), more.manifest, lesson.images, taught[taken].rows.images
+        )
+    best = check_taught(chosen.saved, taught[taken], lesson, found)
+    choice = choice_of(_tried(models, measures), taken)
     best = attrs.evolve(best, report={**best.report, "choice": choice})
-    report = write_step(models[taken].saved, best, lesson, out, look)
+    report = write_step(chosen.saved, best, lesson, out, look)
     return best.model, report | {"seconds": round(time.monotonic() - began, 3)}
 
 
@@ -136,36 +145,12 @@ def _cut_like(rows: Mapping[str, Tensor], every: Tensor) -> tuple[dict[str, Tens
     return cut, every
 
 
-def _taken(reports: Sequence[Mapping[str, Any]]) -> int:
-    """Return which model is taken: the first within one standard error of the best."""
-    found = [report["left_out_accuracy"] for report in reports]
-    known = [accuracy for accuracy in found if accuracy is not None]
-    if len(known) < len(found):
-        # there are too few images to leave one out
-        return 0
-    best = max(range(len(found)), key=lambda place: found[place])
-    error = _standard_error(found[best], reports[best]["left_out"])
-    return next(place for place, accuracy in enumerate(found) if accuracy >= found[best] - error)
-
-
-def _standard_error(accuracy: float, images: int) -> float:
-    """Return the standard error of an accuracy in points; as if one image more were right and one wrong."""
-    share = (accuracy / 100 * images + 1) / (images + 2)
-    return 100 * math.sqrt(share * (1 - share) / (images + 2))
-
-
-def _told(models: Sequence[FirstModel], learned: Sequence[Learned], taken: int) -> dict[str, Any]:
-    """Return what was tried, for the report."""
+def _tried(models: Sequence[FirstModel], measures: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return what left-out images say of each model."""
     tried = []
-    for one, step in zip(models, learned, strict=True):
-        tried.append(
-            {
-                "head": one.head,
-                "layers": one.layers,
-                "accuracy": step.report["left_out_accuracy"],
-                "images": step.report["left_out"],
-            }
-        )
-    best = max(tried, key=lambda entry: entry["accuracy"] or 0.0)
-    error = None if best["accuracy"] is None else _standard_error(best["accuracy"], best["images"])
-    return {**tried[taken], "standard_error": error, "tried": tried}
+    for one, found in zip(models, measures, strict=True):
+        entry: dict[str, Any] = {"head": one.head, "layers": one.layers}
+        if one.units:
+            entry["units"] = one.units
+        tried.append({**entry, "accuracy": found["left_out_accuracy"], "images": found["left_out"]})
+    return tried

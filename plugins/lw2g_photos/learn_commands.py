@@ -10,13 +10,13 @@ from typing import Any
 
 import click
 
+from lw2g.api.recorded import words_of_choice
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import FiniteRange, box_options, json_option, settings_option
 from lw2g.cli.signature import Further, LongCommand, help_of, option_of, options_of
 from lw2g.errors import counted
 from lw2g.runtime.console import console, note, number, printable, table
 from lw2g_photos import photographs
-from lw2g_photos.choice_words import words_of_choice
 
 __all__ = ["learn", "start", "unlearn"]
 
@@ -47,7 +47,8 @@ def start(folder: Path, out: Path, as_json: bool, settings: dict[str, Any], **op
         note("the embedded backbone knows small drawings, no photos; --backbone vit-tiny is for these")
     _print(report, as_json=as_json, has_old_classes=False)
     if not as_json:
-        _say_what_next(report["out"], takes_vectors=model.backbone.takes_vectors)
+        chosen = "choice" in report
+        _say_what_next(report["out"], takes_vectors=model.backbone.takes_vectors, chosen=chosen)
 
 
 @click.command(
@@ -132,8 +133,14 @@ def _print(report: Mapping[str, Any], *, as_json: bool, has_old_classes: bool) -
     click.echo(printable(f"{_as_typed(report['out'])}: learned in {report['seconds']:.1f} s"))
 
 
-def _say_what_next(place: str, *, takes_vectors: bool) -> None:
-    """Print what a new model is for."""
+def _say_what_next(place: str, *, takes_vectors: bool, chosen: bool) -> None:
+    """Print what a new model is for, and what may make a better one.
+
+    Args:
+        place: Its folder.
+        takes_vectors: Whether it answers for stored features.
+        chosen: Whether its head was chosen.
+    """
     model = shlex.quote(_as_typed(place))
     if takes_vectors:
         lines = [f"next: lw2g predict {model} FILE, lw2g test {model} FILE, lw2g learn {model} FILE"]
@@ -142,6 +149,10 @@ def _say_what_next(place: str, *, takes_vectors: bool) -> None:
             f"next: lw2g predict {model} PHOTO --reject 0.05, lw2g test {model} FOLDER",
             f"more classes: lw2g learn {model} FOLDER, or in the browser lw2g teach {model}",
         ]
+        if chosen:
+            lines.append("more accuracy: more images of each class, or training: lw2g run --trained")
+        else:
+            lines.append("more accuracy: start with --head auto, which tries several layers, too")
     for line in lines:
         click.echo(printable(line))
 

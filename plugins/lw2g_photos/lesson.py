@@ -36,6 +36,14 @@ class Rows:
     images: dict[str, Tensor]
     tested: dict[str, Tensor] | None
 
+    def of_last(self, width: int) -> Rows:
+        """Return the last columns: features of the last layers."""
+
+        def cut(rows: Mapping[str, Tensor]) -> dict[str, Tensor]:
+            return {name: of_class[:, -width:].contiguous() for name, of_class in rows.items()}
+
+        return Rows(images=cut(self.images), tested=None if self.tested is None else cut(self.tested))
+
 
 @attrs.frozen(kw_only=True, eq=False)
 class Lesson:

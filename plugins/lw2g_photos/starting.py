@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import attrs
 
+from lw2g.blocks.chosen_head import UNIT_SHARE
 from lw2g.config.resolve import resolve
 from lw2g.config.settings import ExperimentConfig, RunConfig
 from lw2g.config.structure import read_plain
@@ -18,6 +19,7 @@ from lw2g.errors import ConfigError
 from lw2g.ground.notes import tell_note
 from lw2g.interfaces.context import BuildContext
 from lw2g.interfaces.defaults import (
+    CHOSEN_HEAD,
     CHOSEN_HEADS,
     DEFAULT_HEAD,
     FEATURES_BENCHMARK,
@@ -41,19 +43,19 @@ from lw2g.registry.catalogue import Catalogue
 from lw2g.runtime.engine import Engine
 from lw2g.runtime.returned import transforms_of
 from lw2g.vit.backbone import Backbone
-from lw2g.vit.own_feature import joined_layers, with_layers
+from lw2g.vit.own_feature import with_layers
+from lw2g.vit.pool_words import FEATURE_OPTIONS, WIDEST
+from lw2g.vit.pooling import layers_within
 from lw2g.vit.weights import state_sha256
 from lw2g_photos.class_folders import digest_of
 from lw2g_photos.class_vectors import facts_of_file, read_class_vectors
-from lw2g_photos.head_choice import CHOSEN, FirstModel, choose_head
+from lw2g_photos.head_choice import FirstModel, choose_head
 from lw2g_photos.updating import take_step
 
 __all__ = ["require_backbone", "start"]
 
-_OF_LAYERS = {"backbone.layers", "backbone.pool"}
+_OF_LAYERS = {f"backbone.{name}" for name in FEATURE_OPTIONS}
 """Options that say what features a head is fed: where one is set, only the head is chosen."""
-_WIDEST = 4608
-"""Numbers of joined features that are tried: twelve layers of ViT-Tiny, three of ViT-B."""
 _SECTIONS = ("backbone.", "baseline.head_features", "head.")
 """What options may be set of a first model."""
 _EMBEDDED_SIDE = 32
@@ -77,7 +79,7 @@ def start(
     crops: Crops | None = None,
 ) -> tuple[TrainedModel, dict[str, Any]]:
     """Make a first model from a folder of images, as :func:`lw2g.start` says."""
-    choose = head == CHOSEN
+    choose = head == CHOSEN_HEAD
     # first: an unknown head is reported before any mistake in files and options
     head = catalogue.get("head", DEFAULT_HEAD if choose else head).name
     settings = dict(settings or {})
@@ -95,7 +97,7 @@ def start(
         given={"run.device": device, "backbone.image_size": image_size},
         backbone=backbone,
         weights=weights,
-        tried=CHOSEN_HEADS if choose else (),
+        tried=(*CHOSEN_HEADS, CHOSEN_HEAD) if choose else (),
     )
     config = configured(head)
     if backbone is None and catalogue.get("backbone", config.backbone.name).embedded:
@@ -103,12 +105,8 @@ def start(
     opened = _opened(config, catalogue)
     models = [_first_model(opened, catalogue)]
     if choose:
-        layer_options = settings.keys() & _OF_LAYERS
-        layers = 1 if layer_options else _several_layers(opened)
-        for other in CHOSEN_HEADS:
-            if layers > 1 or other != head:
-                used = _with_layers(opened, configured(other, layers), layers)
-                models.append(_first_model(used, catalogue))
+        layers = 1 if settings.keys() & _OF_LAYERS else _several_layers(opened)
+        models += _others_tried(opened, layers, configured, catalogue)
     look = partial(require_usable, catalogue=catalogue, whole=True, device=device, weights=weights)
     for text in models[-1].parts.layer_notes:
         tell_note(text)
@@ -119,9 +117,42 @@ def start(
         return take_step(only.saved, folder, only.build, catalogue, place, look, test=test, crops=crops)
 
 
+def _others_tried(
+    opened: _Opened, layers: int, configured: Callable[..., ExperimentConfig], catalogue: Catalogue
+) -> list[FirstModel]:
+    """Return what is tried beside the default head on the backbone's own features.
+
+    Args:
+        opened: The backbone.
+        layers: Of how many layers the candidates' features are joined, 1 for those of the backbone.
+        configured: Returns the configuration of a head on so many layers.
+        catalogue: Where components come from.
+    """
+    models = []
+    for head in CHOSEN_HEADS:
+        if layers > 1 or head != DEFAULT_HEAD:
+            used = _with_layers(opened, configured(head, layers), layers)
+            models.append(_first_model(used, catalogue))
+    units = _units_asked(configured(CHOSEN_HEAD))
+    if units:
+        half = max(layers // 2, 1)
+        (regression,) = (head for head in CHOSEN_HEADS if head != DEFAULT_HEAD)
+        used = _with_layers(opened, configured(regression, half, units), half)
+        models.append(attrs.evolve(_first_model(used, catalogue), units=units))
+    return models
+
+
+def _units_asked(config: ExperimentConfig) -> int:
+    """Return how many random units a candidate has, by the options of the head that is chosen."""
+    (head,) = config.head
+    units: int = head.config.units
+    return units
+
+
 def _configured(
     head: str,
     layers: int = 1,
+    units: int = 0,
     *,
     catalogue: Catalogue,
     folder: Path,
@@ -136,6 +167,7 @@ def _configured(
     Args:
         head: Its head.
         layers: Of how many layers its features are joined; 1 for what the settings say.
+        units: Random units beside these features; 0 for what the settings say of random features.
         catalogue: Where components come from.
         folder: What it learns from.
         settings: Options by their dotted keys.
@@ -150,6 +182,11 @@ def _configured(
     for option, value in component.without_tasks.items():
         overrides.setdefault(f"head.{component.name}.{option}", value)
     overrides["baseline.head"] = head
+    if tried and head != DEFAULT_HEAD:
+        # layers are many numbers already; random features in their place would tell classes apart less well
+        overrides.setdefault("baseline.head_features", 0)
+    if units:
+        overrides |= {"baseline.head_features": units, f"head.{head}.beside": UNIT_SHARE}
     if layers > 1:
         overrides["backbone.layers"] = layers
     overrides |= {key: value for key, value in given.items() if value is not None}
@@ -225,7 +262,7 @@ def _several_layers(opened: _Opened) -> int:
     """Return of how many layers features are joined where the head is chosen, 1 where none can be."""
     if not hasattr(opened.config.backbone.config, "layers"):
         return 1
-    return joined_layers(opened.backbone, _WIDEST)
+    return layers_within(opened.backbone.model, WIDEST)
 
 
 def _with_layers(opened: _Opened, config: ExperimentConfig, layers: int) -> _Opened:

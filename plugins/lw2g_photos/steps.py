@@ -5,6 +5,7 @@
 - ``features/STEP/PLACE``: of the images that a step has learned, class by class in the order of the step;
 - ``kept/POSITION``: of some images of each class that was learned before the first step;
 - ``base/NAME``: the baseline's state before the first step, where steps have changed it;
+- ``zero/NAME``: the shape of a large tensor of that state which is all zeros;
 - ``new/NAME``: empty; names what the baseline had not before the first step.
 """
 
@@ -267,6 +268,9 @@ def _base_state(saved: Saved) -> dict[str, Tensor]:
     """Return the state before the first step."""
     new = {f"baseline/{name}" for name in part(saved.learned, "new")}
     state = dict(under("baseline", part(saved.learned, "base")))
+    for name, shape in part(saved.learned, "zero").items():
+        key = f"baseline/{name}"
+        state[key] = torch.zeros(shape.tolist(), dtype=saved.tensors[key].dtype)
     for key, value in saved.tensors.items():
         # what rejects unknown images was fitted to the model with its steps
         if key not in new and not key.startswith("calibration/"):

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import attrs
 import torch
@@ -36,6 +36,7 @@ from lw2g.model.live import live_model
 from lw2g.model.manifest import Manifest, Step
 from lw2g.model.parts import ModelParts
 from lw2g.model.places import reserved
+from lw2g.model.rejection import Gaussians
 from lw2g.model.saved import require_usable
 from lw2g.model.solved import Solved, solved_of
 from lw2g.model.trained import TrainedModel
@@ -46,7 +47,22 @@ from lw2g_photos.lesson import Lesson, Rows, read_lesson, rows_of
 from lw2g_photos.step_checks import accuracy_of, learned_twice, look_alikes, recall, warnings_of
 from lw2g_photos.steps import grown, without_class, without_step
 
-__all__ = ["Learned", "learn", "learn_rows", "take_step", "unlearn", "write_step"]
+__all__ = [
+    "Learned",
+    "Taught",
+    "check_taught",
+    "learn",
+    "recall_of_held_out",
+    "take_step",
+    "teach_rows",
+    "unlearn",
+    "write_step",
+]
+
+Recall: TypeAlias = dict[str, dict[str, Any]]
+"""How many images of each class are found, as :func:`~lw2g_photos.step_checks.recall` returns it."""
+_LARGE = 2**20
+"""Numbers of zeros that a model does not write down."""
 
 
 def learn(
@@ -110,7 +126,9 @@ def unlearn(
         calibration, _, _ = calibration_of(solved, less)
     if not history.steps:
         # nothing can be taken back any more
-        learned = {key: rows for key, rows in less.learned.items() if not key.startswith(("base/", "new/"))}
+        learned = {
+            key: rows for key, rows in less.learned.items() if not key.startswith(("base/", "new/", "zero/"))
+        }
         less = attrs.evolve(less, learned=learned)
     look = partial(require_usable, catalogue=catalogue, whole=True, device=device, weights=weights)
     with reserved(out, directory) as place:
@@ -184,45 +202,91 @@ def take_step(
     # only now: what is wrong with a folder is reported before a backbone is opened
     more = grown(saved, lesson.counts)
     model = build(more)
-    learned = learn_rows(saved, more, model, lesson, rows_of(model, lesson))
+    rows = rows_of(model, lesson)
+    found = None
+    if rows.tested is None:
+        # before all rows are in the sums, or images would be found by what was learned of them
+        found = recall_of_held_out(model, more.manifest, lesson.images, rows.images)
+    learned = check_taught(saved, teach_rows(more, model, rows), lesson, found)
     _require_small_loss(learned.report, max_loss)
     report = write_step(saved, learned, lesson, out, look)
     return model, report | {"seconds": round(time.monotonic() - began, 3)}
 
 
-def learn_rows(saved: Saved, more: Saved, model: TrainedModel, lesson: Lesson, rows: Rows) -> Learned:
-    """Let a model learn, and check the result.
+@attrs.frozen(kw_only=True, eq=False)
+class Taught:
+    """A model whose sums have grown, before images that it has not learned are asked for.
+
+    Attributes:
+        saved: The model; its tensors are those before the step.
+        model: Its new state.
+        rows: What it was fed.
+        calibration: What rejects unknown images.
+        measures: What left-out images say.
+        gaussians: Those of its head, if it keeps any.
+    """
+
+    saved: Saved
+    model: TrainedModel
+    rows: Rows
+    calibration: Mapping[str, Tensor]
+    measures: Mapping[str, Any]
+    gaussians: Gaussians | None
+
+
+def teach_rows(more: Saved, model: TrainedModel, rows: Rows) -> Taught:
+    """Let a model learn.
 
     Args:
-        saved: The model before the step.
-        more: The same with a task more.
+        more: The model before the step, with a task more.
         model: What computes it; its sums grow.
-        lesson: What it learns from.
-        rows: What it is fed of these.
+        rows: What it is fed.
     """
-    images = lesson.images
     solved = solved_of(model.parts)
     learned = dict(more.learned)
     for number, rows_of_class in enumerate(rows.images.values()):
         learned[f"features/{len(more.manifest.history.steps)}/{number}"] = rows_of_class
     after = attrs.evolve(more, learned=learned)
     with model.computing():
-        if rows.tested is None:
-            # before all rows are in the sums, or images would be found by what was learned of them
-            found = _recall_of_held_out(solved, more.manifest, images, rows.images)
         position = more.manifest.infos[-1].classes[0]
         _add(solved, list(rows.images.values()), position)
-        if rows.tested is not None:
-            found = recall(solved, more.manifest, rows.tested)
         calibration, measures, gaussians = calibration_of(solved, after, learned=True)
-        estimate = look_alikes(gaussians, measures.pop("wrong"), more.manifest)
+    return Taught(
+        saved=after,
+        model=model,
+        rows=rows,
+        calibration=calibration,
+        measures=measures,
+        gaussians=gaussians,
+    )
+
+
+def check_taught(saved: Saved, taught: Taught, lesson: Lesson, found: Recall | None) -> Learned:
+    """Return a model that has learned, with what the checks say.
+
+    Args:
+        saved: The model before the step.
+        taught: The model after it.
+        lesson: What it has learned from.
+        found: What :func:`recall_of_held_out` says, where nothing else checks the result.
+    """
+    rows = taught.rows
+    manifest = taught.saved.manifest
+    measures = dict(taught.measures)
+    with taught.model.computing():
+        if rows.tested is not None:
+            found = recall(solved_of(taught.model.parts), manifest, rows.tested)
+        assert found is not None
+        estimate = look_alikes(taught.gaussians, measures.pop("wrong"), manifest)
     report = {
         "classes": _class_entries(lesson.counts, found, saved.manifest),
         **accuracy_of(found),
         **estimate,
         **measures,
     }
-    return Learned(saved=after, model=model, calibration=calibration, rows=rows, report=report)
+    return Learned(
+        saved=taught.saved, model=taught.model, calibration=taught.calibration, rows=rows, report=report
+    )
 
 
 def write_step(
@@ -274,13 +338,13 @@ def _step_of(saved: Saved, images: dict[str, ClassImages], checks: dict[str, Any
     )
 
 
-def _recall_of_held_out(
-    solved: Solved, manifest: Manifest, images: Mapping[str, ClassImages], rows: Mapping[str, Tensor]
-) -> dict[str, dict[str, Any]]:
+def recall_of_held_out(
+    model: TrainedModel, manifest: Manifest, images: Mapping[str, ClassImages], rows: Mapping[str, Tensor]
+) -> Recall:
     """Return how many of the images that are set apart are found by a copy that learns the others.
 
     Args:
-        solved: What of the model learns; it stays as it is.
+        model: The model before the step, with room for it; it stays as it is.
         manifest: The model with the step.
         images: Of each class.
         rows: Their features.
@@ -288,14 +352,15 @@ def _recall_of_held_out(
     checked = {}
     others = []
     for name, rows_of_class in rows.items():
-        held_out = torch.tensor(images[name].held_out)
-        others.append(rows_of_class[~held_out])
-        if held_out.any():
-            checked[name] = rows_of_class[held_out]
-    # a copy: those that are set apart join the sums of the model afterwards
-    trial = copy.deepcopy(solved)
-    _add(trial, others, manifest.infos[-1].classes[0])
-    return recall(trial, manifest, checked)
+        is_held_out = torch.tensor(images[name].held_out)
+        others.append(rows_of_class[~is_held_out])
+        if is_held_out.any():
+            checked[name] = rows_of_class[is_held_out]
+    with model.computing():
+        # a copy: those that are set apart join the sums of the model afterwards
+        trial = copy.deepcopy(solved_of(model.parts))
+        _add(trial, others, manifest.infos[-1].classes[0])
+        return recall(trial, manifest, checked)
 
 
 def _add(solved: Solved, rows: Sequence[Tensor], position: int) -> None:
@@ -365,8 +430,12 @@ def _with_base(saved: Saved, parts: ModelParts, learned: Mapping[str, Tensor]) -
     before = part(saved.tensors, "baseline")
     base = {}
     for name, value in before.items():
+        if f"zero/{name}" in learned:
+            continue  # before the first step; what a later one finds is no base
         same = name in now and now[name].shape == value.shape and torch.equal(now[name], value.cpu())
-        if not same:
+        if not same and value.numel() >= _LARGE and not value.any():
+            base[f"zero/{name}"] = torch.tensor(value.shape)
+        elif not same:
             base[f"base/{name}"] = value
     for name in now.keys() - before.keys():
         base[f"new/{name}"] = torch.zeros(0)  # the name says all: there was no such tensor

@@ -28,7 +28,7 @@ from lw2g.api.scaffold.package import GRID, SCAFFOLDED, Scaffold, write_package
 from lw2g.cli.main import main
 from lw2g.config.resolve import resolve
 from lw2g.errors import ConfigError
-from lw2g.interfaces.defaults import RECOMMENDED
+from lw2g.interfaces.defaults import TRAINED
 from lw2g.interfaces.growth import Evidence, Grow, Reuse
 from lw2g.interfaces.tracker import Stepped, Warned
 from lw2g.lifecycle.runner import start
@@ -378,7 +378,7 @@ def test_the_grid_has_the_standard_rows(packages, fresh, kind):
         rows.setdefault(cell.row, {})[config.run.seed] = config
     own, *others = rows
     assert own == f"fresh-{kind}"
-    assert others == ["frozen lda", "ranpac without its first phase", "recommended"]
+    assert others == ["frozen lda", "ranpac without its first phase", "trained"]
     assert {tuple(seeds) for seeds in rows.values()} == {(0, 1, 2)}
     configs = {name: seeds[0] for name, seeds in rows.items()}
     chosen = configs[own].baseline
@@ -394,13 +394,13 @@ def test_the_grid_has_the_standard_rows(packages, fresh, kind):
 
 
 @pytest.mark.parametrize("kind", WITH_GRID)
-def test_the_grid_s_recommended_row_is_what_the_option_stands_for(packages, kind):
-    """The row sets what --recommended sets; that of a carry differs from it in the carry alone."""
+def test_the_grid_s_trained_row_is_what_the_option_stands_for(packages, kind):
+    """The row sets what --trained sets; that of a carry differs from it in the carry alone."""
     rows = {cell.row: dict(cell.settings) for cell in read_grid(packages[kind] / GRID)}
     shared = {"benchmark.name": "glyphs", "backbone.name": "micro", "run.seed": 2}
-    baseline, *options = RECOMMENDED
-    wanted = {"baseline.name": RECOMMENDED[baseline]} | {key: RECOMMENDED[key] for key in options}
-    assert rows["recommended"] == shared | wanted
+    baseline, *options = TRAINED
+    wanted = {"baseline.name": TRAINED[baseline]} | {key: TRAINED[key] for key in options}
+    assert rows["trained"] == shared | wanted
     if kind == "carry":
         assert rows["fresh-carry"] == shared | wanted | {"baseline.head_carry": "fresh-carry"}
 

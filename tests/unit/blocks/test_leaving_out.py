@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from lw2g.blocks.discriminants import Discriminant, Mahalanobis
 from lw2g.blocks.ridge import Ridge
 from lw2g.interfaces.calibration import Temperature
 from lw2g.interfaces.context import TaskInfo
+from lw2g.maths import normal_equations
 from lw2g.maths.normal_equations import add_products, best_penalty, penalised, weights_of
 
 DIM, CLASSES, EACH = 5, 3, 12
@@ -193,3 +195,33 @@ def test_a_penalty_and_its_weights_leave_the_sums_alone() -> None:
     eye = torch.eye(DIM, dtype=torch.float64)
     torch.testing.assert_close(weights, torch.linalg.solve(gram + penalty * eye, cross))
     assert penalised(-gram, 0.0)[1] is False
+
+
+def test_sums_of_a_small_rank_have_the_penalty_of_their_spectrum(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their range tells the same error of every penalty; a rank that nobody knows is not assumed."""
+    monkeypatch.setattr(normal_equations, "_WIDE", 60)
+    draw = torch.Generator().manual_seed(8)
+    labels = torch.arange(20) % CLASSES
+    rows = torch.randn(20, 60, generator=draw, dtype=torch.float64) / torch.arange(1, 61)
+    rows[:, 20:24] += 0.05 * torch.eye(CLASSES, 4, dtype=torch.float64)[labels]
+    gram = rows.T @ rows
+    cross = rows.T @ torch.eye(CLASSES, dtype=torch.float64)[labels]
+    looked_at = []
+    whole = normal_equations._validation_error
+    spectrum = torch.linalg.eigvalsh(gram).clamp(min=0)
+    values, vectors = normal_equations._range_of(gram, 20)
+    squares = (vectors.T @ cross).square().sum(1)
+    for penalty in (1e-3, 1e-2, 0.1, 1.0):
+        ours = normal_equations._error_in_range(values, squares, penalty, 20, 20.0)
+        assert ours == pytest.approx(whole(gram, cross, spectrum, penalty, 20, 20.0), rel=1e-9)
+
+    def looking(*arguments: Any, **options: Any) -> float:
+        looked_at.append(arguments)
+        return whole(*arguments, **options)
+
+    monkeypatch.setattr(normal_equations, "_validation_error", looking)
+    wanted = best_penalty(gram, cross, 20, 20.0)
+    assert looked_at
+    looked_at.clear()
+    assert best_penalty(gram, cross, 20, 20.0, rank=20) == wanted
+    assert not looked_at

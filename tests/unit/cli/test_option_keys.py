@@ -55,7 +55,8 @@ def test_every_short_option_can_be_typed_and_sets_its_key():
     [
         ("--policy one --set policy.name=min", "policy.name", "one"),
         ("--set run.seed=1 --seed 2", "run.seed", 2),
-        ("--recommended", "baseline.name", "slca-plus-plus"),
+        ("--recommended", "baseline.name", "simple-cil"),
+        ("--trained", "baseline.name", "slca-plus-plus"),
         ("--recommended --set baseline.head=ridge", "baseline.head", "ridge"),
     ],
 )

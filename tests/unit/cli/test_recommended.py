@@ -1,54 +1,79 @@
-"""``--recommended``: one word for the method that the pages recommend."""
+"""``--recommended`` and ``--trained``: a word each for the method that the pages recommend."""
 
 from __future__ import annotations
 
 import tomllib
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from lw2g.cli.main import main
 
-PHOTOS = ["--benchmark", "glyphs"]
+GLYPHS = ["--benchmark", "glyphs"]
+MEANT = {
+    "recommended": "--baseline simple-cil --set baseline.head=auto",
+    "trained": "--baseline slca-plus-plus --set baseline.head=lda --set baseline.head_carry=gated --set "
+    "routing.expert=frozen",
+}
 
 
 def resolved(*words: str) -> dict:
-    done = CliRunner().invoke(main, ["config", *PHOTOS, *words])
+    done = CliRunner().invoke(main, ["config", *GLYPHS, *words])
     assert done.exit_code == 0, done.output
     return tomllib.loads(done.stdout)
 
 
-def test_it_is_what_it_stands_for() -> None:
+@pytest.mark.parametrize("word", MEANT)
+def test_a_word_is_what_it_stands_for(word: str) -> None:
     """The configuration is that of the long command, so the record has it in full."""
-    long = ["--baseline", "slca-plus-plus", "--set", "baseline.head=lda", "--set"]
-    long += ["baseline.head_carry=gated", "--set", "routing.expert=frozen"]
-    assert resolved("--recommended") == resolved(*long)
+    assert resolved(f"--{word}") == resolved(*MEANT[word].split())
 
 
-def test_options_win_over_it() -> None:
+def test_the_frozen_answer_reads_several_layers() -> None:
+    """The head that is chosen brings them along, where nobody says how features are made."""
+    assert resolved("--recommended")["backbone"]["layers"] == "auto"
+    assert resolved("--recommended", "--set", "backbone.pool=token")["backbone"]["layers"] == 1
+    assert resolved("--recommended", "--set", "backbone.layers=3")["backbone"]["layers"] == 3
+    assert resolved("--trained")["backbone"]["layers"] == 1
+
+
+@pytest.mark.parametrize(
+    ("word", "option", "value"), [("recommended", "head", "lda"), ("trained", "head_carry", "affine")]
+)
+def test_options_win_over_it(word: str, option: str, value: str) -> None:
     """One part can be changed, as in any comparison."""
-    assert (
-        resolved("--recommended", "--set", "baseline.head_carry=affine")["baseline"]["head_carry"] == "affine"
-    )
+    assert resolved(f"--{word}", "--set", f"baseline.{option}={value}")["baseline"][option] == value
 
 
-def test_it_names_the_baseline() -> None:
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--recommended", "--baseline", "l2p"], "--recommended names the baseline"),
+        (["--trained", "--baseline", "l2p"], "--trained names the baseline"),
+        (["--trained", "--recommended"], "--recommended and --trained name a method each"),
+    ],
+)
+def test_it_names_the_baseline(words: list[str], message: str) -> None:
     """A second one is refused."""
-    done = CliRunner().invoke(main, ["run", *PHOTOS, "--recommended", "--baseline", "l2p"])
+    done = CliRunner().invoke(main, ["run", *GLYPHS, *words])
     assert done.exit_code == 2
-    assert "--recommended names the baseline" in done.stderr
+    assert message in done.stderr
 
 
-def test_a_run_says_what_it_stands_for() -> None:
+@pytest.mark.parametrize("word", MEANT)
+def test_a_run_says_what_it_stands_for(word: str) -> None:
     """In full, as one would type it."""
-    done = CliRunner().invoke(main, ["run", *PHOTOS, "--recommended", "--dry-run"])
+    done = CliRunner().invoke(main, ["run", *GLYPHS, f"--{word}", "--dry-run"])
     assert done.exit_code == 0, done.output
-    said = "--baseline slca-plus-plus --set baseline.head=lda --set baseline.head_carry=gated"
-    assert f"note: --recommended is: {said} --set routing.expert=frozen" in done.stderr
+    assert f"note: --{word} is: {MEANT[word]}" in done.stderr
 
 
 def test_pages_recommend_it() -> None:
-    """README and the page of what to use name the same word."""
-    root = Path(__file__).resolve().parents[3]
-    for page in ("README.md", "docs/use.md", "docs/carries.md"):
-        assert "--recommended" in (root / page).read_text(encoding="utf-8"), page
+    """The page of what to use has both words, that of the frozen answer and that of carries theirs."""
+    docs = Path(__file__).resolve().parents[3] / "docs"
+    pages = {"use.md": MEANT, "frozen.md": ["recommended"], "carries.md": ["trained"]}
+    for page, words in pages.items():
+        text = (docs / page).read_text(encoding="utf-8")
+        for word in words:
+            assert f"--{word}" in text, page

@@ -12,6 +12,8 @@ import torch
 from lw2g.config.resolve import resolve
 from lw2g.errors import ConfigError, DataError, Lw2gError
 from lw2g.ground import free_memory as memory
+from lw2g.lifecycle.continuing import proceed
+from lw2g.lifecycle.forking import fork
 from lw2g.lifecycle.runner import start
 from lw2g.model.exporting import export_run
 from lw2g.model.saved import open_model
@@ -105,11 +107,11 @@ def test_stored_features_say_their_layers(catalogue: Catalogue, tmp_path: Path) 
         (
             "finetune",
             {},
-            "the trained head of baseline 'finetune' reads the last layer alone.*; leave backbone.layers",
+            "the trained head of baseline 'finetune' reads the last layer alone.*; set backbone.layers=1",
         ),
-        ("l2p", {}, "a key of a prompt is a token.*; leave backbone.layers"),
-        ("coda-prompt", {}, "a key of a prefix is a token.*; leave backbone.layers"),
-        ("cprompt", {}, "reads class tokens before the final norm.*; leave backbone.layers"),
+        ("l2p", {}, "a key of a prompt is a token.*; set backbone.layers=1"),
+        ("coda-prompt", {}, "a key of a prefix is a token.*; set backbone.layers=1"),
+        ("cprompt", {}, "reads class tokens before the final norm.*; set backbone.layers=1"),
     ],
 )
 def test_what_cannot_read_several_layers_is_one_line(
@@ -149,3 +151,30 @@ def test_width_memory_and_time_are_told_before_the_first_task(catalogue: Catalog
     text = " ".join(begun["notes"])
     assert "features of 7 layers, class tokens and means of patches: 448 numbers an image" in text
     assert "the trained head of baseline 's-prompt-plus-plus' reads the last layer alone" in text
+
+
+def test_a_chosen_head_is_the_same_after_a_stop_and_in_a_fork(catalogue: Catalogue, tmp_path: Path) -> None:
+    """It reads as many layers as fit; sums, counts and choice have the same bits, and the record has them."""
+    options = {"baseline.head": "auto", "backbone.spread": 0.1, "run.probabilities": True}
+    resolved = shortest(catalogue, "simple-cil", options)
+    record = start(resolved, catalogue, tmp_path / "whole")
+    start(resolved, catalogue, tmp_path / "stopped", tasks=1)
+    proceed(tmp_path / "stopped", catalogue)
+    fork(tmp_path / "whole", 0, resolved, catalogue, tmp_path / "fork")
+    whole = tensors(tmp_path / "whole")
+    for other in ("stopped", "fork"):
+        found = tensors(tmp_path / other)
+        assert found.keys() == whole.keys()
+        assert all(torch.equal(found[name], whole[name]) for name in whole)
+    choice = record["findings"]["choice"]
+    assert record["backbone"]["layers"] == 7
+    assert [(entry["head"], entry["layers"]) for entry in choice["tried"]] == [
+        ("lda", 1),
+        ("ridge", 7),
+        ("lda", 7),
+    ]
+    assert choice["images"] > 0
+    export_run(tmp_path / "whole", catalogue, tmp_path / "model")
+    run, model = (open_model(tmp_path / name, catalogue) for name in ("whole", "model"))
+    images = torch.randint(0, 256, (3, 3, 16, 16), dtype=torch.uint8)
+    assert torch.equal(model(images), run(images))

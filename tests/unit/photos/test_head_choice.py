@@ -14,17 +14,17 @@ from PIL import Image
 import lw2g
 from lw2g.cli.main import main
 from lw2g.errors import ConfigError
+from lw2g.maths.choosing import first_within_error, words_of_choice
 from lw2g.model.exported import read_export
 from lw2g.model.trained import TrainedModel
-from lw2g_photos import head_choice, starting
-from lw2g_photos.choice_words import words_of_choice
+from lw2g_photos import head_choice, starting, updating
 from lw2g_photos.step_checks import wilson
 
 
 @pytest.fixture(autouse=True)
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Join two layers of the embedded backbone: sums of all of them take seconds to solve."""
-    monkeypatch.setattr(starting, "_WIDEST", 600)
+    monkeypatch.setattr(starting, "WIDEST", 600)
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def test_the_chosen_model_is_the_one_that_starts_by_name(
     taken: int, head: str, several: bool, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whichever candidate is taken: sums, features and checks are the same, each image goes forward once."""
-    monkeypatch.setattr(head_choice, "_taken", lambda reports: taken)
+    monkeypatch.setattr(head_choice, "first_within_error", lambda found, images: taken)
     images = []
     features = TrainedModel._features
 
@@ -84,6 +84,8 @@ def test_the_chosen_model_is_the_one_that_starts_by_name(
     choice = report["choice"]
     assert (choice["head"], choice["layers"] > 1) == (head, several)
     settings = {"backbone.layers": choice["layers"]} if several else {}
+    if head == "ridge":
+        settings["baseline.head_features"] = 0
     expected = _start(photos, tmp_path / "named", head=head, settings=settings, test=photos / "test")
     # the last block may compute its class token alone, which has other last bits
     _require_same(tmp_path / "auto", tmp_path / "named", to_the_bit=several)
@@ -91,17 +93,22 @@ def test_the_chosen_model_is_the_one_that_starts_by_name(
     assert choice["accuracy"] == expected["left_out_accuracy"]
 
 
+@pytest.mark.parametrize("large", [2**20, 2**12], ids=["small sums", "large sums"])
 def test_a_chosen_model_learns_and_forgets_exactly(
-    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    large: int, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A class more, and back to the bit; predictions name it in between, and noise may be unknown."""
-    monkeypatch.setattr(head_choice, "_taken", lambda reports: 1)
+    """A class more, and back to the bit, also where sums that began with zeros are not written down twice."""
+    monkeypatch.setattr(updating, "_LARGE", large)
+    monkeypatch.setattr(head_choice, "first_within_error", lambda found, images: 1)
     _start(photos, tmp_path / "first", head="auto")
     more, _ = lw2g.learn(tmp_path / "first", photos / "more", out=tmp_path / "more", device="cpu")
     assert more.predict(photos / "more")[0]["class"] == "grey"
     assert {"rejected", "calibrated"} <= more.predict(photos / "more", reject=0.1)[0].keys()
     lw2g.unlearn(tmp_path / "more", out=tmp_path / "back", device="cpu")
     back, first = (read_export(tmp_path / name).tensors for name in ("back", "first"))
+    learned = read_export(tmp_path / "back", whole=True).learned
+    kept = {key.partition("/")[0] for key in learned if key.endswith("closed_form.gram")}
+    assert kept == ({"zero"} if large < 2**20 else {"base"})
     assert back.keys() == first.keys()
     assert all(torch.equal(back[name], first[name]) for name in first)
 
@@ -120,8 +127,7 @@ def test_the_first_within_a_standard_error_of_the_best_is_taken(
     found: tuple[float | None, ...], images: int, taken: int
 ) -> None:
     """The error of 91 % of 100 images is 2.9 points; where nothing could be left out, the smallest."""
-    reports = [{"left_out_accuracy": accuracy, "left_out": images} for accuracy in found]
-    assert head_choice._taken(reports) == taken
+    assert first_within_error(found, images) == taken
 
 
 def test_who_sets_the_features_has_the_head_alone_chosen(photos: Path, tmp_path: Path) -> None:
@@ -181,6 +187,17 @@ def test_start_says_what_was_tried_and_what_comes_next(photos: Path, tmp_path: P
     assert "of 24 images, each left out in turn" in done.stdout
     assert "% of 3 images not learned from (" in done.stdout
     assert f"next: lw2g predict '{tmp_path}/my model' PHOTO --reject 0.05, lw2g test" in done.stdout
+    assert "more accuracy: more images of each class, or training: lw2g run --trained" in done.stdout
+
+
+def test_units_are_a_candidate_where_they_are_asked_for(photos: Path, tmp_path: Path) -> None:
+    """Beside half of the layers, with a line of their own; a number below zero is refused."""
+    report = _start(photos, tmp_path / "model", head="auto", settings={"head.auto.units": 32})
+    *_, last = report["choice"]["tried"]
+    assert (last["head"], last["layers"], last["units"]) == ("ridge", 1, 32)
+    assert "ridge beside 32 units" in words_of_choice(report["choice"])
+    with pytest.raises(ConfigError, match=r"head\.auto\.units"):
+        _start(photos, tmp_path / "no", head="auto", settings={"head.auto.units": -1})
 
 
 def test_the_line_names_a_smaller_one_within_the_error() -> None:

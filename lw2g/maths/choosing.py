@@ -1,0 +1,87 @@
+"""Choosing among heads by images that are left out of them, and what is said of it. It imports no torch.
+
+A choice, as records and reports have it, is a mapping: ``head`` and ``layers`` of the one that was taken,
+``accuracy`` in per cent (None where nothing could be left out), ``images``, ``standard_error`` in points, and
+``tried``, which has the first four of all of them; ``units`` is there where random units stand beside.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+__all__ = ["choice_of", "first_within_error", "words_of_choice"]
+
+
+_NAMED_BY = ("head", "layers", "units")
+"""What tells one candidate from another."""
+
+
+def first_within_error(found: Sequence[float | None], images: int) -> int:
+    """Return which candidate is taken: the first within one standard error of the best.
+
+    A difference that may be chance does not pay for more, so put the smallest first.
+
+    Args:
+        found: The accuracy of each in per cent; None where there are too few images to leave one out.
+        images: How many images it is of.
+
+    >>> first_within_error([80.0, 88.5, 91.0], 100)
+    1
+    """
+    known = [accuracy for accuracy in found if accuracy is not None]
+    if len(known) < len(found):
+        return 0
+    best = max(known)
+    error = _standard_error(best, images)
+    return next(place for place, accuracy in enumerate(known) if accuracy >= best - error)
+
+
+def choice_of(tried: Sequence[Mapping[str, Any]], taken: int) -> dict[str, Any]:
+    """Return a choice.
+
+    Args:
+        tried: The candidates.
+        taken: Which of them was taken.
+    """
+    known = [entry["accuracy"] for entry in tried if entry["accuracy"] is not None]
+    error = _standard_error(max(known), tried[taken]["images"]) if known else None
+    return {**tried[taken], "standard_error": error, "tried": list(tried)}
+
+
+def words_of_choice(choice: Mapping[str, Any], when: str = "in turn") -> str:
+    """Return in a line which head was taken, and what the others would be.
+
+    Args:
+        choice: The choice.
+        when: When each image was left out.
+    """
+    others = []
+    for entry in choice["tried"]:
+        if any(entry.get(key) != choice.get(key) for key in _NAMED_BY):
+            others.append(_figure(entry))
+    words = f"head: {_figure(choice)}"
+    if others:
+        words += f" ({', '.join(others)})"
+    if choice["accuracy"] is None:
+        return f"{words}: the smallest, for too few images tell them apart"
+    words += f" of {choice['images']} images, each left out {when}"
+    best = max(entry["accuracy"] for entry in choice["tried"])
+    if best > choice["accuracy"]:
+        words += f"; the smallest within a standard error ({choice['standard_error']:.1f}) of the best"
+    return words
+
+
+def _standard_error(accuracy: float, images: int) -> float:
+    """Return the standard error of an accuracy in points; as if one image more were right and one wrong."""
+    share = (accuracy / 100 * images + 1) / (images + 2)
+    return 100 * math.sqrt(share * (1 - share) / (images + 2))
+
+
+def _figure(entry: Mapping[str, Any]) -> str:
+    """Return a head with its layers and its accuracy."""
+    layers = "" if entry["layers"] == 1 else f" on {entry['layers']} layers"
+    accuracy = "" if entry["accuracy"] is None else f" {entry['accuracy']:.1f} %"
+    units = f" beside {entry['units']} units" if entry.get("units") else ""
+    return f"{entry['head']}{layers}{units}{accuracy}"
