@@ -34,8 +34,8 @@ FLOORS = (
 LEVEL = {name: level for level, name in enumerate(FLOORS)} | {"errors": 0}
 DOORS = ("__init__", "__main__", "plugin", "testing")
 """Modules beside the floors, by which programs, the shell and plugins come in; no floor imports them."""
-PRODUCTS = ("lw2g_testing", "lw2g_datasets", "lw2g_store", "lw2g_page", "lw2g_photos")
-"""Packages under plugins with commands of their own: each may import the core and those before it."""
+PRODUCTS = ("lw2g_testing", "lw2g_datasets", "lw2g_store", "lw2g_page", "lw2g_photos", "lw2g_onnx")
+"""Packages under plugins with functions or commands: each may import the core and those before it."""
 FOR_COMMANDS = (
     "lw2g.errors",
     "lw2g.ground",

@@ -23,8 +23,8 @@ SCRIPT = ROOT / "scripts" / "write_reference.py"
 MOST_NAMES = 222
 PAGES = ("plugins.md", "howto/porting.md", "howto/python.md", "howto/backbone.md")
 """The pages from which authors copy."""
-PRODUCTS = {"lw2g_datasets", "lw2g_page", "lw2g_photos", "lw2g_store", "lw2g_testing"}
-"""Packages with commands, which may import all of lw2g."""
+PRODUCTS = {"lw2g_datasets", "lw2g_onnx", "lw2g_page", "lw2g_photos", "lw2g_store", "lw2g_testing"}
+"""Packages with functions or commands of their own, which may import all of lw2g."""
 
 if not SCRIPT.exists():
     pytest.skip("needs the source tree", allow_module_level=True)
