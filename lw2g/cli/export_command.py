@@ -37,7 +37,9 @@ def export(run: Path, out: Path | None, onnx: Path | None, **options: Any) -> No
         _export_onnx(run, out, onnx, **options)
         return
     if out is None:
-        raise ConfigError("nothing says where the model goes", "lw2g export RUN OUT, or RUN --onnx FILE")
+        raise ConfigError(
+            "nothing says where the model goes", "lw2g export RUN OUT, or lw2g export RUN --onnx FILE"
+        )
     size = models.export(run, out, **options)
     inside = "with its backbone" if options["with_backbone"] else "without its backbone"
     click.echo(f"{out}: {in_units(size)}, {inside}")

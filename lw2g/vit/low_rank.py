@@ -312,14 +312,17 @@ def _sum_of(weight: Tensor, parts: Sequence[_Part], scale: float) -> Tensor:
     """Return a weight with updates added."""
     # summed in at least float32: in bf16 each update would be rounded by itself
     wide = torch.promote_types(weight.dtype, torch.float32)
-    total = weight.to(wide, copy=True)
+    total = weight.to(wide)
     with torch.autocast(weight.device.type, enabled=False):
         for part in parts:
-            rows = total[part.first : part.first + part.up.shape[0]]
+            after = part.first + part.up.shape[0]
+            rows = total[part.first : after]
             if part.down is None:
-                rows.add_(part.up.to(wide), alpha=scale)
+                rows = torch.add(rows, part.up.to(wide), alpha=scale)
             else:
-                rows.addmm_(part.up.to(wide), part.down.to(wide), alpha=scale)
+                rows = torch.addmm(rows, part.up.to(wide), part.down.to(wide), alpha=scale)
+            # put together and not written in place, which torch does not trace
+            total = torch.cat([total[: part.first], rows, total[after:]])
     return total.to(weight.dtype)
 
 

@@ -112,8 +112,8 @@ def export_onnx(
     difference = onnx_differences(content, module, size)
     if not difference <= _TOLERANCE:  # NaN is not, either
         raise DataError(
-            f"onnxruntime's probabilities differ by {difference:.1g} from torch's, and by at most "
-            f"{_TOLERANCE:g} they may",
+            f"onnxruntime's probabilities differ by {difference:.1g} from torch's, where {_TOLERANCE:g} is "
+            "allowed",
             "install other releases of torch and onnxruntime",
         )
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -145,9 +145,7 @@ def _in_float32(saved: Saved) -> Saved:
 
     manifest = saved.manifest
     if manifest.run.get("precision") == BF16:
-        tell_note(
-            "the file computes in float32 and the run in bf16: probabilities may differ in their third digit"
-        )
+        tell_note("the file computes in float32 and the run in bf16: probabilities may differ by hundredths")
     options = {**manifest.run, "precision": FP32, "speed": "exact", "compile": False}
     return attrs.evolve(saved, manifest=attrs.evolve(manifest, run=options))
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
+import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -29,6 +29,7 @@ FOLDER = "export it as a folder: lw2g export RUN OUT"
 _LIBRARIES = ("onnx", "onnxscript", "onnxruntime")
 _BATCHES = (1, 3)
 """Sizes of batches that are compared: that of the traced one is another."""
+_LARGEST_BATCH = 2**16
 _LARGEST_CONSTANT = 2**31
 """Elements of weights that are added up when the file is written, as those of updates are."""
 
@@ -37,7 +38,7 @@ def require_exporter() -> None:
     """Refuse an installation that cannot write ONNX files.
 
     Raises:
-        ConfigError: A library of the extra ``onnx`` is missing, or torch is too old.
+        ConfigError: A library of the extra ``onnx`` is missing.
     """
     for name in _LIBRARIES:
         try:
@@ -47,10 +48,6 @@ def require_exporter() -> None:
                 f"an ONNX file needs {name!r}, which cannot be imported here ({first_line(error)})",
                 "pip install 'lw2g[onnx]'",
             ) from error
-    if "dynamo" not in inspect.signature(torch.onnx.export).parameters:
-        raise ConfigError(
-            f"torch {torch.__version__} cannot write ONNX files from traced programs", "install torch>=2.6"
-        )
 
 
 def onnx_bytes(module: nn.Module, size: int, metadata: Mapping[str, str]) -> bytes:
@@ -66,7 +63,8 @@ def onnx_bytes(module: nn.Module, size: int, metadata: Mapping[str, str]) -> byt
     """
     # two images: torch takes a size of one for a constant
     images = torch.zeros(2, 3, size, size)
-    batch = torch.export.Dim("batch")
+    # torch 2.6 wants to be told of a largest batch
+    batch = torch.export.Dim("batch", max=_LARGEST_BATCH)
     with _quiet(), torch.no_grad():
         try:
             traced = torch.export.export(module, (images,), dynamic_shapes=({0: batch},), strict=False)
@@ -145,10 +143,11 @@ def _values(graph: Any) -> Iterator[Any]:
 
 
 def _first_cause(error: BaseException) -> str:
-    """Return what an error of torch began with: the last one tells of stages of the exporter."""
+    """Return in a sentence what an error of torch began with: later ones tell of the exporter's stages."""
     while error.__cause__ is not None:
         error = error.__cause__
-    return first_line(error)
+    # advice to developers of torch follows
+    return re.split(r"(?<=[.!]) ", first_line(error))[0].rstrip(".!")
 
 
 @contextmanager

@@ -39,16 +39,16 @@ def _problem_of(model: TrainedModel) -> tuple[str, str] | None:
     weights = sum(tensor.numel() * 4 for tensor in model.backbone.parameters())
     if model.backbone.takes_vectors:
         return "it takes stored features and no images", "make one of images: lw2g start FOLDER MODEL"
-    if not isinstance(parts.still, Preprocessing):
-        return "its test transform is made of functions, which no number tells", FOLDER
+    if parts.mixer is not None or parts.baseline.scope.each:
+        return f"{name} joins the answers of {counted(sets, 'set')}", FOLDER
     if parts.baseline.closed_form is None:
         return f"the head of {name} is trained by gradients", "run it with baseline.head=lda"
     if expert_of(parts.baseline) is not None:
         return "a frozen expert answers beside its head", "run it with routing.expert=none"
-    if parts.mixer is not None or parts.baseline.scope.each:
-        return f"{name} joins the answers of {counted(sets, 'set')}", FOLDER
     if parts.retrieval is not None and sets > 1:
         return f"{retrieval} chooses among the {sets} sets of {name} for each image", FOLDER
+    if not isinstance(parts.still, Preprocessing):
+        return "its test transform is made of functions, which no number tells", FOLDER
     if weights > _MOST_BYTES:
         return f"its weights take {weights / 1e9:.1f} GB, and an ONNX file ends at 2 GB", FOLDER
     return None
@@ -70,6 +70,7 @@ class Probabilities(nn.Module):
         parts = model.parts
         closed = parts.baseline.closed_form
         assert closed is not None  # :func:`require_exportable`
+        self.backbone = model.backbone
         self.baseline = parts.baseline
         self.sets = nn.ModuleList(parts.pool.sets)
         self.temperature = model.temperature or 1.0
@@ -80,11 +81,10 @@ class Probabilities(nn.Module):
 
     def forward(self, image: Tensor) -> Tensor:
         """Return the probabilities."""
-        backbone = self.baseline.context.backbone
 
         def query() -> Tensor:
-            with backbone.joining():
-                return backbone.features(image)
+            with self.backbone.joining():
+                return self.backbone.features(image)
 
         batch = Batch(
             labels=image.new_zeros(image.shape[0], dtype=torch.int64),
