@@ -162,7 +162,9 @@ def test_a_model_of_timm_s_own_forward_is_exported(learned: Run, tmp_path: Path)
     """A network that lw2g has no forward of: timm's is traced."""
     model = tiny_backbone().model
     options = {"baseline.head": "lda", "run.probabilities": False}
-    run, path = learned("simple-cil", backbone=model, **options), tmp_path / "model.onnx"
+    half = [0.5, 0.5, 0.5]
+    run = learned("simple-cil", backbone={"name": model, "mean": half, "std": half}, **options)
+    path = tmp_path / "model.onnx"
     local = {"backbone": model}
     written = lw2g.export_onnx(run, path, local=local)
     assert not written.calibrated
@@ -207,7 +209,7 @@ def test_the_metadata_prepare_an_image_and_name_the_classes(tmp_path: Path) -> N
         for number in range(6):
             pixels = draws.integers(0, 80, (40, 50, 3)) + 80 * shade
             Image.fromarray(pixels.astype(np.uint8)).save(photos / name / f"{number}.png")
-    lw2g.start(photos, tmp_path / "model", device="cpu")
+    lw2g.start(photos, tmp_path / "model", backbone="micro", device="cpu")
     lw2g.unlearn(tmp_path / "model", "bee", out=tmp_path / "two")
     path = tmp_path / "two.onnx"
     written = lw2g.export_onnx(tmp_path / "two", path)
