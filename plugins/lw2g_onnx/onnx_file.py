@@ -6,6 +6,7 @@ Importing this module imports neither torch nor a component.
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,17 +88,32 @@ def export_onnx(
     out = Path(out)
     _require_new(out, run)
     with collector_waits():
-        from lw2g_onnx.onnx_program import OPSET, onnx_bytes, onnx_differences, require_exporter
-        from lw2g_onnx.probabilities import Probabilities, require_exportable
+        from lw2g.model.live import live_model
+        from lw2g.model.saved import saved_in
+        from lw2g_onnx.onnx_program import require_exporter
+        from lw2g_onnx.probabilities import require_exportable
 
         require_exporter()
         catalogue = catalogue_of(local, run)
-        from lw2g.model.live import live_model
-        from lw2g.model.saved import saved_in
     saved = _in_float32(saved_in(run, task))
     file = None if weights is None else Path(weights)
     model = live_model(saved, catalogue, device="cpu", weights=file)
     require_exportable(model)
+    history = saved.manifest.history
+    # a forgotten class keeps its number, and no probability
+    return _written(out, model, tuple(history.names[number] for number in history.numbers))
+
+
+def _written(out: Path, model: TrainedModel, classes: tuple[str, ...]) -> OnnxFile:
+    """Write the file of an exportable model whose probabilities have these names.
+
+    Raises:
+        DataError: onnxruntime computes something else.
+        ConfigError: torch cannot write what it computes.
+    """
+    from lw2g_onnx.onnx_program import OPSET, onnx_bytes, onnx_differences
+    from lw2g_onnx.probabilities import Probabilities
+
     if model.temperature is None:
         tell_note(
             "nothing calibrates this model: its probabilities are as sure as its scores (a run with "
@@ -105,9 +121,6 @@ def export_onnx(
         )
     module = Probabilities(model)
     size = model.backbone.image_size
-    history = saved.manifest.history
-    # a forgotten class keeps its number, and no probability
-    classes = tuple(history.names[number] for number in history.numbers)
     content = onnx_bytes(module, size, _metadata(model, classes, OPSET))
     difference = onnx_differences(content, module, size)
     if not difference <= _TOLERANCE:  # NaN is not, either
@@ -129,7 +142,7 @@ def export_onnx(
 
 
 def _require_new(out: Path, run: Path) -> None:
-    """Refuse a file that is there, or that the next reader would take for a part of the model.
+    """Refuse a file that is there, that nobody may write, or that would be taken for a part of the model.
 
     Raises:
         ConfigError: It is one.
@@ -137,6 +150,9 @@ def _require_new(out: Path, run: Path) -> None:
     require_outside(out, run)
     if out.is_symlink() or out.exists():
         raise ConfigError(f"{str(out)!r} is there already", "choose another file")
+    above = next(folder for folder in out.absolute().parents if folder.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        raise ConfigError(f"nothing can be written into {str(above)!r}", "choose another folder")
 
 
 def _in_float32(saved: Saved) -> Saved:

@@ -305,7 +305,7 @@ def test_what_is_of_a_folder_is_refused_beside_onnx(tmp_path: Path, words: list[
 
 
 def test_an_export_says_where_it_goes(tmp_path: Path) -> None:
-    """To a folder or a file, that does not lie in what is read."""
+    """To a folder, or to a file that does not lie in what is read and can be written."""
     assert export(tmp_path) == (
         2,
         "error: nothing says where the model goes; lw2g export RUN OUT, or lw2g export RUN --onnx FILE\n",
@@ -313,6 +313,11 @@ def test_an_export_says_where_it_goes(tmp_path: Path) -> None:
     code, said = export(tmp_path, "--onnx", tmp_path / "m.onnx")
     assert code == 2
     assert "which is read; choose" in said
+    file = tmp_path.with_name("a file")
+    file.touch()
+    code, said = export(tmp_path, "--onnx", file / "m.onnx")
+    assert code == 2
+    assert said == f"error: nothing can be written into {str(file)!r}; choose another folder\n"
 
 
 def test_an_interruption_leaves_no_file(
