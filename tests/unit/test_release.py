@@ -123,5 +123,6 @@ def test_every_package_says_that_it_is_typed() -> None:
     packages = [ROOT / "lw2g", *(path.parent for path in sorted(ROOT.glob("plugins/*/__init__.py")))]
     groups = PROJECT["project"]["entry-points"]
     offered = {module for group in ("lw2g", "lw2g.commands") for module in groups[group].values()}
-    assert len(packages) == len(offered)  # the core offers commands of its own
+    # the core offers commands of its own; of lw2g_onnx the root names the function
+    assert len(packages) == len(offered) + 1
     assert [path.name for path in packages if not (path / "py.typed").is_file()] == []
