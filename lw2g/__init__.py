@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from lw2g.api.recorded import runs
     from lw2g.api.sweeps import sweep
     from lw2g_hub.hub_models import pull, push
+    from lw2g_onnx.onnx_file import export_onnx
     from lw2g_page.reporting import report
     from lw2g_photos.photographs import learn, start, unlearn
     from lw2g_store.stores import verify
@@ -41,6 +42,7 @@ else:
 _HOMES = {
     "continue_run": "lw2g.api",
     "export": "lw2g.api.models",
+    "export_onnx": "lw2g_onnx.onnx_file",
     "fork": "lw2g.api",
     "learn": "lw2g_photos.photographs",
     "load": "lw2g.api.models",
@@ -61,6 +63,7 @@ __all__ = [
     "__version__",
     "continue_run",
     "export",
+    "export_onnx",
     "fork",
     "learn",
     "load",

@@ -17,7 +17,7 @@ from lw2g.model.manifest import Manifest, sections
 from lw2g.model.trained import TrainedModel
 from lw2g.registry.catalogue import Catalogue
 
-__all__ = ["open_model", "require_counted", "require_usable", "run_after", "saved_of"]
+__all__ = ["open_model", "require_counted", "require_usable", "run_after", "saved_in", "saved_of"]
 
 
 def open_model(
@@ -44,6 +44,21 @@ def open_model(
             component is not installed, or its backbone is another one or nowhere.
         ConfigError: The device is not there, or tasks are counted from 0.
     """
+    saved = saved_in(directory, task)
+    return live_model(saved, catalogue, device=device, batch_size=batch_size, weights=weights)
+
+
+def saved_in(directory: Path, task: int | None = None) -> Saved:
+    """Return the values of the model in a directory of a run or an exported model.
+
+    Args:
+        directory: The directory.
+        task: As for :func:`open_model`.
+
+    Raises:
+        DataError: There is no such model, it is damaged, or has not finished a task (or not this one).
+        ConfigError: Tasks are counted from 0.
+    """
     require_counted(task)
     if not directory.is_dir():
         raise DataError(no_folder(directory), "give the folder of a run or a model")
@@ -55,7 +70,7 @@ def open_model(
             f"{str(directory)!r} holds the model after task {last} alone",
             f"export another one of its run: lw2g export RUN OUT --task {task}",
         )
-    return live_model(saved, catalogue, device=device, batch_size=batch_size, weights=weights)
+    return saved
 
 
 def require_usable(

@@ -481,7 +481,7 @@ class Backbone(nn.Module):
         """Run timm's ``forward_features``."""
         self._require_shape(images)
         with ExitStack() as stack:
-            if self._has_blocks and len(images) in self._compiled:
+            if self._compiled and self._has_blocks and len(images) in self._compiled:
                 for block in self.model.blocks:
                     stack.enter_context(compiled(block, self._backend))
             out: Tensor = self.model.forward_features(images)

@@ -373,24 +373,35 @@ _MERGED: WeakKeyDictionary[nn.Module, _Merged] = WeakKeyDictionary()
 
 def _merged_weight(layer: nn.Linear, parts: Sequence[_Part], scale: float) -> StandIn:
     """Return the layer's weight with updates merged into it, which is made anew where one has changed."""
+    if torch.compiler.is_compiling():
+        # a traced program has the sum of constants, which is folded later; values cannot be compared
+        return StandIn(_sum_of(layer.weight, parts, scale))
     kept = _MERGED.get(layer)
     if kept is not None and kept.is_of(layer, parts, scale):
         return kept.weight
     weight = layer.weight.detach()
-    # summed in at least float32: in bf16 each update would be rounded by itself
-    wide = torch.promote_types(weight.dtype, torch.float32)
-    total = weight.to(wide, copy=True)
-    with torch.autocast(weight.device.type, enabled=False):
-        for part in parts:
-            rows = total[part.first : part.first + part.up.shape[0]]
-            if part.down is None:
-                rows.add_(part.up.to(wide), alpha=scale)
-            else:
-                rows.addmm_(part.up.to(wide), part.down.to(wide), alpha=scale)
-    made = StandIn(total.to(weight.dtype))
+    made = StandIn(_sum_of(weight, parts, scale))
     copies = [part.copy() for part in parts]
     _MERGED[layer] = _Merged(weight=made, own=weight, version=weight._version, parts=copies, scale=scale)
     return made
+
+
+def _sum_of(weight: Tensor, parts: Sequence[_Part], scale: float) -> Tensor:
+    """Return a weight with updates added."""
+    # summed in at least float32: in bf16 each update would be rounded by itself
+    wide = torch.promote_types(weight.dtype, torch.float32)
+    total = weight.to(wide)
+    with torch.autocast(weight.device.type, enabled=False):
+        for part in parts:
+            after = part.first + part.up.shape[0]
+            rows = total[part.first : after]
+            if part.down is None:
+                rows = torch.add(rows, part.up.to(wide), alpha=scale)
+            else:
+                rows = torch.addmm(rows, part.up.to(wide), part.down.to(wide), alpha=scale)
+            # put together and not written in place, which torch does not trace
+            total = torch.cat([total[: part.first], rows, total[after:]])
+    return total.to(weight.dtype)
 
 
 def _tensors(parts: Sequence[_Part]) -> list[Tensor]:

@@ -197,7 +197,7 @@ class PlainViT(nn.Module):
     def forward_features(self, images: Tensor) -> Tensor:
         """Return all tokens after the final norm, ``[B, 3, S, S]`` -> ``[B, 1 + N, d]``."""
         patches = self.patch_embed(images)
-        tokens = torch.cat([self.cls_token.expand(len(patches), -1, -1), patches], dim=1)
+        tokens = torch.cat([self.cls_token.expand(patches.shape[0], -1, -1), patches], dim=1)
         out: Tensor = self.norm(self.blocks(tokens + self.pos_embed))
         return out
 

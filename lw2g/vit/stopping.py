@@ -7,8 +7,10 @@ them (rotary embeddings, shared biases). So an exception, which only the caller 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from lw2g.vit.injection import Injection
@@ -18,10 +20,7 @@ __all__ = ["Reading", "output_of"]
 
 
 class _ReachedError(Exception):
-    """Ends a model's forward at a block, with that block's output."""
-
-    def __init__(self, output: Tensor) -> None:
-        self.output = output
+    """Ends a model's forward at a block."""
 
 
 class _EnoughError(Exception):
@@ -31,21 +30,25 @@ class _EnoughError(Exception):
 def output_of(block: nn.Module, forward: Callable[[], object]) -> Tensor:
     """Return the output of a block in a forward of its model, and end the forward there.
 
-    The last hook of the block ends it, so that injections and taps have seen the block.
+    The last hook of the block ends it, so that injections and taps have seen the block. Where torch traces
+    the forward it runs to its end: the tracer keeps account of modules that are left, and an exception is not
+    among the ways to leave one. What follows the block is then no part of the program.
 
     Raises:
         ValueError: The forward did not run the block.
     """
+    outputs: list[Tensor] = []
 
     def stop(module: nn.Module, args: Any, output: Tensor) -> None:
-        raise _ReachedError(output)
+        outputs.append(output)
+        if not torch.compiler.is_compiling():
+            raise _ReachedError
 
-    with block.register_forward_hook(stop):
-        try:
-            forward()
-        except _ReachedError as reached:
-            return reached.output
-    raise ValueError("expected a forward through a block, but it was not run")
+    with block.register_forward_hook(stop), suppress(_ReachedError):
+        forward()
+    if not outputs:
+        raise ValueError("expected a forward through a block, but it was not run")
+    return outputs[0]
 
 
 class Reading:

@@ -42,6 +42,7 @@ PRODUCTS = (
     "lw2g_store",
     "lw2g_page",
     "lw2g_photos",
+    "lw2g_onnx",
     "lw2g_hub",
 )
 """Packages under plugins that are used as they are: each may import the core and those before it."""

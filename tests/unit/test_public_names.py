@@ -26,6 +26,7 @@ PAGES = ("plugins.md", "howto/porting.md", "howto/python.md", "howto/backbone.md
 PRODUCTS = {
     "lw2g_datasets",
     "lw2g_hub",
+    "lw2g_onnx",
     "lw2g_page",
     "lw2g_peft",
     "lw2g_photos",

@@ -1,0 +1,1 @@
+"""Trained models as ONNX files, for programs without lw2g and torch."""
