@@ -146,12 +146,16 @@ def _expert(parts: RunParts, ledger: Ledger) -> dict[str, Any]:
     if expert is None:
         return {}
     expert_flops = ledger.flops.get("expert_per_image")
+    forwards = None  # nobody has counted
+    if expert_flops is not None:
+        # the expert reads the query; where the run computes it anyway, it asks for no forward and 0 operations
+        forwards = int(expert_flops > 0)
     return {
         "expert": {
             "kind": "frozen",
-            "forwards_per_image": None if expert_flops is None else int(expert_flops > 0),
+            "forwards_per_image": forwards,
             "numbers": expert.lda.mean.numel() + expert.lda.scatter.numel(),
-            "temperature": expert.warmth,
+            "temperature": expert.warmth,  # divides the head's scores before the expert's are added
         }
     }
 

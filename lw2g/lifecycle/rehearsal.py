@@ -292,15 +292,10 @@ class Rehearsal:
 
     def _smaller(self, session: Session) -> _SmallSession:
         """Return the session with as many images as there is time for."""
-        affordable = int(_PATIENCE / _seconds_per_image(session))
-        # each class of a task needs some, and evidence two in each of its groups
-        least = _PER_CLASS * max(len(task.classes) for task in self._tasks)
-        if session.parts.growth.collects_evidence:
-            least = max(least, 2 * GROUPS)
-        wanted = _BATCHES * (batch_size_of(session.parts.config.baseline.config) or _BATCH)
-        train = min(wanted, max(least, affordable))
+        train, test = self._sizes(session)
         run = session.parts.config.run
-        test = max(least, min(affordable, 2 * run.evaluation_batch))
+        # A batch is filled up to its size. Were it larger than what is read in it (test images, and at most
+        # ``train`` of those held back for routing), the filling would count as cost of these images.
         run = attrs.evolve(run, evaluation_batch=min(run.evaluation_batch, train, test))
         tasks = tuple(_smaller_task(task, train, test) for task in session.data.stream.tasks)
         held_back = tuple(images and _part_of(images, train) for images in session.data.held_back)
@@ -323,6 +318,20 @@ class Rehearsal:
         return _SmallSession(
             parts=parts, data=data, components=session.components, precision=session.precision
         )
+
+    def _sizes(self, session: Session) -> tuple[int, int]:
+        """Return how many training and how many test images of a task there is time for."""
+        parts = session.parts
+        affordable = int(_PATIENCE / _seconds_per_image(session))
+        # each class of a task needs some, and evidence two in each of its groups
+        least = _PER_CLASS * max(len(task.classes) for task in self._tasks)
+        if parts.growth.collects_evidence:
+            least = max(least, 2 * GROUPS)
+        wanted = _BATCHES * (batch_size_of(parts.config.baseline.config) or _BATCH)
+        train = min(wanted, max(least, affordable))
+        # two full batches are enough to tell the seconds of the others
+        test = max(least, min(affordable, 2 * parts.config.run.evaluation_batch))
+        return train, test
 
 
 def _timed(work: Callable[[], object]) -> float:
