@@ -58,7 +58,7 @@ def build(catalogue: Catalogue, kind: Kind, chosen: Any, *arguments: Any) -> Any
 def _promised(interface: type) -> list[str]:
     """Return the names that an interface promises: methods, and values of a protocol without defaults."""
     names = []
-    is_protocol = getattr(interface, "_is_protocol", False)
+    is_protocol = getattr(interface, "_is_protocol", False)  # typing sets it; other classes have none
     for name in dir(interface):
         promise = getattr(interface, name)
         if callable(promise) or (is_protocol and isinstance(promise, property)):

@@ -97,7 +97,7 @@ class Handed:
         return cls(
             error=error if passes else None,
             kind=type(error).__name__,
-            message=error_text(error).partition(": ")[2],
+            message=error_text(error).partition(": ")[2],  # after the name of its class
             frames=frames_of(error.__traceback__),
             text="".join(traceback.format_exception(error)),
         )
