@@ -149,7 +149,7 @@ def _expert(parts: RunParts, ledger: Ledger) -> dict[str, Any]:
     expert_flops = ledger.flops.get("expert_per_image")
     forwards = None  # nobody has counted
     if expert_flops is not None:
-        # the expert reads the query; where the run computes it anyway, it takes no forward and 0 operations
+        # the expert reads the query: where the run computes it anyway, no forward and 0 operations more
         forwards = int(expert_flops > 0)
     return {
         "expert": {
