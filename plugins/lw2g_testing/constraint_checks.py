@@ -290,6 +290,7 @@ def _harmless_loss(stage: Stage) -> Tensor | None:
     batch, output = stage.step()
 
     def values() -> list[Tensor]:
+        """Return copies of all that a loss of the constraint must leave as it is."""
         of_the_host = (*parameters, output.loss, batch.images, batch.query, batch.labels)
         return [tensor.detach().clone() for tensor in of_the_host]
 
