@@ -307,7 +307,7 @@ def train_phase(
             break  # the steps are done within an epoch
         engine.synchronize()  # or the speed would be that of the queue
         watch.require_sound_parameters()
-        speed = done / max(time.perf_counter() - began, 1e-9)
+        speed = done / max(time.perf_counter() - began, 1e-9)  # a clock may not have ticked
         progress.epoch = epoch + 1
         progress.step = 0
         reporter.send(
