@@ -148,7 +148,7 @@ def difference(backbone: Backbone) -> str | None:
 
 def compared(exact: Step, reduced: Step) -> str | None:
     """Return by how much a step in bf16 differs from the same step in float32; None if little enough."""
-    loss = abs(reduced.loss - exact.loss) / max(abs(exact.loss), 1e-12)
+    loss = abs(reduced.loss - exact.loss) / max(abs(exact.loss), 1e-12)  # never divided by 0
     errors = (reduced.gradient - exact.gradient).flatten(1).norm(dim=1)
     norms = exact.gradient.flatten(1).norm(dim=1)
     gradient = float((errors / norms).median())  # over images
