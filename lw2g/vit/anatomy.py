@@ -142,8 +142,8 @@ def attention_of(block: nn.Module) -> Any:
     Raises:
         ConfigError: Its class is not known here, so that its linear layers may be bypassed.
     """
-    attention = getattr(block, "attn", None)
-    attention = getattr(attention, "base", attention)
+    attention = getattr(block, "attn", None)  # blocks of other networks may have none
+    attention = getattr(attention, "base", attention)  # only a wrapper of lw2g has a base
     if _class_of(attention) not in (*_SOFTMAX_OVER_KEYS, *_TIED_TO_POSITIONS):
         raise ConfigError(
             f"attention {type(attention).__name__!r} is not supported",
@@ -316,6 +316,7 @@ def _require_exchangeable_rows(model: nn.Module) -> None:
                 "every row to one",
                 "use low-rank updates or adapters",
             )
+    # most models have neither: a bias that all blocks share, or a rotation of all rows
     shared = getattr(model, "rel_pos_bias", None) is not None
     rotated_whole = getattr(model, "rope", None) is not None and not _prefix_rows(model)
     if _class_of(model) == _NAFLEX or shared or rotated_whole:

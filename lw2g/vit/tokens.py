@@ -72,6 +72,7 @@ class TokenInjection:
     def _positions(self, block: nn.Module, tokens: int) -> Iterator[None]:
         """Let a block's attention know within the context which rows have no position."""
         attention = attention_of(block)
+        # only attentions that can rotate have the first, and only BEiT's the second
         exempt = getattr(attention, "num_prefix_tokens", None)
         table = getattr(attention, "relative_position_bias_table", None)
         if exempt is None and table is None:
@@ -82,6 +83,7 @@ class TokenInjection:
             bias = attention._get_rel_pos_bias
 
         def adjust(module: nn.Module, args: tuple[Tensor, ...]) -> None:
+            """Count the rows that were added to the stream ``[B, N, dim]`` among those without a position."""
             rows = args[0].shape[1]
             added = rows - tokens
             if exempt is not None:
