@@ -141,7 +141,7 @@ class ClassPredictor(ClassRetrieval):
             context,
             self.network,
             self.statistics,
-            lr=options.replay_lr * options.replay_batch / 256,
+            lr=options.replay_lr * options.replay_batch / 256,  # their rates are for 256 samples a step, too
             epochs=options.replay_epochs,
             per_centroid=options.replay_batch,
             gradients=self.gradients,
