@@ -136,7 +136,7 @@ def _write_all(contents: Mapping[Path, bytes]) -> None:
         for path, content in contents.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, content)
-    except BaseException:
+    except BaseException:  # a Ctrl-C, too
         for path in contents:
             path.unlink(missing_ok=True)
         for folder in sorted(above, reverse=True):  # the deepest first
