@@ -205,6 +205,7 @@ _QK_NORMS = ("q_norm", "k_norm")
 def offers_prefixes(block: nn.Module) -> bool:
     """Whether prefixes are defined for the block's attention."""
     attention = attention_of(block)
+    # only attentions with grouped queries say it: others have as many of both
     keys = getattr(attention, "num_kv_heads", attention.num_heads)
     return _class_of(attention) in _SOFTMAX_OVER_KEYS and bool(keys == attention.num_heads)
 
@@ -286,6 +287,7 @@ def _require_free_keys(attention: Any, index: int) -> None:
             "ties them to positions",
             "use low-rank updates or adapters",
         )
+    # only attentions with grouped queries say it: others have as many of both
     keys = getattr(attention, "num_kv_heads", attention.num_heads)
     if keys != attention.num_heads:
         raise ConfigError(
