@@ -219,7 +219,7 @@ def _made_record(kind: Kind, thing: Any) -> Component:
         **_FIELD_DEFAULTS.get(kind, {}),
         **_attributes_for(COMPONENTS[kind], thing),
         "name": LOCAL + _kebab(own_name, kind),
-        "config": getattr(thing, "Config", _NoOptions),
+        "config": getattr(thing, "Config", _NoOptions),  # without the class it has no options
         "build": _builder(kind, thing),
         "summary": (docstring(thing) or own_name).splitlines()[0],
     }
