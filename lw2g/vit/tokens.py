@@ -55,6 +55,7 @@ class TokenInjection:
         tokens = num_tokens(model)
 
         def drop(module: nn.Module, args: Any, output: Tensor) -> Tensor:
+            """Take the added rows out of a block's output again, ``[B, N, dim]``."""
             index = self.class_token_index(output.shape[1], tokens)
             return real_tokens(output, tokens, index)
 
@@ -107,6 +108,7 @@ class TokenInjection:
         """Return the hook that inserts rows into the stream ``[B, N, dim]`` that a block gets."""
 
         def insert(module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
+            """Return the block's arguments with the rows in the stream; None leaves them as they are."""
             x = args[0]
             new = rows(x) if callable(rows) else rows
             new = _per_sample(new, x)
