@@ -165,6 +165,7 @@ class ClassPredictor(ClassRetrieval):
         """Fit the temperature to samples of all seen classes, since the network was trained on the images."""
         self.temperature.reset()
         generator = context.generator("retrieval-calibration")
+        # of many clusters as many samples as of a hundred, drawn from all
         features, labels = self.statistics.sample(
             range(context.task.seen), _SAMPLES, generator, limit=_SAMPLES * 100
         )
