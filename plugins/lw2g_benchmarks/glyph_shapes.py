@@ -128,7 +128,10 @@ def shape_field(prototype: Draws, sample: Draws, view: Grid, jitter: float = 0.0
 
 
 def grating(prototype: Draws, sample: Draws, view: Grid) -> Floats:
-    """Return a texture in [0, 1] of two waves with free phases, bent by a third, [n, S, S]."""
+    """Return a texture in [0, 1] of two waves with free phases, bent by a third, [n, S, S].
+
+    Pairs of numbers are the ranges of draws, as the benchmark defines them; angles and phases are in turns.
+    """
     # of the class, and a little different in each of its samples
     angles = prototype.uniform(2, 0.0, 0.5) + sample.uniform(2, -0.015, 0.015)
     pitches = prototype.uniform(2, 0.7, 3.2) * sample.uniform(2, 0.93, 1.07)
@@ -232,7 +235,10 @@ def _disc(view: Grid, place: Floats, radius: Floats) -> Floats:
 
 
 def paint_mosaics(prototype: Draws, sample: Draws, size: int) -> Floats:
-    """Paint four-by-four tilings from a palette of the class, rolled freely, with some tiles exchanged."""
+    """Paint four-by-four tilings from a palette of the class, rolled freely, with some tiles exchanged.
+
+    Pairs of numbers are the ranges of draws, as the benchmark defines them; hues are in turns.
+    """
     cells = 4  # along each side
     x, y = affine_view(sample, size, turns=0.03, shift=0.0, scale=(0.85, 1.2))
     hue = prototype.uniform(4) + sample.uniform(1, -0.06, 0.06)
