@@ -232,8 +232,8 @@ def _shapes_kept(changed: Sequence[Mapping[str, Any]]) -> Iterator[None]:
     """
     try:
         yield
-    # torch refuses other shapes and names with the first; states that are read one by one lack a name or refuse
-    # a value
+    # torch refuses other shapes and names with the first; states that are read one by one lack a name, or
+    # refuse a value
     except (RuntimeError, KeyError, ValueError) as error:
         shaping = _named(changed, "baseline.", "retrieval.", "constraints", "growth.")
         if not shaping:
