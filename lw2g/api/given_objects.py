@@ -219,7 +219,7 @@ def _made_record(kind: Kind, thing: Any) -> Component:
         **_FIELD_DEFAULTS.get(kind, {}),
         **_attributes_for(COMPONENTS[kind], thing),
         "name": LOCAL + _kebab(own_name, kind),
-        "config": getattr(thing, "Config", _NoOptions),
+        "config": getattr(thing, "Config", _NoOptions),  # without the class it has no options
         "build": _builder(kind, thing),
         "summary": (docstring(thing) or own_name).splitlines()[0],
     }
@@ -255,6 +255,7 @@ def _builder(kind: Kind, thing: Any) -> Callable[..., Any]:
         count = _arguments(thing)
 
         def make(*arguments: Any) -> Any:
+            """Make an object of the class."""
             # options come first: a class that takes fewer arguments does without them
             first = max(len(arguments) - count, 0)
             return thing(*arguments[first:])
@@ -270,6 +271,7 @@ def _builder(kind: Kind, thing: Any) -> Callable[..., Any]:
             return copy.deepcopy(thing)  # every run begins with it as it was given
 
     def build(*arguments: Any) -> Any:
+        """Make the object; a policy that does not say its margin and its burden gets the usual ones."""
         made = make(*arguments)
         if kind == "policy":
             for name, value in _POLICY_DEFAULTS.items():

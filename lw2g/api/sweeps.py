@@ -183,7 +183,7 @@ def plan_of(
     file = Path(grid)
     catalogue = load_catalogue()
     cells = _cells(file, catalogue, settings or {}, rehearse)
-    if rehearse is None:
+    if rehearse is None:  # for a rehearsal `_cells` has checked the cells of the real sweep
         # a plan lists missing files among the needs, so that they are no mistake here
         require_valid([without_missing_files(cell) for cell in cells], catalogue)
     return Plan(file, cells, catalogue)

@@ -119,6 +119,7 @@ def bottlenecks(
     """
 
     def chosen(name: str) -> Tensor:
+        """Return one of a set's tensors by its name, of the chosen set or of the set of each sample."""
         return routing.select(lambda item: cast(Tensor, getattr(item, name)))
 
     return bottlenecks_of({name: chosen(name) for name in _TENSORS}, num_blocks, scale=scale, dropout=dropout)

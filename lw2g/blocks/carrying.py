@@ -82,6 +82,7 @@ def shift(before: Tensor, after: Tensor, share: float) -> Motion:
     width = share * (median_apart(before) or 1.0)
 
     def moved(rows: Tensor) -> Tensor:
+        """Return rows ``[n, dim]``, each moved by the mean drift of the images near it."""
         nearness = -_squared_distances(rows, before) / (2 * width)
         return rows + nearness.softmax(dim=1) @ drift
 
@@ -131,10 +132,12 @@ def gated(motion: Motion, before: Tensor, labels: Tensor) -> Motion:
         reach = _REACH * _median((before - means).square().sum(1))
 
     def share(rows: Tensor) -> Tensor:
+        """Return how much of the motion each row takes, ``[n]`` from 0 to 1."""
         nearest = _squared_distances(rows, means).amin(1)
         return torch.where(nearest > reach, reach / nearest, torch.ones_like(nearest))
 
     def moved(rows: Tensor) -> Tensor:
+        """Return rows ``[n, dim]`` that went their share of the way."""
         return rows + share(rows)[:, None] * (motion(rows) - rows)
 
     return Motion(rows=moved, still=motion.still, share=share)

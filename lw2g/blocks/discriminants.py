@@ -208,6 +208,7 @@ class KernelDiscriminant(Discriminant):
         super().__init__(features, num_classes, shrinkage)
         raw = None
         if carried:
+            # the moments of the features themselves, which a motion moves; random features have no motion
             raw = Discriminant(dim, num_classes)
         self.register_module("raw", raw)
         # drawn on the CPU and in float64, so that every device has the same map
@@ -266,6 +267,7 @@ class KernelDiscriminant(Discriminant):
         even = cosines.T @ (weight * cosines)
         odd = sines.T @ (weight * sines)
         own = -(variance[:, None] + variance) / 2
+        # the factor 2 / D of a product, times the half
         products = ((own + spread).exp() * (even + odd) + (own - spread).exp() * (even - odd)) / len(variance)
         within = products - self.mean[classes].T @ (weight * self.mean[classes])
         # kept as a scatter about estimated means, whose covariance divides by images minus classes

@@ -152,6 +152,7 @@ def inject_factors(
     """
 
     def update(pair: Factors, block: int, target: int) -> LowRank:
+        """Return the factors of one target of a block, by their places, ``[rank, dim]``, ``[dim, rank]``."""
         down, up = (part[..., block, :, :, :] for part in pair)
         # the last one serves all targets where they share it
         own_down = min(target, down.shape[-3] - 1)

@@ -106,6 +106,7 @@ def replay_phase(
         gradients = partial(linear_gradients, head)
 
     def gradients_of(features: Tensor, labels: Tensor, parameters: list[Tensor]) -> list[Tensor]:
+        """Return the gradient of a batch's loss at each parameter."""
         seen = context.task.seen
         if gradients is not None:
             return gradients(features, labels, seen)

@@ -82,7 +82,7 @@ def warmed_up(schedule: Schedule, epochs: int, start: float) -> Schedule:
     def warm(base: float, epoch: int, total: int) -> float:
         if epoch >= epochs:
             return schedule(base, epoch, total)
-        least = min(start, base)
+        least = min(start, base)  # a group whose base rate lies below the start keeps its rate
         return least + (base - least) * epoch / epochs
 
     return warm

@@ -37,6 +37,8 @@ _STARTS = 10
 
 _JITTER = 1e-4
 """Added to every variance, as in the released code."""
+_BATCH = 64
+"""Images of a forward whose features are collected."""
 
 
 def cluster(features: Tensor, clusters: int, seed: int = 0) -> Tensor:
@@ -230,6 +232,7 @@ class ClassStatistics(nn.Module):
         cluster = label * self.mean.shape[1] + position
         noise = torch.randn(len(order), self.mean.shape[-1], generator=generator).to(self.mean)
         if self.mode == "covariance":
+            # a class has one cluster, and its spread is the factor L of L L'
             for drawn in torch.unique(chosen[:, 0]):
                 rows = (chosen[:, 0] == drawn).nonzero()[:, 0]
                 noise[rows] = noise[rows] @ self.spread[drawn, 0].T
@@ -304,10 +307,11 @@ def collect_features(
     rows = []
     labels = []
     done = 0
+    # one size for all: features have other last bits in batches of another size
     if augmented is None:
-        batches = context.statistics(64)
+        batches = context.statistics(_BATCH)
     else:
-        batches = context.training_images(64, augmented)
+        batches = context.training_images(_BATCH, augmented)
     for batch in batches:
         rows.append(features(batch))
         labels.append(batch.labels)

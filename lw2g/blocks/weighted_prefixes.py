@@ -229,6 +229,7 @@ def weighted_injection(
     common = None if query is None else Queries.of(query)
 
     def prefix(position: int, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the keys and values of a block for the tokens that enter it, ``[B, N, dim]``."""
         own = tokens[:, 0] if query is None else query
         if seen is not None:
             seen[position] = own

@@ -105,6 +105,7 @@ def _candidate(candidate: Record) -> Iterator[tuple[str, ...]]:
     name = _set(candidate.get("set"))
     measures = candidate.get("measures", {})
     if not measures:
+        # one for each of: measure, four numbers, sign and count
         yield (name, *("-",) * 7, *last, excluded)
     for measure, result in measures.items():
         signs = {1: "+", -1: "-"}

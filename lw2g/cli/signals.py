@@ -73,9 +73,10 @@ def telling_of_exits(resume_at: Path) -> Iterator[None]:
     owner = os.getpid()
 
     def tell_and_leave(status: int) -> None:
+        """Say that the run is unfinished, and end the process, not with 0; a forked one just ends."""
         if os.getpid() == owner:
             where = f"resume with: lw2g resume {resume_at}"
-            # past sys.stderr: os._exit flushes nothing
+            # to file 2 itself, past sys.stderr: os._exit flushes nothing
             os.write(2, f"error: a plugin ended this process within the run; {where}\n".encode())
             status = status or 1
         leave(status)

@@ -233,6 +233,7 @@ def _as_typed(text: str, function: Callable[..., Any]) -> str:
     parameters = _parameters(function)
 
     def typed(code: re.Match[str]) -> str:
+        """Return a name between backquotes as it is typed: an option, an argument, or the same."""
         parameter = parameters.get(code[1])
         if parameter is None:
             return f"`{code[1]}`"

@@ -101,7 +101,7 @@ def new_directory(
             place = _numbered(f"{config.benchmark.name}-{config.baseline.name}-{config.policy.name}")
             new.insert(0, place)
         yield place
-    except BaseException:
+    except BaseException:  # a Ctrl-C, too
         with suppress(OSError):  # not empty
             for folder in new:
                 with suppress(FileNotFoundError):

@@ -31,6 +31,7 @@ def _explained(resolved: Resolved) -> Iterator[str]:
         entry = re.match(r"([\w-]+) = ", line)
         if entry and f"{section}.{entry[1]}" in options:
             text = options[f"{section}.{entry[1]}"].sentence()
+            # two columns less, for the "# " before each line
             comment = textwrap.fill(text, _WIDTH - 2, subsequent_indent="  ", break_on_hyphens=False)
             yield textwrap.indent(comment, "# ") + "\n"
         yield line

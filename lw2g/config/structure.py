@@ -288,6 +288,7 @@ def _reader() -> cattrs.Converter:
     _make_strict(converter)
 
     def optional(kind: Any) -> Any:
+        """Return the hook for a type or None."""
         member = _member(kind)
         hook = converter.get_structure_hook(member)
         return lambda value, _: None if value is None else hook(value, member)

@@ -58,7 +58,7 @@ def read_toml(path: Path) -> dict[str, Any]:
             f"{str(path)!r} cannot be read: {error.strerror}", "give the path of a TOML file"
         ) from error
     except ValueError as error:  # no TOML, no UTF-8, or a number of too many digits
-        raise ConfigError(f"{str(path)!r} is no TOML: {str(error).partition(';')[0]}") from error
+        raise ConfigError(f"{str(path)!r} is no TOML: {_reason(error)}") from error
     except RecursionError as error:
         raise ConfigError(f"{str(path)!r} is no TOML that can be read: nested too deeply") from error
     if is_deeper(content, _DEEPEST):
@@ -102,11 +102,19 @@ def parse_json(text: str, path: Path) -> Any:
     except RecursionError as error:
         raise DataError(f"{str(path)!r} is no JSON: nested too deeply", "restore the file") from error
     except ValueError as error:
-        reason = str(error).partition(";")[0]
-        raise DataError(f"{str(path)!r} is no JSON: {reason}", "restore the file") from error
+        raise DataError(f"{str(path)!r} is no JSON: {_reason(error)}", "restore the file") from error
     if is_deeper(content, _DEEPEST):
         raise DataError(f"{str(path)!r} is nested too deeply", "restore the file")
     return content
+
+
+def _reason(error: ValueError) -> str:
+    """Return what a parser says, without a remedy of Python.
+
+    Of a number with more than 4300 digits Python says "...; use sys.set_int_max_str_digits() to increase the
+    limit", which no user of lw2g can do.
+    """
+    return str(error).partition(";")[0]
 
 
 def is_deeper(content: Any, levels: int) -> bool:

@@ -194,7 +194,7 @@ def _sign(handle: int) -> None:
 def _owner(handle: int) -> Writer:
     """Return what a lock's file says of its owner."""
     try:
-        holder = json.loads(os.pread(handle, 4096, 0))
+        holder = json.loads(os.pread(handle, 4096, 0))  # no more: `_sign` writes less than 400 bytes
     except (ValueError, RecursionError):
         holder = None
     match holder:

@@ -72,6 +72,7 @@ def noted_facts(stream: TaskStream, transforms: Transforms, options: Any) -> dic
         "test_labels": sha_of_labels(true, owners),
         "test_transform": _numbers(transforms.test),
         "train_transform": _training(transforms, options),
+        # of each definition the first 64 bits of its hash, which tell any two apart
         "metrics": {name: digest_of(DEFINITIONS[name])[:16] for name in _METRICS},
     }
 

@@ -189,7 +189,7 @@ class RunDirectory:
         self.write_moved(chosen)
         try:
             yield
-        except BaseException:
+        except BaseException:  # a Ctrl-C, too
             if before is None:
                 path.unlink()
             else:

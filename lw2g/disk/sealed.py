@@ -78,6 +78,7 @@ def write_once(path: Path, content: bytes) -> None:
 
 def _write(path: Path, content: bytes, put: Callable[[Path], object]) -> None:
     """Write a temporary file next to a path, and rename it to the path."""
+    # a name that no other process makes at the same time, and the rights of any new file (less the umask)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}{UNFINISHED}")
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
@@ -87,7 +88,7 @@ def _write(path: Path, content: bytes, put: Callable[[Path], object]) -> None:
             # synced before the rename: after a power cut the name could lead to an empty file
             os.fsync(file.fileno())
         put(temporary)
-    except BaseException as error:
+    except BaseException as error:  # a Ctrl-C, too: nothing half written stays
         with suppress(OSError):
             temporary.unlink()
         if isinstance(error, OSError) and error.filename is None:
@@ -174,6 +175,7 @@ def read_header(content: bytes) -> dict[str, Any]:
     Raises:
         ValueError: It has none.
     """
+    # the file begins with the header's length, in eight bytes
     length = int.from_bytes(content[:8], "little")
     header = json.loads(content[8 : 8 + length])
     if not isinstance(header, dict):

@@ -120,11 +120,13 @@ def least_loss(scores: Tensor, place: Tensor, *, doubt: float = 0.0) -> float:
     """
     grid: list[float] = Temperature(1.0).grid.tolist()
     rows = torch.arange(len(scores), device=scores.device)
+    # the true column cannot be the best other one
     others = scores.double().scatter(1, place[:, None], float("-inf"))
     rival = others.argmax(1)
 
-    @cache
+    @cache  # a step of the search asks for a temperature that its neighbour has asked for
     def loss(position: int) -> float:
+        """Return the loss of all samples at a temperature of the grid."""
         log_posterior = (scores.double() / grid[position]).log_softmax(dim=1)
         likely = log_posterior[rows, place].sum()
         if doubt:
@@ -136,7 +138,7 @@ def least_loss(scores: Tensor, place: Tensor, *, doubt: float = 0.0) -> float:
         beyond = position + side
         return 0 <= beyond < _STEPS and loss(beyond) < loss(position)
 
-    start = _STEPS // 2
+    start = _STEPS // 2  # the grid's middle: temperature 1
     side = 1 if falls(start, 1) else -1
     near, far = 0, start + 1  # the loss falls before `near` steps, and no more after `far`
     while near < far:

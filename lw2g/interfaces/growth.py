@@ -218,16 +218,15 @@ def counts_directions(decision: Mapping[str, Any]) -> bool:
         for candidate in decision["candidates"]:
             measured = candidate.get("measures", {}).get(measure, {})
             value, null = measured.get("value"), measured.get("null")
-            limit = limits.get(
-                candidate["set"], limits.get(str(candidate["set"]))
-            )  # JSON has no numbers as keys
-            # the null of angles alone is that of random spaces of equal rank
+            # where the entry was read from a record: JSON has no numbers as keys
+            limit = limits.get(candidate["set"], limits.get(str(candidate["set"])))
+            # measures by angles, and no others, have this part: their null is of random spaces of equal rank
             if None in (value, null, limit) or "null_hfc" not in measured["parts"]:
                 continue
             distance = abs(value - limit)
             if decision["decision"] != "grow" and candidate["set"] != decision["set"]:
-                continue
-            # what is added was decided by the set that came nearest to being shared
+                continue  # a set was shared for its own angle
+            # a set was added for want of any to share: what decided is the one that came nearest to it
             if nearest is None or distance < nearest[0]:
                 nearest = distance, abs(value - null)
         if nearest is not None and nearest[1] <= _SMALL * nearest[0]:

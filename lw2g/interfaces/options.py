@@ -112,6 +112,7 @@ def published_differences(config: Any, path: str) -> list[dict[str, Any]]:
         published = field.metadata.get("published", UNPUBLISHED)
         literal = field.metadata.get("literal", {})
         if published is not UNPUBLISHED and value != published:
+            # where the published value is itself a known flaw, its reason says why one would differ from it
             note = literal.get(published, "differs from the published method")
             differences.append({"option": name, "value": value, "published": published, "note": note})
         # a value of another type may not be hashable

@@ -199,6 +199,7 @@ class TaskData:
     contents: Contents | None = None
 
     def __attrs_post_init__(self) -> None:
+        """Refuse lists of different lengths, and indices outside of the source."""
         if self.contents is not None and len(self.contents) != len(self.indices):
             raise ValueError(
                 f"expected as many contents as indices but got {len(self.contents)}, {len(self.indices)}"
@@ -248,6 +249,7 @@ class Task:
     domain: str = ""
 
     def __attrs_post_init__(self) -> None:
+        """Refuse classes that do not follow each other, and labels of other classes."""
         if not self.classes or self.classes != tuple(range(self.classes[0], self.classes[-1] + 1)):
             raise ValueError(f"expected a contiguous range of classes but got {self.classes}")
         if len(self.class_names) != len(self.classes):
@@ -304,6 +306,7 @@ class TaskStream:
     vectors: VectorFacts | None = None
 
     def __attrs_post_init__(self) -> None:
+        """Refuse tasks that leave out a position or meet it twice, and lists that do not fit them."""
         if self.targets is None and len(set(self.class_order)) != len(self.class_order):
             raise ValueError(
                 "expected distinct raw labels in class_order but got a repeated one; targets say where a "

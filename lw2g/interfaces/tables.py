@@ -52,6 +52,7 @@ def read_table(package: str, file: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text_of(path))
     except (OSError, ValueError) as error:
+        # of a number with too many digits Python says a remedy for programmers after a semicolon
         reason = "it is not there" if isinstance(error, OSError) else str(error).partition(";")[0]
         raise PluginError(f"{package}/{file} cannot be read: {reason}", "install the plugin again") from error
 
@@ -84,7 +85,7 @@ def make_record(cls: type[T], table: Any, where: str, **made: Any) -> T:
     for key, value in values.items():
         if key not in fields:
             raise PluginError(f"{where}.{key}: no such key{nearest(key, fields)}", "correct the file")
-        accepted: Any = _PLAIN.get(hints[key], object)
+        accepted: Any = _PLAIN.get(hints[key], object)  # other types are up to the class's validators
         # True is an int to Python, and no number to whoever writes a file
         is_wrong_bool = isinstance(value, bool) and accepted is int
         if value is not None and (is_wrong_bool or not isinstance(value, accepted)):
@@ -95,4 +96,5 @@ def make_record(cls: type[T], table: Any, where: str, **made: Any) -> T:
     try:
         return cls(**values)
     except (TypeError, ValueError) as error:
+        # attrs raises with the message first, and the attribute and the value after it
         raise PluginError(f"{where}: {error.args[0] if error.args else error}", "correct the file") from error

@@ -121,7 +121,7 @@ def compute_metrics(
             values[metric.name] = metric.of(inputs)
         except Exception as error:
             if metric.name in CORE_METRICS:
-                raise
+                raise  # a bug of ours, with its traceback
             values[metric.name] = None
             why = error_text(error)
             warn(f"{entry.origin}: metric {metric.name!r}: {why}; the run goes on without its value")

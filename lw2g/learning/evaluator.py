@@ -60,8 +60,11 @@ class Evaluator:
         self._task = np.repeat(np.arange(len(sizes)), sizes)
         self.seconds_per_image = 0.0
         self.moved: list[bool] = []
+        # of each task, the version of its images' features under its own set
         self._own: Integers = np.zeros(0, dtype=np.int64)
+        # of sets that the pool does not count: how often they have changed, and their last state
         self._editions: dict[int, tuple[int, dict[str, Tensor]]] = {}
+        # of each sample, the slot of its features under each of its sets, [n, k]
         self._slots: Integers = np.zeros((0, 1), dtype=np.int64)
 
     @property
@@ -97,7 +100,7 @@ class Evaluator:
             predictor: The model after that task.
         """
         chosen = predictor.retrieval is not None
-        if not chosen:
+        if not chosen:  # one sample speaks for all: without retrieval the same sets answer for each
             chosen = bool((predictor.all_members(1).sets != UNCHOSEN).any())
         self._compare_own(predictor, chosen=chosen)
 
@@ -137,6 +140,7 @@ class Evaluator:
         if retrieval is None:
             return self._heard(predictor, predictor.all_members(count)), None
         if retrieval.control:
+            # the control row is told the task: the right set ranks first for all samples
             choice = predictor.of_tasks(predictor.newest.cpu()[labels])
             return self._heard(predictor, choice), np.zeros(count, dtype=np.int64)
         size = self._batch_size
@@ -150,6 +154,7 @@ class Evaluator:
         for batch in self._images.batches(filled):
             choice, suits = predictor.choose(batch)
             if choice.prior is not None:
+                # the mix reads float32, and rows of all test images are kept until it does
                 choice = attrs.evolve(choice, prior=choice.prior.float())
             rank = _rank(suits, predictor.owning[labels[batch.samples].to(suits.device)])
             parts.append((choice, rank, suits.amax(dim=1, keepdim=True)))
@@ -165,10 +170,11 @@ class Evaluator:
         if predictor.expert is None:
             return choice
         self._images.queries(range(count))  # new queries of all tasks share forwards
+        size = self._rows_at_once(count)
         opinions = []
-        for part in chunks(range(count), size := self._rows_at_once(count)):
+        for part in chunks(range(count), size):
             said = predictor.opinion(self._images.queries(padded(part, size)))
-            opinions.append(said[: len(part)].cpu())
+            opinions.append(said[: len(part)].cpu())  # without the rows that fill up the last part
         return attrs.evolve(choice, expert=torch.cat(opinions))
 
     # -- features that are kept --------------------------------------------------------------------------
@@ -209,6 +215,7 @@ class Evaluator:
         for part, features in stale:
             changes.append(self._features.replace(images[part], slots[part], features))
         if len(images):
+            # ``images`` has a row for each set of a sample, and a sample has ``k`` sets
             self.seconds_per_image = (time.perf_counter() - begin) / len(images) * placed.shape[1]
         self._features.note(sources, versions)
         change = np.zeros(placed.shape)  # what was not computed anew has not changed

@@ -55,6 +55,7 @@ def count_flops(
         phase: The host phase, joined by retrieval and constraints.
         images: The task's training images under the test transform.
     """
+    # two images, or the only one: counts are divided by their number
     positions = list(range(min(2, len(images))))
     source = next(iter(images.batches([positions])))
     modules = parts.modules

@@ -284,6 +284,7 @@ def train_phase(
         batches = images.batches([of_rank for of_rank, _ in shares], seed=seed)
         for whole, (_, weight), batch in zip(todo, shares, batches, strict=True):
             # seeded by the step, so that a run taken up within an epoch draws what it would have drawn
+            # and by the rank: each draws for other images of the batch
             engine.seed(derive_seed(seed, progress.step) + ranks.number())
             losses = _backward(phase, batch, optimizer, owner, engine)
             losses = ranks.average(phase.trained, losses, weight)
@@ -306,7 +307,7 @@ def train_phase(
             break  # the steps are done within an epoch
         engine.synchronize()  # or the speed would be that of the queue
         watch.require_sound_parameters()
-        speed = done / max(time.perf_counter() - began, 1e-9)
+        speed = done / max(time.perf_counter() - began, 1e-9)  # a clock may not have ticked
         progress.epoch = epoch + 1
         progress.step = 0
         reporter.send(
@@ -321,6 +322,7 @@ def train_phase(
             )
         )
         after_epoch(optimizer, progress)
+    # whatever the seed: an epoch has as many images in any order
     return phase.epochs * sum(map(len, epoch_order(images, phase, seed=0)))
 
 

@@ -274,6 +274,7 @@ class _Bend:
         """
 
         def with_stored_space(name: str, rule: Restriction) -> Restriction:
+            """Return a rule with the space that the state has of it, on the device of its own."""
             space_state = {key: state[f"{prefix}{name}.{key}"] for key in ("basis", "ranks")}
             space = Subspace.from_state(space_state).to(device=rule.subspace.basis.device)
             return attrs.evolve(rule, subspace=space)

@@ -218,7 +218,7 @@ def open_session(
     baseline, retrieval = build_methods(config, catalogue, context)
     # before anything counts training images: what is held back is none of them
     stream, held_back = _held_back(stream, config, mixer, baseline)
-    if config.growth.merge != 1:
+    if config.growth.merge != 1:  # by 1 a merge takes up all that the task trains: it is a reuse
         require_mergeable(baseline, component.name)
     parts = RunParts(
         config=config,

@@ -60,7 +60,7 @@ class RunData:
     def evaluator(self) -> Evaluator:
         """Evaluates the test images of all tasks; keeps features between evaluations."""
         parts = [task.test for task in self.stream.tasks]
-        limit = self.options.image_memory * 2**20
+        limit = self.options.image_memory * 2**20  # the option is in MiB
         # one fixed transform reads them: kept transformed, and not as they were decoded
         images = self.image_set(Originals(parts, self.engine.device, limit=limit, keep=False), train=False)
         sizes = [len(part) for part in parts]
@@ -98,6 +98,7 @@ class RunData:
         """
         read = [self.stream.tasks[index].train, self.held_back[index]]
         if evaluated:
+            # with that option an evaluation looks at the task after it, too
             last = index + 1 if self.options.next_domain else index
             read += [task.test for task in self.stream.tasks[: last + 1]]
         for data in read:

@@ -186,6 +186,7 @@ def restore(session: Session, checkpoint: Checkpoint, begun: int = 0) -> Positio
     narrow = checkpoint.progress["fingerprints"]["benchmark"] != session.data.stream.fingerprint
 
     def adapt(state: dict[str, Tensor], module: nn.Module, whose: str) -> dict[str, Tensor]:
+        """Return a module's state, with rows of the module as built for classes that have come since."""
         return widened(state, module.state_dict(), whose) if narrow else state
 
     parts = session.parts

@@ -173,6 +173,7 @@ class TaskTraining:
         observer = self._observer
 
         def at_position(see: Callable[[torch.optim.Optimizer, Position], None]) -> Callable[..., None]:
+            """Return what calls an observer with the place in the whole run in place of that in the phase."""
             return lambda optimizer, at: see(
                 optimizer, Position(task=index, within=True, phase=number, progress=at)
             )

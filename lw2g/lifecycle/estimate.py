@@ -117,7 +117,8 @@ def estimate(config: ExperimentConfig, catalogue: Catalogue, *, tasks: int | Non
         DataError: Data or weights are missing.
         ComponentError: A component raised an error.
     """
-    on_its_device(config, config.run.devices)  # a run would refuse it, too; measured on one
+    # for its refusals alone, which are those of a run: what follows is measured on one device
+    on_its_device(config, config.run.devices)
     with guarded(catalogue, config), without_network(), tempfile.TemporaryDirectory(prefix="lw2g-") as folder:
         began = time.perf_counter()
         session = open_session(config, catalogue)
@@ -181,7 +182,8 @@ def _continued(
     """
     tasks = data.stream.tasks[: len(plan)]
     rows = _rows(run, tasks)
-    # what comes with classes lies on the run's device
+    # What comes with classes: bytes at the end beyond those of the two tasks that were measured, on the run's
+    # device.
     seen = run.infos[min(2, len(tasks)) - 1].seen
     more = run.bytes_of(run.infos[len(tasks) - 1].seen) - run.bytes_of(seen)
     memory = max(first.memory, second.memory)
@@ -190,7 +192,7 @@ def _continued(
         memory += more
     else:
         device_memory = max(first.device_memory, second.device_memory) + more
-    names = len(json.dumps(list(data.evaluator.ids)))
+    names = len(json.dumps(list(data.evaluator.ids)))  # bytes of the list of test images
     return Estimate(
         seconds=opening + _learning(tasks, plan, first, second) + _evaluation(tasks, rows, first, second),
         memory=memory,

@@ -180,6 +180,7 @@ def _copy_checkpoints(
             "precision": ledger.precision,
         }
         progress = dict(checkpoint.progress)
+        # what an export takes from a checkpoint; an older lw2g did not write it
         if "model" in progress:
             progress["model"] |= {"preprocessing": described(parts)["preprocessing"]}
         store.save(attrs.evolve(checkpoint, ledger=entries, progress=progress))
@@ -231,6 +232,8 @@ def _shapes_kept(changed: Sequence[Mapping[str, Any]]) -> Iterator[None]:
     """
     try:
         yield
+    # torch refuses other shapes and names with the first; states that are read one by one lack a name, or
+    # refuse a value
     except (RuntimeError, KeyError, ValueError) as error:
         shaping = _named(changed, "baseline.", "retrieval.", "constraints", "growth.")
         if not shaping:

@@ -219,8 +219,9 @@ class Ledger:
             self.retrieval.pop()
             self.coverage.pop()
         if self.last_evaluated is None:
+            # before the first evaluation nobody knows whether sets are chosen: see ``evaluate``
             self.retrieval.clear()
-        self._written = _Written(self)
+        self._written = _Written(self)  # formatted anew, without the lines of what was taken back
         self._note_unmeasured(session)
 
     def _note_unmeasured(self, session: Session) -> None:

@@ -52,12 +52,13 @@ def list_deviations(
 def _options(resolved: Resolved, parts: RunParts) -> Iterator[Entry]:
     """Yield options that differ from their published value, except those that a preset sets."""
     config = parts.config
+    # sections that count in this run alone: others change nothing, whatever they say
     records = [(place_of(kind, choice.name), choice.config) for kind, choice in config.chosen()]
     if config.retrieval is not None or config.routing.expert != "none":
         records.append(("routing", config.routing))
     if parts.builds_spaces or parts.growth.collects_evidence:
         records.append(("growth", config.growth))
-    expected = set(resolved.preset_values)
+    expected = set(resolved.preset_values)  # a preset that is named does what it is named for
     if not parts.growth.collects_evidence:
         expected.update(_EVIDENCE_ALONE)
     for path, record in records:

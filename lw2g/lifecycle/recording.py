@@ -43,6 +43,7 @@ def build_record(
     planted = stream.planted_groups
     agreement = None
     if planted is not None and parts.pool.size:
+        # of finished tasks: the one under way may have its set already
         agreement = _agreement(ledger.task_to_set[: len(ledger.accuracy)], planted)
     record = {
         "lw2g_version": __version__,
@@ -108,7 +109,7 @@ def _storage(session: Session, base: Mapping[str, Tensor] | None) -> dict[str, f
         "prompt_vectors": _vectors(parts),
         "basis_vectors": basis_vectors,
         "parameters": parameters,
-        "statistics": kept_numbers(session, base) - parameters,
+        "statistics": kept_numbers(session, base) - parameters,  # all that is kept includes the parameters
     }
 
 
@@ -146,12 +147,16 @@ def _expert(parts: RunParts, ledger: Ledger) -> dict[str, Any]:
     if expert is None:
         return {}
     expert_flops = ledger.flops.get("expert_per_image")
+    forwards = None  # nobody has counted
+    if expert_flops is not None:
+        # the expert reads the query: where the run computes it anyway, no forward and 0 operations more
+        forwards = int(expert_flops > 0)
     return {
         "expert": {
             "kind": "frozen",
-            "forwards_per_image": None if expert_flops is None else int(expert_flops > 0),
+            "forwards_per_image": forwards,
             "numbers": expert.lda.mean.numel() + expert.lda.scatter.numel(),
-            "temperature": expert.warmth,
+            "temperature": expert.warmth,  # divides the head's scores before the expert's are added
         }
     }
 
@@ -171,6 +176,7 @@ def _next_domain(ledger: Ledger, infos: Sequence[TaskInfo]) -> dict[str, Any]:
     chance = None
     if known:
         mean = sum(known.values()) / len(known)
+        # percent, as accuracies are
         chance = sum(100 / _num_known(infos[:task]) for task in known) / len(known)
     return {"next_domain": {"by_task": by_task, "mean": mean, "chance": chance}}
 

@@ -176,6 +176,7 @@ class _Clock(Observer):
             if may_be_cut and not noted["pulled"] and done < total and taken >= _PATIENCE:
                 raise _EnoughError(taken * total / done)
 
+        # shadows the method while the phase lasts: phases report to it, and so can be stopped there
         self.reporter.advance = advance  # type: ignore[method-assign]
         try:
             yield
@@ -203,6 +204,7 @@ class _Clock(Observer):
         # medians: a step that compiles or waits for other programs takes many times as long
         cold = statistics.median(steps[:in_epoch])
         warm = min(cold, statistics.median(steps[in_epoch:] or [cold]))
+        # a run has ``images / batch`` steps an epoch
         self.seconds += (cold + warm * (phase.epochs - 1)) * self._images / batch
 
     def _now(self) -> float:
@@ -272,6 +274,7 @@ class Rehearsal:
         routing = max(0.0, clock.reporter.seconds["training"] - clock.spent)
         held_back = self._whole.data.held_back[index]
         if held_back:
+            # of a small task without any, nothing is known to scale by: the factor is 1
             routing *= len(held_back) / len(session.data.held_back[index] or held_back)
         # activations grow with the batch, which a run has so many times larger
         batch_factor = session.parts.noted["share"]
@@ -280,10 +283,12 @@ class Rehearsal:
             device_memory = device_before + batch_factor * (peak.device - device_before)
         return TaskCost(
             evidence=clock.reporter.seconds["evidence"] * larger,
+            # the first task has no set to compare a new one with
             copies=_COPIES * clock.seconds if index and session.parts.growth.trains_copies else 0.0,
             training=clock.seconds + routing,
             spaces=clock.reporter.seconds["subspace"] * larger,
             evaluation=evaluation * len(whole.test) / len(small.test),
+            # one after each epoch and one after the task, whose end checks the backbone's weights, too
             checkpoints=saving * (1 + clock.epochs) + self._sums,
             disk=float(saved.stat().st_size),
             memory=machine_before + batch_factor * (peak.machine - machine_before),
@@ -292,17 +297,13 @@ class Rehearsal:
 
     def _smaller(self, session: Session) -> _SmallSession:
         """Return the session with as many images as there is time for."""
-        affordable = int(_PATIENCE / _seconds_per_image(session))
-        # each class of a task needs some, and evidence two in each of its groups
-        least = _PER_CLASS * max(len(task.classes) for task in self._tasks)
-        if session.parts.growth.collects_evidence:
-            least = max(least, 2 * GROUPS)
-        wanted = _BATCHES * (batch_size_of(session.parts.config.baseline.config) or _BATCH)
-        train = min(wanted, max(least, affordable))
+        train, test = self._sizes(session)
         run = session.parts.config.run
-        test = max(least, min(affordable, 2 * run.evaluation_batch))
+        # A batch is filled up to its size. Were it larger than what is read in it (test images, and at most
+        # ``train`` of those held back for routing), the filling would count as cost of these images.
         run = attrs.evolve(run, evaluation_batch=min(run.evaluation_batch, train, test))
         tasks = tuple(_smaller_task(task, train, test) for task in session.data.stream.tasks)
+        # None where a task holds nothing back
         held_back = tuple(images and _part_of(images, train) for images in session.data.held_back)
         data = attrs.evolve(
             session.data,
@@ -324,6 +325,20 @@ class Rehearsal:
             parts=parts, data=data, components=session.components, precision=session.precision
         )
 
+    def _sizes(self, session: Session) -> tuple[int, int]:
+        """Return how many training and how many test images of a task there is time for."""
+        parts = session.parts
+        affordable = int(_PATIENCE / _seconds_per_image(session))
+        # each class of a task needs some, and evidence two in each of its groups
+        least = _PER_CLASS * max(len(task.classes) for task in self._tasks)
+        if parts.growth.collects_evidence:
+            least = max(least, 2 * GROUPS)
+        wanted = _BATCHES * (batch_size_of(parts.config.baseline.config) or _BATCH)
+        train = min(wanted, max(least, affordable))
+        # two full batches are enough to tell the seconds of the others
+        test = max(least, min(affordable, 2 * parts.config.run.evaluation_batch))
+        return train, test
+
 
 def _timed(work: Callable[[], object]) -> float:
     began = time.perf_counter()
@@ -344,7 +359,7 @@ def _seconds_per_image(session: Session) -> float:
 
     # the fastest of three: other programs can only slow it down
     seconds = min(_timed(forward) for _ in range(3))
-    return max(seconds / len(images), 1e-6)
+    return max(seconds / len(images), 1e-6)  # never 0: it divides
 
 
 def _smaller_task(task: Task, train: int, test: int) -> Task:

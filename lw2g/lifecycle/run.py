@@ -69,7 +69,7 @@ class Run(Observer):
         self.resolved = attrs.evolve(resolved, config=session.parts.config)
         self._session = session
         self._files = files
-        on_disk = session.parts.config.run.image_disk * 2**20
+        on_disk = session.parts.config.run.image_disk * 2**20  # the option is in MiB
         if on_disk:
             session.data.evaluator.images.originals.disk = Disk(files.path, on_disk)
         self._store = store
@@ -277,7 +277,7 @@ class Run(Observer):
             predictions, drift = self._session.evaluate(index, self.reporter)
         self._require_unchanged(index, evaluated=True)
         self._store.wait()  # the files of a task lie next to the checkpoint of the task before
-        if not ranks.number():
+        if not ranks.number():  # rank 0 writes, and no other
             self._ledger.predictions.append(self._files.write_predictions(index, predictions))
         self._note_beside(index)
         accuracies, retrievals = self._ledger.evaluate(self._session, predictions, drift, self.reporter.warn)

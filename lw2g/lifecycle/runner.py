@@ -68,6 +68,7 @@ def start(
             run.write_down()
             try:
                 trackers = build_trackers(resolved, catalogue, directory, required=True)
+            # a tracker that was asked for and cannot start, such as one without its server
             except Lw2gError:  # nothing was learned: the directory stays usable once the tracker can start
                 files.config.unlink()
                 files.clear_beginning()

@@ -73,7 +73,7 @@ class Comparisons:
                 halves.append((_both_ways(a, b), _both_ways(c, d)))
                 halves.append((_both_ways(a, c), _both_ways(b, d)))
                 halves.append((_both_ways(a, d), _both_ways(b, c)))
-        return _table(groups, whole, halves, 2 * size / groups)
+        return _table(groups, whole, halves, 2 * size / groups)  # a half-sample is two quarters
 
     @classmethod
     def in_sample(cls, groups: int, generator: torch.Generator) -> Comparisons:
@@ -209,6 +209,7 @@ def _table(groups: int, whole: _Pairs, halves: Sequence[tuple[_Pairs, _Pairs]], 
     gradients: dict[int, list[int]] = {}  # by the number of the space: those compared with it
 
     def number(subset: Tensor) -> int:
+        """Return the number of a subset, which gets the next one if it has none yet."""
         return numbers.setdefault(tuple(sorted(subset.tolist())), len(numbers))
 
     def place(pair: tuple[Tensor, Tensor]) -> tuple[int, int]:
@@ -229,6 +230,7 @@ def _table(groups: int, whole: _Pairs, halves: Sequence[tuple[_Pairs, _Pairs]], 
     shape = (width, len(numbers))
 
     def weights(places: Sequence[tuple[int, int]]) -> Tensor:
+        """Return how often each comparison stands among some, ``[width, subsets]``."""
         counts = torch.zeros(shape, dtype=torch.float64)
         for entry in places:
             counts[entry] += 1

@@ -112,7 +112,7 @@ def site_angles(
     sums = sums.reshape(heads * count, width * draws * rows, across)
     basis = space.basis.to(double).reshape(count, heads, across, -1).transpose(0, 1).flatten(0, 1)
     inside = sums @ basis  # coordinates, of the same norm as the part itself
-    sums.baddbmm_(inside, basis.mT, alpha=-1)  # in place to save memory
+    sums.baddbmm_(inside, basis.mT, alpha=-1)  # less the part inside; in place to save memory
     parts = torch.stack([inside.square_().sum(dim=-1), sums.square_().sum(dim=-1)])
     parts = parts.reshape(2, heads, -1).sum(dim=1)
     parts = parts.reshape(2, count, width, draws, rows)

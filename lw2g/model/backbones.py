@@ -67,7 +67,7 @@ def require_rebuilt(chosen: BackboneChoice, weights: Mapping[str, Tensor], catal
     try:
         state = _untrained(chosen, catalogue).model.state_dict()
     except (ConfigError, DataError):
-        state = {}
+        state = {}  # not built at all: it fits no weights
     if _shapes(state) != _shapes(weights):
         raise ConfigError(
             f"backbone {chosen.name!r} cannot be built without its weights file, so that they cannot be put "

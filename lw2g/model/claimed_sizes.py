@@ -46,6 +46,7 @@ def require_borne_out(manifest: Manifest, tensors: Mapping[str, Tensor], path: P
         claims["num_tasks"].append(learning.num_tasks)
     for name, claimed in claims.items():
         if not 0 <= min(claimed) <= max(claimed) <= max(rows, _FEW):
+            # by size without its sign: the claim that is refused may be a negative one
             raise DataError(
                 f"{str(path)!r} claims {name} = {max(claimed, key=abs)}, and its largest tensor has "
                 f"{rows} rows",

@@ -170,7 +170,9 @@ class Mixer(nn.Module):
             """Return the penalised mean log loss of some constants, and its gradient, as scipy takes them."""
             constants = torch.from_numpy(values.copy()).requires_grad_()
             scores = self._combined(constants, logits, log_sets, owned, prior)
-            # a class that none of the sets owns is impossible under "hierarchical": nothing can be learned
+            # A class that none of the sets owns is impossible under "hierarchical": nothing can be learned of
+            # its images. Their score is about _IMPOSSIBLE, and no other one is anywhere near: half of it
+            # tells them apart, and what is clamped has no gradient.
             picked = scores.gather(1, labels[:, None])[:, 0]
             inertia = _INERTIA * (constants - before).square().sum()
             value = inertia - picked.clamp(min=_IMPOSSIBLE / 2).mean()

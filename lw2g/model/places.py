@@ -41,7 +41,7 @@ def free_folder(directory: Path) -> Path:
     directory = Path(directory.absolute())
     stem = directory.name
     number = 2
-    # after MODEL-2 comes MODEL-3, not MODEL-2-2
+    # after MODEL-2 comes MODEL-3, not MODEL-2-2; more digits are a date or the like, and part of the name
     if match := re.fullmatch(r"(.+)-(\d{1,6})", stem):
         stem = match[1]
         number = int(match[2]) + 1

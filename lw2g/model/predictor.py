@@ -118,7 +118,7 @@ class Predictor:
         if head is None or self.mixer is not None or self.expert is not None:
             return None
         fitted = head.temperature
-        if fitted is None or not bool(fitted.loss.any()):
+        if fitted is None or not bool(fitted.loss.any()):  # sums of losses: 0 where nothing was observed
             return None
         return fitted.value
 
@@ -303,7 +303,7 @@ class Predictor:
         suits = by_set = None
         tasks = choice.tasks
         sets = choice.first
-        features = rows.flatten(1)
+        features = rows.flatten(1)  # of several sets side by side, [B, k F]
         if choice.log_sets is None:
             logits = self.baseline.scope.score(self.baseline.logits, rows)[:, : self.seen]
         else:

@@ -158,6 +158,7 @@ def _together(images: Tensor, boxes: Tensor, mirrored: Tensor, size: int, interp
     columns = images.float().transpose(1, 2).reshape(count, width, height * 3)
     narrow = torch.bmm(across, columns).round_().clamp_(0, 255)  # rounded to bytes as in the CPU's kernel
     rows = narrow.view(count, size, height, 3).transpose(1, 2).reshape(count, height, size * 3)
+    # bytes again: bicubic filters overshoot at edges
     return torch.bmm(down, rows).round_().clamp_(0, 255).view(count, size, size, 3).byte()
 
 

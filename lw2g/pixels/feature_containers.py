@@ -237,6 +237,7 @@ def _in_archive(path: Path, info: zipfile.ZipInfo) -> StoredArray | npt.NDArray[
     with path.open("rb") as file:
         # the directory of the archive tells where the member's own header lies, and not how long that is
         file.seek(info.header_offset)
+        # 30 bytes of fixed size, of which the last four are the lengths of a name and of further fields
         header = file.read(30)
         name, extra = struct.unpack("<HH", header[26:30])
         start = info.header_offset + 30 + name + extra
@@ -280,6 +281,7 @@ def _array_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]
         ValueError: It is none, or one of Python objects.
     """
     # read by hand: numpy would make room for the four gigabytes that a header may claim
+    # eight bytes: a mark of six and the version, of which 1 has two bytes for the length, and others four
     prefix = file.read(8)
     length = file.read(2 if prefix[6:7] == b"\x01" else 4)
     count = int.from_bytes(length, "little")
@@ -331,6 +333,7 @@ def open_tensors(path: Path) -> tuple[Readers, Mapping[str, str]]:
     notes: dict[str, str] = header.pop("__metadata__", None) or {}
 
     def reader(entry: Mapping[str, Any]) -> Callable[[], Any]:
+        """Return what opens a tensor; numbers begin behind the header and the eight bytes of its length."""
         return lambda: _tensor(path, entry, 8 + length)
 
     return {name: reader(entry) for name, entry in header.items()}, notes
@@ -379,6 +382,7 @@ def _told(path: Path, entry: str = "") -> Iterator[None]:
 
 def _damaged(path: Path, error: BaseException, entry: str = "") -> DataError:
     """Return the error of a file, or of an entry of it, that cannot be read."""
+    # the words of numpy, and of :func:`_array_header`
     if "allow_pickle" in str(error) or "Python objects" in str(error):
         return DataError(
             f"{str(path)!r}: {entry} holds Python objects, which are never unpickled",

@@ -240,6 +240,7 @@ def open_features(path: Path, splits: Sequence[Split] = ("train", "test")) -> Fe
     metadata, strings = _metadata(path, readers)
 
     def names_of(name: str) -> list[str] | None:
+        """Return the strings of an entry, which may stand in the metadata; None where there is none."""
         stored = strings[name] if name in strings else read_entry(path, name, readers)
         return None if stored is None else strings_of(path, name, stored)
 

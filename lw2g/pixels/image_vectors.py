@@ -83,7 +83,7 @@ class VectorSet(ImageSet):
             if rows is None:
                 rows = own.new_empty(len(positions), own.shape[1])
             rows[torch.from_numpy(in_part)] = own
-        assert rows is not None
+        assert rows is not None  # a batch has a position at least
         return rows.to(self._device)
 
     def _of_part(self, number: int, positions: Integers) -> Tensor:

@@ -37,7 +37,7 @@ class _Finish:
             # one by one, so that each image stays in the CPU's cache
             pairs = zip(result, images, strict=True)
         for out, image in pairs:
-            out.copy_(image).mul_(1 / 255).sub_(mean).div_(std)
+            out.copy_(image).mul_(1 / 255).sub_(mean).div_(std)  # bytes to numbers from 0 to 1 first
         return result
 
 

@@ -114,6 +114,7 @@ def _after(before: TaskStream, stream: TaskStream, prefix: str) -> TaskStream:
     first_position = before.num_classes
 
     def moved(data: TaskData) -> TaskData:
+        """Return images of the second stream with their new ids and labels."""
         # tasks share their source, and must go on sharing it: it is opened once
         if id(data.source) not in renamed:
             renamed[id(data.source)] = _renamed(data.source, prefix)

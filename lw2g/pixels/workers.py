@@ -275,7 +275,7 @@ class _Worker:
                     future.set_result(self._answer(job))
                 except (EOFError, OSError):  # the other end is closed
                     future.set_exception(self._lost())
-                except BaseException as error:
+                except BaseException as error:  # whoever waits for the answer raises it
                     future.set_exception(error)
 
     def _answer(self, job: _Job) -> Part | Handed:
@@ -407,7 +407,7 @@ def _serve(connection: Connection, other_end: Connection, shared: Sequence[objec
             job = connection.recv()
             try:
                 part = state.made(job)
-            except BaseException as error:
+            except BaseException as error:  # a stranger's transform, which may raise anything
                 connection.send(Handed.of(error))
                 continue
             packed = part.packed

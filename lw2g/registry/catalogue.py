@@ -461,7 +461,7 @@ def _fault(component: Component) -> str | None:
 def _is_frozen(value: Any) -> bool:
     """Whether an instance of an attrs class, which may be modified, refuses assignment."""
     fields = attrs.fields(type(value))
-    name = fields[0].name if fields else "anything"
+    name = fields[0].name if fields else "anything"  # a frozen class refuses a name that it has not, too
     try:
         setattr(value, name, None)
     except attrs.exceptions.FrozenInstanceError:

@@ -166,6 +166,7 @@ def load_plugins(
         for entry_point in _without_clashes(chosen, loaded.problems):
             _load(loaded, entry_point)
     for plugin in plugins:
+        # a module has a name, and an object that of its class
         _register(loaded, plugin, Origin(plugin=getattr(plugin, "__name__", type(plugin).__name__)))
     if from_entry_points and disabled and group == PROJECT:  # of commands alone it would be told twice
         loaded.problems.extend(_unknown_disabled(disabled))

@@ -150,6 +150,7 @@ def conditions_of(runs: Sequence[ReportedRun], mixed: Sequence[str], catalogue: 
         yield f"protocol {_protocol_names(runs)(run)}"
     if "splits" not in mixed and run.options.get("benchmark.split"):
         yield f"split {run.options['benchmark.split']}"
+    # the first digits of a hash, as a reader compares them, of three at most
     fingerprints = list(dict.fromkeys(run.record["fingerprints"]["benchmark"][:8] for run in runs))
     text = f"data {', '.join(fingerprints[:3])}"
     if len(fingerprints) > 3:
@@ -187,6 +188,7 @@ def _protocol_names(runs: Sequence[ReportedRun]) -> Callable[[ReportedRun], str]
     """
 
     def facts(run: ReportedRun) -> str:
+        """Return a short hash of what a run notes of transforms and definitions."""
         noted = run.record.get("protocol_facts") or {}
         compared = [noted.get(key) for key in ("test_transform", "train_transform", "metrics")]
         return digest_of(compared)[:8]
@@ -201,6 +203,7 @@ def _protocol_names(runs: Sequence[ReportedRun]) -> Callable[[ReportedRun], str]
             facts_of_name[plain_name(run)].add(facts(run))
 
     def name_of(run: ReportedRun) -> str:
+        """Return the protocol's name, with a hash where runs share the name and not the facts."""
         name, _ = plain_name(run)
         if len(facts_of_name[plain_name(run)]) > 1:
             return f"{name} {facts(run)}"
@@ -219,6 +222,7 @@ def split_names(runs: Sequence[ReportedRun]) -> Callable[[ReportedRun], str]:
     ambiguous = {name for (name, _), found in fingerprints.items() if len(found) > 1}
 
     def name_of(run: ReportedRun) -> str:
+        """Return the split's name, with the beginning of the data's fingerprint where it does not tell."""
         name = _split_name(run)
         if name in ambiguous:
             return f"{name} {run.record['fingerprints']['benchmark'][:8]}"

@@ -244,6 +244,7 @@ def _chance(columns: Columns, task_to_set: Sequence[int], stream: RecordedStream
         share_of_set[number] = task_to_set.count(number) / len(task_to_set)
 
     def chance_of(task: int, rows: Bools) -> Any:
+        """Return the chance from 0 to 1 of a task's samples, each of which counts once."""
         classes, counts = np.unique(columns["true"][rows], return_counts=True)
         chances = []
         for target in classes.tolist():

@@ -50,6 +50,7 @@ def keep_memory() -> bool:
     """
     if who_manages_memory() is not None:
         return False
+    # a process whose libraries cannot be opened, or have no mallopt, goes on without
     with suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
         return bool(mallopt(_MMAP_MAX, _NOTHING)) and bool(mallopt(_TRIM_THRESHOLD, _NEVER))

@@ -21,7 +21,7 @@ from lw2g.config.settings import ModelConfig
 from lw2g.errors import ComponentError, ContractError, Interrupted, Lw2gError, error_text, is_out_of_memory
 from lw2g.interfaces.component import Kind, Lazy
 from lw2g.registry.catalogue import Catalogue, Registered
-from lw2g.runtime.frames import Frame, WorkerError, frames_of
+from lw2g.runtime.frames import Frame, WorkerError, frames_to
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.weights import state_sha256
 
@@ -58,7 +58,7 @@ def build(catalogue: Catalogue, kind: Kind, chosen: Any, *arguments: Any) -> Any
 def _promised(interface: type) -> list[str]:
     """Return the names that an interface promises: methods, and values of a protocol without defaults."""
     names = []
-    is_protocol = getattr(interface, "_is_protocol", False)
+    is_protocol = getattr(interface, "_is_protocol", False)  # typing sets it; other classes have none
     for name in dir(interface):
         promise = getattr(interface, name)
         if callable(promise) or (is_protocol and isinstance(promise, property)):
@@ -122,8 +122,9 @@ def guarded(catalogue: Catalogue, config: ModelConfig) -> Iterator[None]:
         raise
     # A stranger's code may raise anything, SystemExit too, which would end a run as if it had succeeded.
     except BaseException as error:
-        frames = getattr(error, "frames", frames_of(error.__traceback__))
-        kind = error.kind if isinstance(error, WorkerError) else ""
+        frames = frames_to(error)
+        # an error that could not travel comes as a WorkerError, which knows the name of its class
+        error_class = error.kind if isinstance(error, WorkerError) else ""
         entries = _in_use(catalogue, config)
         culprit = _blame(frames, entries)
         refused = isinstance(error, OSError | MemoryError) and not _raised_by_strangers(frames, entries)
@@ -134,7 +135,7 @@ def guarded(catalogue: Catalogue, config: ModelConfig) -> Iterator[None]:
         entry, method = culprit
         component = entry.component
         raise ComponentError(
-            f"{entry.origin}: {component.kind} {component.name!r}, {method}: {error_text(error, kind)}"
+            f"{entry.origin}: {component.kind} {component.name!r}, {method}: {error_text(error, error_class)}"
         ) from error
 
 

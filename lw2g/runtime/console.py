@@ -61,6 +61,7 @@ def percent(share: float) -> str:
     >>> percent(0.8749), percent(0.9999), percent(0.0)
     ('87.5 %', '> 99.9 %', '< 0.1 %')
     """
+    # with one digit after the point these would be printed as 100.0 and 0.0
     if share > 0.9995:
         return "> 99.9 %"
     if share < 0.0005:

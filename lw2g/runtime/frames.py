@@ -9,7 +9,10 @@ import attrs
 
 from lw2g.errors import Lw2gError, error_text
 
-__all__ = ["Frame", "Handed", "WorkerError", "frames_of"]
+__all__ = ["Frame", "Handed", "WorkerError", "frames_of", "frames_to"]
+
+_HANDED = "_lw2g_frames"
+"""The attribute in which an error of another process brings its calls along; strangers' errors have none."""
 
 
 @attrs.frozen
@@ -36,6 +39,15 @@ def frames_of(where: TracebackType | None) -> tuple[Frame, ...]:
         frames.append(Frame(module, frame.f_code.co_name, _owners(frame)))
         where = where.tb_next
     return tuple(frames)
+
+
+def frames_to(error: BaseException) -> tuple[Frame, ...]:
+    """Return the calls on the way to an error, outermost first; of the process in which it arose."""
+    if isinstance(error, WorkerError):
+        return error.frames
+    handed: tuple[Frame, ...] | None = vars(error).get(_HANDED)
+    # its traceback begins where it was raised again, in this process
+    return frames_of(error.__traceback__) if handed is None else handed
 
 
 def _owners(frame: FrameType) -> frozenset[str]:
@@ -85,7 +97,7 @@ class Handed:
         return cls(
             error=error if passes else None,
             kind=type(error).__name__,
-            message=error_text(error).partition(": ")[2],
+            message=error_text(error).partition(": ")[2],  # after the name of its class
             frames=frames_of(error.__traceback__),
             text="".join(traceback.format_exception(error)),
         )
@@ -93,7 +105,7 @@ class Handed:
     def raised(self) -> BaseException:
         """Return the error for the receiving process to raise."""
         if self.error is not None:
-            vars(self.error)["frames"] = self.frames  # a traceback does not travel; `guarded` reads these
+            vars(self.error)[_HANDED] = self.frames  # a traceback does not travel; `frames_to` reads these
             return self.error
         error = WorkerError(self.kind, self.message, self.frames)
         error.add_note(f"in a process that decodes images:\n{self.text}")

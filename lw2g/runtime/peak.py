@@ -38,7 +38,7 @@ class PeakMemory:
         with suppress(OSError, StopIteration, ValueError):
             lines = (_SELF / "status").read_text(encoding="utf-8").splitlines()
             peak = next(line for line in lines if line.startswith("VmHWM:"))
-            return 1024 * int(peak.split()[1])
+            return 1024 * int(peak.split()[1])  # "VmHWM:  123 kB"
         try:
             import resource
         except ImportError:  # Windows

@@ -148,7 +148,7 @@ def difference(backbone: Backbone) -> str | None:
 
 def compared(exact: Step, reduced: Step) -> str | None:
     """Return by how much a step in bf16 differs from the same step in float32; None if little enough."""
-    loss = abs(reduced.loss - exact.loss) / max(abs(exact.loss), 1e-12)
+    loss = abs(reduced.loss - exact.loss) / max(abs(exact.loss), 1e-12)  # never divided by 0
     errors = (reduced.gradient - exact.gradient).flatten(1).norm(dim=1)
     norms = exact.gradient.flatten(1).norm(dim=1)
     gradient = float((errors / norms).median())  # over images
@@ -171,6 +171,7 @@ def training_step(backbone: Backbone, images: Tensor) -> Step:
     # keys and values; each image gets a copy, and so a gradient of its own, [B, 2, length, dim]
     drawn = torch.rand(2, _LENGTH, backbone.dim, generator=generator).to(images.device)
     drawn = drawn.repeat(len(images), 1, 1, 1)
+    # logits of the features' own scale, whatever the width
     head = (torch.randn(backbone.dim, _CLASSES, generator=generator) / backbone.dim**0.5).to(images.device)
     labels = torch.arange(len(images), device=images.device) % _CLASSES
     with torch.enable_grad():

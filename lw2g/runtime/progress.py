@@ -215,6 +215,7 @@ class Reporter:
         if now - self._last < _INTERVAL and done != total:
             return
         self._last = now
+        of_phase = (epoch * total + done) / (epochs * total)  # the share of all epochs' steps
         event = Stepped(
             task=self._task,
             tasks=self._tasks,
@@ -226,7 +227,7 @@ class Reporter:
             loss=None if loss is None else loss(),
             images_per_second=images_per_second,
             elapsed=self.elapsed,
-            remaining=self._remaining((epoch * total + done) / (epochs * total), now),
+            remaining=self._remaining(of_phase, now),
         )
         self.send(event)
 

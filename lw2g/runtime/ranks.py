@@ -164,6 +164,7 @@ class Ranks:
         """
         if self._count == 1:
             return
+        # each of the others adds 1; to add 0 reads the counter
         while self._store.add("ready", 0) < self._count - 1:
             if any(process.poll() is not None for process, _ in self._others):
                 raise RankLostError("a process of the run has ended")
@@ -232,6 +233,7 @@ def follow(go: Go) -> None:
         signal.signal(number, signal.SIG_IGN)  # a scheduler signals all processes, and rank 0 stops the run
 
     def join(device: torch.device) -> None:
+        """Tell rank 0 that this rank is ready, and train with it from now on."""
         store = TCPStore("127.0.0.1", port, timeout=_PATIENCE)
         store.add("ready", 1)
         _join(store, rank, count, device)
@@ -242,7 +244,7 @@ def follow(go: Go) -> None:
         pass  # another one has ended, and rank 0 says why
     except Lw2gError as error:
         sys.exit(str(error))
-    threading.Event().wait()
+    threading.Event().wait()  # for good: rank 0 ends this process
 
 
 def _end_with(parent: int) -> None:

@@ -98,7 +98,7 @@ def _rehearsed(catalogue: Catalogue, benchmark: Settings, settings: Settings) ->
     kept |= _once(catalogue, settings)
     for name in settings.get("constraints", ()):
         kept |= _options(catalogue, "constraint", name, f"constraints.{name}")
-    return _FEW | kept
+    return _FEW | kept  # what the cell itself sets of these stays
 
 
 def _once(catalogue: Catalogue, settings: Settings) -> Settings:

@@ -88,9 +88,11 @@ def _add_branch(stack: ExitStack, block: Any, branch: Callable[[Tensor], Tensor]
     pending: list[Tensor] = []
 
     def see(module: nn.Module, args: tuple[Tensor, ...]) -> None:
+        """Keep the stream after attention, ``[B, N, dim]``, until the block's MLP is added to it."""
         pending[:] = [args[0]]
 
     def add(module: nn.Module, args: Any, output: Tensor) -> Tensor:
+        """Add the branch to what the MLP gives, ``[B, N, dim]``."""
         return output + branch(pending.pop())
 
     # with ``whole`` it runs before the hook that keeps only the class token

@@ -142,8 +142,8 @@ def attention_of(block: nn.Module) -> Any:
     Raises:
         ConfigError: Its class is not known here, so that its linear layers may be bypassed.
     """
-    attention = getattr(block, "attn", None)
-    attention = getattr(attention, "base", attention)
+    attention = getattr(block, "attn", None)  # blocks of other networks may have none
+    attention = getattr(attention, "base", attention)  # only a wrapper of lw2g has a base
     if _class_of(attention) not in (*_SOFTMAX_OVER_KEYS, *_TIED_TO_POSITIONS):
         raise ConfigError(
             f"attention {type(attention).__name__!r} is not supported",
@@ -205,6 +205,7 @@ _QK_NORMS = ("q_norm", "k_norm")
 def offers_prefixes(block: nn.Module) -> bool:
     """Whether prefixes are defined for the block's attention."""
     attention = attention_of(block)
+    # only attentions with grouped queries say it: others have as many of both
     keys = getattr(attention, "num_kv_heads", attention.num_heads)
     return _class_of(attention) in _SOFTMAX_OVER_KEYS and bool(keys == attention.num_heads)
 
@@ -286,6 +287,7 @@ def _require_free_keys(attention: Any, index: int) -> None:
             "ties them to positions",
             "use low-rank updates or adapters",
         )
+    # only attentions with grouped queries say it: others have as many of both
     keys = getattr(attention, "num_kv_heads", attention.num_heads)
     if keys != attention.num_heads:
         raise ConfigError(
@@ -316,6 +318,7 @@ def _require_exchangeable_rows(model: nn.Module) -> None:
                 "every row to one",
                 "use low-rank updates or adapters",
             )
+    # most models have neither: a bias that all blocks share, or a rotation of all rows
     shared = getattr(model, "rel_pos_bias", None) is not None
     rotated_whole = getattr(model, "rope", None) is not None and not _prefix_rows(model)
     if _class_of(model) == _NAFLEX or shared or rotated_whole:

@@ -145,7 +145,7 @@ def mixed(attention: Any, out: Tensor, x: Tensor) -> Tensor:
     joined = out.transpose(1, 2).flatten(2)
     if hasattr(attention, "norm"):  # the scale norm of timm >= 1.0.16
         joined = attention.norm(joined)
-    gate = getattr(attention, "gate", None)
+    gate = getattr(attention, "gate", None)  # few attentions have one
     if gate is not None:
         joined = joined * gate(x).sigmoid()
     projected: Tensor = attention.proj_drop(attention.proj(joined))

@@ -196,6 +196,7 @@ def _of_sizes(content: Mapping[str, Any], file: Path) -> tuple[str, int | None]:
     keys = ("hidden_size", "num_hidden_layers", "num_attention_heads")
     width, blocks, heads = (_count(content.get(key)) for key in keys)
     size = {**_WIDTHS, **own_sizes}.get((width, blocks, heads))
+    # timm's models have GELU, and no name of theirs says another one
     if not pattern or size is None or content.get("hidden_act", "gelu") != "gelu":
         raise ConfigError(
             f"{str(file)!r} does not tell which model of timm it is (model_type {shown(kind)}, "
@@ -216,7 +217,8 @@ def _of_transformers(content: Mapping[str, Any], file: Path) -> Statistics:
         factor = 1
     if type(factor) not in (int, float) or not factor > 0:  # JSON of Python may hold NaN
         raise DataError(f"{str(file)!r}: rescale_factor is {shown(factor)}", "restore the file")
-    # it multiplies pixels of 0 to 255 by the factor before it normalises them
+    # it multiplies pixels of 0 to 255 by the factor before it normalises them; a factor that is written with
+    # fewer digits than 1 / 255 has is that all the same
     largest = factor * 255
     if mean is not None and std is not None and abs(largest - 1) > 1e-6:
         mean, std = [value / largest for value in mean], [value / largest for value in std]

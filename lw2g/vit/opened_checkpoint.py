@@ -54,6 +54,7 @@ def format_of(path: Path) -> Format:
         with zipfile.ZipFile(file) as archive:
             names = archive.namelist()
         return "npz" if names and all(name.endswith(".npy") for name in names) else "torch"
+    # safetensors begin with the length of their header in eight bytes, and the header is a JSON object
     with file.open("rb") as opened:
         head = opened.read(9)
     length = int.from_bytes(head[:8], "little")

@@ -217,9 +217,11 @@ def last_row_alone(model: nn.Module, injections: Sequence[Injection], *, attenti
     """
 
     def index(rows: int) -> int:
+        """Return the class token's place in a stream of so many rows."""
         return class_token_index(injections, rows, num_tokens(model))
 
     def keep(module: nn.Module, args: tuple[Tensor, ...]) -> Tensor:
+        """Return the class token's row ``[B, 1, dim]`` of what enters the MLP."""
         row = index(args[0].shape[1])
         return args[0][:, row : row + 1]
 

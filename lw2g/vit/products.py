@@ -170,6 +170,7 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        """Return the gradients of rows ``[..., in]`` and bias ``[out]``, as far as they are needed."""
         (gradient,) = gradients
         needs_rows, needs_bias, _ = ctx.needs_input_grad
         of_rows = None
@@ -200,6 +201,7 @@ class _UpdatedProduct(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of rows, bias, down and up, as far as they are needed; None for the packs."""
         (gradient,) = gradients
         flat, inner, down, up = ctx.saved_tensors
         needs_rows, needs_bias, needs_down, needs_up, _ = ctx.needs_input_grad

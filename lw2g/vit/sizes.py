@@ -54,6 +54,7 @@ def require_frozen_features(model: Any) -> None:
     heads = classifier if isinstance(classifier, tuple) else (classifier,)
     if any(isinstance(head, nn.Module) and next(head.parameters(), None) is not None for head in heads):
         raise ConfigError("a backbone has no classifier", "build the model with num_classes=0")
+    # only modules that can do it have the flag
     if any(getattr(module, "grad_checkpointing", False) for module in model.modules()):
         # the backward would recompute blocks without the injections
         raise ConfigError("gradient checkpointing is not supported", "call set_grad_checkpointing(False)")
@@ -101,6 +102,7 @@ def bytes_per_image(model: nn.Module, sizes: Sizes) -> int:
 
 def _side(model: Any, image_size: int | None) -> int:
     """Return the side in pixels of the images that a model takes."""
+    # networks without patches, and those for images of any size, are not built for one
     built_for = getattr(getattr(model, "patch_embed", None), "img_size", None)
     if built_for is None and image_size is not None:
         built_for = (image_size, image_size)

@@ -108,6 +108,7 @@ def capture(
     seen: dict[Tap, Tensor] = {}
 
     def record(tap: Tap, x: Tensor) -> None:
+        """Keep a stream ``[B, N, d]`` without the rows that injections have added."""
         index = class_token_index(injections, x.shape[1], tokens)
         # a copy, so that the sliced tensor can be freed
         seen[tap] = real_tokens(x, tokens, index).contiguous().float()
@@ -143,12 +144,15 @@ def _hook(model: nn.Module, tap: Tap, record: Callable[[Tap, Tensor], None]) -> 
     """
 
     def on_input(module: Any, args: tuple[Tensor, ...]) -> None:
+        """Hand on what enters a module."""
         record(tap, args[0])
 
     def on_output(module: Any, args: tuple[Tensor, ...], output: Tensor) -> None:
+        """Hand on what leaves a module."""
         record(tap, output)
 
     def on_query(module: Any, args: tuple[Tensor, ...], output: Tensor) -> None:
+        """Hand on the queries, which come first in what a projection gives."""
         record(tap, output[..., :width])
 
     if tap.kind == "feature":
@@ -197,6 +201,7 @@ def _on_used_query(
         ropes[:] = [arguments.get("rope")]
 
     def use(module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
+        """Do with a projection's queries ``[B, N, width]`` what the attention does with them next."""
         rows = output[..., :width]
         heads = rows.reshape(*rows.shape[:2], attention.num_heads, -1).transpose(1, 2)
         query = rotated(attention, normed(attention, "q_norm", heads), ropes[0], like=output)

@@ -145,8 +145,10 @@ def require_possible(name: str, build: Callable[[], nn.Module], image_size: int 
         patch = sizes.patch_size
         raise ConfigError(
             f"backbone {name!r} cannot take images of {side} pixels: a side is a multiple of {patch}",
+            # the multiple below, or one patch
             f"set backbone.image_size, for example to {max(patch, side // patch * patch)}",
         )
+    # bytes: four for each float32, and what one image takes on its way
     needed = sum(4 * parameter.numel() for parameter in plan.parameters()) + bytes_per_image(plan, sizes)
     require_memory(
         needed, f"backbone {name!r} for images of {side} pixels", "set a smaller backbone.image_size"
@@ -166,7 +168,7 @@ def _require_vector(name: str, plan: nn.Module, side: int) -> None:
             f"backbone {name!r} cannot take images of {side} pixels ({first_line(error)})",
             "set another backbone.image_size",
         ) from error
-    shape = getattr(feature, "shape", None)
+    shape = getattr(feature, "shape", None)  # of several tensors in a list there is none
     if shape is None or tuple(shape) != (1, model.head_hidden_size):
         raise ConfigError(
             f"backbone {model_name(model)} does not pool an image into one vector",

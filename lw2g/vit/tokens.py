@@ -55,6 +55,7 @@ class TokenInjection:
         tokens = num_tokens(model)
 
         def drop(module: nn.Module, args: Any, output: Tensor) -> Tensor:
+            """Take the added rows out of a block's output again, ``[B, N, dim]``."""
             index = self.class_token_index(output.shape[1], tokens)
             return real_tokens(output, tokens, index)
 
@@ -72,6 +73,7 @@ class TokenInjection:
     def _positions(self, block: nn.Module, tokens: int) -> Iterator[None]:
         """Let a block's attention know within the context which rows have no position."""
         attention = attention_of(block)
+        # only attentions that can rotate have the first, and only BEiT's the second
         exempt = getattr(attention, "num_prefix_tokens", None)
         table = getattr(attention, "relative_position_bias_table", None)
         if exempt is None and table is None:
@@ -82,6 +84,7 @@ class TokenInjection:
             bias = attention._get_rel_pos_bias
 
         def adjust(module: nn.Module, args: tuple[Tensor, ...]) -> None:
+            """Count the rows that were added to the stream ``[B, N, dim]`` among those without a position."""
             rows = args[0].shape[1]
             added = rows - tokens
             if exempt is not None:
@@ -105,6 +108,7 @@ class TokenInjection:
         """Return the hook that inserts rows into the stream ``[B, N, dim]`` that a block gets."""
 
         def insert(module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
+            """Return the block's arguments with the rows in the stream; None leaves them as they are."""
             x = args[0]
             new = rows(x) if callable(rows) else rows
             new = _per_sample(new, x)

@@ -227,7 +227,7 @@ def _require_numbers(state: Mapping[str, Tensor], model: nn.Module, path: Path) 
 def _fit_positions(state: dict[str, Tensor], model: Any) -> None:
     """Resample the position embeddings to the model's grid, as timm does when it loads weights."""
     table = state.get("pos_embed")
-    positions = getattr(model, "pos_embed", None)
+    positions = getattr(model, "pos_embed", None)  # a model with rotations alone has none
     if table is None or positions is None or table.shape == positions.shape:
         return
     if table.ndim != 3 or not has_blocks(model):

@@ -256,6 +256,9 @@ class Sema(HeadedBaseline):
 
         The shallowest block comes first: its new module changes deeper inputs. Where nothing is added
         the head alone is trained. In the first task all adapters are trained together, then all descriptors.
+
+        The chosen head adds what it needs (:meth:`with_head`): its fit after them if it is in closed form,
+        and before them a pass that stores features if a carry moves statistics.
         """
 
         def nothing_grew() -> bool:
@@ -307,7 +310,10 @@ class Sema(HeadedBaseline):
     def is_novel(self, block: int, context: TaskContext) -> bool:
         """Return whether a task is novel to all descriptors of a block."""
         config = self.config
-        means = self._means_of(context, f"scan-{block}", block)
+        # The transform and the order below share a purpose, each with a generator of its own. Their
+        # seeds may be the same: which image comes when says nothing about how it was cropped.
+        purpose = f"scan-{block}"
+        means = self._means_of(context, purpose, block)
         by_descriptor = []
         for module in self.grown.of_block(block):
             descriptor = module.descriptor
@@ -318,7 +324,8 @@ class Sema(HeadedBaseline):
             distances = distances.abs()
         parts: Iterable[Tensor] = [distances]  # "task": the mean is over all its images
         if config.unit == "batch":
-            order = torch.randperm(len(means), generator=context.generator(f"scan-{block}"))
+            # images may come class by class, and a batch of one class tells of that class alone
+            order = torch.randperm(len(means), generator=context.generator(purpose))
             parts = torch.split(distances[order.to(distances.device)], _SCAN)
         return is_novel(torch.stack([part.mean(dim=0) for part in parts]), config.threshold)
 

@@ -60,7 +60,7 @@ def merge(values: Tensor) -> Tensor:
 
 
 def overlap(up: Tensor, other: Tensor, how: Literal["code", "pairwise"]) -> Tensor:
-    """Return how far the rows of two up-projections point alike, averaged over blocks.
+    """Return how far the rows of two up-projections point alike, averaged over blocks: a scalar.
 
     Args:
         up: ``[blocks, dim, r]``.
@@ -218,6 +218,7 @@ class Tuna(AdapterBaseline):
         scale = self.mean_scale(context)
 
         def change(features: Tensor, labels: Tensor, _: torch.Generator) -> Tensor:
+            """Return samples ``[n, dim]`` about the scaled means of their classes; nothing is drawn."""
             # mean + noise becomes scale * mean + noise: the spread stays
             return features + (scale[labels] - 1)[:, None] * self.statistics.mean[labels, 0]
 

@@ -52,7 +52,7 @@ class Cifar100Benchmark:
         root = find_root(data, config.root)
         names: list[str] = list(_container("CIFAR100", root, "train", data.name).classes)
         parts = {}
-        for split, total in (("train", 50_000), ("test", 10_000)):
+        for split, total in (("train", 50_000), ("test", 10_000)):  # as published
             parts[split] = _load("CIFAR100", root, split, data.name)
             # minlength: a class without any image has to be counted too
             counts = np.bincount(parts[split].labels, minlength=data.num_classes)

@@ -183,7 +183,7 @@ def _facts(file: FeatureFile, sources: dict[_Split, StoredVectors]) -> VectorFac
     return VectorFacts(
         dim=file.dim,
         model=file.said("timm_name"),
-        sha256=file.said("sha256"),
+        sha256=file.said("sha256"),  # of the backbone's weights
         digest=hashlib.sha256(digests.encode()).hexdigest(),
         pool=file.pool,
         layers=file.layers,

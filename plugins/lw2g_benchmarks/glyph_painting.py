@@ -56,7 +56,10 @@ def canvas(size: int) -> Grid:
 def affine_view(
     draws: Draws, size: int, turns: float = 0.05, shift: float = 0.2, scale: tuple[float, float] = (0.8, 1.25)
 ) -> Grid:
-    """Return pixel coordinates seen through a random shift, rotation, scale and shear per sample."""
+    """Return pixel coordinates seen through a random shift, rotation, scale and shear per sample.
+
+    Pairs of numbers are the ranges of draws, as the benchmark defines them; the side of an image is 2 long.
+    """
     x, y = canvas(size)
     x = x - draws.plane(-shift, shift)
     y = y - draws.plane(-shift, shift)
@@ -97,7 +100,8 @@ def segment_distance(view: Grid, start: Floats, end: Floats) -> Floats:
 
 def hue_colour(hue: Floats, saturation: Floats, value: Floats) -> Floats:
     """Return RGB in [0, 1], [n, 3], for hue in turns, saturation and value, each [n, 1]."""
-    # red, green and blue have the same ramp over the circle of hues, a third of a turn apart
+    # red, green and blue have the same ramp over the circle of hues, a third of a turn apart; a turn has six
+    # parts, over which the ramp is 1, goes down, is 0 twice, goes up, and is 1
     offsets = np.array([[0.0, 2.0, 4.0]], dtype=np.float32)
     place = hue * np.float32(6) - offsets
     place = place - np.float32(6) * np.floor(place / np.float32(6))
@@ -109,7 +113,8 @@ def hue_colour(hue: Floats, saturation: Floats, value: Floats) -> Floats:
 def contrast_pair(draws: Draws, hue: Floats | None = None) -> tuple[Floats, Floats]:
     """Return ink and ground colours of opposite brightness; which of them is bright is random per sample.
 
-    With ``hue`` [n, 1] the ink has that hue and a high saturation, else both hues are random.
+    With ``hue`` [n, 1] the ink has that hue and a high saturation, else both hues are random. Pairs of
+    numbers are the ranges of draws of saturation and value, as the benchmark defines them.
     """
     # the order of the draws is part of the images: changing it changes every pixel of the benchmark
     free = draws.uniform(2)
@@ -140,7 +145,11 @@ def paint(image: Floats, colour: Floats, mask: Floats) -> None:
 
 
 def disturb(image: Floats, draws: Draws, occluder: float = 0.4, noise: float = 0.25) -> None:
-    """Add an occluding box (with probability ``occluder``), a lighting gradient and pixel noise, in place."""
+    """Add an occluding box (with probability ``occluder``), a lighting gradient and pixel noise, in place.
+
+    Pairs of numbers are the ranges of draws, as the benchmark defines them; the side of an image is 2
+    long, and a pixel ``2 / size``.
+    """
     size = image.shape[-1]
     x, y = canvas(size)
     inside_x = np.abs(x - draws.plane(-0.9, 0.9)) - draws.plane(0.12, 0.35)

@@ -39,9 +39,12 @@ def paint_outlines(prototype: Draws, sample: Draws, size: int) -> Floats:
 
 
 def paint_rings(prototype: Draws, sample: Draws, size: int) -> Floats:
-    """Paint concentric waves around a centre, with petals of an order that the class fixes."""
+    """Paint concentric waves around a centre, with petals of an order that the class fixes.
+
+    Pairs of numbers are the ranges of draws, as the family defines them; angles and phases are in turns.
+    """
     x, y = affine_view(sample, size, turns=0.5, shift=0.3)
-    radius = np.sqrt(x * x + y * y) + np.float32(1e-3)
+    radius = np.sqrt(x * x + y * y) + np.float32(1e-3)  # never 0: it divides
     cosine = x / radius
     sinus = y / radius
     order = np.floor(prototype.plane(0.0, 6.0))

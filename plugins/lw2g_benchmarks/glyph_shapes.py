@@ -60,7 +60,8 @@ def stroke_mask(
 ) -> Floats:
     """Return the coverage of a character of two to four curved strokes, [n, S, S].
 
-    ``width`` is the range of half the pen's width, ``softness`` the extent of its edge.
+    ``width`` is the range of half the pen's width, ``softness`` the extent of its edge. Pairs of numbers are
+    the ranges of draws, as the benchmark defines them; the side of an image is 2 long.
     """
     jitter = 0.08
     points = prototype.uniform(_CURVES * 3 * 2, -0.75, 0.75).reshape(-1, _CURVES, 3, 2)
@@ -93,7 +94,10 @@ def _flattened(curve: Floats) -> list[tuple[Floats, Floats]]:
 
 
 def shape_field(prototype: Draws, sample: Draws, view: Grid, jitter: float = 0.05) -> tuple[Floats, Floats]:
-    """Return depths (positive inside) of a solid made of three primitives and of its last one alone."""
+    """Return depths (positive inside) of a solid made of three primitives and of its last one alone.
+
+    Pairs of numbers are the ranges of draws, as the benchmark defines them; the side of an image is 2 long.
+    """
     kinds = np.floor(prototype.uniform(_PRIMITIVES, 0.0, 3.0))
     centres = prototype.uniform(_PRIMITIVES * 2, -0.45, 0.45)
     centres = centres + sample.uniform(_PRIMITIVES * 2, -jitter, jitter)
@@ -124,7 +128,10 @@ def shape_field(prototype: Draws, sample: Draws, view: Grid, jitter: float = 0.0
 
 
 def grating(prototype: Draws, sample: Draws, view: Grid) -> Floats:
-    """Return a texture in [0, 1] of two waves with free phases, bent by a third, [n, S, S]."""
+    """Return a texture in [0, 1] of two waves with free phases, bent by a third, [n, S, S].
+
+    Pairs of numbers are the ranges of draws, as the benchmark defines them; angles and phases are in turns.
+    """
     # of the class, and a little different in each of its samples
     angles = prototype.uniform(2, 0.0, 0.5) + sample.uniform(2, -0.015, 0.015)
     pitches = prototype.uniform(2, 0.7, 3.2) * sample.uniform(2, 0.93, 1.07)
@@ -165,7 +172,11 @@ def paint_strokes(prototype: Draws, sample: Draws, size: int) -> Floats:
 
 
 def paint_solids(prototype: Draws, sample: Draws, size: int) -> Floats:
-    """Paint filled shapes with a hue of their class and an inner part in another."""
+    """Paint filled shapes with a hue of their class and an inner part in another.
+
+    Pairs of numbers are the ranges of draws, as the benchmark defines them. An edge is 2.5 / 2 pixels soft:
+    the side of an image is 2 long, and a pixel ``2 / size``.
+    """
     view = affine_view(sample, size, turns=0.08, shift=0.3)
     ink, ground = contrast_pair(sample, _near(prototype, sample, 0.15))
     inner = hue_colour(
@@ -188,7 +199,10 @@ def paint_gratings(prototype: Draws, sample: Draws, size: int) -> Floats:
 
 
 def paint_dots(prototype: Draws, sample: Draws, size: int) -> Floats:
-    """Paint constellations of four to eight discs among two stray ones."""
+    """Paint constellations of four to eight discs among two stray ones.
+
+    Pairs of numbers are the ranges of draws, as the benchmark defines them; the side of an image is 2 long.
+    """
     view = affine_view(sample, size)
     ink, ground = contrast_pair(sample)
     image = _blank(ground, size)
@@ -221,7 +235,10 @@ def _disc(view: Grid, place: Floats, radius: Floats) -> Floats:
 
 
 def paint_mosaics(prototype: Draws, sample: Draws, size: int) -> Floats:
-    """Paint four-by-four tilings from a palette of the class, rolled freely, with some tiles exchanged."""
+    """Paint four-by-four tilings from a palette of the class, rolled freely, with some tiles exchanged.
+
+    Pairs of numbers are the ranges of draws, as the benchmark defines them; hues are in turns.
+    """
     cells = 4  # along each side
     x, y = affine_view(sample, size, turns=0.03, shift=0.0, scale=(0.85, 1.2))
     hue = prototype.uniform(4) + sample.uniform(1, -0.06, 0.06)

@@ -45,6 +45,7 @@ def sizes_of(options: OrderOptions, num_classes: int) -> tuple[int, ...]:
     """
     if options.stream == "domains":
         return (num_classes,)  # each task has all classes, in a domain of its own
+    # a benchmark whose classes all come at once has no such option
     increment: int = getattr(options, "increment", num_classes)
     if options.stream == "repetition":
         return (min(increment, num_classes),)  # all tasks have as many, and ``tasks`` says how many there are

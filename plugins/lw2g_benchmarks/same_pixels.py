@@ -43,6 +43,7 @@ def same_contents(train: HashedSource, test: HashedSource) -> tuple[Contents, Co
             left_out += len(group)
 
     def decoded(place: int) -> bytes | None:
+        """Return a hash of an image's pixels; None of one that cannot be read."""
         source, index = (train, place) if place < len(train) else (test, place - len(train))
         try:
             return content_of(source.image(index).numpy())

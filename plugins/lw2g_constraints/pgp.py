@@ -54,7 +54,7 @@ class PromptGradientProjection(Constraint):
             return None
         mapped = site.activation.map is not None
         fresh = mapped and site.owner == "set" and context.grew
-        if fresh:
+        if fresh:  # its factor is 0, and the image of a space in few dimensions may be all: it would stay 0
             return None
         return Restriction(subspace=site.activation.image(space))
 

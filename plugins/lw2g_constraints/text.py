@@ -156,6 +156,7 @@ def orthogonal_map(source: int, target: int) -> Tensor:
     long = max(source, target)
     short = min(source, target)
     # the widths are the seed: a resumed run, and one with another seed, compare with the same vectors
+    # no width reaches 2**20, so that no two pairs have one seed
     generator = torch.Generator().manual_seed(long * 2**20 + short)
     columns: Tensor = torch.linalg.qr(torch.randn(long, short, generator=generator, dtype=torch.float64)).Q
     if source < target:

@@ -188,6 +188,7 @@ def _zip_members(file: zipfile.ZipFile) -> Iterator[_Member]:
         yield _Member(
             name=info.filename,
             size=info.file_size,
+            # of an unknown kind, a file or a folder; others are links and devices
             is_plain=kind in (0, 0o100000, 0o040000) and not info.flag_bits & _ENCRYPTED,
             is_known=info.compress_type in _METHODS,
             is_folder=info.filename.endswith("/"),
@@ -197,6 +198,7 @@ def _zip_members(file: zipfile.ZipFile) -> Iterator[_Member]:
     stream = cast(IO[bytes], file.fp)
     stream.seek(-_ZIP_END - len(file.comment), os.SEEK_END)
     count = int.from_bytes(stream.read(_ZIP_END)[10:12], "little")
+    # it has 16 bits: all set, they refer to another record; and a writer may count on from 0
     if count != _ZIP_MOST and count != len(file.infolist()) % (_ZIP_MOST + 1):
         raise zipfile.BadZipFile(f"{len(file.infolist())} of {count} members are listed")
 

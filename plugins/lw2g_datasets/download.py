@@ -113,7 +113,7 @@ def _fetch(file: RemoteFile, part: Path, report: Report) -> int | None:
         request.add_header("Range", f"bytes={start}-")
     try:
         with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:
-            if answer.status != 206:  # the host ignores the range and sends the whole file
+            if answer.status != 206:  # no partial content: the host sends the whole file
                 start = 0
             total = None
             length = answer.headers.get("Content-Length")

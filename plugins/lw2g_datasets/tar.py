@@ -213,7 +213,7 @@ def _parsed(content: bytes) -> dict[str, bytes]:
     records = {}
     start = 0
     while start < len(content):
-        digits = content[start : start + 20].partition(b" ")[0]
+        digits = content[start : start + 20].partition(b" ")[0]  # no length of 20 digits is there
         length = int(digits) if digits.isdigit() else 0
         record = content[start : start + length]
         if length <= len(digits) + 1 or len(record) < length or not record.endswith(b"\n"):
@@ -230,7 +230,7 @@ def _member(stream: _Stream, header: tarfile.TarInfo, records: Mapping[str, byte
     size = header.size
     if "size" in records:
         digits = records["size"]
-        if not digits.isdigit() or len(digits) > 19:
+        if not digits.isdigit() or len(digits) > 19:  # 2**63 has 19
             raise tarfile.ReadError("a size that is no number")
         size = int(digits)
     is_folder = header.isdir()

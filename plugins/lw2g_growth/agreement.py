@@ -84,7 +84,7 @@ class Agreement(Measure):
                 value=value,
                 error=spread.error,
                 replicates=spread.replicates,
-                null=0.0,
+                null=0.0,  # a random gradient agrees as often as it opposes
                 own=mean_of_known(ceilings),
                 n=len(sample),
                 unit="cosine",

@@ -150,7 +150,8 @@ class Energy(_Residuals):
                 by_tap[str(tap)] = _shares(of_new, of_own, space)
             if not by_tap:
                 continue
-            new = torch.stack(residuals)  # [taps, 3, groups]
+            # [taps, 3, groups]: energy outside, energy, number of images
+            new = torch.stack(residuals)
             value = _ratio(new)
             spread = spread_over_halves(partial(_ratio_of_groups, new), halves, sample.left_out)
             shares[candidate.set] = Measurement(
@@ -161,7 +162,7 @@ class Energy(_Residuals):
                 own=mean_of_known([numbers["own"] for numbers in by_tap.values()]),
                 n=len(sample),
                 unit="share",
-                alike=-1,
+                alike=-1,  # the more lies outside, the less alike are the tasks
                 sites=by_tap,  # all sites at a tap read the same activations
                 why="there is no energy" if value is None else None,
             )
@@ -191,7 +192,7 @@ class Novelty(_Residuals):
             if not scales:
                 scores[candidate.set] = Measurement(alike=-1, why="too few images of its own to compare with")
                 continue
-            # of taps that have a scale; [taps, 3, groups], and [taps] each
+            # of taps that have a scale; ``new`` is [taps, 3, groups] as in Energy, the others [taps] each
             new = torch.stack([tables[tap][0] for tap in scales])
             mu, sd = torch.tensor(list(scales.values()), dtype=torch.float64).T
             z_of_taps = _z_of(new, mu, sd, torch.arange(sample.num_groups))
@@ -204,10 +205,10 @@ class Novelty(_Residuals):
                 value=float(z_of_taps.mean()),
                 error=spread.error,
                 replicates=spread.replicates,
-                own=0.0,
+                own=0.0,  # z counts from the mean of the set's own residuals
                 n=len(sample),
                 unit="standard deviations",
-                alike=-1,
+                alike=-1,  # the larger the residual, the less alike are the tasks
                 sites=by_tap,
             )
         return scores

@@ -53,7 +53,7 @@ class Outcome(Measure):
             by_set[candidate.set] = Measurement(
                 value=float(gains.mean()),
                 error=error,
-                null=0.0,
+                null=0.0,  # as good as the new set
                 n=len(gains),
                 unit="% of the new set's error",
                 parts={"new": float(new.mean())} | means,
@@ -74,6 +74,7 @@ class KeepPolicy(RulePolicy):
         if best is None:
             return Grow()
         probability = probability_of_sharing(best)
+        # a new set has to be better by more than the margin
         if best.value + best.margin_of(self.margin) < 0:
             return Grow(confidence=None if probability is None else 1 - probability)
         means = best.evidence.measures["outcome"].parts

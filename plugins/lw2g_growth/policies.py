@@ -140,7 +140,7 @@ class MaxPolicy(RulePolicy):
         def hindrance(standing: Standing) -> float:
             hfc = standing.evidence.measures["hindrance"].parts.get("hfc")
             if hfc is None:
-                return -standing.value
+                return -standing.value  # a standing is the better the less Z is
             return hfc
 
         return max(shareable, key=hindrance)

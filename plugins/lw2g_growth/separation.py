@@ -100,11 +100,13 @@ class LeaveOneOut(Measure):
             lost = float((~under & plain).sum())
             under_chance = is_right_left_out(features, shuffled).double().mean()
             chance = under_chance - plain_chance.double().mean()
-            # no less than 0, since an image is gained or lost at most once
+            # n times the variance of a gain of 1, 0 or -1 an image; no less than 0, since an image is gained
+            # or lost at most once
             spread = gained + lost - (gained - lost) ** 2 / n
             error = 100 * math.sqrt(spread) / n
             gains[candidate.set] = Measurement(
                 value=100 * (gained - lost) / n,
+                # of a sample that leaves out no image of the task nothing is uncertain
                 error=error * math.sqrt(sample.left_out),
                 null=0.0,
                 shuffled=100 * float(chance),

@@ -204,7 +204,7 @@ def spread_means(means: Tensor, covariance: Tensor, map_back: MapBack) -> Tensor
     centre = means.mean(0)
     left, sizes, right = torch.linalg.svd((means - centre) @ whitening, full_matrices=False)
     # C means about their centre span C - 1 directions; the last one is rounding, and 1 would make it one
-    real = sizes > 1e-9 * sizes[0]
+    real = sizes > 1e-9 * sizes[0]  # in float64, rounding is far below this share of the largest
     real[len(means) - 1 :] = False
     spread = left @ ((sizes + real)[:, None] * right)
     back = whitening

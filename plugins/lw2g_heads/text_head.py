@@ -151,7 +151,7 @@ class TextHead(ClosedForm):
             rows: Features in the space of text, ``[n, width]``.
             labels: Their classes, ``[n]``.
         """
-        assert self.head is not None
+        assert self.head is not None  # without another head there is no weight to choose
         shown = int((self.head.count > 0).sum())  # classes that the head has images of
         targets = self._targets[:shown]
         # classes of one target have one score: each target is to count once

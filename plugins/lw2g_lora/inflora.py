@@ -195,7 +195,11 @@ class InfLora(HeadedBaseline):
         return tuple(sites)
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
-        """Return design (of a new set, or of every one), training, and the update of the memory."""
+        """Return design (of a new set, or of every one), training, and the update of the memory.
+
+        The chosen head adds what it needs (:meth:`with_head`): its fit after them if it is in closed form,
+        and before them a pass that stores features if a carry moves statistics.
+        """
         config = self.config
         updates = cast(LowRankSet, context.parameters)
         train = TrainingPhase(
@@ -275,6 +279,7 @@ class InfLora(HeadedBaseline):
 
         moments = {tap: SecondMoment(backbone.dim, device=context.device) for tap in taps}
         done = 0
+        # 64 a forward: moments are the same for any size, up to rounding
         if self.config.transform == "test":
             images = context.statistics(64)
         else:  # as released, where the memory is of augmented images

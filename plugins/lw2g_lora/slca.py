@@ -68,6 +68,7 @@ def symmetric_loss(logits: Tensor, labels: Tensor, plain: float, reverse: float)
     >>> round(float(symmetric_loss(torch.zeros(1, 2), torch.tensor([0]), 0.0, 1.0)), 4)
     4.6052
     """
+    # the least values of both are those of symmetric cross-entropy as published (Wang et al., ICCV 2019)
     likely = logits.softmax(dim=1).clamp(min=1e-7)
     # scattered, not one_hot, which waits for its labels on the CPU
     wanted = torch.full_like(likely, 1e-4).scatter_(1, labels[:, None], 1.0)
@@ -90,7 +91,7 @@ def logit_norm_loss(
     member = logits.new_zeros(len(tasks), num_tasks).scatter_(1, tasks[:, None], 1.0)
     # the square root has no gradient at 0, where the logits of untrained heads may lie
     squares = (logits.square() @ member).clamp(min=torch.finfo(logits.dtype).tiny)
-    norm = (squares.sqrt() + 1e-7).mean(dim=1, keepdim=True)
+    norm = (squares.sqrt() + 1e-7).mean(dim=1, keepdim=True)  # never 0: it divides
     return functional.cross_entropy(logits / (norm * temperature), labels)
 
 
@@ -245,7 +246,11 @@ class SlcaPlusPlus(HeadedBaseline):
         return tuple(sites)
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
-        """Return training, and statistics and alignment where the aligned classifiers predict."""
+        """Return training, and statistics and alignment where the aligned classifiers predict.
+
+        The chosen head adds what it needs (:meth:`with_head`): its fit after them if it is in closed form,
+        and before them a pass that stores features if a carry moves statistics.
+        """
         config = self.config
         slow_set = cast(SlowSet, context.parameters)
         task_head = cast(TaskHeads, self.head).tasks[context.task.index]
@@ -311,6 +316,7 @@ class SlcaPlusPlus(HeadedBaseline):
         self.aligned.load_state_dict(self.head.state_dict())
 
         def shrink(features: Tensor, labels: Tensor, generator: torch.Generator) -> Tensor:
+            """Return samples ``[n, dim]``, shorter the more tasks have passed since their class was new."""
             # divided by 1 + u age, with u of each sample from U(0.01, 0.03)
             uniform = torch.rand(len(features), generator=generator).to(features)
             per_task = _DRIFT * (uniform + 0.5)

@@ -234,7 +234,7 @@ def flow(inside: Inside) -> Numbers:
     if not entries or inside.run.metric("ssp") is None:
         return Numbers(why="this run keeps no parameter sets")
 
-    # in the drawing, sets share the height of the tasks evenly
+    # in the drawing, sets share the height of the tasks evenly; half a step leads to the middle of a share
     num_sets = len(set(task_to_set))
     heights = {}
     labels = []

@@ -302,6 +302,7 @@ def _for_script(numbers: Numbers) -> dict[str, Any]:
     """Return numbers for the script, rounded to four decimals."""
 
     def short(value: Any) -> Any:
+        """Return a value with four decimals if it is a number that has any."""
         if isinstance(value, float):
             return round(value, 4)
         return value

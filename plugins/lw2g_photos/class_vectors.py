@@ -65,14 +65,15 @@ def facts_of_file(path: Path, digest: str) -> VectorFacts:
 
     Args:
         path: The file.
-        digest: A hash of its rows.
+        digest: A hash of the rows that are learned from.
     """
+    # what it says of itself is the same for all its splits: one is read, and none has to be there for tests
     file = open_features(path, ("train",))
     return VectorFacts(
         dim=file.dim,
         model=file.said("timm_name"),
-        sha256=file.said("sha256"),
-        digest=digest,
+        sha256=file.said("sha256"),  # of the backbone's weights
+        digest=digest,  # of the rows
         pool=file.pool,
         layers=file.layers,
     )

@@ -297,6 +297,10 @@ def _first_model(opened: _Opened, catalogue: Catalogue) -> FirstModel:
     _require_no_stream(empty, config.baseline.config.head)
 
     def build(more: Saved) -> TrainedModel:
+        """Return the model that computes, with room for the classes of a first task.
+
+        Methods are made anew: those of ``empty`` have no room for a class.
+        """
         parts = _parts_for(empty, catalogue, more.manifest)
         parts.pool.grow(parts.new_set(None))
         parts.begin_task(0)

@@ -106,15 +106,18 @@ def unlearn(
     saved = read_export(directory, whole=True)
 
     def has_own_rows() -> bool:
+        """Return whether the sums of a class can be left out; asked by need: it opens the backbone."""
         baseline = live_model(saved, catalogue, device=device, weights=weights).baseline
         head = baseline.closed_form
+        # an expert has a scatter of all classes, out of which none can be taken
         return head is not None and head.class_rows and expert_of(baseline) is None
 
     less = without_step(saved) if name is None else without_class(saved, name, has_own_rows)
     history = less.manifest.history
     if not less.manifest.tasks:
         raise ConfigError("the model would know no class any more", "remove its folder instead")
-    # from the sums before the first step on, all steps that are left are learned again
+    # from the sums before the first step on, all steps that are left are learned again: so the model begins
+    # with the tasks that it had by then
     model = live_model(less, catalogue, device=device, weights=weights, tasks=history.tasks)
     solved = solved_of(model.parts)
     with model.computing():
@@ -125,7 +128,8 @@ def unlearn(
             position += len(rows)
         calibration, _, _ = calibration_of(solved, less)
     if not history.steps:
-        # nothing can be taken back any more
+        # nothing can be taken back any more: no need of the state before the first step ("base/", and by shape
+        # "zero/"), and of the names of what came with it ("new/")
         learned = {
             key: rows for key, rows in less.learned.items() if not key.startswith(("base/", "new/", "zero/"))
         }

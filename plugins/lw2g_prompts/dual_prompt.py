@@ -76,7 +76,11 @@ class DualPrompt(HeadedBaseline):
         return self.context.backbone.features(batch.images, self.injections(routing, len(batch)))
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
-        """Return the one phase: E-prompt, G-prompt and head together."""
+        """Return the phase that trains E-prompt, G-prompt and head together.
+
+        :meth:`with_head` adds what the chosen head needs: a fit of a closed-form head after it, and before it
+        a pass that stores features if a carry moves statistics.
+        """
         own = context.parameters
         shared = self.shared_prompt
         # the G-prompt goes on learning in every task, at the rate of the E-prompt

@@ -141,7 +141,7 @@ class ClassPredictor(ClassRetrieval):
             context,
             self.network,
             self.statistics,
-            lr=options.replay_lr * options.replay_batch / 256,
+            lr=options.replay_lr * options.replay_batch / 256,  # their rates are for 256 samples a step, too
             epochs=options.replay_epochs,
             per_centroid=options.replay_batch,
             gradients=self.gradients,
@@ -165,6 +165,7 @@ class ClassPredictor(ClassRetrieval):
         """Fit the temperature to samples of all seen classes, since the network was trained on the images."""
         self.temperature.reset()
         generator = context.generator("retrieval-calibration")
+        # of many clusters as many samples as of a hundred, drawn from all
         features, labels = self.statistics.sample(
             range(context.task.seen), _SAMPLES, generator, limit=_SAMPLES * 100
         )

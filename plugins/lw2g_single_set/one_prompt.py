@@ -210,6 +210,7 @@ class OnePrompt(Baseline):
                 # the task's own logits: an energy over masked ones would hold infinities
                 known = head(features[rows])[:, list(classes)]
                 unknown = head(outliers[others])[:, list(classes)]
+                # among the task's own logits a class is counted from the task's first one
                 loss = functional.cross_entropy(known, labels[rows] - classes[0])
                 loss = loss + config.outlier_weight * outlier_loss(
                     known, unknown, known_energy=config.known_energy, outlier_energy=config.outlier_energy

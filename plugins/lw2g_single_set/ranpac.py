@@ -81,9 +81,10 @@ class RandomFeatureRidge(ClosedForm):
             generator = torch.Generator().manual_seed(seed)
             projection = torch.randn(dim, width, generator=generator, dtype=torch.float64)
         self.register_buffer("projection", projection, persistent=False)
-        size = width or dim
+        size = width or dim  # without a projection the features themselves
         self.register_buffer("gram", torch.zeros(1, size, size, dtype=torch.float64))
         self.register_buffer("cross", torch.zeros(num_classes, size, dtype=torch.float64))
+        # lambda; 1 until a task chooses it
         self.register_buffer("penalty", torch.tensor(1.0, dtype=torch.float64))
         errors = None
         if running:

@@ -106,7 +106,11 @@ class Ssiat(HeadedBaseline):
         return cast(AdapterSet, parameters).down_sites()
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
-        """Return training, and statistics and alignment where the trained classifier predicts."""
+        """Return training, and statistics and alignment where the trained classifier predicts.
+
+        The chosen head adds what it needs (:meth:`with_head`): its fit after them if it is in closed form,
+        and before them a pass that stores features if a carry moves statistics.
+        """
         config = self.config
         epochs = config.epochs
         if context.grew:
@@ -140,6 +144,7 @@ class Ssiat(HeadedBaseline):
         newest = context.task.index
 
         def shrink(features: Tensor, labels: Tensor, generator: torch.Generator) -> Tensor:
+            """Return samples ``[n, dim]`` about means scaled by the age of their class; nothing is drawn."""
             # the mean is scaled, and the noise about it stays: factor * m + noise
             factor = _YOUNGEST + (1 - _YOUNGEST) * (ages[labels] + 1) / (newest + 1)
             return features - (1 - factor)[:, None] * gaussians.mean[labels, 0]

@@ -90,6 +90,7 @@ def _knee(spectrum: np.ndarray[Any, Any]) -> int:
         edge = int(len(spectrum) * _EDGES / 2)
     bends = np.diff(smooth, n=2)
     inner = bends[edge : len(bends) - edge]
+    # a second difference stands for the value in its middle: it lacks one at each end, as at each edge
     return int(inner.argmax()) + (len(spectrum) - len(inner)) // 2
 
 
@@ -144,6 +145,7 @@ def attended(block: nn.Module, rows: Tensor, prompts: Tensor) -> tuple[Tensor, T
     normed = cast(Any, block).norm1(prompts.to(qkv.weight.dtype)).float()
 
     def split(projected: Tensor) -> Tensor:
+        """Return rows ``[..., tokens, dim]`` head by head, ``[..., heads, tokens, dim / heads]``."""
         return projected.reshape(*projected.shape[:-1], heads, dim // heads).transpose(-3, -2)
 
     projected = functional.linear(rows, weight, bias).chunk(3, dim=-1)
@@ -222,7 +224,11 @@ class VptNsp(HeadedBaseline):
         return means.mean(dim=-1).sum() + spreads.mean(dim=-1).sum()
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
-        """Return the training of tokens and head, and the statistics of the task's attention."""
+        """Return the training of tokens and head, and the statistics of the task's attention.
+
+        The chosen head adds what it needs (:meth:`with_head`): its fit after them if it is in closed form,
+        and before them a pass that stores features if a carry moves statistics.
+        """
         config = self.config
         tokens = cast(DeepTokens, context.parameters).token
         last = tokens.detach().clone()
@@ -231,6 +237,7 @@ class VptNsp(HeadedBaseline):
 
         @cache
         def projections() -> tuple[Tensor, Tensor]:
+            """Return the projections on both sides of a step, computed once: no moment changes meanwhile."""
             return self._projections(self.queries), self._projections(self.attention)
 
         def step(batch: Batch) -> StepOutput:
@@ -280,7 +287,7 @@ class VptNsp(HeadedBaseline):
         task_queries = torch.zeros_like(self.queries)
         task_attention = torch.zeros_like(self.attention)
         done = 0
-        for batch in context.statistics(64):
+        for batch in context.statistics(64):  # sums are the same for any size, up to rounding
             seen = backbone.activations(batch.images, taps, (self.injection(tokens),))
             for block, tap in enumerate(taps):
                 of_queries, of_attention = attended(block_at(backbone.model, block), seen[tap], tokens[block])

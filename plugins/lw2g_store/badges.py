@@ -64,6 +64,7 @@ def read_badges(path: Path) -> list[dict[str, Any]]:
         DataError: It is no such file.
     """
     content = read_json(path)
+    # a stranger's words are cut where they would fill a screen
     if problem := misfit(content, _Badges):
         raise DataError(f"{path.name!r} is no file of badges: {problem[:200]}")
     if content["run"] != path.stem:
@@ -80,7 +81,7 @@ def add_badge(store: Path, pack: Pack, badge: Badge) -> Path:
     """
     if not badge.holds:
         raise DataError(f"no badge {badge.badge!r}: {badge.text}")
-    run = pack.record["sha256"][:12]
+    run = pack.record["sha256"][:12]  # as a store calls a run
     path = store / BADGES / f"{run}.json"
     badges: list[dict[str, Any]] = []
     if path.exists():
@@ -117,7 +118,7 @@ def predicted_again(
         raise DataError("the model is on another backbone than the run")
     component, config = _benchmark_of(pack, catalogue, data)
     stream = _stream_of_the_protocol(pack, component.build(config), config, trained.backbone.fingerprint)
-    # the order cannot be known before the record is sealed
+    # the order cannot be known before the record is sealed; eight digits are 32 bits
     seed = int(pack.record["sha256"][:8], 16)
     last = pack.evaluations[-1]
     again, _ = _answers(trained, stream, seed)

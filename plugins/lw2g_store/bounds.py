@@ -48,7 +48,7 @@ def names_in(folder: Path, allowed: tuple[str, ...]) -> None:
                 raise DataError(f"{entry.name!r} is no plain file")
             if entry.name not in allowed:
                 raise DataError(f"{entry.name!r} is none of {', '.join(allowed)}")
-            if mode & 0o111:
+            if mode & 0o111:  # by its owner, its group or anybody
                 raise DataError(f"{entry.name!r} may be executed", "chmod -x")
             if len(names) > _FILES:
                 raise DataError(f"more than {_FILES} files")
@@ -135,6 +135,7 @@ def read_columns(path: Path, known: Collection[str]) -> dict[str, Integers]:
     """
     # by hand: the reader of safetensors would parse a header of up to 100 MB
     content = path.read_bytes()
+    # eight bytes with the length of the header, the header, and the numbers of all vectors
     length = int.from_bytes(content[:8], "little")
     if length > min(_HEADER, len(content) - 8):
         raise DataError(

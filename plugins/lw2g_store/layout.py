@@ -136,7 +136,7 @@ def _write_all(contents: Mapping[Path, bytes]) -> None:
         for path, content in contents.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, content)
-    except BaseException:
+    except BaseException:  # a Ctrl-C, too
         for path in contents:
             path.unlink(missing_ok=True)
         for folder in sorted(above, reverse=True):  # the deepest first
@@ -164,6 +164,7 @@ def read_protocol(store: Path, name: str) -> dict[str, Any]:
     if not PROTOCOL_ID.fullmatch(name) or not path.is_file():
         raise DataError(f"the store has no protocol {name[:100]!r}")
     content: dict[str, Any] = read_json(path)
+    # a stranger's words are cut where they would fill a screen
     if problem := misfit(content, _Protocol):
         raise DataError(f"{name!r} is no protocol: {problem[:200]}")
     if strange := sorted(content.keys() - attrs.fields_dict(_Protocol).keys()):

@@ -163,7 +163,7 @@ def check_fingerprint_names_the_weights(subject: Subject) -> None:
         raise ContractViolation(
             "its sha256 is not that of its weights; leave it out of Backbone.wrap, or wrap after all changes"
         )
-    if len(stated.sha256) != 64:
+    if len(stated.sha256) != 64:  # hexadecimal digits
         raise ContractViolation(
             f"its sha256 is {stated.sha256!r}; give the SHA-256 of the file or state dict"
         )

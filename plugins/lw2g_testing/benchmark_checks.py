@@ -83,6 +83,7 @@ def check_fingerprint_is_one_of_content(subject: Subject) -> None:
     """The same options give the same data and fingerprint under any seed; other data have another one."""
     first = _stream(subject)
     remedy = "draw from a generator of your own, seeded by an option, in stream()"
+    # a text of few letters is no hash of anything
     if not isinstance(first.fingerprint, str) or len(first.fingerprint) < 8:
         raise ContractViolation(
             f"its fingerprint is {first.fingerprint!r}; hash ids, images, labels, split and class order "

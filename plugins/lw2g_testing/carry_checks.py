@@ -111,14 +111,16 @@ def check_says_whether_it_moves(subject: Subject) -> None:
 
 @check("carry")
 def check_order_does_not_matter(subject: Subject) -> None:
-    """Neither the order of images nor the numbers of their classes matter, as far as classes keep theirs."""
+    """Neither the order of the images matters, nor which number a class has."""
     carry = made(subject)
     before, after, labels = images_of()
     rows = images_of(1)[0].double()
     motion = _fitted(carry, before, after, labels)
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(5))
+    # images and labels are permuted together: each image keeps its class
     if not _same(motion, _fitted(carry, before[order], after[order], labels[order]), rows):
         raise ContractViolation("images in another order give another motion")
+    # 90 more for every class: the numbers of a later task
     if not _same(motion, _fitted(carry, before, after, labels + 90), rows):
         raise ContractViolation("classes with other numbers give another motion")
 

@@ -258,14 +258,21 @@ def check_constraint_state_round_trips(subject: Subject) -> None:
             )
 
 
-@check("constraint", applies=_overrides("extra_loss"))
-def check_extra_loss_leaves_the_host_alone(subject: Subject) -> None:
-    """Its loss changes no value of the host, sends the backbone no gradient, and draws from torch alone."""
+@check("constraint", applies=_overrides("restriction"))
+def check_restriction_draws_nothing(subject: Subject) -> None:
+    """Its restrictions draw from no global generator: the host draws as it does without them."""
     for stage in _tasks(subject, still=True):
         with seeded(1) as generators:
             stage.restrictions()
             generators.refuse_draws("restriction", _DRAWS)
+
+
+@check("constraint", applies=_overrides("extra_loss"))
+def check_extra_loss_leaves_the_host_alone(subject: Subject) -> None:
+    """Its loss changes no value of the host, sends the backbone no gradient, and draws from torch alone."""
+    for stage in _tasks(subject, still=True):
         losses = []
+        # one seed of torch, two of numpy and Python: only what torch draws may be in the loss
         for others in (1, 2):
             with seeded(1, others=others) as generators:
                 losses.append(_harmless_loss(stage))
@@ -283,6 +290,7 @@ def _harmless_loss(stage: Stage) -> Tensor | None:
     batch, output = stage.step()
 
     def values() -> list[Tensor]:
+        """Return copies of all that a loss of the constraint must leave as it is."""
         of_the_host = (*parameters, output.loss, batch.images, batch.query, batch.labels)
         return [tensor.detach().clone() for tensor in of_the_host]
 

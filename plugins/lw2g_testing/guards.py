@@ -46,6 +46,7 @@ def available_once(subject: Subject, key: Hashable, make: Callable[[], T]) -> T:
     """Return the first result of ``make`` for a subject; a missing resource is looked for only once, too."""
 
     def attempt() -> T | NotApplicable:
+        """Return what is made, or why not: an error would not be kept, and looked for again."""
         try:
             return available(make)
         except NotApplicable as reason:

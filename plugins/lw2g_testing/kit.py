@@ -112,7 +112,7 @@ class _Offer:
     """A plugin object that registers one record."""
 
     def __init__(self, record: Component) -> None:
-        self.__name__ = f"{record.name} (given)"
+        self.__name__ = f"{record.name} (given)"  # by which messages call the plugin
         hook = next(hook for hook, kind in HOOKS.items() if isinstance(record, kind))
 
         def offer() -> list[Component]:

@@ -116,6 +116,7 @@ def check_protection_holds(subject: Subject) -> None:
         moved = (new - old).double()
         # the outputs of all activations in the space are combinations of those of its basis vectors
         inside = float(space.to(dtype=moved.dtype).on(moved).abs().max())
+        # the rounding of a row's product grows like the root of its length
         tolerance = PROTECTED * float(torch.stack([old, new]).abs().max()) * space.dim**0.5
         if inside > tolerance:
             raise ContractViolation(

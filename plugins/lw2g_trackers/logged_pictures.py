@@ -78,6 +78,6 @@ def heat_map(
             draw.text((_EDGE / 2, middle), f"{row + 1}", fill="black", anchor="mm")
             for column in range(size):
                 share = shares[row, column]
-                ink = "white" if share > 50 else "black"
+                ink = "white" if share > 50 else "black"  # to be read on a dark or a pale cell
                 draw.text((_EDGE + (column + 0.5) * cell, middle), f"{share:.0f}", fill=ink, anchor="mm")
     return Picture(name=name, pixels=np.asarray(image), shares=shares)

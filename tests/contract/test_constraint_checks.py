@@ -164,6 +164,14 @@ class DrawsFromPython(Sane):
         return output.loss * random.random()
 
 
+@breaks("restriction_draws_nothing", "restriction draws from the global generator of torch")
+class DrawsForARule(Constraint):
+    """It has restrictions alone, and no loss."""
+
+    def restriction(self, site, context):
+        torch.randn(3)
+
+
 @breaks("extra_loss_leaves_the_host_alone", "begin_task draws from the global generator of torch")
 class DrawsEarly(Sane):
     def begin_task(self, context):

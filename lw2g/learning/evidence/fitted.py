@@ -32,6 +32,7 @@ class FittedHead:
         sample = evidence_sample.positions
         self._classes = torch.tensor(evidence_sample.task.classes)
         side = evidence_sample.group_numbers % 2  # neighbouring groups go to different halves
+        # a batch knows its images by their positions in the task: the half of each, 0 for those of no group
         places = torch.zeros(max(sample) + 1, dtype=torch.long)
         places[torch.tensor(sample)] = side
         self._side = places

@@ -103,6 +103,7 @@ def each_its_own(
                 of_group.append(named[site.name])
             else:
                 parameter = shared[id(site.parameter)]
+                # a group's row of the stacked parameter: its number comes before the axes of the site
                 of_group.append(attrs.evolve(site, parameter=parameter, index=(group, *site.index)))
         by_group.append(of_group)
     return GroupedForward(

@@ -53,12 +53,13 @@ def left_out_errors(features: Tensor, labels: Tensor) -> Tensor:
     rows = features.double().cpu()
     centred = rows - rows.mean(dim=0)
     # an intercept of the scale of the features
-    level = centred.square().mean().sqrt().clamp(min=1e-12)
+    level = centred.square().mean().sqrt().clamp(min=1e-12)  # no column of zeros where all images are alike
     rows = torch.cat([centred, level.expand(len(rows), 1)], dim=1)
     targets = torch.unique(labels, return_inverse=True)[1]
     wanted = torch.nn.functional.one_hot(targets).double()
     gram = rows.T @ rows
     cross = rows.T @ wanted
+    # the squared norm of one-hot targets is the number of rows
     penalty = best_penalty(gram, cross, len(rows), float(len(rows)))
     scores = left_out_scores(require_factor(gram, penalty), weights_of(gram, cross, penalty), rows, targets)
     return (scores - wanted).square().sum(dim=1)

@@ -46,7 +46,7 @@ class Trials:
         labels = torch.tensor(np.asarray(data.labels))
         free = torch.ones(len(data), dtype=torch.bool)
         free[evidence_sample.positions] = False
-        # images of the evidence sample are not free: the other measures have seen these
+        # the other measures have seen the evidence sample: its images are not free, unless too few are left
         least = min(PER_CLASS * len(evidence_sample.task.classes), len(data) // 2)
         count = max(least, min(_HELD, len(data) // _SHARE))
         if int(free.sum()) < count:

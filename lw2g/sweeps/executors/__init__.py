@@ -91,7 +91,7 @@ def merged_settings(
         given: ``executor``, ``jobs``, ``threads`` and ``gpus_per_job``; None for those that stay.
         special: Further options of the executor.
     """
-    name_before = before.get("name", next(iter(EXECUTORS)))
+    name_before = before.get("name", next(iter(EXECUTORS)))  # by default the first: this machine
     name = given["executor"] or name_before
     settings: dict[str, Any] = {}
     if name == name_before:  # another executor has other options

@@ -56,7 +56,8 @@ class RayExecutor(Executor):
         self.retries = options.retries
         try:
             ray.init(address=options.address, logging_level=logging.ERROR, log_to_driver=False)
-        except Exception as error:  # Ray raises bare ones when its node does not start in time
+        # Ray raises bare ones when its node does not start in time; their texts can fill a screen
+        except Exception as error:
             raise ConfigError(
                 f"executor 'ray': no cluster at {options.address!r} ({' '.join(str(error).split())[:200]})",
                 "start one by `ray start --head`, or --executor-set address=local",

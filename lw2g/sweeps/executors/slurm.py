@@ -100,7 +100,7 @@ class SlurmExecutor(Executor):
         self.retries = options.retries
         # Slurm starts the jobs of an array itself, as many at a time as ``parameters`` say
         self.slots = _LARGEST_ARRAY
-        self.pause = 5.0  # each look asks Slurm's controller, which all users share
+        self.pause = 5.0  # seconds; each look asks Slurm's controller, which all users share
         if options.cluster == "local":  # processes of this machine: the sweep alone counts them
             self.slots = options.jobs or _LARGEST_ARRAY
             self.pause = 0.4

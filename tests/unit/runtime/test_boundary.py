@@ -241,6 +241,15 @@ def test_an_error_in_a_process_that_decodes_is_told_alike(acts, tmp_path, worker
         start(resolved, catalogue, tmp_path / "run")
 
 
+def test_an_error_with_frames_of_its_own_is_told_like_any_other(go, acts):
+    """What a stranger's error calls ``frames`` (pictures of a film, say) is not taken for calls."""
+    error = KeyError("x")
+    error.frames = (1, 2)
+    acts["decide"] = raising(error)
+    with pytest.raises(ComponentError, match="policy 'bad-policy', decide: KeyError: 'x'"):
+        go()
+
+
 def test_components_that_come_with_lw2g_are_told_alike(go, monkeypatch):
     """An error within a first-party method, called through a phase's step, names it and its release."""
     from lw2g_prompts.s_prompt import SPromptPlusPlus
