@@ -44,7 +44,13 @@ def test_a_function_of_the_root_imports_neither_torch_nor_a_plugin():
     imported = loaded("from lw2g import *\nassert callable(run) and callable(learn)")
     assert "torch" not in imported
     packages = {name.partition(".")[0] for name in imported if name.startswith("lw2g_")}
-    assert packages == {"lw2g_hub", "lw2g_onnx", "lw2g_page", "lw2g_photos", "lw2g_store"}  # products; no component
+    assert packages == {
+        "lw2g_hub",
+        "lw2g_onnx",
+        "lw2g_page",
+        "lw2g_photos",
+        "lw2g_store",
+    }  # products; no component
 
 
 def test_every_promised_name_is_the_function_of_that_name():

@@ -129,5 +129,7 @@ def test_every_program_of_a_page_asks_for_what_exists(
     model.learn.return_value = (model, {})
     monkeypatch.setattr(lw2g, "start", MagicMock(return_value=(model, {})))
     for _, code in blocks(PAGES[page]):
+        if "fastapi" in code:  # is served whole by tests/integration/test_service.py
+            pytest.importorskip("fastapi", reason="needs the extra service")
         if "import lw2g\n" in code and ">>>" not in code:  # examples of docstrings are run as such
             exec(compile(code, page, "exec"), {})

@@ -22,6 +22,7 @@ from lw2g.lifecycle.run_opening import reopen
 from lw2g.lifecycle.runner import start
 from lw2g.model.exporting import export_run
 from lw2g.model.saved import open_model
+from lw2g.model.unlabelled import unlabelled
 from lw2g_testing.tiny import TinyBenchmark, TinyBenchmarkConfig
 
 Finished = tuple[Path, dict[str, Any]]
@@ -177,15 +178,14 @@ def test_an_answer_does_not_depend_on_its_company(finished, catalogue, pixels):
 def test_one_image_costs_one(finished, catalogue, pixels, monkeypatch):
     """Forwards are as large as what is asked, at most a batch, unless a size was given; answers agree."""
     sizes = []
+
+    def noted(images: Tensor, *of: Any) -> Any:
+        sizes.append(len(images))
+        return unlabelled(images, *of)
+
+    monkeypatch.setattr("lw2g.model.trained.unlabelled", noted)
     for size, expected in ((None, [1, 3, 16, 16, 16]), (8, [8, 8, *[8] * 6])):
         model = open_model(finished[0], catalogue, batch_size=size)
-        predicted = model._batch
-
-        def noted(images: Tensor, predicted: Any = predicted) -> Any:
-            sizes.append(len(images))
-            return predicted(images)
-
-        monkeypatch.setattr(model, "_batch", noted)
         sizes.clear()
         one = model(pixels[0])
         three = model(pixels[:3])
