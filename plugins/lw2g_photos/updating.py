@@ -128,8 +128,8 @@ def unlearn(
             position += len(rows)
         calibration, _, _ = calibration_of(solved, less)
     if not history.steps:
-        # nothing can be taken back any more: no need of the state before the first step ("base/", and by shape
-        # "zero/"), and of the names of what came with it ("new/")
+        # nothing can be taken back any more: no need of the state before the first step ("base/", and by
+        # shape "zero/"), and of the names of what came with it ("new/")
         learned = {
             key: rows for key, rows in less.learned.items() if not key.startswith(("base/", "new/", "zero/"))
         }
