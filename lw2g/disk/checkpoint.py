@@ -321,7 +321,7 @@ def _end_is_damaged(error: DataError, task: int, count: int) -> str:
 
     Args:
         error: What is wrong with its file.
-        task: The task.
+        task: The task whose end is damaged, counted from 0; the line counts from 1.
         count: Number of tasks that were finished.
     """
     lost = ""
@@ -329,7 +329,7 @@ def _end_is_damaged(error: DataError, task: int, count: int) -> str:
         lost = f", with it what builds on it up to task {count}"
     after = "the beginning"
     if task:
-        after = f"the end of task {task}"
+        after = f"the end of task {task}"  # the one before it
     return f"checkpoint {error}{lost}; going on from {after}"
 
 

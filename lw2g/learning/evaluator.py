@@ -241,9 +241,11 @@ class Evaluator:
         """
         pool = predictor.pool
         scope = predictor.baseline.scope
+        # modules that the baseline has beside the pool: their ids count down from BESIDE
         beside = predictor.baseline.beside()
 
         def of_set(set_id: int) -> int:
+            """Return the version of a set; of one outside the pool, the edition of its tensors."""
             if set_id >= 0:
                 return pool.version(set_id)
             if set_id == UNCHOSEN:  # the sets as they are

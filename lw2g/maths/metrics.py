@@ -412,14 +412,15 @@ def _is_whole(accuracy: Array) -> bool:
 def _learned(matrix: AccuracyMatrix) -> Array:
     """Check the matrix and return it as an array ``[T, T]``.
 
-    NaN is right for ``i > t``, for a task without test images and, but for the last column, where nothing
-    was measured.
+    NaN is right for ``i > t``, for a task without test images (never the first) and, but for the last column,
+    where nothing was measured.
     """
     values = _numbers(matrix)
     learned = np.triu(np.ones(values.shape, dtype=bool))
     learned[:, :-1] &= ~np.isnan(values[:, :-1]).all(axis=0)
     untested = np.zeros((len(values), 1), dtype=bool)
-    untested[1:, 0] = np.isnan(values[1:]).all(axis=1)  # what the first task brings is new
+    # a later task may bring known classes alone, which are tested in the tasks that had them first
+    untested[1:, 0] = np.isnan(values[1:]).all(axis=1)
     right = np.where(learned & ~untested, (values >= 0) & (values <= 100), np.isnan(values))
     if not right.all():
         i, t = np.argwhere(~right)[0].tolist()

@@ -112,31 +112,39 @@ def _filled(saved: Saved, config: ModelConfig, catalogue: Catalogue, tasks: int 
 def _parts(
     manifest: Manifest, config: ModelConfig, catalogue: Catalogue, inside: Mapping[str, Tensor]
 ) -> ModelParts:
-    """Return the parts of a model, as they are before anything is learned."""
+    """Return the parts of a model, as they are before anything is learned.
+
+    Args:
+        manifest: What the export says of itself.
+        config: As written; its precision is settled here.
+        catalogue: Where components come from.
+        inside: The backbone's tensors in the export; empty where its weights lie elsewhere.
+    """
 
     def build() -> Backbone:
         if inside:
             return backbone_inside(manifest, inside, config, catalogue)
         return backbone_outside(manifest, config, catalogue)
 
-    config, engine, _, backbone = open_backbone(config, build)
-    require_same(manifest, backbone, config.backbone.weights)
+    # the backbone by a callback: the device is looked for before weights are read
+    settled, engine, _, backbone = open_backbone(config, build)
+    require_same(manifest, backbone, settled.backbone.weights)
     context = BuildContext(
         backbone=backbone,
         num_tasks=manifest.num_tasks,
         num_classes=manifest.num_classes,
         device=engine.device,
-        seed=config.run.seed,
+        seed=settled.run.seed,
     )
-    baseline, retrieval = build_methods(config, catalogue, context)
+    baseline, retrieval = build_methods(settled, catalogue, context)
     return ModelParts(
-        config=config,
+        config=settled,
         engine=engine,
         backbone=backbone,
         baseline=baseline,
         retrieval=retrieval,
         pool=Pool(),
-        mixer=mixer_of(config, engine),
+        mixer=mixer_of(settled, engine),
         still=_transform(manifest, backbone, catalogue),
         infos=manifest.infos,
     )

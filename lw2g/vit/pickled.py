@@ -80,9 +80,11 @@ def _is_torchscript(path: Path) -> bool:
 def _named_in(path: Path) -> Iterator[tuple[str, str]]:
     """Yield module and name of each function and class in a file, each once, without opening them."""
     found = set()
+    # of a damaged file torch.load, which comes next, says what is wrong
     with path.open("rb") as file, suppress(ValueError, zipfile.BadZipFile):
         for pickled in _pickles(file):
             for operation, argument, _ in pickletools.genops(pickled):
+                # torch.save writes protocol 2, which names by GLOBAL alone
                 if operation.name == "GLOBAL":
                     module, _, name = str(argument).partition(" ")
                     found.add((_BUILTINS.get(module, module), name))

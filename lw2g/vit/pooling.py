@@ -77,7 +77,10 @@ def layers_within(model: Any, widest: int, pool: Pool = "default") -> int:
     if not has_blocks(model):
         return 1
     of_two = joined_width(model, model.embed_dim, 2, resolve_pool(model, pool, 2))
-    return max(1, min(len(blocks_of(model)) + 1, widest // (of_two // 2)))
+    # all layers are equally wide; two are asked, because one alone is not joined and may be narrower
+    width_of_layer = of_two // 2
+    most = len(blocks_of(model)) + 1  # the output of each block, and that of the final norm
+    return max(1, min(most, widest // width_of_layer))
 
 
 def layer_widths(model: Any) -> list[int]:

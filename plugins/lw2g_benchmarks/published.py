@@ -97,6 +97,7 @@ class PublishedBenchmark:
             ids.append(item.id)
             labels.append(item.label)
         return LabelledImages(
+            # as authors of published results read them: not turned by EXIF
             source=FileSource(paths, ids, upright=False),
             labels=np.array(labels, dtype=np.int64),
             domain=self._domain_of(items),

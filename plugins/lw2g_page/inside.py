@@ -370,7 +370,11 @@ def drift(inside: Inside) -> Numbers:
 
 
 def motions(inside: Inside) -> Numbers:
-    """Return how far each task moved classes: task, whose, distance, times earlier tasks', held, carried."""
+    """Return how far each task moved classes, a row for its own and one for old ones.
+
+    The columns: task (from 1), whose, mean distance that class means moved in feature space, that of its own
+    classes in medians of earlier tasks, old classes that were held back, old classes that were carried along.
+    """
     entries = (inside.record.get("findings") or {}).get("motions", ())
     if not entries:
         return Numbers(why="no statistics of old classes were carried")
@@ -379,16 +383,18 @@ def motions(inside: Inside) -> Numbers:
     num_held = 0
     for entry in entries:
         task = entry["task"] + 1
-        of_both = (entry["times"], len(entry["held"]), entry["carried"])
-        rows.append((task, "its own", entry["new"], *of_both))
-        rows.append((task, "old ones", entry["old"], *of_both))
+        of_both = (len(entry["held"]), entry["carried"])
+        rows.append((task, "its own", entry["new"], entry["times"], *of_both))
+        # the ratio is that of a task's own classes
+        rows.append((task, "old ones", entry["old"], None, *of_both))
         if entry["alarming"]:
             alarming.append(str(task))
         num_held += len(entry["held"])
     facts = []
     if alarming:
         tasks = ", ".join(alarming)
-        facts.append(f"task {tasks}: its own classes moved three times as far as earlier tasks', or more")
+        # ALARMING of lw2g.blocks.motions, in words: that module imports torch
+        facts.append(f"task {tasks}: its own classes moved three times the median of earlier tasks, or more")
     if num_held:
         facts.append(f"old classes were held {num_held} times in all")
     return Numbers(rows=rows, facts=facts)

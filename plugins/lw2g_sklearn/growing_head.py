@@ -115,12 +115,13 @@ class GrowingHead:
         names = (*self.names, *new_names)
         larger = self._make_head(len(names))
         places = tuple(range(len(names)))
-        # as one task: what a head takes from it are the names of its classes
+        # as one task: what a head takes from it are the names of its classes, not how many images there are
         task = TaskInfo(index=0, classes=places, class_names=names, seen=len(names), num_images=len(names))
         larger.begin_task(task)
         if self._head is not None:
             state = widened(self._head.state_dict(), larger.state_dict(), "the head")
             larger.load_state_dict(state)
+        # what it reads of all classes, such as vectors of their names, goes into buffers: after the old state
         larger.expect(task)
         self._head = larger
         self.names = names

@@ -118,5 +118,5 @@ class _Offer:
         def offer() -> list[Component]:
             return [record]
 
-        offer.__name__ = hook
+        offer.__name__ = hook  # by which messages of pluggy call it
         setattr(self, hook, hookimpl(offer))

@@ -124,6 +124,6 @@ def test_every_package_says_that_it_is_typed() -> None:
     groups = PROJECT["project"]["entry-points"]
     offered = {module for group in ("lw2g", "lw2g.commands") for module in groups[group].values()}
     of_records = {module.partition(".")[0] for module in offered}
-    # the core offers commands of its own; estimators, and a function of the root, are neither components nor commands
+    # the core offers commands of its own; estimators and a function of the root are no records
     assert {path.name for path in packages} == of_records | {"lw2g_onnx", "lw2g_sklearn"}
     assert [path.name for path in packages if not (path / "py.typed").is_file()] == []
