@@ -69,7 +69,7 @@ def table_lines(table: Mapping[str, Any], runs: Sequence[StreamRun]) -> list[Lin
     Raises:
         SystemExit: No pack has numbers for it.
     """
-    lines = lines_of(runs, table["role"], table["size"], table["methods"])
+    lines = lines_of(runs, table["role"], table["size"], table["methods"], table.get("streams"))
     if not lines:
         raise SystemExit(f"no pack of {table['role']} streams at {table['size']} px in {STORE}")
     return lines
