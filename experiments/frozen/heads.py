@@ -179,6 +179,13 @@ def row_of(scores: Tensor, left_out: Tensor | None, labels: Tensor) -> Row:
     return Row(scores, left_out, temperature, 100 * float((left_out.argmax(1) == labels).double().mean()))
 
 
+def learned_lda(rows: Tensor, labels: Tensor) -> ClosedForm:
+    """Return an `lda` that has learned some rows."""
+    head = built("lda", rows.shape[1], int(labels.max()) + 1)
+    head.update(rows, labels)
+    return head
+
+
 @attrs.frozen(eq=False)
 class Learned:
     """A head that has learned.
