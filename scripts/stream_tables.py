@@ -161,9 +161,9 @@ def _forwards(record: Mapping[str, Any], stream: Mapping[str, Any], bare: float)
         return 1.0
     if not bare:
         return 0.0
-    first = stream.get("base", stream["increment"])
-    classes = first + (stream["tasks"] - 1) * stream["increment"]
-    epochs = config["epochs"] * (first / classes if config["name"] in FIRST_TASK else 1)
+    # the last task of a stream may be smaller
+    classes = stream.get("classes", stream["tasks"] * stream["increment"])
+    epochs = config["epochs"] * (stream["increment"] / classes if config["name"] in FIRST_TASK else 1)
     images = classes * stream["train_per_class"]
     carried = (record["findings"].get("carry_forwards") or 0) / images
     closed = config["name"] in FIRST_TASK or config.get("head", "linear") != "linear"

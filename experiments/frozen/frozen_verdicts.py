@@ -1,13 +1,13 @@
 """Print the verdicts on ``hypotheses.toml`` from cells and packs.
 
-python experiments/frozen/verdicts.py
+python experiments/frozen/frozen_verdicts.py
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from results import PLAN, Difference, Stream, Trained, apart, between, hits_by_order, store, streams, trained
+from frozen_results import PLAN, Difference, Stream, Trained, apart, between, hits_by_order, store, streams, trained
 
 Streams = Mapping[str, Stream]
 

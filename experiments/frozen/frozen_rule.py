@@ -1,6 +1,6 @@
 """Print what ``--recommended`` must stand for, by the rule of ``recommendation.toml``, from development streams.
 
-python experiments/frozen/rule.py
+python experiments/frozen/frozen_rule.py
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 
 import attrs
-from results import HERE, Difference, Stream, Trained, apart, hits_by_order, store, streams, trained
+from frozen_results import HERE, Difference, Stream, Trained, apart, hits_by_order, store, streams, trained
 
 RULE = tomllib.loads((HERE / "recommendation.toml").read_text(encoding="utf-8"))
 FROZEN = "chosen"
