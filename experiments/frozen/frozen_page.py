@@ -115,9 +115,15 @@ def _sure_line(stream: Stream) -> str:
 
 
 def verdicts(known: Streams, runs: Trained) -> Iterator[str]:
-    """Yield the verdicts."""
+    """Yield the claims, each with its verdicts."""
+    told = ""
     for name, verdict, lines in judged(known, runs):
-        yield f"- ({name}) **{verdict}**" + (f": {'; '.join(lines)}" if lines else "")
+        key, _, which = name.partition(", ")
+        if key != told:
+            yield f"- **({key})** {PLAN[key]['claim']}"
+            told = key
+        shown = f"`{which}`: " if which else ""
+        yield f"    - {shown}**{verdict}**" + (f". {'; '.join(lines)}" if lines else "")
 
 
 def rule(known: Streams, runs: Trained) -> Iterator[str]:

@@ -24,9 +24,8 @@ OUT = Path(__file__).with_name("resize.json")
 STREAMS = {
     "waste-first": (50, 20, ("1:1", "4:3")),
     "pacs-photo-cartoon": (60, 20, ("1:1", "4:3")),
-    "caltech": (15, 10, ("1:1", "4:3")),
-    "signs-first": (60, 40, ("1:1",)),
-    "cifar-first": (30, 20, ("1:1",)),
+    "signs-first": (30, 20, ("1:1",)),
+    "caltech": (10, 5, ("1:1", "4:3")),
 }
 """By stream: images of a class for training and test, and the shapes that are tried."""
 WAYS = ("squash", "crop")
@@ -38,7 +37,8 @@ def cut(folders: list[Path], shape: str, limits: dict[str, int], out: Path) -> N
         for split, limit in limits.items():
             own = out / split / f"{position:03d}"
             own.mkdir(parents=True, exist_ok=True)
-            for place, file in enumerate(sorted((folder.parents[1] / split / folder.name).iterdir())[:limit]):
+            files = sorted((folder.parents[1] / split / folder.name).iterdir())[:limit]
+            for place, file in enumerate(files):
                 image = Image.open(file).convert("RGB")
                 if shape == "4:3":
                     side = image.width

@@ -43,6 +43,9 @@ def command(stream: str, order: int, method: str, data: Path, weights: Path, run
         "run.seed": order,
         "run.protocol": "like-for-like",
     }
+    if "classes" in facts:
+        # of which the last task has fewer
+        options["benchmark.uneven"] = "true"
     named = [f"--{kind}={options.pop(kind)}" for kind in COMPONENTS if kind in options]
     chosen = [f"--set={key}={value}" for key, value in options.items()]
     fixed = ["--benchmark=folder", "--backbone=timm", f"--weights={weights}"]
