@@ -36,7 +36,7 @@ from frozen_results import (
 from frozen_verdicts import judged
 
 PAGE, PICTURE = "docs/frozen.md", "docs/frozen.svg"
-MARKS = ("answers", "sure", "verdicts", "rule", "squares")
+MARKS = ("answers", "sure", "quarters", "verdicts", "rule", "squares", "shrinkage")
 """Each stands on the page as ``<!-- frozen: NAME -->`` before and ``<!-- end of frozen -->`` behind it."""
 END = "<!-- end of frozen -->"
 ROLES = {"report": "Report streams", "development": "Development streams (choices were made on them)"}
@@ -104,6 +104,28 @@ def sure(known: Streams, runs: Trained) -> Iterator[str]:
         yield ""
 
 
+QUARTERS = {
+    "lda, probability": "`lda`, per cent",
+    "lda, distance": "distance",
+    "ridge-12, probability": "`ridge`, 12, per cent",
+    "lda-12, probability": "`lda`, 12, per cent",
+    "lda-12, distance": "distance, 12 layers",
+    "tokens, distance": "distance, 6 class tokens",
+}
+"""The measures of ``quarters.json``, with what stands above them."""
+
+
+def quarters(known: Streams, runs: Trained) -> Iterator[str]:
+    """Yield the table of strangers with each quarter of the classes kept out in turn."""
+    found = json.loads((HERE / "quarters.json").read_text(encoding="utf-8"))
+    yield f"| strangers refused | {' | '.join(QUARTERS.values())} |"
+    yield f"| --- |{' ---: |' * len(QUARTERS)}"
+    for role in ROLES:
+        for name in PLAN[role]:
+            if name in found:
+                yield f"| {name} ({role}) | {' | '.join(f'{found[name][key]:.0f}' for key in QUARTERS)} |"
+
+
 def _sure_line(stream: Stream) -> str:
     rows = ("lda at temperature 1", "lda", "auto")
     cells = [f"{stream.loss(row):.2f}" for row in rows]
@@ -168,6 +190,20 @@ def squares(known: Streams, runs: Trained) -> Iterator[str]:
         shown = f"{100 * apart.mean():+.1f} ({low:+.1f} to {high:+.1f})"
         means = [f"{100 * own.mean():.1f}" for own in right.values()]
         yield f"| {stream} | {shape} | {' | '.join(means)} | {shown} |"
+
+
+def shrinkage(known: Streams, runs: Trained) -> Iterator[str]:
+    """Yield what `lda` on the last class token has by its shrinkage."""
+    found = json.loads((HERE / "shrinkage.json").read_text(encoding="utf-8"))
+    shares = list(next(iter(found.values())))
+    yield f"| `head.lda.shrinkage` | {' | '.join(shares)} | the last less the first |"
+    yield f"| --- |{' ---: |' * (len(shares) + 1)}"
+    for stream, own in found.items():
+        right = {share: _bits(own[share]) for share in shares}
+        apart = right[shares[-1]] - right[shares[0]]
+        low, high = interval([apart], shared=True)
+        shown = f"{100 * apart.mean():+.1f} ({low:+.1f} to {high:+.1f})"
+        yield f"| {stream} | {' | '.join(f'{100 * right[share].mean():.1f}' for share in shares)} | {shown} |"
 
 
 def _bits(text: str) -> Any:

@@ -220,6 +220,8 @@ class Difference:
     images: int
 
     def __str__(self) -> str:
+        if self.low == self.high == 0:
+            return "the same"
         return f"{self.mean:+.1f} ({self.low:+.1f} to {self.high:+.1f})"
 
 
