@@ -42,8 +42,8 @@ LABELS = {
     "slca-plus-plus_always_lda_gated_expert": (
         "**recommended**: `slca-plus-plus`, `lda` carried `gated`, frozen expert"
     ),
-    "ranpac_always_running_joined": "`ranpac`, the same, ridge on 12 layers of the adapted forward",
-    "slca-plus-plus_always_lda_gated_expert_joined": "recommended, head and expert on 12 layers",
+    "ranpac_always_running_joined": "`ranpac`, adapters of the first task, ridge on 12 layers",
+    "slca-plus-plus_always_lda_gated_expert_joined": "recommended, with head and expert on 12 layers",
     "slca-plus-plus_always_lda": "`slca-plus-plus`, `lda` carried by `affine`",
     "slca-plus-plus_always_linear": "`slca-plus-plus` as published",
     "finetune_always_lda": "one LoRA (`finetune`), `lda` carried by `affine`",

@@ -49,7 +49,8 @@ PAGES = (
 )
 """The pages whose tables have numbers of packs alone."""
 MARKED = re.compile(
-    r"<!-- (?:(?:table|frozen): [\w-]+|cells|gains) -->.*?<!-- end of (?:table|frozen|cells|gains) -->", re.DOTALL
+    r"<!-- (?:(?:table|frozen): [\w-]+|cells|gains) -->.*?<!-- end of (?:table|frozen|cells|gains) -->",
+    re.DOTALL,
 )
 FRACTION = re.compile(r"\d\.\d")
 CODE = re.compile(r"`[^`]*`")
@@ -115,7 +116,9 @@ def pages(stored: Stored, root: Path = ROOT) -> dict[str, str]:
         written[page] = with_table(before, name, table_text(table, runs, stored))
     written[CARRIES] = carries_page((root / CARRIES).read_text(encoding="utf-8"))
     written |= of_experiment("worth", "gains").written(stored, written[WORTH])
-    written |= of_experiment("frozen", "frozen_page").written(stored, (root / FROZEN).read_text(encoding="utf-8"))
+    written |= of_experiment("frozen", "frozen_page").written(
+        stored, (root / FROZEN).read_text(encoding="utf-8")
+    )
     written[LEADERBOARD] = write_leaderboard.page(STORE, stored)
     written[write_leaderboard.PICTURE] = write_leaderboard.picture_of(runs)
     return written

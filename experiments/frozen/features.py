@@ -83,7 +83,9 @@ def write_own(joined: Path, kept: list[Tensor], out: Path) -> None:
         width = rows.shape[1]
         unit = (rows - rows.mean(1, keepdims=True)) / rows.std(1, keepdims=True)
         if np.abs(unit - stored[split][:, -2 * width : -width]).max() > 1e-3:
-            raise SystemExit(f"{joined}: the class tokens that were kept are not those of its images; remove it")
+            raise SystemExit(
+                f"{joined}: the class tokens that were kept are not those of its images; remove it"
+            )
     stored.pop("metadata")  # of other layers
     np.savez(out, **{**stored, **own})
 

@@ -145,7 +145,6 @@ def streams() -> dict[str, Stream]:
 # -- trained runs ----------------------------------------------------------------------------------------
 
 
-
 @attrs.frozen(eq=False)
 class Run:
     """A pack of a trained run: its place in tables, and its last answers.

@@ -7,7 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from frozen_results import PLAN, Difference, Stream, Trained, apart, between, hits_by_order, store, streams, trained
+from frozen_results import (
+    PLAN,
+    Difference,
+    Stream,
+    Trained,
+    apart,
+    between,
+    hits_by_order,
+    store,
+    streams,
+    trained,
+)
 
 Streams = Mapping[str, Stream]
 
@@ -66,10 +77,15 @@ def far(known: Streams, runs: Trained, left: str) -> tuple[str, list[str]]:
     found = {name: of_method(known, runs, name, plan["method"], left) for name in plan["streams"]}
     # the trained row less the head: turned around
     turned = {name: own for name, own in found.items() if own is not None}
-    lines = [f"{name}: {-own.mean:+.1f} ({-own.high:+.1f} to {-own.low:+.1f}; {_orders(own)})" for name, own in turned.items()]
+    lines = [
+        f"{name}: {-own.mean:+.1f} ({-own.high:+.1f} to {-own.low:+.1f}; {_orders(own)})"
+        for name, own in turned.items()
+    ]
     verdict = "refuted"
     if all(own.mean < 0 for own in turned.values()):
-        verdict = "holds, sure on " + (", ".join(name for name, own in turned.items() if own.high < 0) or "none")
+        verdict = "holds, sure on " + (
+            ", ".join(name for name, own in turned.items() if own.high < 0) or "none"
+        )
     return _whole(verdict, len(turned), len(plan["streams"])), lines
 
 

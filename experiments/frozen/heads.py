@@ -93,7 +93,9 @@ def read(folders: Sequence[Path], features: Path, limits: Mapping[str, int]) -> 
         limits: The greatest number of images of a class by split.
     """
     sets = sorted({folder.parents[1].name for folder in folders})
-    stored = {(name, layers): np.load(features / f"{name}.{layers}.npz") for name in sets for layers in (1, 12)}
+    stored = {
+        (name, layers): np.load(features / f"{name}.{layers}.npz") for name in sets for layers in (1, 12)
+    }
     whole = {
         (key, entry): file[entry]
         for key, file in stored.items()
@@ -250,7 +252,9 @@ def _penalty_of(rows: Tensor, labels: Tensor, classes: int, width: int) -> float
     values = torch.linalg.eigvalsh(gram).clamp(min=0)
     level = float(gram.trace()) / width
     count = len(rows)
-    errors = {each * level: _validation_error(gram, cross, values, each * level, count, count) for each in _LEVELS}
+    errors = {
+        each * level: _validation_error(gram, cross, values, each * level, count, count) for each in _LEVELS
+    }
     return min(errors, key=lambda each: (errors[each], -each))
 
 
@@ -265,7 +269,9 @@ def _known_beyond(gaussians: Gaussians, rows: Tensor, turn: Tensor) -> Tensor:
     squares = []
     for covariance, means in ((total, centre[None]), (gaussians.within / gaussians.freedom, gaussians.means)):
         added = SHRINKAGE * float(covariance.trace()) / len(turn)
-        lower = torch.linalg.cholesky((1 - SHRINKAGE) * covariance + added * torch.eye(len(covariance)).double())
+        lower = torch.linalg.cholesky(
+            (1 - SHRINKAGE) * covariance + added * torch.eye(len(covariance)).double()
+        )
         white, centres = (
             torch.linalg.solve_triangular(lower, (each - centre).T, upper=False).T for each in (inside, means)
         )
@@ -371,7 +377,9 @@ def cell(stream: str, order: int | None, data: Path, features: Path) -> dict[str
     facts = tomllib.loads(STREAMS.read_text())["stream"][stream]
     limits = {"train": facts["train_per_class"], "test": facts["test_per_class"]}
     first = folders_of(data / stream / str(order or 0))
-    natural = sorted(first, key=lambda folder: (folder.parents[1].name, folder.name)) if order is None else first
+    natural = (
+        sorted(first, key=lambda folder: (folder.parents[1].name, folder.name)) if order is None else first
+    )
     orders = [first]
     if order is None:
         orders = [folders_of(folder) for folder in sorted((data / stream).iterdir())]
@@ -386,7 +394,9 @@ def cell(stream: str, order: int | None, data: Path, features: Path) -> dict[str
         # the classes of each order, so that answers of runs can be put beside these
         "orders": np.array([[natural.index(folder) for folder in own] for own in orders], np.int16),
         "answers": torch.stack([row.scores.argmax(1) for row in rows.values()]).numpy().astype(np.int16),
-        "of_true": torch.stack([each.gather(1, labels[:, None])[:, 0] for each in posteriors]).float().numpy(),
+        "of_true": torch.stack([each.gather(1, labels[:, None])[:, 0] for each in posteriors])
+        .float()
+        .numpy(),
         "surest": torch.stack([each.amax(1).exp() for each in posteriors]).float().numpy(),
     }
     if order is None or order in STRANGERS:
@@ -418,7 +428,9 @@ def main() -> None:
             began = time.monotonic()
             kept = cell(stream, order, arguments.data, arguments.features)
             np.savez_compressed(file, **kept)
-            right = dict(zip(kept["rows"].tolist(), (kept["answers"] == kept["labels"]).mean(1) * 100, strict=True))
+            right = dict(
+                zip(kept["rows"].tolist(), (kept["answers"] == kept["labels"]).mean(1) * 100, strict=True)
+            )
             shown = ", ".join(f"{row} {value:.1f}" for row, value in right.items())
             print(f"{name}: {shown}; {time.monotonic() - began:.0f} s", flush=True)
 

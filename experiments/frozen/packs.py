@@ -57,7 +57,9 @@ def main() -> None:
         if protocol_of(arguments.store, record, required=False) is None:
             add_protocol(arguments.store, record, [int(order)], f"{stream}.{order}.{size}")
         pack = submit(file.parent, catalogue, arguments.store, told(stream))
-        print(f"{pack.path.relative_to(arguments.store)}: {sum(pack.sizes.values()) / 1e3:.0f} kB", flush=True)
+        print(
+            f"{pack.path.relative_to(arguments.store)}: {sum(pack.sizes.values()) / 1e3:.0f} kB", flush=True
+        )
 
 
 if __name__ == "__main__":

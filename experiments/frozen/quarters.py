@@ -30,7 +30,9 @@ def of_tokens(images: Images) -> Images:
     half = COLUMNS // 2
     places = [torch.arange(half) + COLUMNS * (12 - TOKENS + layer) for layer in range(TOKENS)]
     columns = torch.cat(places)
-    return Images({split: rows[:, columns] for split, rows in images.joined.items()}, images.joined, images.labels)
+    return Images(
+        {split: rows[:, columns] for split, rows in images.joined.items()}, images.joined, images.labels
+    )
 
 
 def refused(images: Images, last: Tensor) -> dict[str, float]:
@@ -43,7 +45,12 @@ def refused(images: Images, last: Tensor) -> dict[str, float]:
     every = torch.arange(int(images.labels["train"].max()) + 1)
     known = every[~torch.isin(every, last)]
     found = {}
-    for name, own in (("lda", images), ("ridge-12", images), ("lda-12", images), ("tokens", of_tokens(images))):
+    for name, own in (
+        ("lda", images),
+        ("ridge-12", images),
+        ("lda-12", images),
+        ("tokens", of_tokens(images)),
+    ):
         head = "lda" if name == "tokens" else name
         taught, strange = own.of_classes(known), own.of_classes(last)
         model, row = learned(head, taught, len(known))
@@ -52,11 +59,14 @@ def refused(images: Images, last: Tensor) -> dict[str, float]:
         unknown = torch.cat([strange.part(features, split) for split in ("train", "test")])
         if name != "tokens":
             sure = [
-                (model.scores(rows, len(known)) / row.temperature).softmax(1).amax(1) for rows in (tested, unknown)
+                (model.scores(rows, len(known)) / row.temperature).softmax(1).amax(1)
+                for rows in (tested, unknown)
             ]
             found[f"{name}, probability"] = _share(*sure)
         if head != "ridge-12":
-            found[f"{name}, distance"] = _share(model.known(tested, len(known)), model.known(unknown, len(known)))
+            found[f"{name}, distance"] = _share(
+                model.known(tested, len(known)), model.known(unknown, len(known))
+            )
     return found
 
 

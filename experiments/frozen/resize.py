@@ -67,7 +67,9 @@ def measured(root: Path, way: str, weights: Path, out: Path) -> list[bool]:
     with np.load(out) as stored:
         train, test = (torch.from_numpy(stored[f"{split}_x"]).double() for split in ("train", "test"))
         labels, true = (torch.from_numpy(stored[f"{split}_y"]) for split in ("train", "test"))
-    right: list[bool] = (learned_lda(train, labels).scores(test, int(labels.max()) + 1).argmax(1) == true).tolist()
+    right: list[bool] = (
+        learned_lda(train, labels).scores(test, int(labels.max()) + 1).argmax(1) == true
+    ).tolist()
     return right
 
 
