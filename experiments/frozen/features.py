@@ -1,11 +1,11 @@
-"""Store the features of every set of images that a stream is cut from, of the last layer and of twelve, of one forward.
+"""Store the features of every set of images that a stream is cut from: of one forward, one layer and twelve.
 
     nice -n 19 python experiments/frozen/features.py --data DATA --weights FILE --out FEATURES
 
-DATA is what ``experiments/carries/lay_out.py`` has laid out. `lw2g data features` writes ``SET.12.npz`` (class
-tokens and means of patches of the last twelve layers); the class tokens of the last one, as a file of one layer
-has them, are kept as they pass and go into ``SET.1.npz``. All streams and rows read these. Finished sets are
-passed over.
+DATA is what ``experiments/carries/lay_out.py`` has laid out. `lw2g data features` writes ``SET.12.npz``
+(class tokens and means of patches of the last twelve layers); the class tokens of the last one, as a file of
+one layer has them, are kept as they pass and go into ``SET.1.npz``. All streams and rows read these. Finished
+sets are passed over.
 """
 
 from __future__ import annotations

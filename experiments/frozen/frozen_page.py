@@ -94,8 +94,9 @@ def sure(known: Streams, runs: Trained) -> Iterator[str]:
         yield f"**{title}**"
         yield ""
         yield (
-            "| | log loss: `lda` as it was | with a temperature | `auto` | ECE: `lda` as it was | with a temperature "
-            "| `auto` | strangers refused: by per cent, `lda` | by distance | by per cent, `auto` | by distance |"
+            "| | log loss: `lda` as it was | with a temperature | `auto` | ECE: `lda` as it was "
+            "| with a temperature | `auto` | strangers refused: by per cent, `lda` | by distance "
+            "| by per cent, `auto` | by distance |"
         )
         yield "| --- |" + " ---: |" * 10
         for name in PLAN[role]:
@@ -169,8 +170,8 @@ def rule(known: Streams, runs: Trained) -> Iterator[str]:
     for step in steps.values():
         what = "replaces it" if step.replaces else "is passed over"
         yield (
-            f"- {step.name} gains over {step.held} with its interval on {len(step.positive)} of {len(step.gains)} "
-            f"streams that have it, and {what}"
+            f"- {step.name} gains over {step.held} with its interval on {len(step.positive)} of "
+            f"{len(step.gains)} streams that have it, and {what}"
         )
     yield f"- so `--recommended` is to be: **{frozen_rule.verdict(list(steps.values()))}**"
 
@@ -243,8 +244,8 @@ def drawn(known: Streams, runs: Trained) -> str:
     for number, name in enumerate(names):
         middle = LEFT + step * (number + 0.5)
         parts.append(
-            f'<text x="{middle:.1f}" y="{BOTTOM + 16 + 14 * (number % 2)}" text-anchor="middle" font-size="10">'
-            f"{html.escape(name)}</text>"
+            f'<text x="{middle:.1f}" y="{BOTTOM + 16 + 14 * (number % 2)}" text-anchor="middle" '
+            f'font-size="10">{html.escape(name)}</text>'
         )
         for place, (row, colour) in enumerate(COLOURS.items()):
             own = rows[name].get(row)

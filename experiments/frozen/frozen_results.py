@@ -1,4 +1,4 @@
-"""The cells of the study beside the packs of trained runs, and paired differences between their right answers."""
+"""The cells of the study beside the packs of trained runs, and differences of their right answers."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Cell:
         return -self._row(row, "of_true")
 
     def classes(self, order: int) -> NDArray[np.int16]:
-        """Return the classes of an order as its tasks bring them; of a draw of its own they are numbered so."""
+        """Return the classes of an order as its tasks bring them; a draw of its own is numbered so."""
         found: NDArray[np.int16] = self.values["orders"][0 if self.facts["order"] is not None else order]
         return found
 

@@ -1,4 +1,4 @@
-"""Print what ``--recommended`` must stand for, by the rule of ``recommendation.toml``, from development streams.
+"""Print what ``--recommended`` must stand for, by the rule of ``recommendation.toml``.
 
 python experiments/frozen/frozen_rule.py
 """
@@ -103,7 +103,8 @@ def lines(known: Mapping[str, Stream], runs: Trained) -> Iterator[str]:
     found = steps(known, runs)
     for step in found:
         what = "replaces it" if step.replaces else "passed over"
-        yield f"{step.name} against {step.held}: positive on {len(step.positive)} of {len(step.gains)} streams, {what}"
+        shares = f"{len(step.positive)} of {len(step.gains)} streams"
+        yield f"{step.name} against {step.held}: positive on {shares}, {what}"
         for stream, own in step.gains.items():
             yield f"    {stream}: {own} ({own.orders} order{'s' * (own.orders > 1)})"
     yield f"recommended: {verdict(found)}"

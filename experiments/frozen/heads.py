@@ -3,8 +3,8 @@
     nice -n 19 python experiments/frozen/heads.py --streams caltech signs-first
         --data DATA --features FEATURES --out experiments/frozen/cells
 
-A cell is a draw of classes of a stream: of most streams all orders have the same classes and images, and a head
-on sums does not see their order. Everything that decides is lw2g's own: heads, left-out scores, temperatures,
+A cell is a draw of classes of a stream: of most streams all orders have the same classes and images, and a
+head on sums does not see their order. Everything that decides is lw2g's own: heads, left-out scores, temperatures,
 the choice of `start --head auto`, and the Gaussians that refuse. A cell keeps answers, probabilities and
 distances of test images (20 to 200 kB); features are not kept. Finished cells are passed over.
 """
@@ -259,7 +259,7 @@ def _penalty_of(rows: Tensor, labels: Tensor, classes: int, width: int) -> float
 
 
 def _known_beyond(gaussians: Gaussians, rows: Tensor, turn: Tensor) -> Tensor:
-    """Return how known images are by Gaussians in a span, beyond which a covariance has its added diagonal alone."""
+    """Return how known images are by Gaussians in a span; beyond it a covariance is its added diagonal."""
     inside = rows @ turn
     beyond = rows.square().sum(1) - inside.square().sum(1)
     counts = gaussians.counts.double()
@@ -281,7 +281,8 @@ def _known_beyond(gaussians: Gaussians, rows: Tensor, turn: Tensor) -> Tensor:
 
 def product(one: Row, other: Row, labels: Tensor) -> Row:
     """Return the product of two posteriors, each at its temperature."""
-    assert one.left_out is not None and other.left_out is not None
+    assert one.left_out is not None
+    assert other.left_out is not None
     left_out = [(row.left_out / row.temperature).log_softmax(1) for row in (one, other)]
     return row_of(one.log_posterior + other.log_posterior, left_out[0] + left_out[1], labels)
 

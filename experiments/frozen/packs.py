@@ -16,14 +16,14 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "carries"))
 
-from cell import STREAMS, finished  # noqa: E402
+from cell import STREAMS, finished
 
-from lw2g.disk.contents import read_record  # noqa: E402
-from lw2g.disk.sealed import sha256_of  # noqa: E402
-from lw2g.registry.catalogue import load_catalogue  # noqa: E402
-from lw2g_store.layout import add_protocol, protocol_of  # noqa: E402
-from lw2g_store.packs import SUBMISSION  # noqa: E402
-from lw2g_store.submit import submit  # noqa: E402
+from lw2g.disk.contents import read_record
+from lw2g.disk.sealed import sha256_of
+from lw2g.registry.catalogue import load_catalogue
+from lw2g_store.layout import add_protocol, protocol_of
+from lw2g_store.packs import SUBMISSION
+from lw2g_store.submit import submit
 
 STORE = Path(__file__).resolve().parents[1] / "store"
 

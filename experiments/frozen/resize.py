@@ -3,8 +3,9 @@
     nice -n 19 python experiments/frozen/resize.py --data DATA --weights FILE --features FEATURES
 
 `crop`, lw2g's default, takes the middle of the image: its shorter side becomes 256 pixels, of which 224 are
-read. `squash` reads all of it, whatever its shape. All our sets are squares, so pictures of 4:3 are cut from them: the
-middle rows, and in turn the middle columns. Written is ``resize.json``; finished lines are passed over.
+read. `squash` reads all of it, whatever its shape. All our sets are squares, so pictures of 4:3 are cut from
+them: the middle rows, and in turn the middle columns. Written is ``resize.json``; finished lines are passed
+over.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def test_a_run_is_laid_beside_a_cell_class_by_class(script):
 
 
 def test_an_interval_is_over_images_and_over_orders(script):
-    """Orders that differ widen it, whether or not they share their images; without any difference it is a point."""
+    """Orders that differ widen it, whether or not they share images; without any difference it is 0."""
     results = script("frozen_results")
     better = np.repeat([1.0, 0.0], [20, 80])
     worse = -better
