@@ -6,8 +6,8 @@
 
 Which tables there are says tables.toml. The tables of docs/carries.md come from the answers in
 experiments/carries/cells, those of docs/frozen.md from experiments/frozen/cells as well, which scripts of
-their own read. A table with a fraction in it that stands on one of :data:`PAGES` outside all marks has nothing
-behind it, and fails the check.
+their own read. A table with a fraction in it that stands on one of :data:`PAGES` outside all marks has
+nothing behind it, and fails the check.
 """
 
 from __future__ import annotations

@@ -236,13 +236,11 @@ def interval(parts: Sequence[Hits], *, shared: bool) -> tuple[float, float]:
     count = len(parts)
     ways = draw.multinomial(count, np.full(count, 1 / count), size=draws) / count
     if shared:
-        images = len(parts[0])
-        by_order = np.stack(parts)
-        means = np.empty(draws)
-        for first in range(0, draws, 1000):
-            own = slice(first, first + 1000)
-            weights = draw.multinomial(images, np.full(images, 1 / images), size=len(means[own])) / images
-            means[own] = np.einsum("do,oi,di->d", ways[own], by_order, weights, optimize=True)
+        # images that differ alike in every order are drawn alike
+        kinds, counts = np.unique(np.stack(parts), axis=1, return_counts=True)
+        images = int(counts.sum())
+        weights = draw.multinomial(images, counts / images, size=draws) / images
+        means = ((ways @ kinds) * weights).sum(1)
     else:
         means = np.zeros(draws)
         for number, part in enumerate(parts):

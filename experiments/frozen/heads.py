@@ -4,9 +4,10 @@
         --data DATA --features FEATURES --out experiments/frozen/cells
 
 A cell is a draw of classes of a stream: of most streams all orders have the same classes and images, and a
-head on sums does not see their order. Everything that decides is lw2g's own: heads, left-out scores, temperatures,
-the choice of `start --head auto`, and the Gaussians that refuse. A cell keeps answers, probabilities and
-distances of test images (20 to 200 kB); features are not kept. Finished cells are passed over.
+head on sums does not see their order. Everything that decides is lw2g's own: heads, left-out scores,
+temperatures, the choice of `start --head auto`, and the Gaussians that refuse. A cell keeps answers,
+probabilities and distances of test images (20 to 200 kB); features are not kept. Finished cells are passed
+over.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     nice -n 19 python experiments/frozen/quarters.py --streams signs-second --data DATA --features FEATURES
 
 A cell keeps out one quarter, as the hypotheses say, and another quarter may give another share. Here each
-class is a stranger once, in order 0. Written is ``quarters.json``: of each stream the mean over quarters of the
-refused strangers in per cent at the threshold that accepts 95 % of known test images, by measure.
+class is a stranger once, in order 0. Written is ``quarters.json``: of each stream the mean over quarters of
+the refused strangers in per cent at the threshold that accepts 95 % of known test images, by measure.
 """
 
 from __future__ import annotations
