@@ -36,7 +36,7 @@ from frozen_results import (
 from frozen_verdicts import judged
 
 PAGE, PICTURE = "docs/frozen.md", "docs/frozen.svg"
-MARKS = ("answers", "sure", "quarters", "verdicts", "rule", "squares", "shrinkage")
+MARKS = ("short", "answers", "sure", "quarters", "verdicts", "rule", "squares", "shrinkage")
 """Each stands on the page as ``<!-- frozen: NAME -->`` before and ``<!-- end of frozen -->`` behind it."""
 END = "<!-- end of frozen -->"
 ROLES = {"report": "Report streams", "development": "Development streams (choices were made on them)"}
@@ -56,6 +56,32 @@ SINGLE = {
 
 
 # -- tables ----------------------------------------------------------------------------------------------
+
+
+def short(known: Streams, runs: Trained) -> Iterator[str]:
+    """Yield what the tables of report streams come to, in three lines."""
+    names = [name for name in PLAN["report"] if name in known]
+    gains = {name: between(known[name], "auto", "lda").mean for name in names}
+    low, high = (choose(gains, key=lambda name: gains[name]) for choose in (min, max))
+    yield (
+        f"- On report streams `auto` gives {gains[low]:+.1f} ({low}) to {gains[high]:+.1f} points ({high}) over "
+        "`lda` on the last class token."
+    )
+    trained_less = {}
+    for name in names:
+        if (name, "recommended") in runs:
+            own = apart(known[name], hits_by_order(known[name], runs[name, "recommended"]), "auto")
+            if own is not None:
+                trained_less[name] = own
+    above = [name for name, own in trained_less.items() if own.low > 0]
+    below = [name for name, own in trained_less.items() if own.high < 0]
+    yield (
+        f"- The trained method ends above it with its interval on {', '.join(above) or 'none'}, below it on "
+        f"{', '.join(below) or 'none'}, of {len(trained_less)}."
+    )
+    errors = {row: [known[name].ece(row) for name in names] for row in ("auto", "lda at temperature 1")}
+    shown = [f"{min(own):.1f} to {max(own):.1f} %" for own in errors.values()]
+    yield f"- Its calibration error is {shown[0]}; that of `lda` before it had a temperature was {shown[1]}."
 
 
 def answers(known: Streams, runs: Trained) -> Iterator[str]:

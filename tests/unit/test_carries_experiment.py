@@ -216,7 +216,7 @@ def images(tmp_path: Path) -> Path:
 
 
 def test_report_streams_share_no_image_with_development_but_where_it_is_said(script, images):
-    """Objects of PACS, classes of CIFAR-100 and signs, images of waste are split; rotations tell what they share."""
+    """Objects of PACS, classes of CIFAR-100 and signs, images of waste are split; rotations tell theirs."""
     streams = script("lay_out").streams(images)
     known = tomllib.loads((ROOT / "experiments" / "streams.toml").read_text())["stream"]
     assert set(streams) <= set(known)
