@@ -5,9 +5,9 @@
     python scripts/tables.py --packs use-224    # the packs behind a table, to be examined by `lw2g verify`
 
 Which tables there are says tables.toml. The tables of docs/carries.md come from the answers in
-experiments/carries/cells, those of docs/frozen.md from experiments/frozen/cells as well, which scripts of
-their own read. A table with a fraction in it that stands on one of :data:`PAGES` outside all marks has
-nothing behind it, and fails the check.
+experiments/carries/cells, those of docs/frozen.md and docs/frozen_tables.md from experiments/frozen/cells as
+well, which scripts of their own read. A table with a fraction in it that stands on one of :data:`PAGES`
+outside all marks has nothing behind it, and fails the check.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FACTS = Path(__file__).with_name("tables.toml")
 STORE = ROOT / "experiments" / "store"
 END = "<!-- end of table -->"
 LEADERBOARD = "docs/leaderboard.md"
-CARRIES, WORTH, FROZEN = "docs/carries.md", "docs/worth.md", "docs/frozen.md"
+CARRIES, WORTH = "docs/carries.md", "docs/worth.md"
 CELLS = ROOT / "experiments" / "carries" / "cells"
 PAGES = (
     "README.md",
@@ -42,7 +42,8 @@ PAGES = (
     "docs/heads.md",
     WORTH,
     CARRIES,
-    FROZEN,
+    "docs/frozen.md",
+    "docs/frozen_tables.md",
     LEADERBOARD,
     "experiments/README.md",
     "experiments/carries/README.md",
@@ -116,9 +117,7 @@ def pages(stored: Stored, root: Path = ROOT) -> dict[str, str]:
         written[page] = with_table(before, name, table_text(table, runs, stored))
     written[CARRIES] = carries_page((root / CARRIES).read_text(encoding="utf-8"))
     written |= of_experiment("worth", "gains").written(stored, written[WORTH])
-    written |= of_experiment("frozen", "frozen_page").written(
-        stored, (root / FROZEN).read_text(encoding="utf-8")
-    )
+    written |= of_experiment("frozen", "frozen_page").written(stored, root)
     written[LEADERBOARD] = write_leaderboard.page(STORE, stored)
     written[write_leaderboard.PICTURE] = write_leaderboard.picture_of(runs)
     return written

@@ -1,4 +1,4 @@
-"""The tables, verdicts and picture of docs/frozen.md, from cells and packs.
+"""The tables, verdicts and picture of docs/frozen.md and docs/frozen_tables.md, from cells and packs.
 
     python experiments/frozen/frozen_page.py            # write them
     python experiments/frozen/frozen_page.py --print    # print what the page shows
@@ -14,6 +14,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import frozen_rule
@@ -35,9 +36,12 @@ from frozen_results import (
 )
 from frozen_verdicts import judged
 
-PAGE, PICTURE = "docs/frozen.md", "docs/frozen.svg"
-MARKS = ("short", "answers", "sure", "quarters", "verdicts", "rule", "squares", "shrinkage")
-"""Each stands on the page as ``<!-- frozen: NAME -->`` before and ``<!-- end of frozen -->`` behind it."""
+PAGE, TABLES, PICTURE = "docs/frozen.md", "docs/frozen_tables.md", "docs/frozen.svg"
+MARKS = {
+    PAGE: ("short", "answers", "rule"),
+    TABLES: ("sure", "quarters", "verdicts", "squares", "shrinkage"),
+}
+"""What stands on each page, as ``<!-- frozen: NAME -->`` before and ``<!-- end of frozen -->`` behind it."""
 END = "<!-- end of frozen -->"
 ROLES = {"report": "Report streams", "development": "Development streams (choices were made on them)"}
 
@@ -64,8 +68,8 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
     gains = {name: between(known[name], "auto", "lda").mean for name in names}
     low, high = (choose(gains, key=lambda name: gains[name]) for choose in (min, max))
     yield (
-        f"- On report streams `auto` gives {gains[low]:+.1f} ({low}) to {gains[high]:+.1f} points ({high}) over "
-        "`lda` on the last class token."
+        f"- On report streams `auto` gives {gains[low]:+.1f} ({low}) to {gains[high]:+.1f} points ({high}) "
+        "over `lda` on the last class token."
     )
     trained_less = {}
     for name in names:
@@ -77,7 +81,7 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
     below = [name for name, own in trained_less.items() if own.high < 0]
     yield (
         f"- The trained method ends above it with its interval on {', '.join(above) or 'none'}, below it on "
-        f"{', '.join(below) or 'none'}, of {len(trained_less)}."
+        f"{', '.join(below) or 'none'} ({len(trained_less)} streams)."
     )
     errors = {row: [known[name].ece(row) for name in names] for row in ("auto", "lda at temperature 1")}
     shown = [f"{min(own):.1f} to {max(own):.1f} %" for own in errors.values()]
@@ -319,36 +323,40 @@ def page_with(text: str, name: str, lines: Sequence[str]) -> str:
     head, found, rest = text.partition(begin)
     _, ended, tail = rest.partition(END)
     if not (found and ended) or begin in tail:
-        raise SystemExit(f"{PAGE} must have {begin} and {END} around the place of the table, once")
+        raise SystemExit(f"a page must have {begin} and {END} around the place of the table, once")
     return "\n".join([head + begin, "", *lines, "", END]) + tail
 
 
-def written(stored: Any, text: str) -> dict[str, str]:
-    """Return the page and the picture as cells and packs would have them.
+def written(stored: Any, root: Path) -> dict[str, str]:
+    """Return the pages and the picture as cells and packs would have them.
 
     Args:
         stored: The packs.
-        text: The page as it is.
+        root: Where the pages are as they stand.
     """
     known, runs = streams(), trained(stored)
-    for name in MARKS:
-        lines = list(getattr(sys.modules[__name__], name)(known, runs))
-        while lines and not lines[-1]:
-            lines.pop()
-        text = page_with(text, name, lines)
-    return {PAGE: text, PICTURE: drawn(known, runs)}
+    found = {PICTURE: drawn(known, runs)}
+    for page, names in MARKS.items():
+        text = (root / page).read_text(encoding="utf-8")
+        for name in names:
+            lines = list(getattr(sys.modules[__name__], name)(known, runs))
+            while lines and not lines[-1]:
+                lines.pop()
+            text = page_with(text, name, lines)
+        found[page] = text
+    return found
 
 
 def main() -> None:
-    """Write page and picture, or print what they say."""
+    """Write pages and picture, or print what they say."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--print", action="store_true", help="print, write nothing")
     if parser.parse_args().print:
         known, runs = streams(), trained(store())
-        for name in MARKS:
+        for name in (name for names in MARKS.values() for name in names):
             print("\n".join([f"\n## {name}\n", *getattr(sys.modules[__name__], name)(known, runs)]))
         return
-    for name, content in written(store(), (ROOT / PAGE).read_text(encoding="utf-8")).items():
+    for name, content in written(store(), ROOT).items():
         (ROOT / name).write_text(content, encoding="utf-8")
 
 

@@ -72,6 +72,7 @@ def test_every_page_says_what_the_packs_say(script, stored):
         "docs/worth.md",
         "docs/carries.md",
         "docs/frozen.md",
+        "docs/frozen_tables.md",
         "docs/leaderboard.md",
     ],
 )
