@@ -43,7 +43,7 @@ MARKS = {
 }
 """What stands on each page, as ``<!-- frozen: NAME -->`` before and ``<!-- end of frozen -->`` behind it."""
 END = "<!-- end of frozen -->"
-ROLES = {"report": "Report streams", "development": "Development streams (choices were made on them)"}
+ROLES = {"report": "On report streams", "development": "On development streams, where choices were made"}
 
 Streams = Mapping[str, Stream]
 
