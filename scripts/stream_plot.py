@@ -29,6 +29,8 @@ COLOURS = (
     "#5b5bd6",
     "#e0a030",
     "#20705f",
+    "#b0305c",
+    "#606c38",
 )
 GREY = "#888888"
 """The colour of what trains nothing."""

@@ -48,6 +48,8 @@ LABELS = {
     "slca-plus-plus_always_lda_gated_expert": (
         "`--trained`: `slca-plus-plus`, `lda` carried `gated`, frozen expert"
     ),
+    "ranpac_always_running_joined": "`ranpac`, adapters of the first task, ridge on 12 layers",
+    "slca-plus-plus_always_lda_gated_expert_joined": "recommended, with head and expert on 12 layers",
     "slca-plus-plus_always_lda": "`slca-plus-plus`, `lda` carried by `affine`",
     "slca-plus-plus_always_linear": "`slca-plus-plus` as published",
     "finetune_always_lda": "one LoRA (`finetune`), `lda` carried by `affine`",
@@ -170,8 +172,10 @@ def _forwards(record: Mapping[str, Any], stream: Mapping[str, Any], bare: float)
         return 1.0
     if not bare:
         return 0.0
-    epochs = config["epochs"] / (stream["tasks"] if config["name"] in FIRST_TASK else 1)
-    images = stream["tasks"] * stream["increment"] * stream["train_per_class"]
+    # the last task of a stream may be smaller
+    classes = stream.get("classes", stream["tasks"] * stream["increment"])
+    epochs = config["epochs"] * (stream["increment"] / classes if config["name"] in FIRST_TASK else 1)
+    images = classes * stream["train_per_class"]
     carried = (record["findings"].get("carry_forwards") or 0) / images
     closed = config["name"] in FIRST_TASK or config.get("head", "linear") != "linear"
     return float(epochs * step / bare + carried + closed)
@@ -191,6 +195,8 @@ def _method(pack: Pack) -> str:
         parts.append("running")
     if config.get("routing", {}).get("expert") == "frozen":
         parts.append("expert")
+    if config["backbone"].get("layers", 1) != 1:
+        parts.append("joined")
     return "_".join(parts)
 
 
@@ -319,7 +325,11 @@ WORDS = {"stream", "method"}
 
 
 def lines_of(
-    runs: Iterable[StreamRun], role: str, size: int, methods: Sequence[str] | None = None
+    runs: Iterable[StreamRun],
+    role: str,
+    size: int,
+    methods: Sequence[str] | None = None,
+    streams: Sequence[str] | None = None,
 ) -> list[Line]:
     """Return the lines of a table: every stream of a role, and on it every method that has packs.
 
@@ -328,11 +338,14 @@ def lines_of(
         role: ``report`` or ``development``.
         size: Pixels.
         methods: The methods in their order; None for all.
+        streams: The streams; None for all.
     """
     own = [run for run in runs if run.size == size]
     wanted = methods if methods is not None else sorted({run.method for run in own}, key=_rank)
     lines = []
     for stream in (name for name, facts in _streams().items() if facts["role"] == role):
+        if streams is not None and stream not in streams:
+            continue
         floor = _runs(own, stream, FLOOR)
         for method in wanted:
             if found := _runs(own, stream, method):

@@ -5,8 +5,9 @@
     python scripts/tables.py --packs use-224    # the packs behind a table, to be examined by `lw2g verify`
 
 Which tables there are says tables.toml. The tables of docs/carries.md come from the answers in
-experiments/carries/cells, which its own script reads. A table with a fraction in it that stands on one of
-:data:`PAGES` outside all marks has nothing behind it, and fails the check.
+experiments/carries/cells, those of docs/frozen.md and docs/frozen_tables.md from experiments/frozen/cells as
+well, which scripts of their own read. A table with a fraction in it that stands on one of :data:`PAGES`
+outside all marks has nothing behind it, and fails the check.
 """
 
 from __future__ import annotations
@@ -42,13 +43,16 @@ PAGES = (
     "docs/heads.md",
     WORTH,
     CARRIES,
+    "docs/frozen.md",
+    "docs/frozen_tables.md",
     LEADERBOARD,
     "experiments/README.md",
     "experiments/carries/README.md",
 )
 """The pages whose tables have numbers of packs alone."""
 MARKED = re.compile(
-    r"<!-- (?:table: [\w-]+|cells|gains) -->.*?<!-- end of (?:table|cells|gains) -->", re.DOTALL
+    r"<!-- (?:(?:table|frozen): [\w-]+|cells|gains) -->.*?<!-- end of (?:table|frozen|cells|gains) -->",
+    re.DOTALL,
 )
 FRACTION = re.compile(r"\d\.\d")
 OTHER_NUMBERS = re.compile(r"Python \d\.\d+|Apache-2\.0|arXiv:\S+")
@@ -76,7 +80,7 @@ def table_lines(table: Mapping[str, Any], runs: Sequence[StreamRun]) -> list[Lin
     Raises:
         SystemExit: No pack has numbers for it.
     """
-    lines = lines_of(runs, table["role"], table["size"], table["methods"])
+    lines = lines_of(runs, table["role"], table["size"], table["methods"], table.get("streams"))
     if not lines:
         raise SystemExit(f"no pack of {table['role']} streams at {table['size']} px in {STORE}")
     return lines
@@ -123,6 +127,7 @@ def pages(stored: Stored, root: Path = ROOT) -> dict[str, str]:
         written[page] = with_table(before, name, table_text(table, runs, stored))
     written[CARRIES] = carries_page((root / CARRIES).read_text(encoding="utf-8"))
     written |= of_experiment("worth", "gains").written(stored, written[WORTH])
+    written |= of_experiment("frozen", "frozen_page").written(stored, root)
     written[LEADERBOARD] = write_leaderboard.page(STORE, stored)
     written[write_leaderboard.PICTURE] = write_leaderboard.picture_of(runs)
     return written

@@ -31,8 +31,15 @@ MOST = {
     "caltech100_128": (30, 20),
     "pacs_128": (60, 20),
     "tinyimagenet200_64": (40, 10),
+    "gtsrb_32": (60, 40),
+    "trashnet_160.first": (50, 20),
+    "trashnet_160.second": (50, 20),
 }
-"""The sets, and the training and test images that are taken of a class: the first ones of its sheet."""
+"""The sets, and the training and test images that are taken of a class: the first ones of its sheet. What
+stands behind a point is a part of a set."""
+
+SKIPPED = {"trashnet_160.second": (50, 20)}
+"""The images of a sheet that belong to the part before."""
 
 SEEN_OBJECTS = ("dog", "elephant", "giraffe")
 """Objects of PACS in development streams; those of report streams are the others."""
@@ -42,15 +49,17 @@ Classes = list[Path]
 
 
 def unpack(archives: Path, name: str, out: Path) -> None:
-    """Write the first images of each class of a set as PNG files."""
-    facts = json.loads((archives / f"{name}.json").read_text())
+    """Write the first images of each class of a set, or of its part, as PNG files."""
+    archived, _, _ = name.partition(".")
+    facts = json.loads((archives / f"{archived}.json").read_text())
     side = facts["size"]
-    for archive in sorted(archives.glob(f"{name}*.zip")):
+    for archive in sorted(archives.glob(f"{archived}*.zip")):
         with zipfile.ZipFile(archive) as members:
             for member in members.namelist():
                 split, _, sheet = member.partition("/")
                 number = int(sheet[:3])
-                most = min(MOST[name][split == "test"], facts["counts"][split][number])
+                first = SKIPPED.get(name, (0, 0))[split == "test"]
+                most = min(MOST[name][split == "test"], facts["counts"][split][number] - first)
                 label = facts["classes"][number].replace("/", "-")
                 folder = out / name / split / f"{number:03d}_{label}"
                 if len([*folder.glob("*.png")]) == most:
@@ -61,16 +70,13 @@ def unpack(archives: Path, name: str, out: Path) -> None:
                 images = (
                     pixels.reshape(rows, side, columns, side, 3).swapaxes(1, 2).reshape(-1, side, side, 3)
                 )
-                for place in range(most):
+                for place in range(first, first + most):
                     Image.fromarray(images[place]).save(folder / f"{place:03d}.png")
 
 
 def streams(images: Path) -> dict[str, list[Classes]]:
     """Return the classes of each stream, in the order of each of its orders."""
-    cifar, caltech, pacs, tiny = (
-        sorted((images / name / "train").iterdir())
-        for name in ("cifar100", "caltech100_128", "pacs_128", "tinyimagenet200_64")
-    )
+    cifar, caltech, pacs, tiny, signs, *waste = (sorted((images / name / "train").iterdir()) for name in MOST)
     return {
         "caltech": [_drawn("caltech", order, caltech) for order in range(5)],
         "cifar-first": [_drawn("cifar-first", order, cifar[:50]) for order in range(5)],
@@ -80,6 +86,10 @@ def streams(images: Path) -> dict[str, list[Classes]]:
         "pacs-art-sketch": [_domains("pacs-art-sketch", order, pacs, 2) for order in range(5)],
         "cifar-second": [_drawn("cifar-second", order, cifar[50:]) for order in range(5)],
         "tiny": [_drawn("tiny", order, tiny)[:50] for order in range(5)],
+        "signs-first": [_drawn("signs-first", order, signs[:21]) for order in range(5)],
+        "signs-second": [_drawn("signs-second", order, signs[21:]) for order in range(5)],
+        "waste-first": [_drawn("waste-first", order, waste[0]) for order in range(5)],
+        "waste-second": [_drawn("waste-second", order, waste[1]) for order in range(5)],
     }
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import io
 import json
 import re
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -200,6 +202,9 @@ def images(tmp_path: Path) -> Path:
         "caltech100_128": [f"k{number}" for number in range(100)],
         "pacs_128": [f"{domain}-{each}" for domain in domains for each in objects],
         "tinyimagenet200_64": [f"t{number}" for number in range(200)],
+        "gtsrb_32": [f"s{number}" for number in range(43)],
+        "trashnet_160.first": [f"w{number}" for number in range(6)],
+        "trashnet_160.second": [f"w{number}" for number in range(6)],
     }
     for name, classes in names.items():
         for split in ("train", "test"):
@@ -211,7 +216,7 @@ def images(tmp_path: Path) -> Path:
 
 
 def test_report_streams_share_no_image_with_development_but_where_it_is_said(script, images):
-    """Objects of PACS and classes of CIFAR-100 are split; the rotations tell what they share."""
+    """Objects of PACS, classes of CIFAR-100 and signs, images of waste are split; rotations tell theirs."""
     streams = script("lay_out").streams(images)
     told = json.loads((ROOT / "experiments" / "stream_classes.json").read_text())
     for name, orders in streams.items():
@@ -227,7 +232,8 @@ def test_report_streams_share_no_image_with_development_but_where_it_is_said(scr
         if known[name]["role"] == "report":
             assert bool(paths & development) == ("shares" in known[name]), name
             assert {path.parents[1].name for path in paths & development} <= {"pacs_128", "caltech100_128"}
-        assert all(len(order) == known[name]["tasks"] * known[name]["increment"] for order in streams[name])
+        classes = known[name].get("classes", known[name]["tasks"] * known[name]["increment"])
+        assert all(len(order) == classes for order in streams[name])
         assert all(len(set(order)) == len(order) for order in streams[name])
 
 
@@ -370,3 +376,25 @@ def test_the_cells_of_the_repository_end_where_their_runs_ended(script):
         assert cell.facts["precision"] == "bf16-mixed"
         assert cell.faa("affine") == pytest.approx(cell.facts["faa"], abs=0.01)
         assert json.dumps(cell.facts)
+
+
+@pytest.mark.parametrize(("name", "first"), [("trashnet_160.first", 0), ("trashnet_160.second", 2)])
+def test_halves_of_a_set_share_no_image(script, monkeypatch, tmp_path, name, first):
+    """Each half takes images of its own of a sheet; the second one has what is left."""
+    lay_out = script("lay_out")
+    monkeypatch.setattr(lay_out, "MOST", {"trashnet_160.first": (2, 2), "trashnet_160.second": (2, 2)})
+    monkeypatch.setattr(lay_out, "SKIPPED", {"trashnet_160.second": (2, 2)})
+    facts = {"size": 1, "classes": ["w"], "counts": {"train": [3], "test": [4]}}
+    (tmp_path / "trashnet_160.json").write_text(json.dumps(facts))
+    with zipfile.ZipFile(tmp_path / "trashnet_160.zip", "w") as archive:
+        for split in ("train", "test"):
+            sheet = io.BytesIO()
+            Image.fromarray(np.array([[[9 * place] * 3 for place in range(4)]], np.uint8)).save(sheet, "PNG")
+            archive.writestr(f"{split}/000_w.webp", sheet.getvalue())
+    lay_out.unpack(tmp_path, name, tmp_path / "images")
+    shown = {
+        split: [int(np.asarray(Image.open(file))[0, 0, 0]) // 9 for file in sorted(folder.iterdir())]
+        for split in ("train", "test")
+        for folder in [tmp_path / "images" / name / split / "000_w"]
+    }
+    assert shown == {"train": [0, 1] if not first else [2], "test": [first, first + 1]}

@@ -22,16 +22,11 @@ from lw2g_store.stored import Stored, stored_runs
 ROOT = Path(__file__).resolve().parents[2]
 STORE = ROOT / "experiments" / "store"
 CELLS = ROOT / "experiments" / "carries" / "cells"
+FROZEN = ("frozen_page", "frozen_results", "frozen_rule", "frozen_verdicts")
 MODULES = (
-    "tables",
-    "stream_tables",
-    "seed_tables",
-    "sentences",
-    "write_leaderboard",
-    "gains",
-    "table",
-    "cell",
-    "results",
+    *("tables", "stream_tables", "seed_tables", "sentences", "write_leaderboard"),
+    *("gains", "table", "cell", "results"),
+    *FROZEN,
 )
 
 if not STORE.exists():
@@ -57,7 +52,7 @@ def stored() -> Stored:
 def root(tmp_path: Path, script) -> Path:
     """A copy of the pages that have tables."""
     tables = script("tables")
-    for page in (*tables.PAGES, "docs/leaderboard.svg", "docs/worth.svg"):
+    for page in (*tables.PAGES, "docs/leaderboard.svg", "docs/worth.svg", "docs/frozen.svg"):
         (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / page, tmp_path / page)
     return tmp_path
@@ -77,6 +72,8 @@ def test_every_page_says_what_the_packs_say(script, stored):
         "docs/heads.md",
         "docs/worth.md",
         "docs/carries.md",
+        "docs/frozen.md",
+        "docs/frozen_tables.md",
         "docs/leaderboard.md",
     ],
 )

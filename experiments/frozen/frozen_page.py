@@ -1,0 +1,364 @@
+"""The tables, verdicts and picture of docs/frozen.md and docs/frozen_tables.md, from cells and packs.
+
+    python experiments/frozen/frozen_page.py            # write them
+    python experiments/frozen/frozen_page.py --print    # print what the page shows
+
+``scripts/tables.py`` writes them, too, and checks that the page says nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import html
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import frozen_rule
+import numpy as np
+from frozen_results import (
+    HERE,
+    PLAN,
+    ROOT,
+    Difference,
+    Stream,
+    Trained,
+    apart,
+    between,
+    hits_by_order,
+    interval,
+    store,
+    streams,
+    trained,
+)
+from frozen_verdicts import judged
+
+PAGE, TABLES, PICTURE = "docs/frozen.md", "docs/frozen_tables.md", "docs/frozen.svg"
+MARKS = {
+    PAGE: ("short", "answers", "rule"),
+    TABLES: ("sure", "quarters", "verdicts", "squares", "shrinkage"),
+}
+"""What stands on each page, as ``<!-- frozen: NAME -->`` before and ``<!-- end of frozen -->`` behind it."""
+END = "<!-- end of frozen -->"
+ROLES = {"report": "On report streams", "development": "On development streams, where choices were made"}
+
+Streams = Mapping[str, Stream]
+
+SINGLE = {
+    "lda": "`lda`",
+    "units": "2,000 units",
+    "ridge": "`ridge`",
+    "ridge-6": "`ridge`, 6 layers",
+    "ridge-12": "`ridge`, 12",
+    "lda-12": "`lda`, 12",
+    "product": "product",
+}
+"""The rows of the table of answers, with what stands above them."""
+
+
+# -- tables ----------------------------------------------------------------------------------------------
+
+
+def short(known: Streams, runs: Trained) -> Iterator[str]:
+    """Yield what the tables of report streams come to, in three lines."""
+    names = [name for name in PLAN["report"] if name in known]
+    gains = {name: between(known[name], "auto", "lda").mean for name in names}
+    low, high = (choose(gains, key=lambda name: gains[name]) for choose in (min, max))
+    yield (
+        f"- On report streams `auto` gives {gains[low]:+.1f} ({low}) to {gains[high]:+.1f} points ({high}) "
+        "over `lda` on the last class token."
+    )
+    trained_less = {}
+    for name in names:
+        if (name, "recommended") in runs:
+            own = apart(known[name], hits_by_order(known[name], runs[name, "recommended"]), "auto")
+            if own is not None:
+                trained_less[name] = own
+    above = [name for name, own in trained_less.items() if own.low > 0]
+    below = [name for name, own in trained_less.items() if own.high < 0]
+    yield (
+        f"- The trained method ends above it with its interval on {', '.join(above) or 'none'}, below it on "
+        f"{', '.join(below) or 'none'} ({len(trained_less)} streams)."
+    )
+    errors = {row: [known[name].ece(row) for name in names] for row in ("auto", "lda at temperature 1")}
+    shown = [f"{min(own):.1f} to {max(own):.1f} %" for own in errors.values()]
+    yield f"- Its calibration error is {shown[0]}; that of `lda` before it had a temperature was {shown[1]}."
+
+
+def answers(known: Streams, runs: Trained) -> Iterator[str]:
+    """Yield the tables of right answers, one a role."""
+    for role, title in ROLES.items():
+        yield f"**{title}**"
+        yield ""
+        yield f"| | {' | '.join(SINGLE.values())} | `auto` | takes | less `lda` | trained less `auto` |"
+        yield f"| --- |{' ---: |' * len(SINGLE)} ---: | --- | ---: | ---: |"
+        for name in PLAN[role]:
+            if name in known:
+                yield _answers_line(known[name], runs)
+        yield ""
+
+
+def _answers_line(stream: Stream, runs: Trained) -> str:
+    own = [f"{stream.accuracy(row):.1f}" for row in SINGLE]
+    taken = Counter(cell.facts["stands"]["auto"] for cell in stream.every)
+    takes = ", ".join(head + (f" ({count})" if len(taken) > 1 else "") for head, count in taken.most_common())
+    less = between(stream, "auto", "lda")
+    cells = [*own, f"**{stream.accuracy('auto'):.1f}**", takes, str(less), _gain(stream, runs, "recommended")]
+    return f"| {stream.name} | {' | '.join(cells)} |"
+
+
+def _gain(stream: Stream, runs: Trained, method: str) -> str:
+    """Return what a trained row has more than `auto`, with its orders; a dash without one."""
+    if (stream.name, method) not in runs:
+        return "-"
+    own = apart(stream, hits_by_order(stream, runs[stream.name, method]), "auto")
+    return "-" if own is None else f"{own}, n={own.orders}"
+
+
+def sure(known: Streams, runs: Trained) -> Iterator[str]:
+    """Yield the tables of probabilities and of strangers, one a role."""
+    for role, title in ROLES.items():
+        yield f"**{title}**"
+        yield ""
+        yield (
+            "| | log loss: `lda` as it was | with a temperature | `auto` | ECE: `lda` as it was "
+            "| with a temperature | `auto` | strangers refused: by per cent, `lda` | by distance "
+            "| by per cent, `auto` | by distance |"
+        )
+        yield "| --- |" + " ---: |" * 10
+        for name in PLAN[role]:
+            if name in known:
+                yield _sure_line(known[name])
+        yield ""
+
+
+QUARTERS = {
+    "lda, probability": "`lda`, per cent",
+    "lda, distance": "distance",
+    "ridge-12, probability": "`ridge`, 12, per cent",
+    "lda-12, probability": "`lda`, 12, per cent",
+    "lda-12, distance": "distance, 12 layers",
+    "tokens, distance": "distance, 6 class tokens",
+}
+"""The measures of ``quarters.json``, with what stands above them."""
+
+
+def quarters(known: Streams, runs: Trained) -> Iterator[str]:
+    """Yield the table of strangers with each quarter of the classes kept out in turn."""
+    found = json.loads((HERE / "quarters.json").read_text(encoding="utf-8"))
+    yield f"| strangers refused | {' | '.join(QUARTERS.values())} |"
+    yield f"| --- |{' ---: |' * len(QUARTERS)}"
+    for role in ROLES:
+        for name in PLAN[role]:
+            if name in found:
+                yield f"| {name} ({role}) | {' | '.join(f'{found[name][key]:.0f}' for key in QUARTERS)} |"
+
+
+def _sure_line(stream: Stream) -> str:
+    rows = ("lda at temperature 1", "lda", "auto")
+    cells = [f"{stream.loss(row):.2f}" for row in rows]
+    cells += [f"{stream.ece(row):.1f}" for row in rows]
+    for row in ("lda", "auto"):
+        seen = stream.refused(row)
+        cells += ["-", "-"] if seen is None else [f"{share:.0f}" for share in seen]
+    return f"| {stream.name} | {' | '.join(cells)} |"
+
+
+def verdicts(known: Streams, runs: Trained) -> Iterator[str]:
+    """Yield the claims, each with its verdicts."""
+    told = ""
+    for name, verdict, lines in judged(known, runs):
+        key, _, which = name.partition(", ")
+        if key != told:
+            yield f"- **({key})** {PLAN[key]['claim']}"
+            told = key
+        shown = f"`{which}`: " if which else ""
+        yield f"    - {shown}**{verdict}**" + (f". {'; '.join(lines)}" if lines else "")
+
+
+def rule(known: Streams, runs: Trained) -> Iterator[str]:
+    """Yield the candidates and what the rule recommends."""
+    names = [candidate["name"] for candidate in frozen_rule.RULE["candidate"]]
+    steps = {step.name: step for step in frozen_rule.steps(known, runs)}
+    yield f"| | forwards | {' | '.join(frozen_rule.RULE['development'])} |"
+    yield f"| --- | ---: |{' ---: |' * len(frozen_rule.RULE['development'])}"
+    for name in names:
+        spent = frozen_rule.forwards(runs, name)
+        cells = []
+        for stream in frozen_rule.RULE["development"]:
+            if name in steps:
+                own = steps[name].gains.get(stream)
+                cells.append("-" if own is None else f"{own}, n={own.orders}")
+            else:
+                cells.append(f"{known[stream].accuracy(frozen_rule.FROZEN):.1f}" if stream in known else "-")
+        held = f", less {steps[name].held}" if name in steps else ""
+        yield f"| {name}{held} | {'-' if spent != spent else f'{spent:.1f}'} | {' | '.join(cells)} |"
+    yield ""
+    for step in steps.values():
+        what = "replaces it" if step.replaces else "is passed over"
+        yield (
+            f"- {step.name} gains over {step.held} with its interval on {len(step.positive)} of "
+            f"{len(step.gains)} streams that have it, and {what}"
+        )
+    yield f"- so `--recommended` is to be: **{frozen_rule.verdict(list(steps.values()))}**"
+
+
+def squares(known: Streams, runs: Trained) -> Iterator[str]:
+    """Yield what `lda` on the last class token has by how an image becomes a square."""
+    found = json.loads((HERE / "resize.json").read_text(encoding="utf-8"))
+    yield "| images | shape | squash | crop | crop less squash |"
+    yield "| --- | --- | ---: | ---: | ---: |"
+    for key in (key for key in found if key.endswith(" squash")):
+        stream, shape, _ = key.split()
+        if f"{stream} {shape} crop" not in found:
+            continue
+        right = {way: _bits(found[f"{stream} {shape} {way}"]) for way in ("squash", "crop")}
+        apart = right["crop"] - right["squash"]
+        low, high = interval([apart], shared=True)
+        shown = f"{100 * apart.mean():+.1f} ({low:+.1f} to {high:+.1f})"
+        means = [f"{100 * own.mean():.1f}" for own in right.values()]
+        yield f"| {stream} | {shape} | {' | '.join(means)} | {shown} |"
+
+
+def shrinkage(known: Streams, runs: Trained) -> Iterator[str]:
+    """Yield what `lda` on the last class token has by its shrinkage."""
+    found = json.loads((HERE / "shrinkage.json").read_text(encoding="utf-8"))
+    shares = list(next(iter(found.values())))
+    yield f"| `head.lda.shrinkage` | {' | '.join(shares)} | the last less the first |"
+    yield f"| --- |{' ---: |' * (len(shares) + 1)}"
+    for stream, own in found.items():
+        right = {share: _bits(own[share]) for share in shares}
+        apart = right[shares[-1]] - right[shares[0]]
+        low, high = interval([apart], shared=True)
+        shown = f"{100 * apart.mean():+.1f} ({low:+.1f} to {high:+.1f})"
+        yield f"| {stream} | {' | '.join(f'{100 * right[share].mean():.1f}' for share in shares)} | {shown} |"
+
+
+def _bits(text: str) -> Any:
+    return np.array([float(bit) for bit in text])
+
+
+# -- picture ---------------------------------------------------------------------------------------------
+
+COLOURS = {"frozen, auto": "#2f6fb5", "ridge on 2,000 units": "#a8801f", "trained (recommended)": "#c2502f"}
+INK = "#808080"
+LEFT, RIGHT, TOP, BOTTOM = 46, 750, 20, 280
+
+
+def drawn(known: Streams, runs: Trained) -> str:
+    """Return the picture as SVG: points above `lda` on each stream, from near to far."""
+    rows = points(known, runs)
+    every = [own for of in rows.values() for own in of.values()]
+    low = min([-2.0, *(own.low for own in every)]) - 1
+    high = max([5.0, *(own.high for own in every)]) + 1
+    names = sorted(rows, key=lambda name: -known[name].accuracy("lda"))
+    step = (RIGHT - LEFT) / max(len(names), 1)
+
+    def y(value: float) -> float:
+        return BOTTOM - (BOTTOM - TOP) * (value - low) / (high - low)
+
+    parts = [
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 360" font-family="sans-serif" '
+        f'font-size="11" fill="{INK}">'
+    ]
+    for value in range(5 * int(low // 5 + 1), int(high) + 1, 5):
+        width = 1.5 if value == 0 else 0.4
+        parts.append(
+            f'<line x1="{LEFT}" x2="{RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}" stroke="{INK}" '
+            f'stroke-width="{width}"/>'
+        )
+        parts.append(f'<text x="{LEFT - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{value:+d}</text>')
+    for number, name in enumerate(names):
+        middle = LEFT + step * (number + 0.5)
+        parts.append(
+            f'<text x="{middle:.1f}" y="{BOTTOM + 16 + 14 * (number % 2)}" text-anchor="middle" '
+            f'font-size="10">{html.escape(name)}</text>'
+        )
+        for place, (row, colour) in enumerate(COLOURS.items()):
+            own = rows[name].get(row)
+            if own is not None:
+                parts += _point(middle + 9 * (place - 1), own, colour, f"{row} on {name}", y)
+    for number, (row, colour) in enumerate(COLOURS.items()):
+        left = LEFT + 10 + 200 * number
+        parts.append(f'<circle cx="{left}" cy="342" r="4" fill="{colour}"/>')
+        parts.append(f'<text x="{left + 8}" y="346">{html.escape(row)}</text>')
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def points(known: Streams, runs: Trained) -> dict[str, dict[str, Difference]]:
+    """Return what each row of the picture has more than `lda`, by stream."""
+    found: dict[str, dict[str, Difference]] = {}
+    for name, stream in known.items():
+        rows = list(COLOURS)
+        own = {rows[0]: between(stream, "auto", "lda"), rows[1]: between(stream, "units", "lda")}
+        if (name, "recommended") in runs:
+            above = apart(stream, hits_by_order(stream, runs[name, "recommended"]), "lda")
+            if above is not None:
+                own[rows[2]] = above
+        found[name] = own
+    return found
+
+
+def _point(at: float, own: Difference, colour: str, said: str, y: Any) -> Iterator[str]:
+    yield (
+        f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{y(own.low):.1f}" y2="{y(own.high):.1f}" stroke="{colour}"/>'
+    )
+    yield f'<circle cx="{at:.1f}" cy="{y(own.mean):.1f}" r="4" fill="{colour}">'
+    yield f"<title>{html.escape(f'{said}: {own}')}</title></circle>"
+
+
+# -- page ------------------------------------------------------------------------------------------------
+
+
+def page_with(text: str, name: str, lines: Sequence[str]) -> str:
+    """Return a page with lines between its marks of a name.
+
+    Raises:
+        SystemExit: The page does not have them once.
+    """
+    begin = f"<!-- frozen: {name} -->"
+    head, found, rest = text.partition(begin)
+    _, ended, tail = rest.partition(END)
+    if not (found and ended) or begin in tail:
+        raise SystemExit(f"a page must have {begin} and {END} around the place of the table, once")
+    return "\n".join([head + begin, "", *lines, "", END]) + tail
+
+
+def written(stored: Any, root: Path) -> dict[str, str]:
+    """Return the pages and the picture as cells and packs would have them.
+
+    Args:
+        stored: The packs.
+        root: Where the pages are as they stand.
+    """
+    known, runs = streams(), trained(stored)
+    found = {PICTURE: drawn(known, runs)}
+    for page, names in MARKS.items():
+        text = (root / page).read_text(encoding="utf-8")
+        for name in names:
+            lines = list(getattr(sys.modules[__name__], name)(known, runs))
+            while lines and not lines[-1]:
+                lines.pop()
+            text = page_with(text, name, lines)
+        found[page] = text
+    return found
+
+
+def main() -> None:
+    """Write pages and picture, or print what they say."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--print", action="store_true", help="print, write nothing")
+    if parser.parse_args().print:
+        known, runs = streams(), trained(store())
+        for name in (name for names in MARKS.values() for name in names):
+            print("\n".join([f"\n## {name}\n", *getattr(sys.modules[__name__], name)(known, runs)]))
+        return
+    for name, content in written(store(), ROOT).items():
+        (ROOT / name).write_text(content, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""Pack the finished runs of the study for the store; what is packed already is passed over.
+
+    python experiments/frozen/packs.py --runs RUNS
+
+Each stream and order is a protocol named after it, such as ``folder/like-for-like/signs-first.0.224@1``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "carries"))
+
+from cell import STREAMS, finished
+
+from lw2g.disk.contents import read_record
+from lw2g.disk.sealed import sha256_of
+from lw2g.registry.catalogue import load_catalogue
+from lw2g_store.layout import add_protocol, protocol_of
+from lw2g_store.packs import SUBMISSION
+from lw2g_store.submit import submit
+
+STORE = Path(__file__).resolve().parents[1] / "store"
+
+
+def told(stream: str) -> dict[str, Any]:
+    """Return what a submitter tells: who, under which licence, and what was tuned on which images."""
+    facts = tomllib.loads(STREAMS.read_text())["stream"][stream]
+    tuned = "rates and ranks: lw2g's presets for folders, from Caltech-101 and CIFAR-100 at 64 px"
+    if facts["role"] == "development":
+        tuned += "; a development stream"
+    elif "cifar100" in facts["sets"]:
+        tuned += "; method and head were chosen on all of CIFAR-100, this stream's half included"
+    hardware = "one CPU core of a busy machine"
+    return {"who": "lw2g", "licence": "CC0-1.0", "tuned_on": tuned, "runs": 1, "hardware": hardware}
+
+
+def main() -> None:
+    """Pack every run that the store does not have."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=Path, required=True, help="folder of the runs of train.py")
+    parser.add_argument("--store", type=Path, default=STORE)
+    arguments = parser.parse_args()
+    catalogue = load_catalogue()
+    files = arguments.store.rglob(SUBMISSION)
+    known = {json.loads(file.read_text(encoding="utf-8"))["original"] for file in files}
+    for file in sorted(arguments.runs.glob("*/record.json")):
+        if not finished(json.loads(file.read_text())) or sha256_of(file) in known:
+            continue
+        stream, order, _, size = file.parent.name.split(".")
+        record = read_record(file.parent)
+        if protocol_of(arguments.store, record, required=False) is None:
+            add_protocol(arguments.store, record, [int(order)], f"{stream}.{order}.{size}")
+        pack = submit(file.parent, catalogue, arguments.store, told(stream))
+        print(
+            f"{pack.path.relative_to(arguments.store)}: {sum(pack.sizes.values()) / 1e3:.0f} kB", flush=True
+        )
+
+
+if __name__ == "__main__":
+    main()

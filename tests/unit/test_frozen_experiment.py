@@ -1,0 +1,95 @@
+"""The study of the frozen answer: heads in a span, runs beside cells, intervals and the rule by hand."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from lw2g.blocks.discriminants import Discriminant
+from lw2g.blocks.ridge import Ridge
+
+FOLDER = Path(__file__).resolve().parents[2] / "experiments" / "frozen"
+MODULES = ("heads", "frozen_results", "frozen_rule", "stream_tables")
+
+if not FOLDER.exists():
+    pytest.skip("needs the source tree", allow_module_level=True)
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch):
+    """Import a script of the study by name."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    yield lambda name: importlib.import_module(name)
+    for name in MODULES:
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize(("name", "whole"), [("ridge-12", "ridge"), ("lda-12", "lda")])
+def test_heads_in_the_span_of_their_images_are_those_of_the_whole_width(script, monkeypatch, name, whole):
+    """Scores, left-out scores and distances, of fewer images than features."""
+    heads = script("heads")
+    monkeypatch.setattr(heads, "COLUMNS", 5)
+    draw = torch.Generator().manual_seed(0)
+    labels = torch.arange(24) % 3
+    rows = torch.randn(24, 60, generator=draw).double() + labels[:, None]
+    tested = torch.randn(7, 60, generator=draw).double() + 1
+    split = {"train": rows, "test": tested}
+    images = heads.Images(split, split, {"train": labels, "test": torch.arange(7) % 3})
+    own, row = heads.learned(name, images, 3)
+    assert own.turn is not None
+    head = Ridge(60, 3, 0, 0, choice="gcv") if whole == "ridge" else Discriminant(60, 3)
+    head.update(rows, labels)
+    torch.testing.assert_close(row.scores, head.scores(tested, 3))
+    torch.testing.assert_close(row.left_out, head.without_each(rows, labels, 3))
+    if whole == "lda":
+        theirs = heads.moments_of(head, 3).scores(tested)
+        torch.testing.assert_close(own.known(tested, 3), theirs)
+
+
+def test_a_run_is_laid_beside_a_cell_class_by_class(script):
+    """Its classes are numbered as its tasks bring them; images of a class keep their order."""
+    results = script("frozen_results")
+    labels = np.array([0, 0, 1, 1, 2])
+    cell = results.Cell({"order": None}, {"orders": np.array([[2, 0, 1]]), "labels": labels})
+    true = np.array([0, 1, 1, 2, 2])
+    predicted = np.array([0, 1, 0, 0, 2])
+    assert results.laid_out(true, predicted, cell, 0).tolist() == [1, 0, 0, 1, 1]
+
+
+def test_an_interval_is_over_images_and_over_orders(script):
+    """Orders that differ widen it, whether or not they share images; without any difference it is 0."""
+    results = script("frozen_results")
+    better = np.repeat([1.0, 0.0], [20, 80])
+    worse = -better
+    for shared in (True, False):
+        low, high = results.interval([better, better], shared=shared)
+        assert 10 < low < 20 < high < 30
+        low, high = results.interval([better, worse], shared=shared)
+        assert low < -15
+        assert high > 15
+        assert results.interval([np.zeros(5)], shared=shared) == (0, 0)
+
+
+def test_a_candidate_replaces_what_is_held_on_three_streams(script, monkeypatch):
+    """One that gains on two is passed over, and the next is set against the one before it."""
+    rule = script("frozen_rule")
+    gains = {"ranpac-joined": 2, "recommended": 3, "recommended-joined": 6}
+
+    def gain(known, runs, stream, name, held):
+        place = rule.RULE["development"].index(stream)
+        return SimpleNamespace(low=0.5 if place < gains[name] else -0.5)
+
+    monkeypatch.setattr(rule, "gain", gain)
+    steps = rule.steps({}, {})
+    assert [(step.name, step.held, step.replaces) for step in steps] == [
+        ("ranpac-joined", "frozen", False),
+        ("recommended", "frozen", True),
+        ("recommended-joined", "recommended", True),
+    ]
+    assert rule.verdict(steps) == "recommended-joined"
