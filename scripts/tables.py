@@ -5,7 +5,8 @@
     python scripts/tables.py --packs use-224    # the packs behind a table, to be examined by `lw2g verify`
 
 Which tables there are says tables.toml. The tables of docs/carries.md come from the answers in
-experiments/carries/cells, which its own script reads. A table with a fraction in it that stands on one of
+experiments/carries/cells, which its own script reads; those of docs/growth_score.md also from
+experiments/growth_score/cells. A table with a fraction in it that stands on one of
 :data:`PAGES` outside all marks has nothing behind it, and fails the check.
 """
 
@@ -31,16 +32,17 @@ ROOT = Path(__file__).resolve().parents[1]
 FACTS = Path(__file__).with_name("tables.toml")
 STORE = ROOT / "experiments" / "store"
 END = "<!-- end of table -->"
-LEADERBOARD = "docs/leaderboard.md"
-CARRIES, WORTH = "docs/carries.md", "docs/worth.md"
+GROWTH, LEADERBOARD = "docs/growth.md", "docs/leaderboard.md"
+CARRIES, WORTH, SCORE = "docs/carries.md", "docs/worth.md", "docs/growth_score.md"
 CELLS = ROOT / "experiments" / "carries" / "cells"
 PAGES = (
     "README.md",
     "docs/use.md",
-    "docs/growth.md",
+    GROWTH,
     "docs/heads.md",
     WORTH,
     CARRIES,
+    SCORE,
     LEADERBOARD,
     "experiments/README.md",
     "experiments/carries/README.md",
@@ -113,6 +115,10 @@ def pages(stored: Stored, root: Path = ROOT) -> dict[str, str]:
         written[page] = with_table(before, name, table_text(table, runs, stored))
     written[CARRIES] = carries_page((root / CARRIES).read_text(encoding="utf-8"))
     written |= of_experiment("worth", "gains").written(stored, written[WORTH])
+    scored = {
+        page: written.get(page) or (root / page).read_text(encoding="utf-8") for page in (SCORE, GROWTH)
+    }
+    written |= of_experiment("growth_score", "score_pages").written(stored, scored)
     written[LEADERBOARD] = write_leaderboard.page(STORE, stored)
     written[write_leaderboard.PICTURE] = write_leaderboard.picture_of(runs)
     return written

@@ -2,9 +2,9 @@
 
     python experiments/growth_score/cross.py --data DATA --weights FILE --runs RUNS [--method NAME ...]
 
-The tasks are those of ``DATA/kinds`` (lay_out.py, hypotheses.toml). A method trains a set on the neutral task by
-``lw2g run``; all gradients and old spaces are taken under this set. A task's gradient is of 24 images, its space of
-the other 48. Written is ``cells/METHOD.npz``; a method that has its file is left out.
+The tasks are those of ``DATA/kinds`` (lay_out.py, hypotheses.toml). A method trains a set on the neutral task
+by ``lw2g run``; all gradients and old spaces are taken under this set. A task's gradient is of 24 images, its
+space of the other 48. Written is ``cells/METHOD.npz``; a method that has its file is left out.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Read:
         old: Activations under the trained set, of the images of the space.
         pre: The same, un-prompted.
         new: Un-prompted activations of the images of the gradient, all tokens.
-        means: Class means of frozen features, of the images of the space and of the gradient, ``[classes, dim]``.
+        means: Class means of frozen features, ``[classes, dim]``: of the space's images, of the gradient's.
     """
 
     gradients: list[Tensor]
@@ -107,7 +107,7 @@ def in_turn(labels: Tensor, positions: Sequence[int]) -> list[int]:
 
 
 def moments_of(session: Any, batch: Any, taps: Sequence[Tap], rows: Sequence[str], prompted: bool) -> Moments:
-    """Return the second moments of a batch at every tap that stands for those of sites, for every choice of rows.
+    """Return the second moments of a batch at every tap of the study, for every choice of rows.
 
     Args:
         session: The run.
@@ -180,7 +180,7 @@ def configurations() -> Iterator[tuple[str, str, float]]:
 def angles(
     tasks: Sequence[Read], spaces: Sequence[Sequence[Subspace]], blocks: Sequence[int], reduce: str
 ) -> Tensor:
-    """Return the angles of all gradients at all sites of some tasks' spaces, ``[spaces, sites, draws, gradients]``.
+    """Return the angles of all gradients at all sites of spaces, ``[spaces, sites, draws, gradients]``.
 
     Args:
         tasks: Those whose gradients are meant.
@@ -247,7 +247,7 @@ def outside(tasks: Sequence[Read], tap: str, energy: float) -> Tensor:
 
 
 def nearness(tasks: Sequence[Read]) -> Tensor:
-    """Return the mean over a task's classes of the largest cosine with a class mean of each task, all centred."""
+    """Return the mean over a task's classes of the largest cosine with a class mean of each task."""
     common = torch.cat([task.means[0] for task in tasks]).mean(dim=0)
     olds = [functional.normalize(task.means[0] - common, dim=1) for task in tasks]
     news = [functional.normalize(task.means[1] - common, dim=1) for task in tasks]

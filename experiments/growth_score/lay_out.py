@@ -3,9 +3,9 @@
     python experiments/carries/lay_out.py --data ARCHIVES --out DATA
     python experiments/growth_score/lay_out.py --data DATA
 
-The first command unpacks the sets and lays out `turns-small`. Written are ``DATA/kinds``, a neutral task and six
-tasks of each kind in hypotheses.toml, each of three classes of 72 images in all, and ``DATA/pacs-turns/FIRST/SEED``,
-two tasks of sketches and two of photographs in turn.
+The first command unpacks the sets and lays out `turns-small`. Written are ``DATA/kinds``, a neutral task and
+six tasks of each kind in hypotheses.toml, each of three classes of 72 images in all, and
+``DATA/pacs-turns/FIRST/SEED``, two tasks of sketches and two of photographs in turn.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 STORE = ROOT / "experiments" / "store"
 CELLS = ROOT / "experiments" / "carries" / "cells"
 MODULES = ("tables", "stream_tables", "seed_tables", "write_leaderboard", "gains", "table", "cell", "results")
+MODULES += ("score_pages", "score_results", "score_verdicts")
 
 if not STORE.exists():
     pytest.skip("needs the source tree", allow_module_level=True)
@@ -64,6 +65,7 @@ def test_every_page_says_what_the_packs_say(script, stored):
         "README.md",
         "docs/use.md",
         "docs/growth.md",
+        "docs/growth_score.md",
         "docs/heads.md",
         "docs/worth.md",
         "docs/carries.md",
