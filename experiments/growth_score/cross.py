@@ -35,8 +35,10 @@ from lw2g.vit.taps import Tap
 
 PLAN = tomllib.loads(Path(__file__).with_name("hypotheses.toml").read_text(encoding="utf-8"))["tables"]
 CELLS = Path(__file__).with_name("cells")
-STRIDED = 0.95
-"""The energy of every row; the others are for all tokens alone."""
+USUAL = 0.95
+"""The energy of every choice of rows; the others are for all tokens alone."""
+BLOCKS = 5
+"""Sites of the first blocks are measured, where s-prompt-plus-plus has its prefixes."""
 
 Moments = dict[tuple[str, str], list[SecondMoment]]
 """Second moments by tap and rows, one a block."""
@@ -93,9 +95,9 @@ def trained(method: str, data: Path, weights: Path, run: Path) -> Any:
 
 
 def sites_of(session: Any) -> list[Site]:
-    """Return the measured sites of the set."""
-    baseline = session.parts.baseline
-    return [site for site in baseline.sites(session.parts.pool[0]) if site.measured]
+    """Return the measured sites of the set in the first blocks."""
+    sites = session.parts.baseline.sites(session.parts.pool[0])
+    return [site for site in sites if site.measured and site.activation.tap.block < BLOCKS]
 
 
 def in_turn(labels: Tensor, positions: Sequence[int]) -> list[int]:
@@ -173,7 +175,7 @@ def configurations() -> Iterator[tuple[str, str, float]]:
     """Yield taps, rows and energies."""
     for tap in PLAN["taps"]:
         for rows in PLAN["rows"]:
-            for energy in PLAN["energies"] if rows == "all" else [STRIDED]:
+            for energy in PLAN["energies"] if rows == "all" else [USUAL]:
                 yield tap, rows, energy
 
 
@@ -218,7 +220,7 @@ def tables(tasks: Sequence[Read], blocks: Sequence[int]) -> dict[str, np.ndarray
         for kind, spaces in (("null", old), ("null_pre", pre)):
             nulls = [null_hfc([(task[block].rank, task[block].dim) for block in blocks]) for task in spaces]
             found[f"{kind}|{name}"] = torch.tensor(nulls)
-        if rows == "all" and energy == STRIDED:
+        if rows == "all" and energy == USUAL:
             lengths = angles(tasks, old, blocks, "global").sin().nanmean(dim=(1, 2)).T
             chance = [
                 sum((task[block].rank / task[block].dim) ** 0.5 for block in blocks) / len(blocks)
@@ -261,7 +263,8 @@ def measure(method: str, arguments: Mapping[str, Path]) -> dict[str, np.ndarray]
     by_block = {site.activation.tap.block: site.activation.tap for site in sites}
     blocks = [list(by_block).index(site.activation.tap.block) for site in sites]
     tasks = []
-    for index in range(1, len(session.data.stream.tasks)):
+    draws = PLAN["draws_of"].get(method, PLAN["draws"])
+    for index in range(1, draws * len(PLAN["kinds"]) + 1):
         tasks.append(read(session, index, sites, list(by_block.values())))
         print(f"{method}: task {index} read", flush=True)
     return tables(tasks, blocks)
