@@ -116,7 +116,8 @@ def finders(found: Sequence[Cross]) -> Iterator[Sequence[str]]:
         for cross in found:
             for tap in TAPS:
                 one = cross.found(name, f"{tap}|{READING}")
-                cells.append(f"{one.mean:.0f} ± {one.half:.0f}")
+                # no interval where every draw ends alike
+                cells.append(f"{one.mean:.0f} ± {one.half:.0f}" if one.half >= 0.5 else f"{one.mean:.0f}")
         yield words, *cells
 
 
