@@ -54,7 +54,7 @@ CAUTION = {
     "`turns` holds development images in other company.",
     "development": "Choices were made on these streams.",
 }
-OF_A_STUDY = ("/readings@", "/growth-score@")
+OF_A_STUDY = ("/readings@", "/growth-score.")
 OF_FEATURES = "features/"
 PICTURED = (224, "report")
 PICTURE = "docs/leaderboard.svg"

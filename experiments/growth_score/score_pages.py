@@ -20,7 +20,6 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 from score_results import (  # noqa: E402
-    STUDY,
     Cross,
     Mean,
     Run,
@@ -29,6 +28,7 @@ from score_results import (  # noqa: E402
     images_seen,
     joins,
     less,
+    protocol_name,
     runs_of,
     z_of_second,
 )
@@ -130,7 +130,7 @@ def turns(plan: Mapping[str, Any], runs: Sequence[Run]) -> Iterator[Sequence[str
             if not own:
                 continue
             faa = statistics.fmean(run.faa for run in own.values())
-            cells = [stream, POLICIES[row], str(len(own)), f"{faa:.1f}"]
+            cells = [stream.replace("-", " "), POLICIES[row], str(len(own)), f"{faa:.1f}"]
             apart = None if row == "always" else less(own, always)
             cells.append("-" if apart is None else str(apart))
             if row == "lda":
@@ -261,13 +261,13 @@ def written(stored: Stored, texts: Mapping[str, str]) -> dict[str, str]:
 def pack(runs: Path) -> None:
     """Put the finished runs of a sweep into the store, each once."""
     catalogue = load_catalogue()
-    known = {path.name for path in STORE.glob("runs/*/*/growth-score@*/*/*")}
+    known = {path.name for path in STORE.glob("runs/*/*/growth-score.*/*/*")}
     for path in sorted(runs.glob("*/record.json")):
         record = read_record(path.parent)
         if len(record["accuracy_matrix"]) < record["tasks"]:
             continue
         if protocol_of(STORE, record, required=False) is None:
-            add_protocol(STORE, record, SEEDS, STUDY.strip("/@"))
+            add_protocol(STORE, record, SEEDS, protocol_name(record))
         out = submit(path.parent, catalogue, STORE, TOLD).path
         if out.name not in known:
             print(out.relative_to(STORE))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,8 +18,8 @@ from lw2g_store.stored import Stored
 
 Numbers = NDArray[np.float64]
 
-STUDY = "/growth-score@"
-"""What the protocols of the study's packs have in their names."""
+OF_THE_STUDY = re.compile(r".*/growth-score\.(?P<stream>[a-z-]+)\.(?P<order>\d+)@\d+")
+"""The protocols of the study's packs: a pack has no names of classes or folders."""
 RESAMPLES = 2000
 
 
@@ -145,8 +146,8 @@ class Run:
 
     Attributes:
         stream: ``glyphs``, ``digits``, ``turns-small``, or, with sketches and photographs in turn,
-            ``sketch first`` or ``photo first``.
-        order: What tells orders apart: the classes in turn.
+            ``sketch-first`` or ``photo-first``.
+        order: The order of the stream; of sketches and photographs the seed.
         row: The policy, and what else tells rows apart.
         record: Its record.
         right: Whether each test image is answered right in the end.
@@ -154,7 +155,7 @@ class Run:
     """
 
     stream: str
-    order: tuple[str, ...]
+    order: int
     row: str
     record: Mapping[str, Any]
     right: Numbers
@@ -172,29 +173,26 @@ class Run:
 
     @property
     def domains(self) -> list[str]:
-        """The kind of images of each task, where names of classes tell it."""
-        names = self.record["class_names"]
-        return [
-            names[classes[0]].lstrip("0123456789_").partition("-")[0]
-            for classes in self.record["task_classes"]
-        ]
+        """The kind of images of each task, of sketches and photographs in turn."""
+        first = self.stream.removesuffix("-first")
+        second = "photo" if first == "sketch" else "sketch"
+        return [first, second] * (len(self.record["task_to_set"]) // 2)
 
 
 def runs_of(stored: Stored) -> list[Run]:
     """Return the study's packs."""
     found = []
     for pack, reported in stored.runs:
-        if reported.given is None or STUDY not in reported.given.protocol:
+        named = reported.given and OF_THE_STUDY.fullmatch(reported.given.protocol)
+        if not named:
             continue
-        record = pack.record
-        names = [record["class_names"][number] for number in record["class_order"]]
         right, weights = _answers(pack)
         found.append(
             Run(
-                stream=_stream(record, names),
-                order=tuple(names),
-                row=_row(record),
-                record=record,
+                stream=named["stream"],
+                order=int(named["order"]),
+                row=_row(pack.record),
+                record=pack.record,
                 right=right,
                 weights=weights,
             )
@@ -212,13 +210,13 @@ def _answers(pack: Pack) -> tuple[Numbers, Numbers]:
     return (last["predicted"] == true).astype(float), 1 / (len(sizes) * sizes[tasks])
 
 
-def _stream(record: Mapping[str, Any], names: Sequence[str]) -> str:
-    benchmark = record["config"]["benchmark"]["name"]
-    if benchmark != "folder":
-        return str(benchmark)
-    if len(names) == 12:
-        return f"{names[0].lstrip('0123456789_').partition('-')[0]} first"
-    return "turns-small"
+def protocol_name(record: Mapping[str, Any]) -> str:
+    """Return what the protocol of a run is called, from the folder or the order of its images."""
+    benchmark = record["config"]["benchmark"]
+    if benchmark["name"] != "folder":
+        return f"growth-score.{benchmark['name']}.{benchmark['order_seed']}"
+    *_, stream, order = Path(benchmark["root"]).parts
+    return f"growth-score.{stream if stream == 'turns-small' else f'{stream}-first'}.{order}"
 
 
 def _row(record: Mapping[str, Any]) -> str:
@@ -230,7 +228,7 @@ def _row(record: Mapping[str, Any]) -> str:
     return "keep, 5 epochs" if policy == "keep" and config["baseline"]["epochs"] == 5 else policy
 
 
-def chosen(runs: Sequence[Run], stream: str, row: str) -> dict[tuple[str, ...], Run]:
+def chosen(runs: Sequence[Run], stream: str, row: str) -> dict[int, Run]:
     """Return the runs of a row on a stream by order."""
     return {run.order: run for run in runs if (run.stream, run.row) == (stream, row)}
 

@@ -15,7 +15,7 @@ from score_results import Cross, Mean, Run, chosen, joins, less
 READING = "all|0.95"
 """Tokens and energy of all criteria on cross tables."""
 OPEN = "open"
-PACS = ("sketch first", "photo first")
+PACS = ("sketch-first", "photo-first")
 
 
 @attrs.frozen(kw_only=True)

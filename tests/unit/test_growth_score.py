@@ -55,13 +55,13 @@ def test_a_score_that_follows_the_kind_finds_it_and_one_of_ranks_does_not(study)
     assert one.own("x").mean == pytest.approx(0.1 * (1 - (DRAWS - 1) / (len(tasks) - 1)))
 
 
-def run(study, order: str, right: list[float], tasks: list[int], row: str = "keep"):
+def run(study, order: int, right: list[float], tasks: list[int], row: str = "keep"):
     """Return a run with its answers, all of one task."""
     answers = np.array(right)
     faa = 100 * float(answers.mean())
     return study("score_results").Run(
         stream="turns-small",
-        order=(order,),
+        order=order,
         row=row,
         record={"metrics": {"faa": faa}, "task_to_set": tasks},
         right=answers,
@@ -72,8 +72,8 @@ def run(study, order: str, right: list[float], tasks: list[int], row: str = "kee
 def test_a_difference_is_that_of_accuracies_and_none_of_equal_answers(study):
     """Paired by order and image, with an interval that equal answers make empty."""
     results = study("score_results")
-    ours = {name: run(study, name, [1, 1, 1, 0], [0]) for name in "ab"}
-    theirs = {name: run(study, name, [1, 0, 1, 0], [0]) for name in "ab"}
+    ours = {name: run(study, name, [1, 1, 1, 0], [0]) for name in (0, 1)}
+    theirs = {name: run(study, name, [1, 0, 1, 0], [0]) for name in (0, 1)}
     apart = results.less(ours, theirs)
     assert apart.mean == 25
     assert 0 < apart.half <= 50
@@ -85,12 +85,12 @@ def test_a_verdict_waits_for_all_orders(study):
     """What has fewer orders than asked is open, and says what it would be."""
     verdicts = study("score_verdicts")
     plan = {"streams": ["turns-small"], "orders": 2}
-    few = [run(study, "a", [1], [0, 0, 1])]
+    few = [run(study, 0, [1], [0, 0, 1])]
     assert verdicts.fewer_sets({"most": 80.0}, plan, few) == (
         "open (1 of 2 so far: holds)",
         "turns-small 67 %",
     )
-    whole = [*few, run(study, "b", [1], [0, 1, 2])]
+    whole = [*few, run(study, 1, [1], [0, 1, 2])]
     assert verdicts.fewer_sets({"most": 80.0}, plan, whole) == ("refuted", "turns-small 83 %")
 
 
@@ -108,12 +108,21 @@ def test_copies_count_as_training(study):
 def test_a_set_is_of_the_domain_of_its_first_task(study):
     """Counted are later tasks that share a set."""
     results = study("score_results")
-    names = ["0_sketch-a", "1_photo-a", "2_sketch-b", "3_photo-b"]
-    record = {
-        "class_names": names,
-        "task_classes": [[0], [1], [2], [3]],
-        "task_to_set": [0, 1, 0, 0],
-    }
-    one = SimpleNamespace(record=record, stream="sketch first", row="min", order=("x",))
+    one = SimpleNamespace(record={"task_to_set": [0, 1, 0, 0]}, stream="sketch-first", row="min", order=0)
     one.domains = results.Run.domains.fget(one)
-    assert results.joins([one], "sketch first", "min") == (2, 1)
+    assert one.domains == ["sketch", "photo", "sketch", "photo"]
+    assert results.joins([one], "sketch-first", "min") == (2, 1)
+
+
+def test_a_protocol_is_named_after_stream_and_order(study):
+    """A pack has no names of folders, so the protocol tells them."""
+    results = study("score_results")
+    named = [
+        {"name": "folder", "root": "/data/pacs-turns/sketch/3"},
+        {"name": "folder", "root": "/data/turns-small/0"},
+        {"name": "glyphs", "order_seed": 4},
+    ]
+    names = [results.protocol_name({"config": {"benchmark": one}}) for one in named]
+    assert names == ["growth-score.sketch-first.3", "growth-score.turns-small.0", "growth-score.glyphs.4"]
+    found = results.OF_THE_STUDY.fullmatch(f"folder/like-for-like/{names[0]}@1")
+    assert found.groupdict() == {"stream": "sketch-first", "order": "3"}
