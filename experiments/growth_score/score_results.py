@@ -301,7 +301,8 @@ def joins(runs: Sequence[Run], stream: str, row: str) -> tuple[int, int]:
 
 def z_of_second(run: Run) -> tuple[float, float] | None:
     """Return Z of the second task at the first task's set, and by ranks alone; None where not measured."""
-    measured = (run.record["decisions"][1]["candidates"][0]["measures"] or {}).get("hindrance")
+    candidates = run.record["decisions"][1]["candidates"]
+    measured = (candidates[0]["measures"] or {}).get("hindrance") if candidates else None
     if measured is None or measured["value"] is None:
         return None
     return float(measured["value"]), float(measured["null"])

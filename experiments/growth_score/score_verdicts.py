@@ -15,6 +15,8 @@ from score_results import Cross, Mean, Run, chosen, joins, less
 READING = "all|0.95"
 """Tokens and energy of all criteria on cross tables."""
 OPEN = "open"
+OF_TABLES = ("share", "own", "found", "beside")
+"""Kinds of criteria on cross tables, which are of each method."""
 PACS = ("sketch-first", "photo-first")
 
 
@@ -50,9 +52,12 @@ def judged(plan: Mapping[str, Any], crosses: Sequence[Cross], runs: Sequence[Run
         "best": lambda one: buys(one, plan["keep"], runs),
         "order": lambda one: by_order(one, plan["keep"], runs),
     }
+    missing = [name for name in plan["tables"]["methods"] if name not in {cross.method for cross in crosses}]
     for name, one in plan.items():
         if "kind" in one:
             verdict, found = judges[one["kind"]](one)
+            if one["kind"] in OF_TABLES and missing:
+                verdict += f"; open for {', '.join(missing)}"
             yield Verdict(name=name, claim=one["claim"], verdict=verdict, found=found)
 
 
@@ -111,7 +116,9 @@ def _told(values: Mapping[str, float], form: str) -> str:
 
 
 def _found(values: Mapping[str, Mean]) -> str:
-    return ", ".join(f"{name} {value.mean:.1f} ± {value.half:.1f} %" for name, value in values.items())
+    # no interval where every draw ends alike
+    told = {name: f" ± {value.half:.1f}" if value.half >= 0.05 else "" for name, value in values.items()}
+    return ", ".join(f"{name} {value.mean:.1f}{told[name]} %" for name, value in values.items())
 
 
 # -- sketches and photographs ----------------------------------------------------------------------------
@@ -122,7 +129,9 @@ def second_task(one: Mapping[str, Any], seeds: int, runs: Sequence[Run]) -> tupl
     shared = {stream: _second_shared(runs, stream) for stream in PACS}
     told = [f"{stream}: shared in {sum(own)} of {len(own)} seeds" for stream, own in shared.items()]
     sketch, photo = (shared[stream] for stream in PACS)
-    held = sum(sketch) >= one["least"] and len(photo) - sum(photo) >= one["least"]
+    # of fewer seeds as large a part
+    least = one["least"] / seeds
+    held = sum(sketch) >= least * len(sketch) and len(photo) - sum(photo) >= least * len(photo)
     return _complete("holds" if held else "refuted", shared.values(), seeds), "; ".join(told)
 
 
