@@ -35,6 +35,7 @@ from score_results import (  # noqa: E402
 from score_verdicts import PACS, READING, judged  # noqa: E402
 
 from lw2g.disk.contents import read_record  # noqa: E402
+from lw2g.errors import ConfigError  # noqa: E402
 from lw2g.registry.catalogue import load_catalogue  # noqa: E402
 from lw2g_store.layout import add_protocol, protocol_of  # noqa: E402
 from lw2g_store.stored import Stored, stored_runs  # noqa: E402
@@ -261,16 +262,16 @@ def written(stored: Stored, texts: Mapping[str, str]) -> dict[str, str]:
 def pack(runs: Path) -> None:
     """Put the finished runs of a sweep into the store, each once."""
     catalogue = load_catalogue()
-    known = {path.name for path in STORE.glob("runs/*/*/growth-score.*/*/*")}
     for path in sorted(runs.glob("*/record.json")):
         record = read_record(path.parent)
         if len(record["accuracy_matrix"]) < record["tasks"]:
             continue
         if protocol_of(STORE, record, required=False) is None:
             add_protocol(STORE, record, SEEDS, protocol_name(record))
-        out = submit(path.parent, catalogue, STORE, TOLD).path
-        if out.name not in known:
-            print(out.relative_to(STORE))
+        try:
+            print(submit(path.parent, catalogue, STORE, TOLD).path.relative_to(STORE))
+        except ConfigError:  # the store has it already
+            continue
 
 
 def main() -> None:

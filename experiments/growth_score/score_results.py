@@ -269,7 +269,7 @@ def images_seen(record: Mapping[str, Any], policy: str) -> float:
         return (copies + epochs * last) / count
     if policy == "trial":
         images = _images_of_a_task(record)
-        (trial,) = [one for one in config["evidence"] if one["name"] == "trial"]
+        trial = config["evidence"]["trial"]
         batch = min(config["baseline"]["batch_size"], 0.75 * images)
         sets = [len(decision["candidates"]) + 1 for decision in record["decisions"][1:]]
         return epochs + trial["steps"] * trial["draws"] * batch * sum(sets) / images / count

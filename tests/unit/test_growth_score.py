@@ -103,6 +103,17 @@ def test_copies_count_as_training(study):
     assert seen({"config": config, "decisions": trained}, "keep") == pytest.approx(4.7)
     assert seen({"config": config, "decisions": held}, "keep") == pytest.approx(2.9)
     assert seen({"config": config, "decisions": held}, "always") == 2
+    trial = {
+        "config": {
+            "baseline": {"epochs": 3, "batch_size": 32},
+            "evidence": {"trial": {"steps": 4, "draws": 1}},
+            "benchmark": {"train_per_class": 20},
+        },
+        "decisions": [{"candidates": []}, {"candidates": [{}]}],
+        "task_classes": [[0, 1, 2], [3, 4, 5]],
+    }
+    # four steps of 32 images, with a new set and with the old one, in the second of two tasks of 60
+    assert seen(trial, "trial") == pytest.approx(3 + 4 * 32 * 2 / 60 / 2)
 
 
 def test_a_set_is_of_the_domain_of_its_first_task(study):
