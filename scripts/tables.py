@@ -6,8 +6,9 @@
 
 Which tables there are says tables.toml. The tables of docs/carries.md come from the answers in
 experiments/carries/cells, those of docs/frozen.md and docs/frozen_tables.md from experiments/frozen/cells as
-well, which scripts of their own read. A table with a fraction in it that stands on one of :data:`PAGES`
-outside all marks has nothing behind it, and fails the check.
+well, and those of docs/growth_score.md from experiments/growth_score/cells, which scripts of their own read. A
+table with a fraction in it that stands on one of :data:`PAGES` outside all marks has nothing behind it, and
+fails the check.
 """
 
 from __future__ import annotations
@@ -33,18 +34,19 @@ ROOT = Path(__file__).resolve().parents[1]
 FACTS = Path(__file__).with_name("tables.toml")
 STORE = ROOT / "experiments" / "store"
 END = "<!-- end of table -->"
-LEADERBOARD = "docs/leaderboard.md"
-CARRIES, WORTH = "docs/carries.md", "docs/worth.md"
+GROWTH, LEADERBOARD = "docs/growth.md", "docs/leaderboard.md"
+CARRIES, WORTH, SCORE = "docs/carries.md", "docs/worth.md", "docs/growth_score.md"
 CELLS = ROOT / "experiments" / "carries" / "cells"
 PAGES = (
     "README.md",
     "docs/use.md",
-    "docs/growth.md",
+    GROWTH,
     "docs/heads.md",
     WORTH,
     CARRIES,
     "docs/frozen.md",
     "docs/frozen_tables.md",
+    SCORE,
     LEADERBOARD,
     "experiments/README.md",
     "experiments/carries/README.md",
@@ -128,6 +130,10 @@ def pages(stored: Stored, root: Path = ROOT) -> dict[str, str]:
     written[CARRIES] = carries_page((root / CARRIES).read_text(encoding="utf-8"))
     written |= of_experiment("worth", "gains").written(stored, written[WORTH])
     written |= of_experiment("frozen", "frozen_page").written(stored, root)
+    scored = {
+        page: written.get(page) or (root / page).read_text(encoding="utf-8") for page in (SCORE, GROWTH)
+    }
+    written |= of_experiment("growth_score", "score_pages").written(stored, scored)
     written[LEADERBOARD] = write_leaderboard.page(STORE, stored)
     written[write_leaderboard.PICTURE] = write_leaderboard.picture_of(runs)
     return written

@@ -55,7 +55,7 @@ CAUTION = {
     "`turns` holds development images in other company.",
     "development": "Choices were made on these streams.",
 }
-OF_A_STUDY = "/readings@"
+OF_A_STUDY = ("/readings@", "/growth-score.")
 OF_FEATURES = "features/"
 PICTURED = (224, "report")
 PICTURE = "docs/leaderboard.svg"
@@ -79,8 +79,8 @@ def page(store: Path, stored: Stored) -> str:
         print(line, file=sys.stderr)
     # orders of a stream have classes of their own: as tables of a report they would stand apart
     others = [run for _, run in stored.runs if not OF_A_STREAM.fullmatch(protocol_of(run))]
-    # these vary one rule, and stand side by side on a page of their own (docs/readings.md)
-    others = [run for run in others if OF_A_STUDY not in protocol_of(run)]
+    # these vary one rule, and stand side by side on pages of their own (readings, growth_score)
+    others = [run for run in others if not any(study in protocol_of(run) for study in OF_A_STUDY)]
     # heads on stored features of whole data sets have a page of their own, too (docs/heads.md)
     others = [run for run in others if not protocol_of(run).startswith(OF_FEATURES)]
     tables = [line for table in tables_of(others, catalogue) for line in block(table)]

@@ -82,6 +82,7 @@ def of_a_run(record: dict[str, Any], title: str = "this run") -> list[dict[str, 
 def drawn(found: list[dict[str, object]]) -> str:
     """Return the picture as SVG."""
     runs = list(dict.fromkeys(str(point["run"]) for point in found))
+    width = 320 if len(runs) < 3 else 200 if len(runs) < 5 else 130
     place = {"x": {"field": "task", "type": "ordinal", "axis": {"labelAngle": 0}}}
     page = {
         "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
@@ -93,7 +94,7 @@ def drawn(found: list[dict[str, object]]) -> str:
         },
         "resolve": {"scale": {"x": "shared"}},
         "spec": {
-            "width": 320 if len(runs) < 3 else 200,
+            "width": width,
             "height": 130,
             "encoding": place,
             "layer": [

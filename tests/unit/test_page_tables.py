@@ -22,11 +22,13 @@ from lw2g_store.stored import Stored, stored_runs
 ROOT = Path(__file__).resolve().parents[2]
 STORE = ROOT / "experiments" / "store"
 CELLS = ROOT / "experiments" / "carries" / "cells"
+SCORE = ("score_pages", "score_results", "score_verdicts")
 FROZEN = ("frozen_page", "frozen_results", "frozen_rule", "frozen_verdicts")
 MODULES = (
     *("tables", "stream_tables", "seed_tables", "sentences", "write_leaderboard"),
     *("gains", "table", "cell", "results"),
     *FROZEN,
+    *SCORE,
 )
 
 if not STORE.exists():
@@ -69,6 +71,7 @@ def test_every_page_says_what_the_packs_say(script, stored):
         "README.md",
         "docs/use.md",
         "docs/growth.md",
+        "docs/growth_score.md",
         "docs/heads.md",
         "docs/worth.md",
         "docs/carries.md",

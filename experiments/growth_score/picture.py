@@ -1,0 +1,106 @@
+"""Draw HFC against that of random spaces of the same ranks, for own, like and unlike tasks.
+
+    python experiments/growth_score/picture.py docs/growth_score.svg [--method NAME]
+
+A point is the mean over the spaces of a kind, for one choice of rows at energy 0.95.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import vl_convert
+from score_pages import CELLS, METHODS, PLAN, ROWS, TAPS
+from score_results import Cross, crosses
+
+WHOSE = ("the same task, other images", "tasks of the same kind", "tasks of other kinds")
+
+
+def points(cross: Cross, kinds: list[str]) -> list[dict[str, object]]:
+    """Return the points of a method."""
+    count = cross.kinds
+    found: list[dict[str, object]] = []
+    for tap, words in TAPS.items():
+        for rows, tokens in ROWS.items():
+            reading = f"{tap}|{rows}|0.95"
+            table, null = cross.hfc(reading), cross.tables[f"null|{reading}"]
+            tasks = np.arange(len(table))
+            same = tasks[:, None] % count == tasks[None] % count
+            own = np.eye(len(table), dtype=bool)
+            for kind, name in enumerate(kinds):
+                spaces = tasks[kind::count]
+                for whose, chosen in zip(WHOSE, (own, same & ~own, ~same), strict=True):
+                    values = table[:, spaces][chosen[:, spaces]]
+                    found.append(
+                        {
+                            "space": words,
+                            "rows": tokens,
+                            "kind": name,
+                            "gradient of": whose,
+                            "by ranks": round(float(null[spaces].mean()), 2),
+                            "HFC": round(float(values.mean()), 2),
+                        }
+                    )
+    return found
+
+
+def drawn(found: list[dict[str, object]], title: str) -> str:
+    """Return the picture as SVG."""
+    axis = {"type": "quantitative", "scale": {"zero": False, "domain": [5, 80]}}
+    page = {
+        "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
+        "background": "white",
+        "title": title,
+        "data": {"values": found},
+        "facet": {
+            "column": {"field": "space", "type": "nominal", "title": None, "sort": list(TAPS.values())}
+        },
+        "spec": {
+            "width": 240,
+            "height": 240,
+            "layer": [
+                {
+                    "data": {"values": [{"x": 5, "y": 5}, {"x": 80, "y": 80}]},
+                    "mark": {"type": "line", "color": "lightgray"},
+                    "encoding": {
+                        "x": {"field": "x", "type": "quantitative"},
+                        "y": {"field": "y", "type": "quantitative"},
+                    },
+                },
+                {
+                    "mark": {"type": "point", "filled": False, "size": 35},
+                    "encoding": {
+                        "x": {"field": "by ranks", "title": "HFC of random spaces of the same ranks", **axis},
+                        "y": {"field": "HFC", "title": "HFC, degrees", **axis},
+                        "color": {
+                            "field": "gradient of",
+                            "type": "nominal",
+                            "sort": list(WHOSE),
+                            "scale": {"domain": list(WHOSE), "range": ["#d62728", "#1f77b4", "#7f7f7f"]},
+                        },
+                        "shape": {"field": "rows", "type": "nominal", "sort": list(ROWS.values())},
+                    },
+                },
+            ],
+        },
+    }
+    return str(vl_convert.vegalite_to_svg(page))
+
+
+def main() -> None:
+    """Draw one method."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("out", type=Path, help="where the picture goes")
+    parser.add_argument("--method", default="s-prompt-plus-plus")
+    arguments = parser.parse_args()
+    plan = tomllib.loads(PLAN.read_text(encoding="utf-8"))["tables"]
+    (cross,) = [one for one in crosses(CELLS, plan) if one.method == arguments.method]
+    text = drawn(points(cross, plan["kinds"]), METHODS[cross.method])
+    arguments.out.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,292 @@
+"""Tables of the study on pages, and its packs.
+
+    python experiments/growth_score/score_pages.py --pack RUNS   # put finished runs into the store
+    python experiments/growth_score/score_pages.py --print       # print tables and verdicts
+
+``scripts/tables.py`` writes and checks the pages.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+from score_results import (  # noqa: E402
+    Cross,
+    Mean,
+    Run,
+    chosen,
+    crosses,
+    images_seen,
+    joins,
+    less,
+    protocol_name,
+    runs_of,
+    z_of_second,
+)
+from score_verdicts import PACS, READING, judged  # noqa: E402
+
+from lw2g.disk.contents import read_record  # noqa: E402
+from lw2g.errors import ConfigError  # noqa: E402
+from lw2g.registry.catalogue import load_catalogue  # noqa: E402
+from lw2g_store.layout import add_protocol, protocol_of  # noqa: E402
+from lw2g_store.stored import Stored, stored_runs  # noqa: E402
+from lw2g_store.submit import submit  # noqa: E402
+
+STORE = HERE.parent / "store"
+PLAN = HERE / "hypotheses.toml"
+CELLS = HERE / "cells"
+SCORE, GROWTH = "docs/growth_score.md", "docs/growth.md"
+END = "<!-- end of table -->"
+SEEDS = [0, 1, 2, 3, 4]
+TOLD = {
+    "who": "lw2g",
+    "licence": "CC0-1.0",
+    "tuned_on": "nothing",
+    "runs": 1,
+    "hardware": "one CPU core of a busy machine",
+}
+METHODS = {"s-prompt-plus-plus": "prompts", "hide-lora": "LoRA", "mos": "adapters"}
+TAPS = {"block-input": "block input", "after-norm": "after its norm", "queries": "queries by head"}
+ROWS = {
+    "all": "all tokens",
+    "one-12": "one token of 12 images",
+    "one-24": "one token of 24 images",
+    "one-48": "one token of 48 images",
+}
+SCORES = {
+    "least": "least HFC, so least Z",
+    "greatest": "greatest HFC",
+    "greatest-beyond-rank": "greatest HFC less that of the ranks",
+    "both-means-off": "greatest HFC less means of rows and columns (exploratory)",
+    "length": "greatest length inside (`projection`, TRGP)",
+    "length-beyond-chance": "the same less that of the ranks",
+    "energy": "least energy outside",
+    "class-means": "nearest class means of frozen features",
+}
+POLICIES = {
+    "lda": "`lda` on frozen features (the floor)",
+    "always": "`always`",
+    "one": "`one`",
+    "min": "`min`",
+    "affinity": "`affinity`, `scale=chance`",
+    "trial": "`trial`",
+    "keep": "`keep`",
+    "keep, 5 epochs": "`keep`, 5 epochs too",
+}
+
+
+def table(heads: Sequence[str], rows: Iterator[Sequence[str]], words: int = 1) -> list[str]:
+    """Return a table in Markdown whose first columns are words."""
+    rule = " --- |" * words + " ---: |" * (len(heads) - words)
+    return [f"| {' | '.join(heads)} |", f"|{rule}", *(f"| {' | '.join(row)} |" for row in rows)]
+
+
+def variance(found: Sequence[Cross]) -> Iterator[Sequence[str]]:
+    """Yield the rows of the table of variances: every method, tap and choice of rows at energy 0.95."""
+    for cross in found:
+        for tap, words in TAPS.items():
+            for rows, tokens in ROWS.items():
+                reading = f"{tap}|{rows}|0.95"
+                shares = cross.shares(reading)
+                own = cross.own(reading)
+                right = [cross.found(name, reading) for name in ("least", "greatest-beyond-rank")]
+                yield (
+                    METHODS[cross.method],
+                    words,
+                    tokens,
+                    f"{cross.hfc(reading).mean():.1f}",
+                    *(f"{shares[part]:.1f}" for part in ("space", "gradient", "interaction", "rank")),
+                    f"{own.mean:+.2f} ± {own.half:.2f}",
+                    *(f"{one.mean:.0f}" for one in right),
+                )
+
+
+def finders(found: Sequence[Cross]) -> Iterator[Sequence[str]]:
+    """Yield the rows of the table of scores: how often each finds the kind, by method and tap, all tokens."""
+    for name, words in SCORES.items():
+        cells = []
+        for cross in found:
+            for tap in TAPS:
+                one = cross.found(name, f"{tap}|{READING}")
+                # no interval where every draw ends alike
+                cells.append(f"{one.mean:.0f} ± {one.half:.0f}" if one.half >= 0.5 else f"{one.mean:.0f}")
+        yield words, *cells
+
+
+def turns(plan: Mapping[str, Any], runs: Sequence[Run]) -> Iterator[Sequence[str]]:
+    """Yield the rows of the table of sketches and photographs."""
+    for stream in PACS:
+        always = chosen(runs, stream, "always")
+        for row in ("lda", *plan["policies"]):
+            own = chosen(runs, stream, row)
+            if not own:
+                continue
+            faa = statistics.fmean(run.faa for run in own.values())
+            cells = [stream.replace("-", " "), POLICIES[row], str(len(own)), f"{faa:.1f}"]
+            apart = None if row == "always" else less(own, always)
+            cells.append("-" if apart is None else str(apart))
+            if row == "lda":
+                yield *cells, "-", "-", "-", "-"
+                continue
+            sets = "".join(
+                str(number) for run in own.values() for number in [*run.record["task_to_set"], " "]
+            )
+            measured = [pair for run in own.values() if (pair := z_of_second(run)) is not None]
+            z = "-"
+            if measured and row in ("min", "affinity"):
+                z = f"{_span([one for one, _ in measured])}, by ranks {_span([one for _, one in measured])}"
+            shared, like = joins(runs, stream, row)
+            yield (
+                *cells,
+                f"{statistics.fmean(run.sets for run in own.values()):.1f}",
+                sets.strip(),
+                z,
+                f"{like} of {shared}",
+            )
+
+
+def _span(values: Sequence[float]) -> str:
+    if len(values) == 1:
+        return f"{values[0]:+.1f}"
+    return f"{min(values):+.1f} to {max(values):+.1f}"
+
+
+def keeping(plan: Mapping[str, Any], runs: Sequence[Run]) -> Iterator[Sequence[str]]:
+    """Yield the rows of the table of `keep`."""
+    for stream in plan["streams"]:
+        always = chosen(runs, stream, "always")
+        for row in POLICIES:
+            own = chosen(runs, stream, row)
+            if not own:
+                continue
+            faas = [run.faa for run in own.values()]
+            apart: Mean | None = None if row == "always" else less(own, always)
+            sets = [run.sets for run in own.values()]
+            seconds = statistics.fmean(run.record["seconds"]["total"] for run in own.values())
+            trains = row != "lda"
+            yield (
+                stream,
+                POLICIES[row],
+                str(len(own)),
+                f"{statistics.fmean(faas):.1f}",
+                f"{min(faas):.1f}",
+                "-" if apart is None else str(apart),
+                f"{statistics.fmean(sets):.1f} ({min(sets)} to {max(sets)})" if trains else "-",
+                f"{statistics.fmean(images_seen(run.record, row) for run in own.values()):.1f}"
+                if trains
+                else "-",
+                f"{seconds:,.0f}",
+            )
+
+
+def verdict_rows(
+    plan: Mapping[str, Any], found: Sequence[Cross], runs: Sequence[Run]
+) -> Iterator[Sequence[str]]:
+    """Yield the rows of the table of verdicts."""
+    for one in judged(plan, found, runs):
+        yield one.name, one.claim, f"**{one.verdict}**", one.found or "-"
+
+
+def tables_of(stored: Stored) -> dict[str, dict[str, list[str]]]:
+    """Return the tables of each page by name."""
+    plan = tomllib.loads(PLAN.read_text(encoding="utf-8"))
+    found, runs = crosses(CELLS, plan["tables"]), runs_of(stored)
+    shares = ("space, %", "gradient, %", "both together, %", "rank, %")
+    right = ("least Z right, %", "beyond ranks right, %")
+    columns = [f"{METHODS[cross.method]}: {words}" for cross in found for words in TAPS.values()]
+    budget = ("images seen", "seconds")
+    return {
+        SCORE: {
+            "score-variance": table(
+                ("method", "space", "rows", "HFC", *shares, "own less others", *right), variance(found), 3
+            ),
+            "score-finders": table(("the set taken", *columns), finders(found)),
+            "score-turns": table(
+                (
+                    "order",
+                    "policy",
+                    "seeds",
+                    "FAA",
+                    "less `always`",
+                    "sets",
+                    "set of each task",
+                    "Z of task 2",
+                    "with its domain",
+                ),
+                turns(plan["pacs"], runs),
+                2,
+            ),
+            "score-verdicts": table(("", "claim", "verdict", "found"), verdict_rows(plan, found, runs), 4),
+        },
+        GROWTH: {
+            "growth-keep": table(
+                ("stream", "policy", "orders", "FAA", "worst", "less `always`", "sets", *budget),
+                keeping(plan["keep"], runs),
+                2,
+            )
+        },
+    }
+
+
+def written(stored: Stored, texts: Mapping[str, str]) -> dict[str, str]:
+    """Return the pages with the study's tables between their marks.
+
+    Args:
+        stored: The packs.
+        texts: The pages.
+
+    Raises:
+        SystemExit: A page does not have the marks of a table.
+    """
+    pages = dict(texts)
+    for page, tables in tables_of(stored).items():
+        for name, lines in tables.items():
+            begin = f"<!-- table: {name} -->"
+            head, found, rest = pages[page].partition(begin)
+            _, ended, tail = rest.partition(END)
+            if not (found and ended):
+                raise SystemExit(f"{page} must have {begin} and {END} around the place of the table")
+            pages[page] = "\n".join([head + begin, "", *lines, "", END]) + tail
+    return pages
+
+
+def pack(runs: Path) -> None:
+    """Put the finished runs of a sweep into the store, each once."""
+    catalogue = load_catalogue()
+    for path in sorted(runs.glob("*/record.json")):
+        record = read_record(path.parent)
+        if len(record["accuracy_matrix"]) < record["tasks"]:
+            continue
+        if protocol_of(STORE, record, required=False) is None:
+            add_protocol(STORE, record, SEEDS, protocol_name(record))
+        try:
+            print(submit(path.parent, catalogue, STORE, TOLD).path.relative_to(STORE))
+        except ConfigError:  # the store has it already
+            continue
+
+
+def main() -> None:
+    """Pack runs, or print tables and verdicts."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--pack", type=Path, nargs="+", metavar="RUNS", default=[], help="folders of sweeps")
+    parser.add_argument("--print", action="store_true", help="print tables and verdicts")
+    arguments = parser.parse_args()
+    for runs in arguments.pack:
+        pack(runs)
+    if arguments.print:
+        for tables in tables_of(stored_runs(STORE, load_catalogue())).values():
+            for lines in tables.values():
+                print(*lines, "", sep="\n")
+
+
+if __name__ == "__main__":
+    main()

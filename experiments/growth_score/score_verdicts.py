@@ -1,0 +1,248 @@
+"""Verdicts on ``hypotheses.toml``, from cross tables and packs; nothing is judged by hand.
+
+python experiments/growth_score/score_pages.py --print
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import attrs
+from score_results import Cross, Mean, Run, chosen, joins, less
+
+READING = "all|0.95"
+"""Tokens and energy of all criteria on cross tables."""
+OPEN = "open"
+OF_TABLES = ("share", "own", "found", "beside")
+"""Kinds of criteria on cross tables, which are of each method."""
+PACS = ("sketch-first", "photo-first")
+
+
+@attrs.frozen(kw_only=True)
+class Verdict:
+    """What became of a hypothesis.
+
+    Attributes:
+        name: Its name in ``hypotheses.toml``.
+        claim: What it says.
+        verdict: ``holds``, ``refuted``, ``undecided`` or ``open``, with a reason where there is one.
+        found: What was measured.
+    """
+
+    name: str
+    claim: str
+    verdict: str
+    found: str
+
+
+def judged(plan: Mapping[str, Any], crosses: Sequence[Cross], runs: Sequence[Run]) -> Iterator[Verdict]:
+    """Yield the verdict on every hypothesis."""
+    judges = {
+        "share": lambda one: shares(one, crosses),
+        "own": lambda one: own(one, crosses),
+        "found": lambda one: finds(one, crosses),
+        "beside": lambda one: beside(one, crosses),
+        "second task": lambda one: second_task(one, plan["pacs"]["seeds"], runs),
+        "joins": lambda one: like_joins_like(plan["pacs"]["seeds"], runs),
+        "spread": lambda one: spread(one, plan["pacs"], runs),
+        "sets": lambda one: fewer_sets(one, plan["keep"], runs),
+        "less": lambda one: not_below(one, plan["keep"], runs),
+        "best": lambda one: buys(one, plan["keep"], runs),
+        "order": lambda one: by_order(one, plan["keep"], runs),
+    }
+    missing = [name for name in plan["tables"]["methods"] if name not in {cross.method for cross in crosses}]
+    for name, one in plan.items():
+        if "kind" in one:
+            verdict, found = judges[one["kind"]](one)
+            if one["kind"] in OF_TABLES and missing:
+                verdict += f"; open for {', '.join(missing)}"
+            yield Verdict(name=name, claim=one["claim"], verdict=verdict, found=found)
+
+
+def _all(holds: Sequence[bool]) -> str:
+    """Return the verdict where a criterion has to hold of each."""
+    if not holds:
+        return OPEN
+    if all(holds):
+        return "holds"
+    return "refuted" if not any(holds) else "refuted in part"
+
+
+# -- cross tables ----------------------------------------------------------------------------------------
+
+
+def shares(one: Mapping[str, Any], crosses: Sequence[Cross]) -> tuple[str, str]:
+    """Judge a share of the variance, of each method."""
+    values = {cross.method: cross.shares(f"{one['tap']}|{READING}")[one["part"]] for cross in crosses}
+    least, most = one.get("least", 0.0), one.get("most", 100.0)
+    return _all([least <= value <= most for value in values.values()]), _told(values, "{:.1f} %")
+
+
+def own(one: Mapping[str, Any], crosses: Sequence[Cross]) -> tuple[str, str]:
+    """Judge a task's own space beside those of others, of each method."""
+    values = {cross.method: cross.own(f"{one['tap']}|{READING}") for cross in crosses}
+    held = [abs(value.mean) <= one["within"] for value in values.values()]
+    return _all(held), ", ".join(
+        f"{name} {value.mean:+.2f} ± {value.half:.2f}" for name, value in values.items()
+    )
+
+
+def finds(one: Mapping[str, Any], crosses: Sequence[Cross]) -> tuple[str, str]:
+    """Judge how often a score finds the kind, of each method and tap."""
+    values = {
+        f"{cross.method}, {tap}": cross.found(one["score"], f"{tap}|{READING}")
+        for tap in one.get("taps", [one.get("tap")])
+        for cross in crosses
+    }
+    least, most = one.get("least", 0.0), one.get("most", 100.0)
+    return _all([least <= value.mean <= most for value in values.values()]), _found(values)
+
+
+def beside(one: Mapping[str, Any], crosses: Sequence[Cross]) -> tuple[str, str]:
+    """Judge one score beside another, of each method."""
+    reading = f"{one['tap']}|{READING}"
+    pairs = {
+        cross.method: [cross.found(one[score], reading) for score in ("score", "than")] for cross in crosses
+    }
+    held = [ours.mean >= theirs.mean for ours, theirs in pairs.values()]
+    told = [f"{name} {ours.mean:.1f} and {theirs.mean:.1f} %" for name, (ours, theirs) in pairs.items()]
+    return _all(held), ", ".join(told)
+
+
+def _told(values: Mapping[str, float], form: str) -> str:
+    return ", ".join(f"{name} {form.format(value)}" for name, value in values.items())
+
+
+def _found(values: Mapping[str, Mean]) -> str:
+    # no interval where every draw ends alike
+    told = {name: f" ± {value.half:.1f}" if value.half >= 0.05 else "" for name, value in values.items()}
+    return ", ".join(f"{name} {value.mean:.1f}{told[name]} %" for name, value in values.items())
+
+
+# -- sketches and photographs ----------------------------------------------------------------------------
+
+
+def second_task(one: Mapping[str, Any], seeds: int, runs: Sequence[Run]) -> tuple[str, str]:
+    """Judge what ``min`` does with the second task in either order."""
+    shared = {stream: _second_shared(runs, stream) for stream in PACS}
+    told = [f"{stream}: shared in {sum(own)} of {len(own)} seeds" for stream, own in shared.items()]
+    sketch, photo = (shared[stream] for stream in PACS)
+    # of fewer seeds as large a part
+    least = one["least"] / seeds
+    held = sum(sketch) >= least * len(sketch) and len(photo) - sum(photo) >= least * len(photo)
+    return _complete("holds" if held else "refuted", shared.values(), seeds), "; ".join(told)
+
+
+def _second_shared(runs: Sequence[Run], stream: str) -> list[bool]:
+    return [run.record["task_to_set"][1] == 0 for run in chosen(runs, stream, "min").values()]
+
+
+def like_joins_like(seeds: int, runs: Sequence[Run]) -> tuple[str, str]:
+    """Judge whether ``affinity`` puts tasks with their domain at least as often as ``min``."""
+    rates, told = {}, []
+    for row in ("affinity", "min"):
+        shared, own = (sum(part) for part in zip(*(joins(runs, stream, row) for stream in PACS), strict=True))
+        rates[row] = own / shared if shared else 0.0
+        told.append(f"`{row}` {own} of {shared} that share")
+    verdict = "holds" if rates["affinity"] >= rates["min"] else "refuted"
+    return _complete(verdict, [chosen(runs, stream, "affinity") for stream in PACS], seeds), ", ".join(told)
+
+
+def spread(one: Mapping[str, Any], plan: Mapping[str, Any], runs: Sequence[Run]) -> tuple[str, str]:
+    """Judge how far the policies' mean accuracies lie apart."""
+    told, held, least = [], [], []
+    for stream in PACS:
+        by_row = {row: chosen(runs, stream, row) for row in plan["policies"]}
+        common = set.intersection(*(set(own) for own in by_row.values()))
+        if not common:
+            return OPEN, "no run"
+        means = [statistics.fmean(own[order].faa for order in common) for own in by_row.values()]
+        apart = max(means) - min(means)
+        told.append(f"{stream}: {apart:.1f} points")
+        held.append(apart <= one["most"])
+        least.append(common)
+    return _complete(_all(held), least, plan["seeds"]), ", ".join(told)
+
+
+def _complete(verdict: str, parts: Any, wanted: int) -> str:
+    """Return a verdict, or that it is open where a part has fewer runs than wanted."""
+    least = min(len(part) for part in parts)
+    if not least:
+        return OPEN
+    return verdict if least >= wanted else f"open ({least} of {wanted} so far: {verdict})"
+
+
+# -- keep ------------------------------------------------------------------------------------------------
+
+
+def fewer_sets(one: Mapping[str, Any], plan: Mapping[str, Any], runs: Sequence[Run]) -> tuple[str, str]:
+    """Judge how many sets ``keep`` makes of those of ``always``, on each stream."""
+    values, parts = {}, []
+    for stream in plan["streams"]:
+        own = chosen(runs, stream, "keep")
+        parts.append(own)
+        if own:
+            tasks = [len(run.record["task_to_set"]) for run in own.values()]
+            values[stream] = 100 * sum(run.sets for run in own.values()) / sum(tasks)
+    held = [value <= one["most"] for value in values.values()]
+    return _complete(_all(held), parts, plan["orders"]), _told(values, "{:.0f} %")
+
+
+def _differences(
+    than: str, plan: Mapping[str, Any], runs: Sequence[Run]
+) -> tuple[dict[str, Mean], list[Any]]:
+    values, parts = {}, []
+    for stream in plan["streams"]:
+        own, other = chosen(runs, stream, "keep"), chosen(runs, stream, than)
+        parts.append(set(own) & set(other))
+        apart = less(own, other)
+        if apart is not None:
+            values[stream] = apart
+    return values, parts
+
+
+def not_below(one: Mapping[str, Any], plan: Mapping[str, Any], runs: Sequence[Run]) -> tuple[str, str]:
+    """Judge whether ``keep`` ends no lower than another rule by a margin, on each stream."""
+    values, parts = _differences(one["than"], plan, runs)
+    held = [value.mean >= one["least"] for value in values.values()]
+    told = ", ".join(f"{name} {value}" for name, value in values.items())
+    return _complete(_all(held), parts, plan["orders"]), told
+
+
+def buys(one: Mapping[str, Any], plan: Mapping[str, Any], runs: Sequence[Run]) -> tuple[str, str]:
+    """Judge whether ``keep`` ends above the better of the rules that ask nothing."""
+    told, means, clear, parts = [], [], [], []
+    for stream in plan["streams"]:
+        both = [_differences(than, plan | {"streams": [stream]}, runs) for than in one["than"]]
+        parts += [part for _, (part,) in both]
+        if not all(values for values, _ in both):
+            continue
+        # less the better one is the smaller difference
+        value = min((values[stream] for values, _ in both), key=lambda apart: apart.mean)
+        told.append(f"{stream} {value}")
+        means.append(value.mean)
+        clear.append(value.mean - value.half > 0)
+    verdict = "undecided"
+    if means and all(mean > 0 for mean in means) and any(clear):
+        verdict = "holds"
+    elif all(mean <= 0 for mean in means):
+        verdict = "refuted"
+    return _complete(verdict, parts, plan["orders"]), ", ".join(told)
+
+
+def by_order(one: Mapping[str, Any], plan: Mapping[str, Any], runs: Sequence[Run]) -> tuple[str, str]:
+    """Judge whether the number of sets varies over orders more than under another rule, on each stream."""
+    told, held, parts = [], [], []
+    for stream in plan["streams"]:
+        deviations = []
+        for row in ("keep", one["than"]):
+            own = chosen(runs, stream, row)
+            parts.append(own)
+            if len(own) > 1:
+                deviations.append(statistics.stdev(run.sets for run in own.values()))
+        if len(deviations) == 2:
+            told.append(f"{stream} {deviations[0]:.1f} and {deviations[1]:.1f}")
+            held.append(deviations[0] > deviations[1])
+    return _complete(_all(held), parts, plan["orders"]), ", ".join(told)

@@ -1,0 +1,139 @@
+"""The study of the growth score: what its tables mean."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[2] / "experiments" / "growth_score"
+MODULES = ("score_pages", "score_results", "score_verdicts")
+KINDS, DRAWS = 4, 3
+
+if not FOLDER.exists():
+    pytest.skip("needs the source tree", allow_module_level=True)
+
+
+@pytest.fixture
+def study(monkeypatch: pytest.MonkeyPatch):
+    """The study's modules by name."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    yield lambda name: importlib.import_module(name)
+    for name in MODULES:
+        sys.modules.pop(name, None)
+
+
+def cross(study, table: np.ndarray, null: np.ndarray):
+    """Return the cross tables of a method with one reading."""
+    tables = {"hfc|x": table, "null|x": null}
+    return study("score_results").Cross(method="one", tables=tables, kinds=KINDS)
+
+
+def test_a_sum_of_gradient_and_space_has_no_interaction(study):
+    """The shares are those of the sums of squares, and rank explains what follows it."""
+    draw = np.random.default_rng(0)
+    null, of_gradient = draw.normal(size=12), draw.normal(size=12)
+    found = cross(study, 3 * null[None] + of_gradient[:, None], null).shares("x")
+    assert found["interaction"] == pytest.approx(0, abs=1e-9)
+    whole = 9 * null.var() + of_gradient.var()
+    assert found["space"] == pytest.approx(100 * 9 * null.var() / whole)
+    assert found["rank"] == pytest.approx(found["space"])
+
+
+def test_a_score_that_follows_the_kind_finds_it_and_one_of_ranks_does_not(study):
+    """HFC that is greater at sets of the task's kind is found beyond rank, and missed by the least."""
+    tasks = np.arange(KINDS * DRAWS)
+    null = 10.0 * (tasks % KINDS)
+    same = tasks[:, None] % KINDS == tasks[None] % KINDS
+    one = cross(study, null[None] + 0.1 * same, null)
+    assert one.found("greatest-beyond-rank", "x").mean == 100
+    assert one.found("least", "x").mean == pytest.approx(100 / KINDS)
+    assert one.own("x").mean == pytest.approx(0.1 * (1 - (DRAWS - 1) / (len(tasks) - 1)))
+
+
+def run(study, order: int, right: list[float], tasks: list[int], row: str = "keep"):
+    """Return a run with its answers, all of one task."""
+    answers = np.array(right)
+    faa = 100 * float(answers.mean())
+    return study("score_results").Run(
+        stream="turns-small",
+        order=order,
+        row=row,
+        record={"metrics": {"faa": faa}, "task_to_set": tasks},
+        right=answers,
+        weights=np.full(len(answers), 1 / len(answers)),
+    )
+
+
+def test_a_difference_is_that_of_accuracies_and_none_of_equal_answers(study):
+    """Paired by order and image, with an interval that equal answers make empty."""
+    results = study("score_results")
+    ours = {name: run(study, name, [1, 1, 1, 0], [0]) for name in (0, 1)}
+    theirs = {name: run(study, name, [1, 0, 1, 0], [0]) for name in (0, 1)}
+    apart = results.less(ours, theirs)
+    assert apart.mean == 25
+    assert 0 < apart.half <= 50
+    assert results.less(ours, ours).half == 0
+    assert results.less(ours, {}) is None
+
+
+def test_a_verdict_waits_for_all_orders(study):
+    """What has fewer orders than asked is open, and says what it would be."""
+    verdicts = study("score_verdicts")
+    plan = {"streams": ["turns-small"], "orders": 2}
+    few = [run(study, 0, [1], [0, 0, 1])]
+    assert verdicts.fewer_sets({"most": 80.0}, plan, few) == (
+        "open (1 of 2 so far: holds)",
+        "turns-small 67 %",
+    )
+    whole = [*few, run(study, 1, [1], [0, 1, 2])]
+    assert verdicts.fewer_sets({"most": 80.0}, plan, whole) == ("refuted", "turns-small 83 %")
+
+
+def test_copies_count_as_training(study):
+    """Two epochs of `keep` see at most the images of five, and fewer where a set is left as it is."""
+    seen = study("score_results").images_seen
+    config = {"baseline": {"epochs": 2}}
+    trained = [{"decision": "grow"}] * 10
+    held = [trained[0], *[{"decision": "reuse", "held": True}] * 9]
+    assert seen({"config": config, "decisions": trained}, "keep") == pytest.approx(4.7)
+    assert seen({"config": config, "decisions": held}, "keep") == pytest.approx(2.9)
+    assert seen({"config": config, "decisions": held}, "always") == 2
+    trial = {
+        "config": {
+            "baseline": {"epochs": 3, "batch_size": 32},
+            "evidence": {"trial": {"steps": 4, "draws": 1}},
+            "benchmark": {"train_per_class": 20},
+        },
+        "decisions": [{"candidates": []}, {"candidates": [{}]}],
+        "task_classes": [[0, 1, 2], [3, 4, 5]],
+    }
+    # four steps of 32 images, with a new set and with the old one, in the second of two tasks of 60
+    assert seen(trial, "trial") == pytest.approx(3 + 4 * 32 * 2 / 60 / 2)
+
+
+def test_a_set_is_of_the_domain_of_its_first_task(study):
+    """Counted are later tasks that share a set."""
+    results = study("score_results")
+    one = SimpleNamespace(record={"task_to_set": [0, 1, 0, 0]}, stream="sketch-first", row="min", order=0)
+    one.domains = results.Run.domains.fget(one)
+    assert one.domains == ["sketch", "photo", "sketch", "photo"]
+    assert results.joins([one], "sketch-first", "min") == (2, 1)
+
+
+def test_a_protocol_is_named_after_stream_and_order(study):
+    """A pack has no names of folders, so the protocol tells them."""
+    results = study("score_results")
+    named = [
+        {"name": "folder", "root": "/data/pacs-turns/sketch/3"},
+        {"name": "folder", "root": "/data/turns-small/0"},
+        {"name": "glyphs", "order_seed": 4},
+    ]
+    names = [results.protocol_name({"config": {"benchmark": one}}) for one in named]
+    assert names == ["growth-score.sketch-first.3", "growth-score.turns-small.0", "growth-score.glyphs.4"]
+    found = results.OF_THE_STUDY.fullmatch(f"folder/like-for-like/{names[0]}@1")
+    assert found.groupdict() == {"stream": "sketch-first", "order": "3"}
