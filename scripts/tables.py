@@ -6,8 +6,8 @@
 
 Which tables there are says tables.toml. The tables of docs/carries.md come from the answers in
 experiments/carries/cells, those of docs/frozen.md and docs/frozen_tables.md from experiments/frozen/cells as
-well, and those of docs/growth_score.md from experiments/growth_score/cells, which scripts of their own read. A
-table with a fraction in it that stands on one of :data:`PAGES` outside all marks has nothing behind it, and
+well, and those of docs/growth_score.md from experiments/growth_score/cells, which scripts of their own read.
+A table with a fraction in it that stands on one of :data:`PAGES` outside all marks has nothing behind it, and
 fails the check.
 """
 
