@@ -36,8 +36,9 @@ from frozen_results import (
 )
 from frozen_verdicts import judged
 
-PAGE, TABLES, PICTURE = "docs/frozen.md", "docs/frozen_tables.md", "docs/frozen.svg"
+README, PAGE, TABLES, PICTURE = "README.md", "docs/frozen.md", "docs/frozen_tables.md", "docs/frozen.svg"
 MARKS = {
+    README: ("headline",),
     PAGE: ("short", "answers", "rule"),
     TABLES: ("sure", "quarters", "verdicts", "squares", "shrinkage"),
 }
@@ -86,6 +87,18 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
     errors = {row: [known[name].ece(row) for name in names] for row in ("auto", "lda at temperature 1")}
     shown = [f"{min(own):.1f} to {max(own):.1f} %" for own in errors.values()]
     yield f"- Its calibration error is {shown[0]}; that of `lda` before it had a temperature was {shown[1]}."
+
+
+def headline(known: Streams, runs: Trained) -> Iterator[str]:
+    """Yield the table of the README: report streams, frozen answers, and what training adds."""
+    yield "| | `lda` | frozen answer | training, less the frozen answer |"
+    yield "| --- | ---: | ---: | ---: |"
+    for name in PLAN["report"]:
+        if name in known:
+            stream = known[name]
+            gained = between(stream, "auto", "lda")
+            cells = [f"{stream.accuracy('lda'):.1f}", f"{stream.accuracy('auto'):.1f}: {gained}"]
+            yield f"| {name} | {' | '.join(cells)} | {_gain(stream, runs, 'recommended')} |"
 
 
 def answers(known: Streams, runs: Trained) -> Iterator[str]:
