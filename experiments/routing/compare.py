@@ -36,6 +36,7 @@ from lw2g.lifecycle.run_opening import reopen
 from lw2g.model.mixing import Mixer, owned_classes
 from lw2g.model.predictor import Predictor
 from lw2g.model.trained import TrainedModel
+from lw2g.model.unlabelled import unlabelled
 from lw2g.pixels.decoding import chunks
 from lw2g.pixels.image_set import ImageSet
 from lw2g.registry.catalogue import load_catalogue
@@ -120,7 +121,8 @@ def ask_files(model: TrainedModel, paths: list[Path], labels: list[int]) -> Answ
     own: list[Tensor] = []
     features: list[Tensor] = []
     for part in chunks(range(len(paths)), model.batch_size):
-        batch = model._batch(torch.stack([model.transform(str(paths[place])) for place in part]))
+        images = torch.stack([model.transform(str(paths[place])) for place in part])
+        batch = unlabelled(images, model.backbone, model.retrieval)
         with session.parts.engine.autocast():
             queries.append(batch.query.float())
             own.append(

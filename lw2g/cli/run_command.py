@@ -32,7 +32,7 @@ have no effect."""
 
 @click.command(cls=ExperimentCommand, help=help_of(api.run))
 @experiment_options
-@options_of(api.run, "tasks")
+@options_of(api.run, "tasks", cls=Further)
 @click.option("--yes", is_flag=True, cls=Further, help="Fetch a missing published data set without asking.")
 @click.option("--dry-run", is_flag=True, help="Print the run's cost and what is missing; run nothing.")
 @json_option("With --dry-run: print JSON.", cls=Further)

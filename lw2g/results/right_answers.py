@@ -71,5 +71,5 @@ def right_answers_of(run: ReportedRun) -> RightAnswers | None:
             return None
         columns = read_columns(path)
     return right_answers(
-        columns, run.record["class_order"], columns["task"].astype(np.int64), run.record["domains"] or ()
+        columns, run.record["class_order"], columns["task"].astype(np.int64), run.record.get("domains") or ()
     )

@@ -102,7 +102,7 @@ def test_costs_and_times_are_told_by_part(rows):
 
 
 def test_differences_are_paired_and_go_both_ways(rows):
-    """Over seeds that both rows have; a single pair has no interval."""
+    """Over seeds that both rows have; where predictions are not at hand, a single pair has no interval."""
     found = {row[:3]: row[3:] for row in compare.differences(rows[:2]).rows}
     first, second = (row.label for row in rows[:2])
     assert found[first, second, "FAA"] == (pytest.approx(60 - 200 / 3), None, None, 1)

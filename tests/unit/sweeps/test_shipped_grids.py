@@ -15,10 +15,11 @@ from lw2g.sweeps.sweep_engine import require_valid
 
 EXPERIMENTS = Path(__file__).resolve().parents[3] / "experiments"
 FORKED = EXPERIMENTS / "growth" / "base.toml"
-STUDIES = ("carries", "heads", "worth")
+STUDIES = ("carries", "frozen", "heads", "worth")
 """Folders whose files are rows and hypotheses that scripts of their own read."""
 FACTS_ALONE = {
     EXPERIMENTS / "streams.toml",
+    EXPERIMENTS / "growth_score" / "hypotheses.toml",
     *(path for study in STUDIES for path in (EXPERIMENTS / study).glob("*.toml")),
 }
 """Not grids: which streams there are, and what studies train and ask."""
