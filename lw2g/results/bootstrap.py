@@ -24,6 +24,8 @@ K = TypeVar("K", bound=Hashable)
 Floats = npt.NDArray[np.float64]
 
 _DRAWS = 2000
+_DIGITS = 9
+"""Decimals of a point that are kept."""
 _TAILS = (2.5, 97.5)
 """Per cent of the draws below the ends of an interval of 95 %."""
 
@@ -67,7 +69,7 @@ def over_orders_and_images(
     # the share of draws on the other side of zero, twice; a draw more, so that no p value is zero
     beyond = min(int((drawn <= 0).sum()), int((drawn >= 0).sum()))
     return Difference(
-        mean=100.0 * float(gaps.sum(axis=1).mean()),
+        mean=round(100.0 * float(gaps.sum(axis=1).mean()), _DIGITS),
         low=float(low),
         high=float(high),
         n=len(pairs),
@@ -85,19 +87,28 @@ def _drawn_means(gaps: Floats, shares: Floats) -> Floats:
     orders, images = gaps.shape
     times = _times_drawn(images)
     # an order's difference over the drawn images: a ratio, since how much these count is drawn as well
-    counted = np.maximum(times @ shares.T.astype(np.float32), np.finfo(np.float32).tiny)
-    by_order = 100.0 * (times @ gaps.T.astype(np.float32)) / counted
+    counted = np.maximum(times @ shares.T, np.finfo(float).tiny)
+    by_order = 100.0 * (times @ gaps.T) / counted
     # one order fewer than there are: the mean over as many varies (n - 1)/n as much as the mean over new ones
-    chosen = np.random.default_rng(orders).integers(orders, size=(_DRAWS, max(1, orders - 1)))
-    means: Floats = np.take_along_axis(by_order.astype(float), chosen, axis=1).mean(axis=1)
-    return means
+    chosen = _generator(orders).randint(orders, size=(_DRAWS, max(1, orders - 1)))
+    means: Floats = np.take_along_axis(by_order, chosen, axis=1).mean(axis=1)
+    # machines add up in different orders: without the last digits a tie is a tie on all of them
+    return means.round(_DIGITS)
 
 
 @lru_cache(maxsize=8)
-def _times_drawn(images: int) -> npt.NDArray[np.float32]:
+def _times_drawn(images: int) -> Floats:
     """Return how often each draw has each image, ``[draws, images]``; the same for every pair of methods."""
-    even = np.full(images, 1.0 / images)
-    return np.random.default_rng(images).multinomial(images, even, size=_DRAWS).astype(np.float32)
+    generator = _generator(images)
+    times = np.empty((_DRAWS, images))
+    for draw in times:
+        draw[:] = np.bincount(generator.randint(images, size=images), minlength=images)
+    return times
+
+
+def _generator(seed: int) -> np.random.RandomState:
+    """Return a generator whose whole numbers are the same in every version of numpy, as pages need them."""
+    return np.random.RandomState(seed)
 
 
 def holm(differences: Sequence[Difference | None]) -> list[Difference | None]:

@@ -65,31 +65,25 @@ def test_every_page_says_what_the_packs_say(script, stored):
     assert list(script("tables").differing(stored)) == []
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        "README.md",
-        "docs/use.md",
-        "docs/growth.md",
-        "docs/growth_score.md",
-        "docs/heads.md",
-        "docs/worth.md",
-        "docs/carries.md",
-        "docs/frozen.md",
-        "docs/frozen_tables.md",
-        "docs/leaderboard.md",
-    ],
+CHANGED = (
+    *("README.md", "docs/use.md", "docs/growth.md", "docs/growth_score.md", "docs/heads.md", "docs/worth.md"),
+    *("docs/carries.md", "docs/frozen.md", "docs/frozen_tables.md", "docs/leaderboard.md"),
 )
-def test_a_changed_number_is_found(script, stored, root, page):
-    """In whichever table, with its line."""
-    path = root / page
-    text = path.read_text()
-    number = re.search(r"^\|(?: [^|]*\|)+? [+]?(\d\d?\.\d)", text, re.MULTILINE)
-    before = text[: number.start(1)]
-    path.write_text(before + "99.9" + text[number.end(1) :])
-    (found,) = script("tables").differing(stored, root)
-    assert found.startswith(f"{page}:{before.count(chr(10)) + 1}:")
-    assert "99.9" in found
+
+
+def test_a_changed_number_is_found(script, stored, root):
+    """In whichever table, with its line; all pages at once, because each look makes all tables anew."""
+    places = []
+    for page in CHANGED:
+        path = root / page
+        text = path.read_text()
+        number = re.search(r"^\|(?: [^|]*\|)+? [+]?(\d\d?\.\d)", text, re.MULTILINE)
+        before = text[: number.start(1)]
+        path.write_text(before + "99.9" + text[number.end(1) :])
+        places.append(f"{page}:{before.count(chr(10)) + 1}")
+    found = list(script("tables").differing(stored, root))
+    assert sorted(":".join(line.split(":")[:2]) for line in found) == sorted(places)
+    assert all("99.9" in line for line in found)
 
 
 def test_a_pack_that_is_gone_or_broken_is_found(script, stored):
