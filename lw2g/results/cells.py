@@ -11,7 +11,16 @@ from lw2g.results.paper import Printed
 from lw2g.results.summaries import Difference
 from lw2g.results.table import Row, Table
 
-__all__ = ["Cell", "Cells", "cell_blocks", "mean_cells", "remarks_on", "shown_columns"]
+__all__ = [
+    "Cell",
+    "Cells",
+    "cell_blocks",
+    "mean_cells",
+    "omits_equal",
+    "remarks_on",
+    "shown_columns",
+    "valued_columns",
+]
 
 
 @attrs.frozen(kw_only=True)
@@ -48,18 +57,27 @@ def shown_columns(table: Table, columns: Sequence[Column]) -> list[Column]:
 
     Of the default columns those are left out that say the same of every row: they compare nothing.
     """
-    first_names = tuple(column.name for column in columns[: len(DEFAULT_COLUMNS)])
-    # who names columns wants them, and a single row is compared with none
-    omits_equal = first_names == DEFAULT_COLUMNS and len(table.rows) > 1
+    leaves_out = omits_equal(table, columns)
     shown = []
-    for column in columns:
-        num_different = len(_means(table, column))
-        if num_different == 0:
-            continue
-        if omits_equal and num_different == 1 and column.name not in _ALWAYS:
+    for column in valued_columns(table, columns):
+        if leaves_out and len(_means(table, column)) == 1 and column.name not in _ALWAYS:
             continue
         shown.append(column)
     return shown
+
+
+def valued_columns(table: Table, columns: Sequence[Column]) -> list[Column]:
+    """Return the columns in which some row has a value."""
+    return [column for column in columns if _means(table, column)]
+
+
+def omits_equal(table: Table, columns: Sequence[Column]) -> bool:
+    """Whether columns that say the same of every row are left out.
+
+    Who names columns wants them, and a single row is compared with none.
+    """
+    first_names = tuple(column.name for column in columns[: len(DEFAULT_COLUMNS)])
+    return first_names == DEFAULT_COLUMNS and len(table.rows) > 1
 
 
 def _means(table: Table, column: Column) -> set[float]:
@@ -245,8 +263,7 @@ def remarks_on(table: Table, columns: Sequence[Column], against: str | None) -> 
             "control: a bound, a baseline that learns almost nothing, or one that knows the answer"
         )
     for run in table.unfinished:
-        done = f"{run.done}/{run.tasks or '?'} tasks"
-        remarks.append(f"not finished, not counted: {run.path} ({done}, {run.state})")
+        remarks.append(f"not counted: {run.path}, {run.standing}")
     return [*remarks, *table.notes]
 
 

@@ -100,7 +100,7 @@ def test_markdown_has_means_differences_and_remarks(folder):
     assert "| dual-prompt x always | 2 | 80.50 ± 0.71 | 85.94 ± 0.1 | -5.44 | - | 59.44 ± 0.3 | - |" in lines
     assert "| dual-prompt x min | 2 | +3.00 [-9.71, +15.71] | - |" in lines
     assert any(line.startswith("- FAA: final average accuracy") for line in lines)
-    assert any(line.endswith("(2/3 tasks, interrupted)") for line in lines)
+    assert any("interrupted after task 2 of 3; lw2g resume " in line for line in lines)
 
 
 def test_a_table_without_the_row_has_no_differences(folder, write_run):
