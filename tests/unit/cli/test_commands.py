@@ -216,7 +216,7 @@ RECOMMENDED = "next, the recommended method: lw2g run --baseline simple-cil --se
             {"metrics": FOUND},
             [
                 "final accuracy 122.0 % (FAA)",
-                "forgetting 7.2 points (FFM)",
+                "forgetting 7.2 points (FFM: best less last accuracy, mean of old tasks)",
                 "3 sets for 10 tasks",
                 "right set found 85.7 %, by chance 38.0 % (PRA)",
                 "run: here (all numbers: lw2g show here)",
@@ -227,7 +227,7 @@ RECOMMENDED = "next, the recommended method: lw2g run --baseline simple-cil --se
             {"done": 3, "config": {"backbone": {"name": "timm"}}},
             [
                 "accuracy 122.0 % (FAA)",
-                "forgetting 7.2 points (FFM)",
+                "forgetting 7.2 points (FFM: best less last accuracy, mean of old tasks)",
                 "1 set for 3 tasks",
                 "stopped after 3 of 10 tasks; go on with: lw2g continue here",
                 "run: here (all numbers: lw2g show here)",
@@ -237,7 +237,7 @@ RECOMMENDED = "next, the recommended method: lw2g run --baseline simple-cil --se
             {"config": {"baseline": {"name": "single"}, "benchmark": {"name": "digits"}}},
             [
                 "final accuracy 122.0 % (FAA)",
-                "forgetting 7.2 points (FFM)",
+                "forgetting 7.2 points (FFM: best less last accuracy, mean of old tasks)",
                 "run: here (all numbers: lw2g show here)",
             ],
         ),
