@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
-from score_results import Cross, Mean, Run, chosen, joins, less
+from score_results import METHODS, Cross, Mean, Run, chosen, joins, less
 
 READING = "all|0.95"
 """Tokens and energy of all criteria on cross tables."""
@@ -52,13 +52,25 @@ def judged(plan: Mapping[str, Any], crosses: Sequence[Cross], runs: Sequence[Run
         "best": lambda one: buys(one, plan["keep"], runs),
         "order": lambda one: by_order(one, plan["keep"], runs),
     }
-    missing = [name for name in plan["tables"]["methods"] if name not in {cross.method for cross in crosses}]
+    missing = [
+        METHODS[name] for name in plan["tables"]["methods"] if name not in {one.method for one in crosses}
+    ]
     for name, one in plan.items():
         if "kind" in one:
             verdict, found = judges[one["kind"]](one)
             if one["kind"] in OF_TABLES and missing:
                 verdict += f"; open for {', '.join(missing)}"
             yield Verdict(name=name, claim=one["claim"], verdict=verdict, found=found)
+
+
+def _by_method(holds: Mapping[str, bool]) -> str:
+    """Return the verdict on a criterion of cross tables, which is judged for each method."""
+    words = {True: "holds", False: "refuted"}
+    named = {word: [name for name, held in holds.items() if held is which] for which, word in words.items()}
+    parts = {word: names for word, names in named.items() if names}
+    if len(parts) < 2:
+        return next(iter(parts), OPEN)
+    return "; ".join(f"{word} for {', '.join(names)}" for word, names in parts.items())
 
 
 def _all(holds: Sequence[bool]) -> str:
@@ -75,50 +87,50 @@ def _all(holds: Sequence[bool]) -> str:
 
 def shares(one: Mapping[str, Any], crosses: Sequence[Cross]) -> tuple[str, str]:
     """Judge a share of the variance, of each method."""
-    values = {cross.method: cross.shares(f"{one['tap']}|{READING}")[one["part"]] for cross in crosses}
+    values = {cross.words: cross.shares(f"{one['tap']}|{READING}")[one["part"]] for cross in crosses}
     least, most = one.get("least", 0.0), one.get("most", 100.0)
-    return _all([least <= value <= most for value in values.values()]), _told(values, "{:.1f} %")
+    held = {name: least <= value <= most for name, value in values.items()}
+    return _by_method(held), _told(values, "{:.1f} %")
 
 
 def own(one: Mapping[str, Any], crosses: Sequence[Cross]) -> tuple[str, str]:
     """Judge a task's own space beside those of others, of each method."""
-    values = {cross.method: cross.own(f"{one['tap']}|{READING}") for cross in crosses}
-    held = [abs(value.mean) <= one["within"] for value in values.values()]
-    return _all(held), ", ".join(
-        f"{name} {value.mean:+.2f} ± {value.half:.2f}" for name, value in values.items()
-    )
+    values = {cross.words: cross.own(f"{one['tap']}|{READING}") for cross in crosses}
+    held = {name: abs(value.mean) <= one["within"] for name, value in values.items()}
+    told = [f"{name} {value.mean:+.2f} ± {value.half:.2f}" for name, value in values.items()]
+    return _by_method(held), ", ".join(told)
 
 
 def finds(one: Mapping[str, Any], crosses: Sequence[Cross]) -> tuple[str, str]:
-    """Judge how often a score finds the kind, of each method and tap."""
-    values = {
-        f"{cross.method}, {tap}": cross.found(one["score"], f"{tap}|{READING}")
-        for tap in one.get("taps", [one.get("tap")])
-        for cross in crosses
-    }
+    """Judge how often a score finds the kind, of each method on all taps of the criterion."""
     least, most = one.get("least", 0.0), one.get("most", 100.0)
-    return _all([least <= value.mean <= most for value in values.values()]), _found(values)
+    taps = one.get("taps", [one.get("tap")])
+    held, told = {}, []
+    for cross in crosses:
+        values = [cross.found(one["score"], f"{tap}|{READING}") for tap in taps]
+        held[cross.words] = all(least <= value.mean <= most for value in values)
+        told.append(f"{cross.words} {' and '.join(_per_cent(value) for value in values)} %")
+    return _by_method(held), ", ".join(told)
 
 
 def beside(one: Mapping[str, Any], crosses: Sequence[Cross]) -> tuple[str, str]:
     """Judge one score beside another, of each method."""
     reading = f"{one['tap']}|{READING}"
     pairs = {
-        cross.method: [cross.found(one[score], reading) for score in ("score", "than")] for cross in crosses
+        cross.words: [cross.found(one[score], reading) for score in ("score", "than")] for cross in crosses
     }
-    held = [ours.mean >= theirs.mean for ours, theirs in pairs.values()]
+    held = {name: ours.mean >= theirs.mean for name, (ours, theirs) in pairs.items()}
     told = [f"{name} {ours.mean:.1f} and {theirs.mean:.1f} %" for name, (ours, theirs) in pairs.items()]
-    return _all(held), ", ".join(told)
+    return _by_method(held), ", ".join(told)
 
 
 def _told(values: Mapping[str, float], form: str) -> str:
     return ", ".join(f"{name} {form.format(value)}" for name, value in values.items())
 
 
-def _found(values: Mapping[str, Mean]) -> str:
+def _per_cent(value: Mean) -> str:
     # no interval where every draw ends alike
-    told = {name: f" ± {value.half:.1f}" if value.half >= 0.05 else "" for name, value in values.items()}
-    return ", ".join(f"{name} {value.mean:.1f}{told[name]} %" for name, value in values.items())
+    return f"{value.mean:.1f} ± {value.half:.1f}" if value.half >= 0.05 else f"{value.mean:.1f}"
 
 
 # -- sketches and photographs ----------------------------------------------------------------------------
