@@ -44,7 +44,6 @@ PLURALS: Mapping[Kind, str] = {
     for kind in KINDS
 }
 TITLES: Mapping[Kind, str] = {
-    "baseline": "Methods",
     "head": "Heads",
     "carry": "Carries",
     "policy": "Growth policies",
@@ -66,11 +65,14 @@ A method that *grows* composes with every growth policy. One with *other heads* 
 
 Rests on: the records that plugins register, from which `scripts/write_components.py` writes this page.
 """
-METRICS = """
-## Metrics
+OTHERS = """\
+## Other kinds
 
-No metric ships as a component: every record has the [built-in ones](records.md). A plugin adds its own
-(`lw2g new-plugin NAME --kind metric`), and they stand beside the built-in ones.
+Each page says what these are and what they do; so does `lw2g plugins KIND`, such as `lw2g plugins head`.
+"""
+METRICS = """\
+
+No metric ships as a component: every record has the [built-in ones](records.md). A plugin adds its own.
 """
 HEAD = "# Components\n\nOne page each, written from the records that plugins register.\n"
 
@@ -192,26 +194,21 @@ def source(citation: str) -> str:
 
 
 def listing() -> str:
-    """Return the page that lists all components of lw2g itself, a table a kind."""
+    """Return the page that names all components of lw2g itself: methods in a table, other kinds in a line."""
     there = [
         entry.component for entry in load_catalogue(disabled=()).components() if entry.origin.first_party
     ]
-    lines = [LIST]
+    rows = []
+    for one in there:
+        if isinstance(one, BaselineComponent):
+            other_heads = any(field.name == "head" for field in attrs.fields(one.config))
+            told = (f"`{one.name}`", inline(summary_of(one)), inline(source(one.citation)))
+            rows.append((*told, "yes" if one.growth == "sets" else "", "yes" if other_heads else ""))
+    lines = [LIST, *table(("method", "what it is", "source", "grows", "other heads"), rows), OTHERS]
     for kind, title in TITLES.items():
-        lines += [f"## {title}", ""]
-        head = ["name", "what it is"]
-        of_kind = [one for one in there if one.kind == kind]
-        rows = [[f"`{one.name}`", inline(summary_of(one))] for one in of_kind]
-        if any(one.citation for one in of_kind):
-            head.append("source")
-            rows = [[*row, inline(source(one.citation))] for row, one in zip(rows, of_kind, strict=True)]
-        if kind == "baseline":
-            head += ["grows", "other heads"]
-            for row, one in zip(rows, of_kind, strict=True):
-                other_heads = any(field.name == "head" for field in attrs.fields(one.config))
-                row += ["yes" if getattr(one, "growth", "") == "sets" else "", "yes" if other_heads else ""]
-        lines += table(head, rows)
-    return "\n".join(lines).rstrip() + "\n" + METRICS
+        named = ", ".join(f"`{one.name}`" for one in there if one.kind == kind)
+        lines.append(f"- [{title}](components/{PLURALS[kind]}.md): {named}")
+    return "\n".join(lines) + "\n" + METRICS
 
 
 def write(folder: Path) -> None:
