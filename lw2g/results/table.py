@@ -268,7 +268,8 @@ def _table(
     groups = _groups(tabled, settings, names)
     firsts = [group[0] for group in groups]
     labels, shared = labels_of(firsts, [settings[id(run)] for run in firsts], catalogue)
-    notes = []
+    # the most important first: a printed table has room for a few
+    notes = [f"mixes {kind}: rows with different ones are not comparable" for kind in mixed]
     for run in firsts:
         if run.label in labels:  # the name that a grid gave says not what was changed
             notes.append(f"{run.label}: {method_of(run, catalogue)}")
@@ -283,12 +284,11 @@ def _table(
         num_further = len(group) - len(row.runs)
         if num_further:
             notes.append(f"{label}: not counted: {counted(num_further, 'further run')} of the same seed")
-        notes += _over_orders(label, row.runs)
 
-    notes += settled_notes([(row.label, row.runs) for row in rows])
     notes += _warnings(rows)
-    for kind in mixed:
-        notes.append(f"mixes {kind}: rows with different ones are not comparable")
+    notes += settled_notes([(row.label, row.runs) for row in rows])
+    for row in rows:
+        notes += _over_orders(row.label, row.runs)
     run = (*tabled, *others)[0]  # what follows is the same for all of them
     return Table(
         benchmark=benchmark_title(run, catalogue),
