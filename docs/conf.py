@@ -27,6 +27,7 @@ html_theme = "furo"
 html_show_copyright = False
 html_title = f"lw2g {release}"
 html_static_path = ["_static"]
+html_css_files = ["outputs.css"]
 html_js_files = ["sort.js"]
 smartquotes = False
 myst_heading_anchors = 4
