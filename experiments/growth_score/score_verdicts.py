@@ -6,7 +6,7 @@ python experiments/growth_score/score_pages.py --print
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from typing import Any
 
 import attrs
@@ -144,7 +144,7 @@ def second_task(one: Mapping[str, Any], seeds: int, runs: Sequence[Run]) -> tupl
     # of fewer seeds as large a part
     least = one["least"] / seeds
     held = sum(sketch) >= least * len(sketch) and len(photo) - sum(photo) >= least * len(photo)
-    return _complete("holds" if held else "refuted", shared.values(), seeds), "; ".join(told)
+    return _complete("holds" if held else "refuted", shared, seeds), "; ".join(told)
 
 
 def _second_shared(runs: Sequence[Run], stream: str) -> list[bool]:
@@ -159,12 +159,13 @@ def like_joins_like(seeds: int, runs: Sequence[Run]) -> tuple[str, str]:
         rates[row] = own / shared if shared else 0.0
         told.append(f"`{row}` {own} of {shared} that share")
     verdict = "holds" if rates["affinity"] >= rates["min"] else "refuted"
-    return _complete(verdict, [chosen(runs, stream, "affinity") for stream in PACS], seeds), ", ".join(told)
+    parts = {stream: chosen(runs, stream, "affinity") for stream in PACS}
+    return _complete(verdict, parts, seeds), ", ".join(told)
 
 
 def spread(one: Mapping[str, Any], plan: Mapping[str, Any], runs: Sequence[Run]) -> tuple[str, str]:
     """Judge how far the policies' mean accuracies lie apart."""
-    told, held, least = [], [], []
+    told, held, parts = [], [], {}
     for stream in PACS:
         by_row = {row: chosen(runs, stream, row) for row in plan["policies"]}
         common = set.intersection(*(set(own) for own in by_row.values()))
@@ -174,16 +175,16 @@ def spread(one: Mapping[str, Any], plan: Mapping[str, Any], runs: Sequence[Run])
         apart = max(means) - min(means)
         told.append(f"{stream}: {apart:.1f} points")
         held.append(apart <= one["most"])
-        least.append(common)
-    return _complete(_all(held), least, plan["seeds"]), ", ".join(told)
+        parts[stream] = common
+    return _complete(_all(held), parts, plan["seeds"]), ", ".join(told)
 
 
-def _complete(verdict: str, parts: Any, wanted: int) -> str:
-    """Return a verdict, or that it is open where a part has fewer runs than wanted."""
-    least = min(len(part) for part in parts)
-    if not least:
-        return OPEN
-    return verdict if least >= wanted else f"open ({least} of {wanted} so far: {verdict})"
+def _complete(verdict: str, parts: Mapping[str, Sized], wanted: int) -> str:
+    """Return a verdict; where streams have fewer runs than wanted, which these are and what is so so far."""
+    short = [f"{stream} {len(part)} of {wanted}" for stream, part in parts.items() if len(part) < wanted]
+    if not short:
+        return verdict
+    return f"open ({', '.join(short)}; so far {verdict})" if any(parts.values()) else OPEN
 
 
 # -- keep ------------------------------------------------------------------------------------------------
@@ -191,10 +192,9 @@ def _complete(verdict: str, parts: Any, wanted: int) -> str:
 
 def fewer_sets(one: Mapping[str, Any], plan: Mapping[str, Any], runs: Sequence[Run]) -> tuple[str, str]:
     """Judge how many sets ``keep`` makes of those of ``always``, on each stream."""
-    values, parts = {}, []
+    values, parts = {}, {}
     for stream in plan["streams"]:
-        own = chosen(runs, stream, "keep")
-        parts.append(own)
+        own = parts[stream] = chosen(runs, stream, "keep")
         if own:
             tasks = [len(run.record["task_to_set"]) for run in own.values()]
             values[stream] = 100 * sum(run.sets for run in own.values()) / sum(tasks)
@@ -204,11 +204,11 @@ def fewer_sets(one: Mapping[str, Any], plan: Mapping[str, Any], runs: Sequence[R
 
 def _differences(
     than: str, plan: Mapping[str, Any], runs: Sequence[Run]
-) -> tuple[dict[str, Mean], list[Any]]:
-    values, parts = {}, []
+) -> tuple[dict[str, Mean], dict[str, set[int]]]:
+    values, parts = {}, {}
     for stream in plan["streams"]:
         own, other = chosen(runs, stream, "keep"), chosen(runs, stream, than)
-        parts.append(set(own) & set(other))
+        parts[stream] = set(own) & set(other)
         apart = less(own, other)
         if apart is not None:
             values[stream] = apart
@@ -225,10 +225,10 @@ def not_below(one: Mapping[str, Any], plan: Mapping[str, Any], runs: Sequence[Ru
 
 def buys(one: Mapping[str, Any], plan: Mapping[str, Any], runs: Sequence[Run]) -> tuple[str, str]:
     """Judge whether ``keep`` ends above the better of the rules that ask nothing."""
-    told, means, clear, parts = [], [], [], []
+    told, means, clear, parts = [], [], [], {}
     for stream in plan["streams"]:
         both = [_differences(than, plan | {"streams": [stream]}, runs) for than in one["than"]]
-        parts += [part for _, (part,) in both]
+        parts[stream] = set.intersection(*(part[stream] for _, part in both))
         if not all(values for values, _ in both):
             continue
         # less the better one is the smaller difference
@@ -246,14 +246,13 @@ def buys(one: Mapping[str, Any], plan: Mapping[str, Any], runs: Sequence[Run]) -
 
 def by_order(one: Mapping[str, Any], plan: Mapping[str, Any], runs: Sequence[Run]) -> tuple[str, str]:
     """Judge whether the number of sets varies over orders more than under another rule, on each stream."""
-    told, held, parts = [], [], []
+    told, held, parts = [], [], {}
     for stream in plan["streams"]:
-        deviations = []
-        for row in ("keep", one["than"]):
-            own = chosen(runs, stream, row)
-            parts.append(own)
-            if len(own) > 1:
-                deviations.append(statistics.stdev(run.sets for run in own.values()))
+        ours, theirs = chosen(runs, stream, "keep"), chosen(runs, stream, one["than"])
+        parts[stream] = set(ours) & set(theirs)
+        deviations = [
+            statistics.stdev(run.sets for run in own.values()) for own in (ours, theirs) if len(own) > 1
+        ]
         if len(deviations) == 2:
             told.append(f"{stream} {deviations[0]:.1f} and {deviations[1]:.1f}")
             held.append(deviations[0] > deviations[1])

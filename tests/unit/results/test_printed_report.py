@@ -113,7 +113,8 @@ def test_five_remarks_stand_below_a_table_and_the_others_are_counted(folder, wri
     assert len(remarks) == 5
     assert remarks[0].startswith("- FAA: final average accuracy (elsewhere last accuracy, A_T); PRA: ")
     assert "over n runs; control: a bound" in remarks[1]
-    assert remarks[3].startswith("- not counted: ") and "lw2g resume" in remarks[3]
+    assert remarks[3].startswith("- not counted: ")
+    assert "lw2g resume" in remarks[3]
     hidden = int(remarks[4].partition(" more: lw2g report --all")[0].removeprefix("- "))
     every = call("report", folder, "--columns", "faa,pra,ffm", "--against", "x min", "--all")
     assert "- PRA: retrieval accuracy: mean over tasks" in every
