@@ -30,8 +30,7 @@ html_static_path = ["_static"]
 html_js_files = ["sort.js"]
 smartquotes = False
 myst_heading_anchors = 4
-nb_execution_mode = "auto"  # the notebooks have no outputs in the repository, and have them on the site
-nb_execution_timeout = 900
+nb_execution_mode = "off"  # notebooks keep their outputs: scripts/run_notebooks.py
 
 GLOSSARY = {
     "FAA": DEFINITIONS["faa"],

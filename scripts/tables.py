@@ -6,7 +6,8 @@
 
 Which tables there are says tables.toml. The tables of docs/carries.md come from the answers in
 experiments/carries/cells, those of docs/frozen.md and docs/frozen_tables.md from experiments/frozen/cells as
-well, and those of docs/growth_score.md from experiments/growth_score/cells, which scripts of their own read.
+well, and those of docs/growth_archive.md from experiments/growth_score/cells as well, which scripts of their
+own read.
 A table with a fraction in it that stands on one of :data:`PAGES` outside all marks has nothing behind it, and
 fails the check; so does a digit in a sentence of the pages that prose.toml names, and a word of a verdict.
 """
@@ -14,11 +15,12 @@ fails the check; so does a digit in a sentence of the pages that prose.toml name
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib
 import re
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +38,7 @@ FACTS = Path(__file__).with_name("tables.toml")
 STORE = ROOT / "experiments" / "store"
 END = "<!-- end of table -->"
 GROWTH, LEADERBOARD = "docs/growth.md", "docs/leaderboard.md"
-CARRIES, WORTH, SCORE = "docs/carries.md", "docs/worth.md", "docs/growth_score.md"
+CARRIES, WORTH, GROWTH_ARCHIVE = "docs/carries.md", "docs/worth.md", "docs/growth_archive.md"
 CELLS = ROOT / "experiments" / "carries" / "cells"
 PAGES = (
     "README.md",
@@ -47,7 +49,7 @@ PAGES = (
     CARRIES,
     "docs/frozen.md",
     "docs/frozen_tables.md",
-    SCORE,
+    GROWTH_ARCHIVE,
     LEADERBOARD,
     "experiments/README.md",
     "experiments/carries/README.md",
@@ -97,15 +99,32 @@ def with_table(page: str, name: str, lines: Iterator[str]) -> str:
     return "\n".join([head + begin, "", *lines, "", END]) + tail
 
 
-def table_text(table: Mapping[str, Any], runs: Sequence[StreamRun], stored: Stored) -> Iterator[str]:
-    """Return the lines of a table in Markdown, in the form that its facts name."""
+def sentence_fields(of: str, stored: Stored) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """Return methods by short names, and what stands for further fields of sentences of a study."""
+    names, fields = of_experiment("worth", "gains").told(stored)
+    if of == "growth":
+        fields = of_experiment("growth_score", "growth_fields").told(stored)
+        fields |= of_experiment("growth", "readings").told()
+    return names, fields
+
+
+def table_text(
+    table: Mapping[str, Any],
+    runs: Sequence[StreamRun],
+    stored: Stored,
+    fields: Callable[[str], tuple[Mapping[str, str], Mapping[str, str]]],
+) -> Iterator[str]:
+    """Return the lines of a table in Markdown, in the form that its facts name.
+
+    ``fields`` is :func:`sentence_fields` of a study.
+    """
     form = table.get("form", "lines")
     if form == "heads":
         lines: Iterator[str] = of_experiment("heads", "heads_table").heads_of(stored)
         return lines
     if form == "sentence":
-        names, gained = of_experiment("worth", "gains").told(stored)
-        return sentence(table["text"], names, table["size"], runs, gained)
+        names, further = fields(table.get("study", "worth"))
+        return sentence(table["text"], names, table["size"], runs, further)
     if form == "shares":
         return shared(table["role"])
     if form == "seeds":
@@ -120,17 +139,17 @@ def pages(stored: Stored, root: Path = ROOT) -> dict[str, str]:
     """Return all pages that have numbers of packs, as the packs would have them."""
     runs = runs_of(STORE, stored)
     written: dict[str, str] = {}
+    fields = functools.cache(functools.partial(sentence_fields, stored=stored))
     for name, table in facts().items():
         page = table["page"]
         before = written.get(page) or (root / page).read_text(encoding="utf-8")
-        written[page] = with_table(before, name, table_text(table, runs, stored))
+        written[page] = with_table(before, name, table_text(table, runs, stored, fields))
     written[CARRIES] = carries_page((root / CARRIES).read_text(encoding="utf-8"))
     written |= of_experiment("worth", "gains").written(stored, written[WORTH])
     written |= of_experiment("frozen", "frozen_page").written(stored, root, written)
-    scored = {
-        page: written.get(page) or (root / page).read_text(encoding="utf-8") for page in (SCORE, GROWTH)
-    }
-    written |= of_experiment("growth_score", "score_pages").written(stored, scored)
+    archive = of_experiment("growth", "readings").written(written[GROWTH_ARCHIVE])
+    grown = {GROWTH: written[GROWTH], GROWTH_ARCHIVE: archive}
+    written |= of_experiment("growth_score", "score_pages").written(stored, grown)
     written[LEADERBOARD] = write_leaderboard.page(STORE, stored)
     written[write_leaderboard.PICTURE] = write_leaderboard.picture_of(runs)
     return written

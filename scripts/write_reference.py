@@ -9,6 +9,7 @@ python scripts/write_reference.py --check    # exit 1 where it is out of date
 from __future__ import annotations
 
 import ast
+import copy
 import inspect
 import re
 import sys
@@ -17,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from docstrings import inline, markdown
+from docstrings import inline
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "docs" / "reference.md"
@@ -37,14 +38,16 @@ ESTIMATORS = (
 """The modules of ``lw2g.sklearn``."""
 
 CONTRACTS = ("lw2g.interfaces.", "lw2g.registry.")
-"""How the names of modules begin whose docstrings stand there whole; ``help(...)`` has the others' rest."""
+"""How the names of modules begin whose classes are contracts, of which each method is listed."""
 
 HEAD = """# Reference
 
-Written by `scripts/write_reference.py` from the docstrings; change those, not this page. What stands here is
-public: programs and plugins may rely on it as [compatibility](compatibility.md) says. Programs `import lw2g`,
-plugins `from lw2g.plugin import NAME`. `help(NAME)` says more of what has one line. How it fits together:
-[writing a plugin](plugins.md).
+Every public name in one line: how it is called, and the first sentence of its docstring. In Python
+`help(NAME)` has the rest: types, shapes, units, errors, source, and the methods of parts. Programs `import
+lw2g`, plugins `from lw2g.plugin import NAME`. How it fits together: [Python](howto/python.md), [writing a
+plugin](plugins.md); what holds across releases: [compatibility](compatibility.md).
+
+Rests on: the docstrings, from which `scripts/write_reference.py` writes this page.
 """
 
 Definition = ast.FunctionDef | ast.ClassDef
@@ -127,101 +130,75 @@ def _named_default(found: re.Match[str]) -> str:
 
 
 def signature(node: ast.FunctionDef) -> str:
-    """Return ``name(arguments) -> result`` without ``self``."""
+    """Return ``name(arguments)`` without types, which ``help`` shows."""
+    arguments = copy.deepcopy(node.args)
+    for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
+        argument.annotation = None
+    for rest in (arguments.vararg, arguments.kwarg):
+        if rest is not None:
+            rest.annotation = None
     # a reader wants the name of the component, not that of the constant
-    arguments = re.sub(r"=(DEFAULT_\w+)(?:\[(\d+)\])?", _named_default, ast.unparse(node.args))
-    for first in ("self, ", "cls, "):
-        arguments = arguments.removeprefix(first)
-    arguments = "" if arguments in ("self", "cls") else arguments
-    result = "" if node.returns is None else f" -> {ast.unparse(node.returns)}"
-    return f"{node.name}({arguments}){result}"
+    said = re.sub(r"=(DEFAULT_\w+)(?:\[(\d+)\])?", _named_default, ast.unparse(arguments))
+    return f"{node.name}({said})"
 
 
-def is_property(node: ast.FunctionDef) -> bool:
-    """Whether a method is read like an attribute."""
-    return any(ast.unparse(one).endswith("property") for one in node.decorator_list)
+def method(node: ast.FunctionDef) -> str:
+    """Return how a method is called, or the name of a property."""
+    if any(ast.unparse(one).endswith("property") for one in node.decorator_list):
+        return node.name
+    return re.sub(r"\((self|cls)(, )?", "(", signature(node), count=1)
+
+
+def sentence(said: str) -> str:
+    """Return the first sentence of a docstring as Markdown."""
+    return inline(said.splitlines()[0])
 
 
 def members(node: ast.ClassDef) -> Iterator[str]:
     """Yield one line for every public method and property."""
     for child in node.body:
         if isinstance(child, ast.FunctionDef) and not child.name.startswith("_"):
-            shown = f"{child.name}" if is_property(child) else signature(child)
-            yield f"- `{shown}`: {inline((ast.get_docstring(child) or '').splitlines()[0])}"
+            yield f"  - `{method(child)}`: {sentence(ast.get_docstring(child) or '')}"
 
 
 def form(node: Named) -> str:
-    """Return how a name is called or written: arguments of a function, bases of a class."""
+    """Return how a name is called or written."""
     if isinstance(node, ast.FunctionDef):
         return signature(node)
     if isinstance(node, ast.ClassDef):
-        bases = ", ".join(ast.unparse(base) for base in node.bases)
-        return f"class {node.name}" + (f"({bases})" if bases else "")
+        return f"class {node.name}"
     return ast.unparse(node.targets[0] if isinstance(node, ast.Assign) else node.target)
 
 
-def entry(name: str, node: Named, said: str) -> Iterator[str]:
-    """Yield the lines of one name with its whole docstring."""
-    yield f"### {name}"
-    yield ""
-    if form(node) not in (name, f"class {name}"):
-        yield f"`{form(node)}`"
-        yield ""
-    yield from markdown(said)
-    if isinstance(node, ast.ClassDef):
-        listed = list(members(node))
-        if listed:
-            yield from (*listed, "")
+def entry(node: Named, said: str, *, listed: bool = True) -> Iterator[str]:
+    """Yield one line for a name, and one for each method of a class whose methods are `listed`."""
+    yield f"- `{form(node)}`: {sentence(said)}"
+    if listed and isinstance(node, ast.ClassDef):
+        yield from members(node)
 
 
-def estimator_entry(name: str, node: Named, said: str) -> Iterator[str]:
+def estimator_entry(node: Named, said: str) -> Iterator[str]:
     """Yield the lines of a class that programs make: how it is called, not what it derives from."""
     assert isinstance(node, ast.ClassDef)
     (made,) = (
         child for child in node.body if isinstance(child, ast.FunctionDef) and child.name == "__init__"
     )
-    called = signature(made).removeprefix("__init__").removesuffix(" -> None")
-    yield from (f"### {name}", "", f"`{name}{called}`", "")
-    yield from markdown(said)
-    yield from (*members(node), "")
-
-
-def brief_entry(node: Named, said: str) -> Iterator[str]:
-    """Yield one line for a name, and one for each method of a class."""
-    shown = f"class {node.name}" if isinstance(node, ast.ClassDef) else form(node)
-    yield f"- `{shown}`: {inline(said.splitlines()[0])}"
-    if isinstance(node, ast.ClassDef):
-        yield from (f"  {line}" for line in members(node))
-
-
-def part_of_authors(title: str, modules: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
-    """Yield the lines of a part of ``lw2g.plugin``: contracts whole, then what is built on them."""
-    yield f"## {title}"
-    yield ""
-    briefly: list[str] = []
-    for module, names in modules.items():
-        for name in names:
-            node, said = definitions(file_of(module))[name]
-            if module.startswith(CONTRACTS):
-                yield from entry(name, node, said)
-            else:
-                briefly += brief_entry(node, said)
-    if briefly:
-        yield from (*briefly, "")
+    yield f"- `{node.name}{method(made).removeprefix('__init__')}`: {sentence(said)}"
+    yield from members(node)
 
 
 def reference() -> str:
     """Return the whole page."""
     lines = [HEAD, "## From Python", ""]
     for node, said in root_functions():
-        lines += entry(node.name, node, said)
-    lines += ["## What these functions return", ""]
+        lines += entry(node, said)
+    lines += ["", "## What these functions return", ""]
     for path in RETURNED:
         for name in assigned(path, "__all__"):
             # beside the classes stand functions of the root, and what a class is built of
             node, said = definitions(path).get(name, (None, ""))
             if isinstance(node, ast.ClassDef):
-                lines += brief_entry(node, said)
+                lines += entry(node, said)
     lines += [
         "",
         "## scikit-learn",
@@ -231,9 +208,12 @@ def reference() -> str:
     ]
     for path in ESTIMATORS:
         for name in assigned(path, "__all__"):
-            lines += estimator_entry(name, *definitions(path)[name])
+            lines += estimator_entry(*definitions(path)[name])
     for title, modules in authors_names().items():
-        lines += part_of_authors(title, modules)
+        lines += ["", f"## {title}", ""]
+        for module, names in modules.items():
+            for name in names:
+                lines += entry(*definitions(file_of(module))[name], listed=module.startswith(CONTRACTS))
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -21,6 +21,8 @@ Numbers = NDArray[np.float64]
 OF_THE_STUDY = re.compile(r".*/growth-score\.(?P<stream>[a-z-]+)\.(?P<order>\d+)@\d+")
 """The protocols of the study's packs: a pack has no names of classes or folders."""
 RESAMPLES = 2000
+METHODS = {"s-prompt-plus-plus": "prompts", "hide-lora": "LoRA", "mos": "adapters"}
+"""What stands for a method in words: the kind of its sets."""
 
 
 @attrs.frozen(kw_only=True)
@@ -61,6 +63,11 @@ class Cross:
     method: str
     tables: Mapping[str, Numbers]
     kinds: int
+
+    @property
+    def words(self) -> str:
+        """The kind of its sets in words."""
+        return METHODS[self.method]
 
     def hfc(self, reading: str) -> Numbers:
         """Return HFC ``[gradients, spaces]`` of a reading, such as ``queries|all|0.95``."""

@@ -14,6 +14,10 @@ from lw2g.registry.catalogue import load_catalogue
 ROOT = Path(__file__).resolve().parents[2]
 DOCS, SCRIPTS = ROOT / "docs", ROOT / "scripts"
 
+FIRST_HOUR = ("index", "start", "use", "concepts", "commands")
+WITHOUT_GROUND = ("index", "benchmarks", "changelog", "experiments")
+"""The page of links, and those that show a file from elsewhere."""
+
 if not DOCS.exists():
     pytest.skip("needs the source tree", allow_module_level=True)
 
@@ -74,6 +78,26 @@ def test_every_page_stands_in_the_contents() -> None:
         for path in DOCS.glob(pattern)
     }
     assert pages - {"index"} == set(listed) - {"components/index"}
+
+
+def test_the_first_hour_is_short() -> None:
+    """What a newcomer is sent to has fewer than 5,000 words; marks and the bars of tables are none."""
+    pages = [ROOT / "README.md", *(DOCS / f"{name}.md" for name in FIRST_HOUR)]
+    text = re.sub("<!--.*?-->", "", "".join(page.read_text(encoding="utf-8") for page in pages))
+    assert len([word for word in text.split() if re.search(r"\w", word)]) < 5000
+
+
+def test_every_page_names_what_it_rests_on() -> None:
+    """One paragraph of it does, with a link or a name; what it names of the repository is there."""
+    rest = re.compile(r"^Rests on: (.*?)(?:\n\n|\Z)", flags=re.S | re.M)
+    of_the_repository = r"`((?:benchmarks|docs|experiments|lw2g|plugins|scripts|tests)/[\w./-]+)"
+    for page in sorted([*DOCS.glob("*.md"), *DOCS.glob("howto/*.md")]):
+        if page.stem not in WITHOUT_GROUND:
+            found = rest.findall(page.read_text(encoding="utf-8"))
+            assert len(found) == 1, page.name
+            assert re.search(r"`[^`]+`|\]\(", found[0]), page.name
+            gone = [path for path in re.findall(of_the_repository, found[0]) if not (ROOT / path).exists()]
+            assert gone == [], page.name
 
 
 def test_the_pictures_are_what_their_script_draws() -> None:

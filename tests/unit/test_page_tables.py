@@ -23,7 +23,7 @@ from lw2g_store.stored import Stored, stored_runs
 ROOT = Path(__file__).resolve().parents[2]
 STORE = ROOT / "experiments" / "store"
 CELLS = ROOT / "experiments" / "carries" / "cells"
-SCORE = ("score_pages", "score_results", "score_verdicts")
+SCORE = ("growth_fields", "readings", "score_pages", "score_results", "score_verdicts")
 FROZEN = ("frozen_page", "frozen_results", "frozen_rule", "frozen_verdicts")
 MODULES = (
     *("tables", "prose", "stream_tables", "seed_tables", "sentences", "write_leaderboard"),
@@ -67,8 +67,8 @@ def test_every_page_says_what_the_packs_say(script, stored):
 
 
 CHANGED = (
-    *("README.md", "docs/use.md", "docs/growth.md", "docs/growth_score.md", "docs/heads.md", "docs/worth.md"),
-    *("docs/carries.md", "docs/frozen.md", "docs/frozen_tables.md", "docs/leaderboard.md"),
+    *("README.md", "docs/use.md", "docs/growth.md", "docs/growth_archive.md", "docs/heads.md"),
+    *("docs/worth.md", "docs/carries.md", "docs/frozen.md", "docs/frozen_tables.md", "docs/leaderboard.md"),
 )
 
 
