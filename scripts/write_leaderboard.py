@@ -24,7 +24,6 @@ from stream_tables import (
     markdown,
     protocol_of,
     runs_of,
-    shared,
 )
 
 from lw2g.registry.catalogue import load_catalogue
