@@ -47,7 +47,7 @@ def small(catalogue: Catalogue) -> Resolved:
 def solved(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of matrices of each factorisation."""
     counts: list[int] = []
-    plain = discriminants.factor
+    plain = mahalanobis.factor
 
     def counted(matrix: Tensor) -> Tensor:
         counts.append(1 if matrix.ndim == 2 else len(matrix))
