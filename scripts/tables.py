@@ -9,7 +9,7 @@ experiments/carries/cells, those of docs/frozen.md and docs/frozen_tables.md fro
 well, and those of docs/growth_archive.md from experiments/growth_score/cells as well, which scripts of their
 own read.
 A table with a fraction in it that stands on one of :data:`PAGES` outside all marks has nothing behind it, and
-fails the check.
+fails the check; so does a digit in a sentence of the pages that prose.toml names, and a word of a verdict.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import prose
 import write_leaderboard
 from seed_tables import seeds_of
 from sentences import sentence
-from stream_tables import Line, StreamRun, lines_of, markdown, matrix, runs_of
+from stream_tables import Line, StreamRun, lines_of, markdown, matrix, runs_of, shared
 
 from lw2g.registry.catalogue import load_catalogue
 from lw2g_store.stored import Stored, stored_runs
@@ -59,10 +60,6 @@ MARKED = re.compile(
     re.DOTALL,
 )
 FRACTION = re.compile(r"\d\.\d")
-OTHER_NUMBERS = re.compile(r"Python \d\.\d+|Apache-2\.0|arXiv:\S+")
-"""Numbers in prose that are no results."""
-PROSE = (WORTH, GROWTH)
-"""The pages whose sentences have numbers of packs alone, too."""
 CODE = re.compile(r"`[^`]*`")
 
 
@@ -73,9 +70,7 @@ def facts() -> dict[str, dict[str, Any]]:
 
 def streams_tables() -> list[str]:
     """Return the names of the tables whose rows are methods on streams."""
-    return [
-        name for name, table in facts().items() if table.get("form") not in ("heads", "seeds", "sentence")
-    ]
+    return [name for name, table in facts().items() if table.get("form", "lines") in ("lines", "matrix")]
 
 
 def table_lines(table: Mapping[str, Any], runs: Sequence[StreamRun]) -> list[Line]:
@@ -130,12 +125,14 @@ def table_text(
     if form == "sentence":
         names, further = fields(table.get("study", "worth"))
         return sentence(table["text"], names, table["size"], runs, further)
+    if form == "shares":
+        return shared(table["role"])
     if form == "seeds":
         return seeds_of(stored, table["protocol"], table["rows"], table["against"])
     of_streams = table_lines(table, runs)
     if form == "matrix":
         return matrix(of_streams, table["methods"])
-    return markdown(of_streams, table["columns"])
+    return markdown(write_leaderboard.by_accuracy(of_streams), table["columns"])
 
 
 def pages(stored: Stored, root: Path = ROOT) -> dict[str, str]:
@@ -149,7 +146,7 @@ def pages(stored: Stored, root: Path = ROOT) -> dict[str, str]:
         written[page] = with_table(before, name, table_text(table, runs, stored, fields))
     written[CARRIES] = carries_page((root / CARRIES).read_text(encoding="utf-8"))
     written |= of_experiment("worth", "gains").written(stored, written[WORTH])
-    written |= of_experiment("frozen", "frozen_page").written(stored, root)
+    written |= of_experiment("frozen", "frozen_page").written(stored, root, written)
     archive = of_experiment("growth", "readings").written(written[GROWTH_ARCHIVE])
     grown = {GROWTH: written[GROWTH], GROWTH_ARCHIVE: archive}
     written |= of_experiment("growth_score", "score_pages").written(stored, grown)
@@ -174,7 +171,7 @@ def of_experiment(folder: str, module: str) -> Any:
 
 
 def without_packs(root: Path = ROOT) -> Iterator[str]:
-    """Yield the rows of tables, and on some pages the sentences, that have a fraction outside all marks."""
+    """Yield rows of tables that have a fraction outside all marks, and what nothing bears in sentences."""
     for page in PAGES:
         if page == LEADERBOARD:  # is written whole
             continue
@@ -182,10 +179,11 @@ def without_packs(root: Path = ROOT) -> Iterator[str]:
         # the lines of what is cut out stay, so that those that follow keep their numbers
         rest = MARKED.sub(lambda found: "\n" * found[0].count("\n"), text)
         for at, line in enumerate(rest.splitlines(), start=1):
-            told = OTHER_NUMBERS.sub("", CODE.sub("", line))  # the value of an option is no result
-            is_code = line.startswith("    ")
-            if FRACTION.search(told) and (line.startswith("|") or (page in PROSE and not is_code)):
+            told = CODE.sub("", line)  # the value of an option is no result
+            if FRACTION.search(told) and line.startswith("|"):
                 yield f"{page}:{at}: no pack bears the numbers of this line"
+    for page in prose.pages():
+        yield from prose.faults((root / page).read_text(encoding="utf-8"), MARKED, page)
 
 
 def differing(stored: Stored, root: Path = ROOT) -> Iterator[str]:
@@ -216,7 +214,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.packs:
         for line in table_lines(facts()[given.packs], runs_of(STORE, stored)):
             for run in line.runs:
-                print(f"{line.stream}, order {run.order}: FAA {run.faa:.2f}, {run.path.relative_to(ROOT)}")
+                once = ""
+                if run.faa != run.told:
+                    once = f" by the stream's tasks, {run.told:.2f} as the pack's one task"
+                place = run.path.relative_to(ROOT)
+                print(f"{line.stream}, order {run.order}: FAA {run.faa:.2f}{once}, {place}")
         return 0
     if given.check:
         wrong = list(differing(stored))
