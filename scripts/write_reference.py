@@ -1,6 +1,6 @@
-"""Write docs/reference.md: the functions of ``lw2g``, the names of ``lw2g.sklearn`` and of ``lw2g.plugin``.
+"""Write docs/reference.md: what ``lw2g`` and ``lw2g.sklearn`` offer, and the names of ``lw2g.plugin``.
 
-Nothing is imported.
+For the site docs/conf.py writes a page for every part with whole docstrings. Nothing is imported.
 
 python scripts/write_reference.py            # write it
 python scripts/write_reference.py --check    # exit 1 where it is out of date
@@ -12,13 +12,14 @@ import ast
 import copy
 import inspect
 import re
+import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from docstrings import inline
+from docstrings import inline, markdown
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "docs" / "reference.md"
@@ -37,17 +38,13 @@ ESTIMATORS = (
 )
 """The modules of ``lw2g.sklearn``."""
 
-CONTRACTS = ("lw2g.interfaces.", "lw2g.registry.")
-"""How the names of modules begin whose classes are contracts, of which each method is listed."""
-
 HEAD = """# Reference
 
-Every public name in one line: how it is called, and the first sentence of its docstring. In Python
-`help(NAME)` has the rest: types, shapes, units, errors, source, and the methods of parts. Programs `import
-lw2g`, plugins `from lw2g.plugin import NAME`. How it fits together: [Python](howto/python.md), [writing a
-plugin](plugins.md); what holds across releases: [compatibility](compatibility.md).
+What programs call, a line each. In Python `help(NAME)` has the rest: types, shapes, units, errors, source. So
+has the [site](reference/index.md), a page a section. How it fits together: [Python](howto/python.md),
+[writing a plugin](plugins.md); what holds across releases: [compatibility](compatibility.md).
 
-Rests on: the docstrings, from which `scripts/write_reference.py` writes this page.
+Rests on: the docstrings, from which `scripts/write_reference.py` writes these pages.
 """
 
 Definition = ast.FunctionDef | ast.ClassDef
@@ -129,92 +126,126 @@ def _named_default(found: re.Match[str]) -> str:
     return f"={value!r}" if place is None else f"={value[int(place)]!r}"
 
 
-def signature(node: ast.FunctionDef) -> str:
-    """Return ``name(arguments)`` without types, which ``help`` shows."""
+def signature(node: ast.FunctionDef, *, typed: bool = False) -> str:
+    """Return ``name(arguments)``, or ``name(argument: type) -> type``."""
     arguments = copy.deepcopy(node.args)
-    for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
-        argument.annotation = None
-    for rest in (arguments.vararg, arguments.kwarg):
-        if rest is not None:
-            rest.annotation = None
+    each = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
+    for argument in each:
+        if argument is not None and not typed:
+            argument.annotation = None
     # a reader wants the name of the component, not that of the constant
     said = re.sub(r"=(DEFAULT_\w+)(?:\[(\d+)\])?", _named_default, ast.unparse(arguments))
-    return f"{node.name}({said})"
+    result = f" -> {ast.unparse(node.returns)}" if typed and node.returns is not None else ""
+    return f"{node.name}({said}){result}"
 
 
-def method(node: ast.FunctionDef) -> str:
+def method(node: ast.FunctionDef, *, typed: bool = False) -> str:
     """Return how a method is called, or the name of a property."""
     if any(ast.unparse(one).endswith("property") for one in node.decorator_list):
         return node.name
-    return re.sub(r"\((self|cls)(, )?", "(", signature(node), count=1)
+    return re.sub(r"\((self|cls)(, )?", "(", signature(node, typed=typed), count=1)
 
 
-def sentence(said: str) -> str:
-    """Return the first sentence of a docstring as Markdown."""
-    return inline(said.splitlines()[0])
-
-
-def members(node: ast.ClassDef) -> Iterator[str]:
-    """Yield one line for every public method and property."""
-    for child in node.body:
+def methods_of(node: Named) -> Iterator[tuple[ast.FunctionDef, str]]:
+    """Yield the public methods and properties of a class, each with its docstring; none of anything else."""
+    for child in node.body if isinstance(node, ast.ClassDef) else ():
         if isinstance(child, ast.FunctionDef) and not child.name.startswith("_"):
-            yield f"  - `{method(child)}`: {sentence(ast.get_docstring(child) or '')}"
+            yield child, ast.get_docstring(child) or ""
 
 
-def form(node: Named) -> str:
-    """Return how a name is called or written."""
+def form(node: Named, *, typed: bool = False) -> str:
+    """Return how a name is called or written: an estimator as programs make it, another class by its name."""
     if isinstance(node, ast.FunctionDef):
-        return signature(node)
+        return signature(node, typed=typed)
     if isinstance(node, ast.ClassDef):
+        made = [child for child in node.body if getattr(child, "name", "") == "__init__"]
+        if node.name in estimators():
+            assert isinstance(made[0], ast.FunctionDef)
+            called = method(made[0], typed=typed).removeprefix("__init__").removesuffix(" -> None")
+            return f"{node.name}{called}"
         return f"class {node.name}"
     return ast.unparse(node.targets[0] if isinstance(node, ast.Assign) else node.target)
 
 
-def entry(node: Named, said: str, *, listed: bool = True) -> Iterator[str]:
-    """Yield one line for a name, and one for each method of a class whose methods are `listed`."""
-    yield f"- `{form(node)}`: {sentence(said)}"
-    if listed and isinstance(node, ast.ClassDef):
-        yield from members(node)
+def brief(node: Named, said: str) -> Iterator[str]:
+    """Yield one line for a name, and one for each method of a class."""
+    yield f"- `{form(node)}`: {inline(said.splitlines()[0])}"
+    for child, told in methods_of(node):
+        yield f"  - `{method(child)}`: {inline(told.splitlines()[0])}"
 
 
-def estimator_entry(node: Named, said: str) -> Iterator[str]:
-    """Yield the lines of a class that programs make: how it is called, not what it derives from."""
-    assert isinstance(node, ast.ClassDef)
-    (made,) = (
-        child for child in node.body if isinstance(child, ast.FunctionDef) and child.name == "__init__"
-    )
-    yield f"- `{node.name}{method(made).removeprefix('__init__')}`: {sentence(said)}"
-    yield from members(node)
+def whole(name: str, node: Named, said: str) -> Iterator[str]:
+    """Yield the lines of one name with its whole docstring, and those of each method of a class."""
+    yield from (f"## {name}", "")
+    if (shown := form(node, typed=True)) not in (name, f"class {name}"):
+        yield from (f"`{shown}`", "")
+    yield from markdown(said)
+    for child, told in methods_of(node):
+        yield from (f"### {name}.{child.name}", "", f"`{method(child, typed=True)}`", "", *markdown(told))
+
+
+@cache
+def estimators() -> Mapping[str, tuple[Named, str]]:
+    """Return the classes of ``lw2g.sklearn``."""
+    return {name: definitions(path)[name] for path in ESTIMATORS for name in assigned(path, "__all__")}
+
+
+def returned() -> Mapping[str, tuple[Named, str]]:
+    """Return the classes that the functions of the root return."""
+    # beside these stand functions of the root, and what a class is built of
+    found = {name: definitions(path).get(name) for path in RETURNED for name in assigned(path, "__all__")}
+    return {name: it for name, it in found.items() if it is not None and isinstance(it[0], ast.ClassDef)}
+
+
+def parts_of_programs() -> Mapping[str, Mapping[str, tuple[Named, str]]]:
+    """Return what programs call and get, by section."""
+    return {
+        "From Python": {node.name: (node, said) for node, said in root_functions()},
+        "What these functions return": returned(),
+        "scikit-learn": estimators(),
+    }
+
+
+def parts_of_authors() -> Mapping[str, Mapping[str, tuple[Named, str]]]:
+    """Return the names of ``lw2g.plugin``, by section."""
+    return {
+        title: {name: definitions(file_of(module))[name] for module, names in part.items() for name in names}
+        for title, part in authors_names().items()
+    }
+
+
+def page_of(title: str) -> str:
+    """Return the name of a section's page, as of its heading."""
+    return re.sub(r"[^\w-]", "", title.lower().replace(" ", "-"))
 
 
 def reference() -> str:
-    """Return the whole page."""
-    lines = [HEAD, "## From Python", ""]
-    for node, said in root_functions():
-        lines += entry(node, said)
-    lines += ["", "## What these functions return", ""]
-    for path in RETURNED:
-        for name in assigned(path, "__all__"):
-            # beside the classes stand functions of the root, and what a class is built of
-            node, said = definitions(path).get(name, (None, ""))
-            if isinstance(node, ast.ClassDef):
-                lines += entry(node, said)
-    lines += [
-        "",
-        "## scikit-learn",
-        "",
-        "`from lw2g.sklearn import NAME` ([how to](howto/scikit-learn.md)).",
-        "",
-    ]
-    for path in ESTIMATORS:
-        for name in assigned(path, "__all__"):
-            lines += estimator_entry(*definitions(path)[name])
-    for title, modules in authors_names().items():
-        lines += ["", f"## {title}", ""]
-        for module, names in modules.items():
-            for name in names:
-                lines += entry(*definitions(file_of(module))[name], listed=module.startswith(CONTRACTS))
+    """Return the whole committed page."""
+    lines = [HEAD]
+    for title, part in parts_of_programs().items():
+        lines += [f"## {title}", ""]
+        for node, said in part.values():
+            lines += brief(node, said)
+        lines.append("")
+    lines += ["From here on: `from lw2g.plugin import NAME`.", ""]
+    for title, part in parts_of_authors().items():
+        named = ", ".join(f"`{name}`" for name in part)
+        lines += [f"## {title}", "", f"[Docstrings](reference/{page_of(title)}.md) of {named}.", ""]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def write(folder: Path) -> None:
+    """Write the pages with whole docstrings, and an index, into a folder that is made anew."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    index = ["# Docstrings", "", "Of every public name, by section.", "", "```{toctree}", ":maxdepth: 1", ""]
+    for title, part in (parts_of_programs() | parts_of_authors()).items():
+        lines = [f"# {title}", ""]
+        for name, (node, said) in part.items():
+            lines += whole(name, node, said)
+        (folder / f"{page_of(title)}.md").write_text("\n".join(lines), encoding="utf-8")
+        index.append(page_of(title))
+    (folder / "index.md").write_text("\n".join([*index, "```", ""]), encoding="utf-8")
 
 
 def main() -> int:

@@ -20,6 +20,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 from score_results import (  # noqa: E402
+    OPTIONS,
     Cross,
     Mean,
     Run,
@@ -87,6 +88,8 @@ SHORT = {
     "keep-order": "the sets of `keep` depend on the order more than those of `min`",
 }
 """The hypotheses in few words; their criteria are those of ``hypotheses.toml``."""
+VALUES = {"sema": ("modules", "zero"), "ewc": ("plain", "reversed")}
+"""Values of the options of ``OPTIONS``, the published one first."""
 POLICIES = {
     "lda": "`lda` on frozen features (the floor)",
     "always": "`always`",
@@ -203,6 +206,19 @@ def keeping(plan: Mapping[str, Any], runs: Sequence[Run]) -> Iterator[Sequence[s
             )
 
 
+def options(runs: Sequence[Run]) -> Iterator[Sequence[str]]:
+    """Yield the rows of options.toml: each value of an option, and its difference from the first one."""
+    for name, values in VALUES.items():
+        usual = chosen(runs, "glyphs", f"{name}, {values[0]}")
+        for value in values:
+            own = chosen(runs, "glyphs", f"{name}, {value}")
+            if own:
+                apart = None if value == values[0] else less(own, usual)
+                faa = statistics.fmean(run.faa for run in own.values())
+                said = "-" if apart is None else str(apart)
+                yield f"`{name}`, `{OPTIONS[name]}={value}`", str(len(own)), f"{faa:.1f}", said
+
+
 def verdict_rows(
     plan: Mapping[str, Any], found: Sequence[Cross], runs: Sequence[Run]
 ) -> Iterator[Sequence[str]]:
@@ -252,6 +268,7 @@ def tables_of(stored: Stored) -> dict[str, dict[str, list[str]]]:
                 keeping(plan["keep"], runs),
                 2,
             ),
+            "growth-options": table(("option", "orders", "FAA", "less the published one"), options(runs), 1),
         },
         GROWTH: {"score-short": table(("hypothesis", "verdict"), in_short(plan, found, runs), 2)},
     }

@@ -23,6 +23,8 @@ OF_THE_STUDY = re.compile(r".*/growth-score\.(?P<stream>[a-z-]+)\.(?P<order>\d+)
 RESAMPLES = 2000
 METHODS = {"s-prompt-plus-plus": "prompts", "hide-lora": "LoRA", "mos": "adapters"}
 """What stands for a method in words: the kind of its sets."""
+OPTIONS = {"sema": "router", "ewc": "fisher"}
+"""Baselines of options.toml, and the option whose values it compares."""
 
 
 @attrs.frozen(kw_only=True)
@@ -229,8 +231,11 @@ def protocol_name(record: Mapping[str, Any]) -> str:
 def _row(record: Mapping[str, Any]) -> str:
     """Return the row of a run; ``keep`` with as many epochs as others is a row of its own."""
     config = record["config"]
-    if config["baseline"]["name"] == "simple-cil":
+    name = config["baseline"]["name"]
+    if name == "simple-cil":
         return "lda"
+    if name in OPTIONS:
+        return f"{name}, {config['baseline'][OPTIONS[name]]}"
     policy = str(config["policy"]["name"])
     return "keep, 5 epochs" if policy == "keep" and config["baseline"]["epochs"] == 5 else policy
 

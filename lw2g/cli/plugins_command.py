@@ -10,16 +10,23 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
-from lw2g.api.plugins import KINDS, OWN_SECTIONS, commands, components, describe, summary_of
+from lw2g.api.plugins import (
+    KINDS,
+    OWN_SECTIONS,
+    commands,
+    components,
+    describe,
+    meaning_of_kind,
+    summary_of,
+)
 from lw2g.cli.completion import complete_component
 from lw2g.cli.shared_options import json_option
 from lw2g.cli.signature import help_of
-from lw2g.ground.docstrings import docstring
-from lw2g.registry.kinds import COMPONENTS
 from lw2g.runtime.console import console, printable, table
 
 if TYPE_CHECKING:
     from lw2g.api.plugins import Description
+    from lw2g.interfaces.component import Kind
     from lw2g.registry.catalogue import Registered
     from lw2g.registry.command_set import RegisteredCommand
     from lw2g.registry.manager import Origin, Problem
@@ -42,8 +49,9 @@ _OURS = "With a kind, such as baseline, head or policy, it lists the components 
 @json_option("Print a JSON list.")
 def plugins(name: str | None, as_json: bool) -> None:
     """Print a line per kind, a line per component of a kind, or all that the records of some say."""
-    if name is None or name in KINDS:
-        _print_kinds(name, as_json=as_json)
+    kind = next((kind for kind in KINDS if kind == name), None)
+    if name is None or kind is not None:
+        _print_kinds(kind, as_json=as_json)
         return
     described = describe(name)
     if as_json:
@@ -53,7 +61,7 @@ def plugins(name: str | None, as_json: bool) -> None:
         _print_detail(one)
 
 
-def _print_kinds(only: str | None, *, as_json: bool) -> None:
+def _print_kinds(only: Kind | None, *, as_json: bool) -> None:
     """Print what there is of each kind, or of one, and what is wrong with plugins."""
     catalogue = components()
     found = commands()
@@ -96,10 +104,9 @@ def _print_overview(
     click.echo("\nwhat they are: lw2g plugins KIND, such as baseline; options of one: lw2g plugins NAME")
 
 
-def _print_kind(kind: str, entries: Sequence[Registered]) -> None:
+def _print_kind(kind: Kind, entries: Sequence[Registered]) -> None:
     """Print what a kind is, and a line for each component, more where the screen has room for them."""
-    what = docstring(COMPONENTS[kind]).partition("\n")[0]
-    click.echo(textwrap.fill(what, _WIDTH) + "\n")
+    click.echo(textwrap.fill(meaning_of_kind(kind), _WIDTH) + "\n")
     names = [_name(entry.component.name, entry.origin) for entry in entries]
     width = max(map(len, names), default=0)
     indent = " " * (width + 2)

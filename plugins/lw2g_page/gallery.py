@@ -43,6 +43,8 @@ _TASKS = 40
 
 RETRIEVED = "wrong set retrieved"
 CLASSIFIED = "right set, wrong class"
+_WRONG = "wrong class"
+"""The only mistake of a run that makes no hard choice of a set."""
 
 
 @attrs.frozen(kw_only=True)
@@ -228,6 +230,8 @@ def gallery_of(inside: Inside, thumbnails: Thumbnails) -> Gallery:
         if sample not in made:
             continue
         retrieved = int(columns["retrieved"][row])
+        if retrieved < 0:
+            mistake = _WRONG
         pictures.append(
             GalleryImage(
                 task=int(columns["task"][row]) + 1,

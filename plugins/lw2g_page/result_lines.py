@@ -16,16 +16,19 @@ _UNITS = ("s", "ms", "mflop")
 """Units at the end of columns' titles."""
 _LISTED = 8
 """The largest number of unfinished runs that are listed."""
+_MIXED = "mixed"
+"""The column that tells in what rows are not comparable."""
 _STAYS = "FAA"
 """The column that stands there even where all rows have the same."""
 
 
 @attrs.frozen(kw_only=True)
 class Heading:
-    """The head of a column: its title, and for an option its whole key."""
+    """The head of a column: its title, for an option its whole key, and whether the column is text."""
 
     title: str
     key: str = ""
+    text: bool = False
 
 
 @attrs.frozen
@@ -81,17 +84,21 @@ def results_of(table: Table, columns: Sequence[Column], shown: Sequence[Column])
     if numbers and omits_equal(table, columns):
         numbers, equal = _without_equal(numbers)
         told = [*equal, *told]
+    told = [*_take_common(numbers), *told]
     same = []
     if told:
-        same.append(f"The same in all rows: {', '.join(told)}.")
+        lead = "The same in all rows" if len(table.rows) > 1 else "Options that were set"
+        same.append(f"{lead}: {', '.join(told)}.")
 
     options = table.options
     if options.same:
         shared = ", ".join(f"{key} {value}" for key, value in options.same.items())
         same.append(f"In all rows that have it: {shared}.")
-    heads = [Heading(title=title, key=key) for title, key in zip(options.titles, options.keys, strict=True)]
+    heads = []
+    for title, key in zip(options.titles, options.keys, strict=True):
+        heads.append(Heading(title=title, key=key, text=True))
     if numbers:
-        heads += [Heading(title=_with_its_unit(cell.title)) for cell in numbers[0]]
+        heads += [Heading(title=_with_its_unit(cell.title), text=cell.text) for cell in numbers[0]]
     made = []
     for row, name, values, cells in zip(table.rows, options.names, options.values, numbers, strict=True):
         chosen = []
@@ -125,6 +132,20 @@ def _without_equal(lines: Sequence[Sequence[ResultCell]]) -> tuple[list[list[Res
     return kept, told
 
 
+def _take_common(lines: Sequence[list[ResultCell]]) -> list[str]:
+    """Shorten the column of what a table mixes to what differs, and return what all its cells begin with."""
+    place = next((at for at, cell in enumerate(lines[0]) if cell.title == _MIXED), None) if lines else None
+    if place is None:
+        return []
+    parts = [str(line[place].content).split(", ") for line in lines]
+    common = 0
+    while len({tuple(one[: common + 1]) for one in parts}) == 1 and common < min(map(len, parts)):
+        common += 1
+    for line, own in zip(lines, parts, strict=True):
+        line[place] = attrs.evolve(line[place], content=", ".join(own[common:]) or "-")
+    return parts[0][:common]
+
+
 def _with_its_unit(title: str) -> str:
     """Return the title of a column whose unit, its last word, stays on the line of the word before."""
     name, _, unit = title.rpartition(" ")
@@ -146,5 +167,5 @@ def _with_published(line: Sequence[Cell | str], head: Sequence[Cell | str]) -> l
     cells = []
     for title, cell in zip(titles[1:], line[1:], strict=True):
         if not title.startswith(("paper ", "minus paper")):
-            cells.append(ResultCell(title, cell, published.get(title, ""), text=title == "mixed"))
+            cells.append(ResultCell(title, cell, published.get(title, ""), text=title == _MIXED))
     return cells

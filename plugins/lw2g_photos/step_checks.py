@@ -225,8 +225,8 @@ def warnings_of(
         if pair not in said:  # each of two new classes names the other
             said.add(pair)
             yield (
-                f"{twin['class']} and {twin['like']} look alike ({twin['error']:.0f} % confused); more images "
-                "of both may tell them apart"
+                f"{twin['class']} and {twin['like']} look alike ({twin['error']:.0f} % confused); more "
+                "images of both may tell them apart"
             )
     for entry in report["losing"]:
         yield f"{entry['class']} may lose {entry['loss']:.0f} % of its images to the new classes"

@@ -35,6 +35,25 @@ def components(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     }
 
 
+@pytest.fixture(scope="module")
+def docstrings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The generated pages of docstrings, by name without suffix."""
+    folder = tmp_path_factory.mktemp("reference")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(SCRIPTS))
+        runpy.run_path(str(SCRIPTS / "write_reference.py"))["write"](folder)
+    return {path.stem: path.read_text(encoding="utf-8") for path in folder.glob("*.md")}
+
+
+def test_a_page_of_docstrings_has_them_whole(docstrings: dict[str, str]) -> None:
+    """What the reference leaves out: types, arguments and errors of functions and of a contract's methods."""
+    assert "weights: str | Path | None=None" in docstrings["from-python"].partition("## load")[2]
+    assert "- `DataError`: There is no such model" in docstrings["from-python"]
+    method = docstrings["baselines"].partition("### Baseline.head_features\n")[2].partition("###")[0]
+    assert "`head_features(batch: Batch, routing: Routing) -> Tensor`" in method
+    assert "It is what `features` returns; for a head in closed form" in method
+
+
 def test_the_list_of_components_is_up_to_date() -> None:
     """A changed record changes the list: run scripts/write_components.py docs/components.md."""
     with pytest.MonkeyPatch.context() as patch:
@@ -77,7 +96,7 @@ def test_every_page_stands_in_the_contents() -> None:
         for pattern in ("*.md", "*.ipynb", "howto/*")
         for path in DOCS.glob(pattern)
     }
-    assert pages - {"index"} == set(listed) - {"components/index"}
+    assert pages - {"index"} == set(listed) - {"components/index", "reference/index"}
 
 
 def test_the_first_hour_is_short() -> None:
@@ -111,12 +130,16 @@ def test_the_pictures_are_what_their_script_draws() -> None:
 @pytest.mark.parametrize(
     "page", sorted(DOCS.rglob("*.md")), ids=lambda page: page.relative_to(DOCS).as_posix()
 )
-def test_no_link_of_a_page_is_broken(page: Path, components: dict[str, str]) -> None:
-    """Linked pages and pictures exist in `docs`; pages of components are among those that the site writes."""
+def test_no_link_of_a_page_is_broken(
+    page: Path, components: dict[str, str], docstrings: dict[str, str]
+) -> None:
+    """Linked pages and pictures exist in `docs`; of components and docstrings, pages that the site writes."""
     for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
         _, of_components, written = target.rpartition("components/")
         if of_components:
             assert written.removesuffix(".md") in components, target
+        elif "reference/" in target:
+            assert target.rpartition("reference/")[2].removesuffix(".md") in docstrings, target
         elif "://" not in target:
             linked = (page.parent / target).resolve()
             assert linked.exists(), target

@@ -164,6 +164,16 @@ def test_columns_are_what_rows_differ_in(write_full_run, installed, tmp_path):
     assert [one.title for one in wanted.head] == ["lr", "n", "BWT"]
 
 
+def test_what_is_mixed_is_told_by_what_differs():
+    """What all cells begin with is said above; a row that has nothing more shows a dash."""
+    cells = [
+        [ResultCell("mixed", text, text=True)] for text in ("file a, 12 layers", "file a", "file a, 2 layers")
+    ]
+    assert result_lines._take_common(cells) == ["file a"]
+    assert [line[0].content for line in cells] == ["12 layers", "-", "2 layers"]
+    assert result_lines._take_common([[ResultCell("n", "1")]]) == []
+
+
 @pytest.mark.usefixtures("quick")
 def test_unfinished_runs_say_what_goes_on_with_them(write_full_run, tmp_path):
     """Above the table, with the command; runs of which no task is finished, too."""

@@ -386,6 +386,9 @@ def test_each_task_shows_its_classes_within_the_bytes_of_the_page(opened, instal
     shown = task_pictures(opened, allowed)
     assert [(one.task, len(one.pictures), one.further) for one in shown] == [(1, 2, 0), (2, 1, 1)]
     assert gallery_of(opened, allowed).pictures == []
+    opened.predicted["retrieved"][:] = -1
+    shown = gallery_of(opened, small(opened, installed)).pictures
+    assert {one.mistake for one in shown} == {"wrong class"}
     opened.run.config["backbone"]["name"] = "features"
     assert task_pictures(opened, small(opened, installed)) == ()
 
