@@ -37,12 +37,12 @@ OF_A_STREAM = re.compile(
 FLOOR = "simple-cil_lda"
 """The method that others are compared with: ``lda`` on frozen features."""
 LABELS = {
-    FLOOR: "`lda` on frozen features (the floor)",
-    "simple-cil_cosine": "class means on frozen features (`simple-cil`) (floor)",
-    "simple-cil_mahalanobis": "`mahalanobis` on frozen features (floor)",
-    "simple-cil_ridge": "`ridge` on frozen features (floor)",
-    "simple-cil_klda": "`klda` on frozen features (floor)",
-    "ranpac": "`ranpac adapt=none` on frozen features (floor)",
+    FLOOR: "`lda` (the floor)",
+    "simple-cil_cosine": "class means (`simple-cil`) (floor)",
+    "simple-cil_mahalanobis": "`mahalanobis` (floor)",
+    "simple-cil_ridge": "`ridge` (floor)",
+    "simple-cil_klda": "`klda` (floor)",
+    "ranpac": "`ranpac adapt=none` (floor)",
     "simple-cil_auto": "`--recommended`: the frozen answer",
     "ranpac_always": "`ranpac`, adapters of the first task",
     "ranpac_always_running": "`ranpac`, adapters of the first task, penalty chosen on all tasks",
@@ -62,7 +62,7 @@ LABELS = {
     "joint_always_linear": "`joint`: all classes at once, own head (control)",
     "joint_always_lda": "`joint` under `lda` (control)",
 }
-"""What the methods of packs are called in tables, those on frozen features first."""
+"""What the methods of packs are called in tables, those on frozen features first: (floor)."""
 FROZEN = frozenset(list(LABELS)[:6])
 """Methods that train nothing. Their heads may have shared forwards with another run, so that only the floor's
 seconds are those of a run alone."""
@@ -312,7 +312,7 @@ def _by_image(run: StreamRun) -> frozenset[Any]:
 
 def _seconds(line: Line) -> str:
     if line.method in FROZEN and line.method != FLOOR:
-        return "as the floor"
+        return "shared"
     return f"{statistics.fmean(run.seconds for run in line.runs):,.0f}"
 
 

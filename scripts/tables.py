@@ -28,7 +28,7 @@ import prose
 import write_leaderboard
 from seed_tables import seeds_of
 from sentences import sentence
-from stream_tables import Line, StreamRun, lines_of, markdown, matrix, runs_of, shared
+from stream_tables import Line, StreamRun, lines_of, markdown, matrix, runs_of
 
 from lw2g.registry.catalogue import load_catalogue
 from lw2g_store.stored import Stored, stored_runs
@@ -125,8 +125,6 @@ def table_text(
     if form == "sentence":
         names, further = fields(table.get("study", "worth"))
         return sentence(table["text"], names, table["size"], runs, further)
-    if form == "shares":
-        return shared(table["role"])
     if form == "seeds":
         return seeds_of(stored, table["protocol"], table["rows"], table["against"])
     of_streams = table_lines(table, runs)
