@@ -213,6 +213,7 @@ if TYPE_CHECKING:
     from lw2g.pixels.text_vectors import words as words
     from lw2g.pixels.text_vectors import write_vectors as write_vectors
     from lw2g.registry.markers import hookimpl as hookimpl
+    from lw2g.runtime.telling import Telling as Telling
     from lw2g.vit.adapter import AdapterInjection as AdapterInjection
     from lw2g.vit.anatomy import Rung as Rung
     from lw2g.vit.anatomy import attention_of as attention_of
@@ -428,6 +429,7 @@ NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         ),
         "lw2g.pixels.crops": ("Cutting", "read_crops"),
         "lw2g.pixels.stamps": ("stamp_of",),
+        "lw2g.runtime.telling": ("Telling",),
     },
     "Data sets": {
         "lw2g.interfaces.dataset": (

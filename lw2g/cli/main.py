@@ -26,6 +26,7 @@ from lw2g.errors import ComponentError, Lw2gError, PluginError, is_out_of_memory
 from lw2g.interfaces.command import HEADINGS, Command
 from lw2g.registry.command_set import load_commands
 from lw2g.registry.manager import DISABLE_VARIABLE
+from lw2g.runtime.telling import CommandLog
 
 __all__ = ["main"]
 
@@ -188,18 +189,11 @@ def _unknown(name: str) -> str:
     return text
 
 
-class _OnStderr(logging.Handler):
-    """Prints what is logged on stderr, so that results on stdout stay alone."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        click.echo(self.format(record), err=True)
-
-
 def _show_progress() -> None:
     """Print notes (:mod:`lw2g.ground.notes`) and the progress of long work (:mod:`lw2g.runtime.telling`)."""
     logger = logging.getLogger("lw2g.progress")
     if not logger.handlers:  # in tests one process runs many commands
-        logger.addHandler(_OnStderr())
+        logger.addHandler(CommandLog())
         logger.setLevel(logging.INFO)
         logger.propagate = False
 

@@ -46,7 +46,12 @@ _OF_A_MODEL = "Of a model that `lw2g start` or `lw2g export` has made: its class
 @click.command(help=help_of(results_of, _HOW, _OF_A_MODEL))
 @click.argument("run", metavar="RUN", type=AnyPath(path_type=Path))
 @json_option("Print the record, or of a model its description, as it is stored.")
-@click.option("--all", "whole_record", is_flag=True, help="Decisions, matrices, metrics, costs, deviations.")
+@click.option(
+    "--all",
+    "whole_record",
+    is_flag=True,
+    help="Decisions, matrices, metrics, costs, deviations; of a model each class.",
+)
 @click.option("--explain", is_flag=True, help="With --all: say what each number means.")
 def show(run: Path, as_json: bool, whole_record: bool, explain: bool) -> None:
     """Print a few lines, or tables of everything."""
@@ -55,7 +60,7 @@ def show(run: Path, as_json: bool, whole_record: bool, explain: bool) -> None:
         if as_json:
             click.echo(json.dumps(attrs.asdict(manifest), indent=1))
         else:
-            print_model(manifest)
+            print_model(manifest, whole=whole_record)
         return
     results = results_of(run)
     if as_json:

@@ -183,9 +183,9 @@ def answers_without_each(
     if not head.nearest_gaussian and len(which):
         scores = _scores_without_each(head, features[which], labels[which], held[which], seen)
     if scores is not None and solved.expert is not None:
-        # log posteriors add up; the expert's is minus half a squared distance
-        of_expert = _expert_distances(solved.expert, queries, labels, held, seen)
-        scores = scores / solved.expert.warmth - of_expert / 2
+        # log posteriors add up
+        of_expert = _expert_scores(solved.expert, queries, labels, held, which, seen)
+        scores = scores / solved.expert.warmth + of_expert
     return LeftOut(which=which, known=known, scores=scores)
 
 
@@ -255,11 +255,18 @@ def _held_by_sums(solved: Solved, saved: Saved, count: int) -> Tensor:
     return held
 
 
-def _expert_distances(
-    expert: FrozenExpert, queries: Tensor, labels: Tensor, held: Tensor, seen: int
+def _expert_scores(
+    expert: FrozenExpert, queries: Tensor, labels: Tensor, held: Tensor, which: Tensor, seen: int
 ) -> Tensor:
-    """Return the distances that an expert adds to those of the head, for the same images."""
-    gaussians = moments_of(expert.lda, seen)
+    """Return what an expert adds to the log posterior of the head, for the images ``which``."""
+    classifier = expert.classifier
+    if not classifier.nearest_gaussian:
+        scores = _scores_without_each(classifier, queries[which], labels[which], held[which], seen)
+        assert scores is not None
+        temperature = classifier.temperature
+        return scores if temperature is None else scores / temperature.value
+    gaussians = moments_of(classifier, seen)
     assert gaussians is not None
+    # minus half a squared distance
     _, distances, _ = scores_of(gaussians, queries, labels, held)
-    return distances
+    return -distances / 2

@@ -258,16 +258,16 @@ class TrainedModel(nn.Module):
                 the first one is raised.
         """
         self._require_own_retrieval()
-        tell = Telling("predicting", len(listed))
         predictor = Predictor.of(self.parts, self.task - 1)
         answers = []
-        for part in chunks(range(len(listed)), self.batch_size):
-            # a turn for each batch: who asks for one image does not wait for thousands of somebody else's
-            with self.computing():
-                batch = self._transformed(listed, part, bad)
-                if len(batch):
-                    answers.append(self._answer(predictor, batch, tasks=tasks))
-            tell(len(part))
+        with Telling("predicting", len(listed)) as tell:
+            for part in chunks(range(len(listed)), self.batch_size):
+                # a turn for each batch: who asks for one image does not wait for thousands of somebody else's
+                with self.computing():
+                    batch = self._transformed(listed, part, bad)
+                    if len(batch):
+                        answers.append(self._answer(predictor, batch, tasks=tasks))
+                tell(len(part))
         if not answers and bad:
             raise refusal({place_of(listed[number], number): error for number, error in bad.items()})
         return attrs.evolve(joined(answers), temperature=self.temperature)

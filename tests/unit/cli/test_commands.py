@@ -216,7 +216,7 @@ RECOMMENDED = "next, the recommended method: lw2g run --baseline simple-cil --se
             {"metrics": FOUND},
             [
                 "final accuracy 122.0 % (FAA)",
-                "forgetting 7.2 points (FFM)",
+                "forgetting 7.2 points (FFM: best less last accuracy, mean of old tasks)",
                 "3 sets for 10 tasks",
                 "right set found 85.7 %, by chance 38.0 % (PRA)",
                 "run: here (all numbers: lw2g show here)",
@@ -227,7 +227,7 @@ RECOMMENDED = "next, the recommended method: lw2g run --baseline simple-cil --se
             {"done": 3, "config": {"backbone": {"name": "timm"}}},
             [
                 "accuracy 122.0 % (FAA)",
-                "forgetting 7.2 points (FFM)",
+                "forgetting 7.2 points (FFM: best less last accuracy, mean of old tasks)",
                 "1 set for 3 tasks",
                 "stopped after 3 of 10 tasks; go on with: lw2g continue here",
                 "run: here (all numbers: lw2g show here)",
@@ -237,7 +237,7 @@ RECOMMENDED = "next, the recommended method: lw2g run --baseline simple-cil --se
             {"config": {"baseline": {"name": "single"}, "benchmark": {"name": "digits"}}},
             [
                 "final accuracy 122.0 % (FAA)",
-                "forgetting 7.2 points (FFM)",
+                "forgetting 7.2 points (FFM: best less last accuracy, mean of old tasks)",
                 "run: here (all numbers: lw2g show here)",
             ],
         ),
@@ -335,6 +335,23 @@ def test_plugins_prints_problems_with_remedies_at_the_end(monkeypatch):
     assert last.startswith("plugin 'bad' has 'lw2g_policy', which is no hook (did you mean 'lw2g_policies'?)")
     named = invoke("plugins", "bad")
     assert (named.exit_code, named.stderr) == (2, f"error: {last}\n")
+
+
+def test_plugins_lists_kinds_a_line_each_and_one_kind_on_a_screen():
+    """Every line has 100 columns at most; a long list has a line a component, and every name of the kind."""
+    overview = invoke("plugins").stdout.splitlines()
+    assert [line.split()[0] for line in overview[:3]] == ["baseline", "head", "carry"]
+    baselines = [one for one in json.loads(invoke("plugins", "--json").stdout) if one["kind"] == "baseline"]
+    assert overview[0].split()[1] == str(len(baselines))
+    assert len(overview) <= 14
+    for kind in ("baseline", "head", "backbone"):
+        listed = json.loads(invoke("plugins", kind, "--json").stdout)
+        assert {one["kind"] for one in listed} == {kind}
+        lines = invoke("plugins", kind).stdout.splitlines()
+        assert max(map(len, [*overview, *lines])) <= 100
+        assert len(lines) <= 40
+        named = [line.split()[0] for line in lines if line.strip() and not line.startswith(" ")]
+        assert {one["name"] for one in listed} <= set(named)
 
 
 def test_plugins_describes_one_component(fake_catalogue):
