@@ -43,8 +43,9 @@ LABELS = {
     "simple-cil_ridge": "`ridge` on frozen features (floor)",
     "simple-cil_klda": "`klda` on frozen features (floor)",
     "ranpac": "`ranpac adapt=none` on frozen features (floor)",
+    "simple-cil_auto": "`--recommended`: the frozen answer",
     "ranpac_always": "`ranpac`, adapters of the first task",
-    "ranpac_always_running": "`ranpac`, the same, penalty chosen on all tasks",
+    "ranpac_always_running": "`ranpac`, adapters of the first task, penalty chosen on all tasks",
     "slca-plus-plus_always_lda_gated_expert": (
         "`--trained`: `slca-plus-plus`, `lda` carried `gated`, frozen expert"
     ),
@@ -80,6 +81,7 @@ class StreamRun:
         size: Pixels on a side.
         method: The method, as the store's folders call it.
         faa: Mean over the stream's tasks of accuracy after the last one, in per cent.
+        told: FAA as the pack itself says it; of a run that learned all classes at once that of one task.
         answers: The answers after the last task, whose images have the same names in every order.
         seconds: All of the run, evaluations included.
         kept: Numbers kept: parameters and statistics.
@@ -93,6 +95,7 @@ class StreamRun:
     size: int
     method: str
     faa: float
+    told: float
     answers: RightAnswers
     seconds: float
     kept: int
@@ -127,6 +130,7 @@ def runs_of(store: Path, stored: Stored) -> list[StreamRun]:
                 method=_method(pack),
                 # a run that learned all classes at once has one task; its answers count by the stream's
                 faa=answers.accuracy if named["once"] else float(record["metrics"]["faa"]),
+                told=float(record["metrics"]["faa"]),
                 answers=answers,
                 seconds=float(record["seconds"]["total"]),
                 kept=storage["parameters"] + storage["statistics"],
@@ -195,7 +199,8 @@ def _method(pack: Pack) -> str:
         parts.append("running")
     if config.get("routing", {}).get("expert") == "frozen":
         parts.append("expert")
-    if config["backbone"].get("layers", 1) != 1:
+    # `auto` belongs to the head that is chosen, and is no choice of its own
+    if config["backbone"].get("layers", 1) not in (1, "auto"):
         parts.append("joined")
     return "_".join(parts)
 
@@ -204,6 +209,13 @@ def _streams() -> Mapping[str, Any]:
     """Return the facts of every stream by its name."""
     streams: Mapping[str, Any] = tomllib.loads(STREAMS.read_text(encoding="utf-8"))["stream"]
     return streams
+
+
+def shared(role: str) -> Iterator[str]:
+    """Yield what each stream of a role has in common with images of choices, and what may have touched it."""
+    for name, facts in _streams().items():
+        if facts["role"] == role:
+            yield f"- `{name}`: {facts['shares']}; {facts['touched']}."
 
 
 def protocol_of(run: ReportedRun) -> str:

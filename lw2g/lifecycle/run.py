@@ -227,7 +227,7 @@ class Run(Observer):
         if counts_directions(entry) and not was_said:
             self.reporter.warn(
                 f"the decision for task {index + 1} counts directions and compares no tasks: random spaces "
-                "of the same ranks would have decided alike (docs/readings.md)"
+                "of the same ranks would have decided alike (docs/growth.md)"
             )
 
     def planned(self, context: TaskContext, hosts: Sequence[TrainingPhase]) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
 
-from lw2g.errors import counted
 from lw2g.results.columns import COLUMNS, DEFAULT_COLUMNS, Column
 from lw2g.results.paper import Printed
 from lw2g.results.summaries import Difference
@@ -18,8 +17,10 @@ __all__ = [
     "cell_blocks",
     "few_remarks_on",
     "mean_cells",
+    "omits_equal",
     "remarks_on",
     "shown_columns",
+    "valued_columns",
 ]
 
 
@@ -65,18 +66,27 @@ def shown_columns(table: Table, columns: Sequence[Column]) -> list[Column]:
 
     Of the default columns those are left out that say the same of every row: they compare nothing.
     """
-    first_names = tuple(column.name for column in columns[: len(DEFAULT_COLUMNS)])
-    # who names columns wants them, and a single row is compared with none
-    omits_equal = first_names == DEFAULT_COLUMNS and len(table.rows) > 1
+    leaves_out = omits_equal(table, columns)
     shown = []
-    for column in columns:
-        num_different = len(_means(table, column))
-        if num_different == 0:
-            continue
-        if omits_equal and num_different == 1 and column.name not in _ALWAYS:
+    for column in valued_columns(table, columns):
+        if leaves_out and len(_means(table, column)) == 1 and column.name not in _ALWAYS:
             continue
         shown.append(column)
     return shown
+
+
+def valued_columns(table: Table, columns: Sequence[Column]) -> list[Column]:
+    """Return the columns in which some row has a value."""
+    return [column for column in columns if _means(table, column)]
+
+
+def omits_equal(table: Table, columns: Sequence[Column]) -> bool:
+    """Whether columns that say the same of every row are left out.
+
+    Who names columns wants them, and a single row is compared with none.
+    """
+    first_names = tuple(column.name for column in columns[: len(DEFAULT_COLUMNS)])
+    return first_names == DEFAULT_COLUMNS and len(table.rows) > 1
 
 
 def _means(table: Table, column: Column) -> set[float]:
@@ -256,10 +266,7 @@ def remarks_on(table: Table, columns: Sequence[Column], against: str | None) -> 
     remarks += [*_citations(table), *_paper_marks(table)]
     if any(row.control for row in table.rows):
         remarks.append(_CONTROL)
-    for run in table.unfinished:
-        done = f"{run.done}/{run.tasks or '?'} tasks"
-        remarks.append(f"not finished, not counted: {run.path} ({done}, {run.state})")
-    return [*remarks, *table.notes]
+    return [*remarks, *_unfinished(table), *table.notes]
 
 
 def few_remarks_on(table: Table, columns: Sequence[Column], against: str | None) -> list[str]:
@@ -279,10 +286,7 @@ def few_remarks_on(table: Table, columns: Sequence[Column], against: str | None)
         remarks.append("; ".join(marks))
     if table.reference(against) is not None:
         remarks.append(_DIFFERENCES)
-    if table.unfinished:
-        number = counted(len(table.unfinished), "run")
-        remarks.append(f"not finished, not counted: {number}, such as {table.unfinished[0].path}")
-    remarks += [*_by_kind(_citations(table)), *_by_kind(table.notes)]
+    remarks += [*_by_kind(_unfinished(table)), *_by_kind(_citations(table)), *_by_kind(table.notes)]
     if len(remarks) <= _FEW:
         return remarks
     shown = remarks[: _FEW - 1]
@@ -296,6 +300,11 @@ def _by_kind(notes: Iterable[str]) -> Iterator[str]:
         kinds.setdefault(note.partition(": ")[0], []).append(note)
     for first, *others in kinds.values():
         yield f"{first}; {len(others)} more: {_WHERE_ALL_ARE}" if others else first
+
+
+def _unfinished(table: Table) -> list[str]:
+    """Return how far each unfinished run has come."""
+    return [f"not counted: {run.path}, {run.standing}" for run in table.unfinished]
 
 
 def _printed(table: Table) -> list[Printed]:

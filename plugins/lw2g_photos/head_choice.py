@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from lw2g.maths.choosing import choice_of, first_within_error
+from lw2g.maths.few_rows import sharing_ranges
 from lw2g.model.exported import Saved
 from lw2g.model.parts import ModelParts
 from lw2g.model.trained import TrainedModel
@@ -89,9 +90,10 @@ def choose_head(
     widest = max(trained, key=lambda model: model.backbone.width)
     own, several = _rows_of_both(models[0], trained[0], widest, lesson)
     taught = []
-    for (_, more), model in zip(built, trained, strict=True):
-        rows = own if model is trained[0] else several.of_last(model.backbone.width)
-        taught.append(teach_rows(more, model, rows))
+    with sharing_ranges():
+        for (_, more), model in zip(built, trained, strict=True):
+            rows = own if model is trained[0] else several.of_last(model.backbone.width)
+            taught.append(teach_rows(more, model, rows))
     measures = [step.measures for step in taught]
     taken = first_within_error(
         [found["left_out_accuracy"] for found in measures], min(found["left_out"] for found in measures)

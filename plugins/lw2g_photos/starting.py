@@ -72,7 +72,7 @@ def start(
     backbone: str | None = None,
     weights: Path | None = None,
     image_size: int | None = None,
-    head: str = DEFAULT_HEAD,
+    head: str = CHOSEN_HEAD,
     test: Path | None = None,
     device: str | None = None,
     settings: Mapping[str, Any] | None = None,

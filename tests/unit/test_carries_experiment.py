@@ -272,7 +272,7 @@ def test_streams_tell_role_origin_and_licence():
     known = tomllib.loads((ROOT / "experiments" / "streams.toml").read_text())
     assert all(facts["origin"] and facts["licence"] for facts in known["set"].values())
     for name, facts in known["stream"].items():
-        assert facts["role"] in ("development", "report"), name
+        assert facts["role"] in ("development", "report", "surface"), name
         assert set(facts["sets"]) <= set(known["set"])
         assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in facts["sha256"]), name
         assert facts["sha256"], name
