@@ -32,7 +32,7 @@ def told(stream: str) -> dict[str, Any]:
     """Return what a submitter tells: who, under which licence, and what was tuned on which images."""
     facts = tomllib.loads(STREAMS.read_text())["stream"][stream]
     tuned = "rates and ranks: lw2g's presets for folders, from Caltech-101 and CIFAR-100 at 64 px"
-    if facts["role"] == "development":
+    if facts["role"] in ("development", "surface"):
         tuned += "; a development stream"
     elif "cifar100" in facts["sets"]:
         tuned += "; method and head were chosen on all of CIFAR-100, this stream's half included"
