@@ -11,6 +11,7 @@ import attrs
 import torch
 from torch import Tensor
 
+from lw2g.ground.notes import tell_note
 from lw2g.maths.choosing import choice_of, first_within_error
 from lw2g.maths.few_rows import sharing_ranges
 from lw2g.model.exported import Saved
@@ -85,6 +86,7 @@ def choose_head(
     began = time.monotonic()
     empty = models[0].saved
     lesson = read_lesson(folder, test, empty.manifest, catalogue, crops)
+    _tell_of_sums(models[-1], sum(lesson.counts.values()))
     built = [(one, grown(one.saved, lesson.counts)) for one in models]
     trained = [one.build(more) for one, more in built]
     widest = max(trained, key=lambda model: model.backbone.width)
@@ -110,6 +112,15 @@ def choose_head(
     best = attrs.evolve(best, report={**best.report, "choice": choice})
     report = write_step(chosen.saved, best, lesson, out, look)
     return best.model, report | {"seconds": round(time.monotonic() - began, 3)}
+
+
+def _tell_of_sums(largest: FirstModel, images: int) -> None:
+    """Say what sums of wide features take, where images are too many to stand in their place."""
+    head = largest.parts.baseline.closed_form
+    few = None if head is None else head.rows_in_range()
+    if few is None or not few.has_room(images):
+        for text in largest.parts.layer_notes:
+            tell_note(text)
 
 
 def _rows_of_both(

@@ -123,6 +123,6 @@ def _say_what_next(place: str, *, takes_vectors: bool, chosen: bool) -> None:
         if chosen:
             lines.append("more accuracy: more images of each class, or training: lw2g run --trained")
         else:
-            lines.append("more accuracy: start with --head auto, which tries several layers, too")
+            lines.append("more accuracy: start without --head, which tries several layers, too")
     for line in lines:
         click.echo(printable(line))

@@ -14,6 +14,7 @@ from PIL import Image
 import lw2g
 from lw2g.cli.main import main
 from lw2g.errors import ConfigError
+from lw2g.maths import few_rows
 from lw2g.maths.choosing import first_within_error, words_of_choice
 from lw2g.model.exported import read_export
 from lw2g.model.trained import TrainedModel
@@ -23,7 +24,7 @@ from lw2g_photos.step_checks import wilson
 
 @pytest.fixture(autouse=True)
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Join two layers of the embedded backbone: sums of all of them take seconds to solve."""
+    """Join two layers of the embedded backbone, whose sums are small."""
     monkeypatch.setattr(starting, "WIDEST", 600)
 
 
@@ -93,22 +94,31 @@ def test_the_chosen_model_is_the_one_that_starts_by_name(
     assert choice["accuracy"] == expected["left_out_accuracy"]
 
 
-@pytest.mark.parametrize("large", [2**20, 2**12], ids=["small sums", "large sums"])
+@pytest.mark.parametrize(
+    ("large", "wide"),
+    [(2**20, 1024), (2**12, 1024), (2**20, 100)],
+    ids=["small sums", "large sums", "rows become sums"],
+)
 def test_a_chosen_model_learns_and_forgets_exactly(
-    large: int, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    large: int, wide: int, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A class more, and back to the bit, also where sums that began with zeros are not written down twice."""
     monkeypatch.setattr(updating, "_LARGE", large)
+    monkeypatch.setattr(few_rows, "_WIDE", wide)
+    monkeypatch.setattr(few_rows, "_FEW", 20)  # 24 images are few, 30 are not
     monkeypatch.setattr(head_choice, "first_within_error", lambda found, images: 1)
     _start(photos, tmp_path / "first", head="auto")
     more, _ = lw2g.learn(tmp_path / "first", photos / "more", out=tmp_path / "more", device="cpu")
     assert more.predict(photos / "more")[0]["class"] == "grey"
     assert {"rejected", "calibrated"} <= more.predict(photos / "more", reject=0.1)[0].keys()
+    gram = read_export(tmp_path / "more").tensors["baseline/closed_form.gram"]
+    assert len(gram) == 1
     lw2g.unlearn(tmp_path / "more", out=tmp_path / "back", device="cpu")
     back, first = (read_export(tmp_path / name).tensors for name in ("back", "first"))
     learned = read_export(tmp_path / "back", whole=True).learned
     kept = {key.partition("/")[0] for key in learned if key.endswith("closed_form.gram")}
     assert kept == ({"zero"} if large < 2**20 else {"base"})
+    assert (wide == 100) == (len(first["baseline/closed_form.gram"]) == 0)
     assert back.keys() == first.keys()
     assert all(torch.equal(back[name], first[name]) for name in first)
 
