@@ -17,7 +17,7 @@ from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import json_option
 from lw2g.cli.shown_model import print_model
 from lw2g.cli.signature import help_of
-from lw2g.errors import counted
+from lw2g.errors import as_word, counted
 from lw2g.runtime.console import (
     console,
     in_words,
@@ -106,7 +106,7 @@ def _print_short(results: Recorded) -> None:
         lines.append(by_rank)
     count = len(record["deviations"])
     summary = f"{counted(count, 'deviation')} from the published method" if count else "no deviations"
-    lines.append(f"{summary}; all numbers: lw2g show {results.run} --all")
+    lines.append(f"{summary}; all numbers: lw2g show {as_word(results.run)} --all")
     for line in lines:
         click.echo(printable(line))
 

@@ -206,7 +206,11 @@ def warnings_of(
         images: What it has learned, by class.
         manifest: The model before it.
     """
-    forgotten = set(manifest.history.names) - set(manifest.class_map.target_names)
+    before = set(manifest.class_map.target_names)
+    after = before.union(images)
+    if len(after) == 1:
+        yield f"the model knows one class, and calls every image {min(after)}: lw2g learn teaches it another"
+    forgotten = set(manifest.history.names) - before
     for entry in report["classes"]:
         name = entry["class"]
         if not entry["checked"]:

@@ -161,7 +161,7 @@ def test_mistakes_are_told_together_without_a_traceback(fake_catalogue):
     assert result.stdout == ""
     assert result.stderr.splitlines() == [
         "error: 3 problems in the configuration:",
-        "  policy: no policy is called 'mim' (did you mean 'min'?); run `lw2g plugins` for all names",
+        "  policy: no policy is called 'mim' (did you mean 'min'?); `lw2g plugins policy` lists all",
         "  growth.enrgy: no such option (did you mean 'energy'?)",
         "  run.seed: expected int but got 'x'",
     ]
@@ -374,6 +374,28 @@ def test_plugins_describes_one_component(fake_catalogue):
     assert row[:6] == ["epochs", "int", "50", ">=", "1", "40"]
     detailed = json.loads(invoke("plugins", "hide-prompt", "--json").stdout)
     assert detailed[0]["options"][0]["default"] == 50
+
+
+def test_a_folder_in_place_of_a_configuration_says_how_images_are_named(tmp_path):
+    """As with `lw2g start`, somebody types the folder of images; its name may have a space."""
+    (tmp_path / "my photos").mkdir()
+    done = invoke("run", str(tmp_path / "my photos"))
+    assert done.exit_code == 2
+    assert done.stderr.splitlines()[-1].endswith(
+        f"/my photos' is a folder and no TOML file; of images: --benchmark folder --set "
+        f"benchmark.root='{tmp_path}/my photos'"
+    )
+
+
+def test_an_interrupted_command_says_so_in_a_line(monkeypatch, tmp_path):
+    """With the exit code of Ctrl-C, and without click's word for it."""
+
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lw2g.cli.predict_command.models.predict", stop)
+    done = invoke("predict", str(tmp_path), str(tmp_path))
+    assert (done.exit_code, done.stderr) == (130, "error: interrupted\n")
 
 
 def test_plugins_with_an_unknown_name_suggests_one(fake_catalogue):
