@@ -15,12 +15,11 @@ __all__ = ["importing_torch"]
 
 @contextmanager
 def importing_torch() -> Iterator[None]:
-    """Let torch be imported in the context without the garbage collector, and compute on one thread if need be.
+    """Let torch be imported in the context without collections, and on a busy machine compute on one thread.
 
-    It does where the machine is busy and ``OMP_NUM_THREADS`` is not set: torch's threads wait for each other in
-    loops, and on cores that others hold two of them take several times the time of one. Runs keep their threads,
-    whose number is one of the things that their last bits depend on. In a process that has imported torch
-    nothing changes.
+    Threads of torch wait for each other in loops: on cores that others hold, two of them take several times the
+    time of one. ``OMP_NUM_THREADS`` has the last word. Runs keep their threads, whose number is one of the
+    things that their last bits depend on. In a process that has imported torch nothing changes.
     """
     is_first = "torch" not in sys.modules
     with collector_waits():
