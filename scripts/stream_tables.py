@@ -37,12 +37,12 @@ OF_A_STREAM = re.compile(
 FLOOR = "simple-cil_lda"
 """The method that others are compared with: ``lda`` on frozen features."""
 LABELS = {
-    FLOOR: "`lda` on frozen features (the floor)",
-    "simple-cil_cosine": "class means on frozen features (`simple-cil`) (floor)",
-    "simple-cil_mahalanobis": "`mahalanobis` on frozen features (floor)",
-    "simple-cil_ridge": "`ridge` on frozen features (floor)",
-    "simple-cil_klda": "`klda` on frozen features (floor)",
-    "ranpac": "`ranpac adapt=none` on frozen features (floor)",
+    FLOOR: "`lda` (the floor)",
+    "simple-cil_cosine": "class means (`simple-cil`) (floor)",
+    "simple-cil_mahalanobis": "`mahalanobis` (floor)",
+    "simple-cil_ridge": "`ridge` (floor)",
+    "simple-cil_klda": "`klda` (floor)",
+    "ranpac": "`ranpac adapt=none` (floor)",
     "simple-cil_auto": "`--recommended`: the frozen answer",
     "ranpac_always": "`ranpac`, adapters of the first task",
     "ranpac_always_running": "`ranpac`, adapters of the first task, penalty chosen on all tasks",
@@ -51,6 +51,7 @@ LABELS = {
     ),
     "ranpac_always_running_joined": "`ranpac`, adapters of the first task, ridge on 12 layers",
     "slca-plus-plus_always_lda_gated_expert_joined": "recommended, with head and expert on 12 layers",
+    "slca-plus-plus_always_lda_gated_beside_joined": "the same, beside the frozen answer",
     "slca-plus-plus_always_lda": "`slca-plus-plus`, `lda` carried by `affine`",
     "slca-plus-plus_always_linear": "`slca-plus-plus` as published",
     "finetune_always_lda": "one LoRA (`finetune`), `lda` carried by `affine`",
@@ -62,7 +63,7 @@ LABELS = {
     "joint_always_linear": "`joint`: all classes at once, own head (control)",
     "joint_always_lda": "`joint` under `lda` (control)",
 }
-"""What the methods of packs are called in tables, those on frozen features first."""
+"""What the methods of packs are called in tables, those on frozen features first: (floor)."""
 FROZEN = frozenset(list(LABELS)[:6])
 """Methods that train nothing. Their heads may have shared forwards with another run, so that only the floor's
 seconds are those of a run alone."""
@@ -197,8 +198,9 @@ def _method(pack: Pack) -> str:
         parts.append("gated")
     if config["baseline"].get("penalty") == "running":
         parts.append("running")
-    if config.get("routing", {}).get("expert") == "frozen":
-        parts.append("expert")
+    beside = {"frozen": "expert", "auto": "beside"}.get(config.get("routing", {}).get("expert"))
+    if beside:
+        parts.append(beside)
     # `auto` belongs to the head that is chosen, and is no choice of its own
     if config["backbone"].get("layers", 1) not in (1, "auto"):
         parts.append("joined")
@@ -312,7 +314,7 @@ def _by_image(run: StreamRun) -> frozenset[Any]:
 
 def _seconds(line: Line) -> str:
     if line.method in FROZEN and line.method != FLOOR:
-        return "as the floor"
+        return "shared"
     return f"{statistics.fmean(run.seconds for run in line.runs):,.0f}"
 
 

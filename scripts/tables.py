@@ -28,7 +28,7 @@ import prose
 import write_leaderboard
 from seed_tables import seeds_of
 from sentences import sentence
-from stream_tables import Line, StreamRun, lines_of, markdown, matrix, runs_of, shared
+from stream_tables import Line, StreamRun, lines_of, markdown, matrix, runs_of
 
 from lw2g.registry.catalogue import load_catalogue
 from lw2g_store.stored import Stored, stored_runs
@@ -125,8 +125,6 @@ def table_text(
     if form == "sentence":
         names, further = fields(table.get("study", "worth"))
         return sentence(table["text"], names, table["size"], runs, further)
-    if form == "shares":
-        return shared(table["role"])
     if form == "seeds":
         return seeds_of(stored, table["protocol"], table["rows"], table["against"])
     of_streams = table_lines(table, runs)
@@ -215,7 +213,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for line in table_lines(facts()[given.packs], runs_of(STORE, stored)):
             for run in line.runs:
                 once = ""
-                if run.faa != run.told:
+                if abs(run.faa - run.told) > 0.005:
                     once = f" by the stream's tasks, {run.told:.2f} as the pack's one task"
                 place = run.path.relative_to(ROOT)
                 print(f"{line.stream}, order {run.order}: FAA {run.faa:.2f}{once}, {place}")

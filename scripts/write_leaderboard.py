@@ -24,6 +24,7 @@ from stream_tables import (
     markdown,
     protocol_of,
     runs_of,
+    shared,
 )
 
 from lw2g.registry.catalogue import load_catalogue
@@ -60,9 +61,10 @@ OF_STREAMS = """\
 {caution}
 """
 CAUTION = {
-    "report": "What a choice has seen of them [is told](use.md#what-the-streams-share).",
+    "report": "Method, head and carry were chosen on other streams, of which these are not quite free.",
     "development": "Choices were made on these streams.",
 }
+SEEN = "What each shares with images of choices, and which choices have seen it:\n"
 OF_A_STUDY = ("/readings@", "/growth-score.")
 OF_FEATURES = "features/"
 PICTURED = (224, "report")
@@ -109,7 +111,7 @@ def of_streams(store: Path, stored: Stored) -> Iterator[str]:
                 continue
             yield OF_STREAMS.format(size=size, role=role, caution=caution)
             if (size, role) == PICTURED:
-                yield from (PICTURE_LINES, "")
+                yield from (SEEN, *shared(role), "", PICTURE_LINES, "")
             yield from markdown(by_accuracy(lines), repeated=True)
             yield ""
 

@@ -1,6 +1,6 @@
 """Rows that stand in place of wide sums, as long as they are few.
 
-Of n rows of M numbers the sums ``H^T H`` are M x M and have n directions. As long as n is a third of M at
+Of n rows of M numbers the sums ``H^T H`` are M x M and have n directions. As long as n is half of M at
 most, the rows say the same in less memory, and what is solved of the sums is solved of n x n products in
 coordinates of their range: ridge regression, discriminants and distances do not change where features are
 turned. With more rows a head forms its sums.
@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 __all__ = ["FewRows", "few_rows", "sharing_ranges"]
 
-_WIDE = 2048
+_WIDE = 1024
 """Width up to which sums are small, and solved in no time."""
-_FEW = 3
+_FEW = 2
 """How many times their number rows are wide at least."""
 
 _shared: ContextVar[list[FewRows] | None] = ContextVar("_shared", default=None)

@@ -109,7 +109,7 @@ def layer_notes(
     text = f"features of {layers}, {_PARTS[known.pool]}: {backbone.width:,} numbers an image"
     kept, side = _sums((baseline, retrieval))
     if kept:
-        text += f"; sums take {_mebibytes(kept)} of memory"
+        text += f"; sums take up to {_mebibytes(kept)} of memory"
     if side:
         text += f", {_mebibytes(_COPIES * 8 * side**2)} more while solved, in up to about {_seconds(side)}"
     notes = [text]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import attrs
 
@@ -49,7 +49,7 @@ def option_columns(
     runs: Sequence[ReportedRun],
     settings: Sequence[Settings],
     labels: Sequence[str],
-    shared: Container[str],
+    shared: Collection[str],
     catalogue: Catalogue,
 ) -> OptionColumns:
     """Return the columns of the options that some row changed and in which rows differ.

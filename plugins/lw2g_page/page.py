@@ -211,7 +211,7 @@ def _section(
             tiles = _tiles(best.run)
             gallery = gallery_of(best, thumbnails)
     # what all rows share and what is not finished stands above the table
-    own_notes = [note for note in table.notes if not note.startswith(ALL_ROWS)]
+    own_notes = tuple(note for note in table.notes if not note.startswith(ALL_ROWS))
     remarked = attrs.evolve(table, notes=own_notes, unfinished=())
     return _Section(
         benchmark=table.benchmark,

@@ -203,6 +203,7 @@ def test_a_penalty_and_its_weights_leave_the_sums_alone() -> None:
 def test_few_rows_give_the_regression_of_their_sums(choice: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Penalty, scores, and those without each row; rows that are no longer few become the sums."""
     monkeypatch.setattr(few_rows, "_WIDE", 59)
+    monkeypatch.setattr(few_rows, "_FEW", 3)
     rows, labels = wide(20)
     few = Ridge(60, CLASSES, 0, 0, 0.3, choice=choice)
     few.update(rows[:9], labels[:9])
