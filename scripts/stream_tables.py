@@ -51,6 +51,7 @@ LABELS = {
     ),
     "ranpac_always_running_joined": "`ranpac`, adapters of the first task, ridge on 12 layers",
     "slca-plus-plus_always_lda_gated_expert_joined": "recommended, with head and expert on 12 layers",
+    "slca-plus-plus_always_lda_gated_beside_joined": "the same, beside the frozen answer",
     "slca-plus-plus_always_lda": "`slca-plus-plus`, `lda` carried by `affine`",
     "slca-plus-plus_always_linear": "`slca-plus-plus` as published",
     "finetune_always_lda": "one LoRA (`finetune`), `lda` carried by `affine`",
@@ -197,8 +198,9 @@ def _method(pack: Pack) -> str:
         parts.append("gated")
     if config["baseline"].get("penalty") == "running":
         parts.append("running")
-    if config.get("routing", {}).get("expert") == "frozen":
-        parts.append("expert")
+    beside = {"frozen": "expert", "auto": "beside"}.get(config.get("routing", {}).get("expert"))
+    if beside:
+        parts.append(beside)
     # `auto` belongs to the head that is chosen, and is no choice of its own
     if config["backbone"].get("layers", 1) not in (1, "auto"):
         parts.append("joined")

@@ -213,7 +213,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for line in table_lines(facts()[given.packs], runs_of(STORE, stored)):
             for run in line.runs:
                 once = ""
-                if run.faa != run.told:
+                if abs(run.faa - run.told) > 0.005:
                     once = f" by the stream's tasks, {run.told:.2f} as the pack's one task"
                 place = run.path.relative_to(ROOT)
                 print(f"{line.stream}, order {run.order}: FAA {run.faa:.2f}{once}, {place}")

@@ -41,7 +41,7 @@ def told(stream: str, method: str) -> dict[str, Any]:
     tuned = "rates and ranks: lw2g's presets for folders, from Caltech-101 and CIFAR-100 at 64 px"
     if method in UNTRAINED:
         tuned = UNTRAINED[method]
-    elif facts["role"] == "development":
+    elif facts["role"] in ("development", "surface"):
         tuned += "; a development stream"
     elif "cifar100" in facts["sets"]:
         tuned += "; method and head were chosen on all of CIFAR-100, this stream's half included"

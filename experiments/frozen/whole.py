@@ -1,7 +1,8 @@
 """Lay out all of CIFAR-100 and store its features: 60,000 images, ten to thirty minutes of a core.
 
     python experiments/frozen/whole.py --archives ARCHIVES --data DATA --weights FILE --out FEATURES
-    python experiments/frozen/heads.py --streams cifar-whole --data DATA --features FEATURES --out CELLS
+    python experiments/frozen/heads.py --streams cifar-whole --no-strangers --data DATA
+        --features FEATURES --out experiments/frozen/cells
 
 The classes lie in twenty sets of five, ``DATA/images/cifar100_whole.NN``, each with a file of features of its
 own, so that an interrupted run goes on with the set in which it stopped. The stream ``cifar-whole`` links all

@@ -22,6 +22,7 @@ from lw2g.registry.catalogue import Catalogue
 from lw2g.vit.own_feature import gathering_own
 from lw2g_photos.lesson import Lesson, Rows, read_lesson, rows_of
 from lw2g_photos.steps import grown
+from lw2g_photos.training_gains import training_gain
 from lw2g_photos.updating import check_taught, recall_of_held_out, teach_rows, write_step
 
 __all__ = ["FirstModel", "choose_head"]
@@ -81,7 +82,8 @@ def choose_head(
         crops: Likewise.
 
     Returns:
-        The model, and the report with ``choice``: what was tried.
+        The model, and the report with ``choice``: what was tried, and ``training``: what training added on
+        streams like these images (None where none is known).
     """
     began = time.monotonic()
     empty = models[0].saved
@@ -109,9 +111,24 @@ def choose_head(
         )
     best = check_taught(chosen.saved, taught[taken], lesson, found)
     choice = choice_of(_tried(models, measures), taken)
-    best = attrs.evolve(best, report={**best.report, "choice": choice})
+    said = {"choice": choice, "training": _known_of_training(choice["tried"][0], lesson)}
+    best = attrs.evolve(best, report={**best.report, **said})
     report = write_step(chosen.saved, best, lesson, out, look)
     return best.model, report | {"seconds": round(time.monotonic() - began, 3)}
+
+
+def _known_of_training(smallest: Mapping[str, Any], lesson: Lesson) -> dict[str, Any] | None:
+    """Return what training added on streams of as many images a class, of which as many are found.
+
+    Args:
+        smallest: The smallest of the models that were tried, which reads the last layer alone.
+        lesson: What was learned.
+    """
+    if smallest["accuracy"] is None:
+        return None
+    images = sum(lesson.counts.values()) / len(lesson.counts)
+    gain = training_gain(images, smallest["accuracy"])
+    return None if gain is None else {**attrs.asdict(gain), "words": str(gain)}
 
 
 def _tell_of_sums(largest: FirstModel, images: int) -> None:

@@ -47,8 +47,7 @@ def start(folder: Path, out: Path, as_json: bool, settings: dict[str, Any], **op
         note("the embedded backbone knows small drawings, no photos; --backbone vit-tiny is for these")
     _print(report, as_json=as_json, has_old_classes=False)
     if not as_json:
-        chosen = "choice" in report
-        _say_what_next(report["out"], takes_vectors=model.backbone.takes_vectors, chosen=chosen)
+        _say_what_next(report, takes_vectors=model.backbone.takes_vectors)
 
 
 @click.command(
@@ -104,25 +103,32 @@ def _print(report: Mapping[str, Any], *, as_json: bool, has_old_classes: bool) -
         note(warning)
 
 
-def _say_what_next(place: str, *, takes_vectors: bool, chosen: bool) -> None:
+def _say_what_next(report: Mapping[str, Any], *, takes_vectors: bool) -> None:
     """Print what a new model is for, and what may make a better one.
 
     Args:
-        place: Its folder.
+        report: Of what made it.
         takes_vectors: Whether it answers for stored features.
-        chosen: Whether its head was chosen.
     """
-    model = shlex.quote(as_typed(place))
+    model = shlex.quote(as_typed(report["out"]))
     if takes_vectors:
         lines = [f"next: lw2g predict {model} FILE, lw2g test {model} FILE, lw2g learn {model} FILE"]
     else:
         lines = [
             f"next: lw2g predict {model} PHOTO --reject 0.05, lw2g test {model} FOLDER",
             f"more classes: lw2g learn {model} FOLDER, or in the browser lw2g teach {model}",
+            f"more accuracy: {_more_accuracy(report)}",
         ]
-        if chosen:
-            lines.append("more accuracy: more images of each class, or training: lw2g run --trained")
-        else:
-            lines.append("more accuracy: start without --head, which tries several layers, too")
     for line in lines:
         click.echo(printable(line))
+
+
+def _more_accuracy(report: Mapping[str, Any]) -> str:
+    """Return what may answer better than a new model."""
+    if "choice" not in report:
+        return "start without --head, which tries several layers, too"
+    more = "more images of each class"
+    known = report["training"]
+    if known is None:
+        return f"{more}, or training: lw2g run --trained"
+    return f"{more}; training (lw2g run --trained) added {known['words']}, with ViT-Tiny"

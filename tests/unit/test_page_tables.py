@@ -24,7 +24,8 @@ ROOT = Path(__file__).resolve().parents[2]
 STORE = ROOT / "experiments" / "store"
 CELLS = ROOT / "experiments" / "carries" / "cells"
 SCORE = ("growth_fields", "readings", "score_pages", "score_results", "score_verdicts")
-FROZEN = ("frozen_page", "frozen_results", "frozen_rule", "frozen_verdicts")
+FROZEN = ("frozen_page", "frozen_results", "frozen_rule", "frozen_verdicts", "frozen_gains")
+GAINS = "plugins/lw2g_photos/training_gains.json"
 MODULES = (
     *("tables", "prose", "stream_tables", "seed_tables", "sentences", "write_leaderboard"),
     *("gains", "table", "cell", "results"),
@@ -55,7 +56,7 @@ def stored() -> Stored:
 def root(tmp_path: Path, script) -> Path:
     """A copy of the pages that have tables."""
     tables = script("tables")
-    for page in (*tables.PAGES, "docs/leaderboard.svg", "docs/worth.svg", "docs/frozen.svg"):
+    for page in (*tables.PAGES, "docs/leaderboard.svg", "docs/worth.svg", "docs/frozen.svg", GAINS):
         (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / page, tmp_path / page)
     return tmp_path

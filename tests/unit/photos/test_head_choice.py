@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from lw2g.model.exported import read_export
 from lw2g.model.trained import TrainedModel
 from lw2g_photos import head_choice, starting, updating
 from lw2g_photos.step_checks import wilson
+from lw2g_photos.training_gains import TrainingGain
 
 
 @pytest.fixture(autouse=True)
@@ -197,6 +199,29 @@ def test_start_says_what_was_tried_and_what_comes_next(photos: Path, tmp_path: P
     assert "of 24 images, each left out in turn" in done.stdout
     assert "% of 3 images not learned from (" in done.stdout
     assert f"next: lw2g predict '{tmp_path}/my model' PHOTO --reject 0.05, lw2g test" in done.stdout
+    assert "more accuracy: more images of each class" in done.stdout
+
+
+def test_start_says_what_training_added_on_streams_like_the_images(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asks by images a class and the smallest model's accuracy; what is not known is not said."""
+    asked = []
+
+    def known(images: float, accuracy: float) -> TrainingGain:
+        asked.append((images, accuracy))
+        return TrainingGain(least=-1.0, most=0.5, streams=2)
+
+    monkeypatch.setattr(head_choice, "training_gain", known)
+    done = CliRunner().invoke(main, ["start", str(photos / "photos"), str(tmp_path / "model"), "--json"])
+    report = json.loads(done.stdout)
+    assert asked == [(8.0, report["choice"]["tried"][0]["accuracy"])]
+    assert report["training"]["least"] == -1.0
+    done = CliRunner().invoke(main, ["start", str(photos / "photos"), str(tmp_path / "again")])
+    words = "training (lw2g run --trained) added -1.0 to +0.5 points on 2 streams like this, with ViT-Tiny"
+    assert f"more accuracy: more images of each class; {words}" in done.stdout
+    monkeypatch.setattr(head_choice, "training_gain", lambda images, accuracy: None)
+    done = CliRunner().invoke(main, ["start", str(photos / "photos"), str(tmp_path / "unknown")])
     assert "more accuracy: more images of each class, or training: lw2g run --trained" in done.stdout
 
 
