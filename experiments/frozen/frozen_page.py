@@ -390,17 +390,18 @@ def page_with(text: str, name: str, lines: Sequence[str]) -> str:
     return "\n".join([head + begin, "", *lines, "", END]) + tail
 
 
-def written(stored: Any, root: Path) -> dict[str, str]:
+def written(stored: Any, root: Path, before: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the pages and the picture as cells and packs would have them.
 
     Args:
         stored: The packs.
         root: Where the pages are as they stand.
+        before: Pages of which other parts have been written already, by their paths.
     """
     known, runs = streams(), trained(stored)
     found = {PICTURE: drawn(known, runs), frozen_gains.FILE: frozen_gains.written(known, runs)}
     for page, names in MARKS.items():
-        text = (root / page).read_text(encoding="utf-8")
+        text = (before or {}).get(page) or (root / page).read_text(encoding="utf-8")
         for name in names:
             lines = list(getattr(sys.modules[__name__], name)(known, runs))
             while lines and not lines[-1]:

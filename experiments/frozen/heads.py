@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lw2g.blocks.closed_form import ClosedForm, Cosine
-from lw2g.blocks.discriminants import Discriminant, KernelDiscriminant, Mahalanobis
+from lw2g.blocks.discriminants import Discriminant, KernelDiscriminant
+from lw2g.blocks.mahalanobis import Mahalanobis
 from lw2g.blocks.ridge import Ridge
 from lw2g.interfaces.context import derive_seed
 from lw2g.maths.choosing import first_within_error

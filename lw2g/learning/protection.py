@@ -13,6 +13,7 @@ adds (momentum, rescaling, weight decay) is covered.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 
 import attrs
 import torch
@@ -128,20 +129,23 @@ class Protection:
     @torch.no_grad()
     def after_backward(self) -> None:
         """Bend the gradients; parameters without one are skipped."""
-        for place in self._places.values():
-            place.bend_gradient()
+        _bend_all([place.gradient_removals() for place in self._places.values()])
 
     @torch.no_grad()
     def before_step(self) -> None:
         """Remember the values that soft rules on updates start from."""
+        kept = []
+        values = []
         for place in self._places.values():
-            place.remember()
+            if place.before is not None:
+                kept.append(place.before)
+                values.append(place.part)
+        _copy_all(kept, values)
 
     @torch.no_grad()
     def after_step(self) -> None:
         """Bend the updates."""
-        for place in self._places.values():
-            place.bend_update()
+        _bend_all([place.update_removals() for place in self._places.values()])
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return what a checkpoint within the task must hold: values at the task's start, and the spaces.
@@ -181,7 +185,11 @@ class Protection:
 
 
 class _Place:
-    """A part of a parameter that has rules, with the values that they must remember."""
+    """A part of a parameter that has rules, with the values that they must remember.
+
+    Attributes:
+        before: Its values before a step, from which soft rules on updates measure; None without such rules.
+    """
 
     def __init__(self, rules: Sequence[SiteRule]) -> None:
         site = rules[0].site
@@ -191,33 +199,35 @@ class _Place:
         values = site.view(site.parameter.data)
         # a hard rule measures from the beginning of the task, a soft one from that of each step
         self._start: Tensor | None = None
-        self._before: Tensor | None = None
+        self.before: Tensor | None = None
         if self._update.hard is not None:
             self._start = values.clone()
         if self._update.soft:
-            self._before = values.clone()
+            self.before = values.clone()
 
-    def bend_gradient(self) -> None:
-        """Change the site's gradient in place: soft restrictions first, then the hard one."""
+    def gradient_removals(self) -> list[_Removal]:
+        """Return what has to go from the site's gradient: soft restrictions first, then the hard one."""
         gradient = self._site.parameter.grad
         if gradient is None:
-            return
+            return []
         part = self._site.view(gradient)
-        for restriction in self._gradient.soft:
-            _remove(part, restriction)
+        removals = [_Removal(part, restriction) for restriction in self._gradient.soft]
         if self._gradient.hard is not None:
-            _remove(part, self._gradient.hard)
+            removals.append(_Removal(part, self._gradient.hard))
+        return removals
 
-    def remember(self) -> None:
-        if self._before is not None:
-            self._before.copy_(self._site.view(self._site.parameter.data))
+    @property
+    def part(self) -> Tensor:
+        """The site's values, ``[..., dim]``."""
+        return self._site.view(self._site.parameter.data)
 
-    def bend_update(self) -> None:
-        part = self._site.view(self._site.parameter.data)
-        for restriction in self._update.soft:
-            _remove(part, restriction, self._before)
+    def update_removals(self) -> list[_Removal]:
+        """Return what has to go from the site's values after a step, in the same order."""
+        part = self.part
+        removals = [_Removal(part, restriction, self.before) for restriction in self._update.soft]
         if self._update.hard is not None:
-            _remove(part, self._update.hard, self._start)
+            removals.append(_Removal(part, self._update.hard, self._start))
+        return removals
 
     def state(self) -> dict[str, Tensor]:
         """Return what a run within a task has to restore, by name."""
@@ -284,22 +294,64 @@ class _Bend:
             self.hard = with_stored_space("hard", self.hard)
 
 
-def _remove(part: Tensor, restriction: Restriction, origin: Tensor | None = None) -> None:
-    """Take the restricted component of ``part - origin`` (origin 0 by default) out of ``part`` in place.
+@attrs.frozen(eq=False)
+class _Removal:
+    """The restricted component of ``part - origin``, which is to be taken out of ``part``.
 
-    Args:
+    Attributes:
         part: Rows of a gradient or of a parameter, ``[..., dim]``.
         restriction: A space and the share of the component in it that goes.
-        origin: Rows from which the parameter has moved.
+        origin: Rows from which the parameter has moved; None for 0.
     """
-    space = restriction.subspace
-    strength = restriction.strength
-    if space.is_full and strength == 1:
+
+    part: Tensor
+    restriction: Restriction
+    origin: Tensor | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing of the movement stays."""
+        return self.restriction.subspace.is_full and self.restriction.strength == 1
+
+
+def _bend_all(places: Sequence[Sequence[_Removal]]) -> None:
+    """Take the removals of each place out, one after the other, and those of all places together.
+
+    A place is a block's part of a parameter, and a small step on a GPU waits for launches: a list of tensors
+    takes one where its tensors take one each, with the same bits.
+
+    Args:
+        places: Of each place, in order; all of gradients, or all of updates.
+    """
+    for turn in zip_longest(*places):
+        removals = [removal for removal in turn if removal is not None]
+        whole = [removal for removal in removals if removal.is_whole]
         # nothing may be left, not even a rounding error
-        part.copy_(torch.zeros_like(part) if origin is None else origin)
-        return
-    moved = part if origin is None else part - origin
-    part.sub_(space.on(moved), alpha=strength)
+        ends = [torch.zeros_like(one.part) if one.origin is None else one.origin for one in whole]
+        _copy_all([one.part for one in whole], ends)
+        _remove([removal for removal in removals if not removal.is_whole])
+
+
+def _remove(removals: Sequence[_Removal]) -> None:
+    """Take restricted components out of their parts in place."""
+    parts = [one.part for one in removals]
+    origins = [one.origin for one in removals if one.origin is not None]
+    # gradients have no origin, and all values have one
+    moved = torch._foreach_sub(parts, origins) if origins else parts
+    by_strength: dict[float, tuple[list[Tensor], list[Tensor]]] = {}
+    for removal, rows in zip(removals, moved, strict=True):
+        restriction = removal.restriction
+        bent, inside = by_strength.setdefault(restriction.strength, ([], []))
+        bent.append(removal.part)
+        inside.append(restriction.subspace.on(rows))
+    for strength, (bent, inside) in by_strength.items():
+        torch._foreach_sub_(bent, inside, alpha=strength)
+
+
+def _copy_all(places: list[Tensor], values: list[Tensor]) -> None:
+    """Copy each value to its place."""
+    if places:
+        torch._foreach_copy_(places, values)
 
 
 def _acts(restriction: Restriction) -> bool:

@@ -17,7 +17,7 @@ from lw2g.blocks.expert import FrozenExpert, of_targets
 from lw2g.disk.checkpoint import part
 from lw2g.model.exported import Saved
 from lw2g.model.manifest import Manifest
-from lw2g.model.rejection import Gaussians, gaussians_of, moments_of, scores_of, temperature_of
+from lw2g.model.rejection import Gaussians, moments_of, scores_of, temperature_of
 from lw2g.model.solved import Solved
 
 __all__ = [
@@ -34,8 +34,6 @@ _OPERATIONS = 2**36
 """Products of features, width by width, in which images are left out: about 10 s of one core."""
 _FEWEST = 1000
 """Images that are left out at any width."""
-_FEW = 3
-"""How many times their number features are wide whose range is smaller by far."""
 
 
 def features_of(learned: Mapping[str, Tensor], number: int) -> list[Tensor]:
@@ -179,10 +177,7 @@ def answers_without_each(
     known = scores = None
     which = _several(head, labels, held, seen)
     if gaussians is not None and len(which):
-        lifted = head.lifted(features)
-        if _FEW * len(lifted) <= lifted.shape[1] and len(lifted) == int(head.count.sum()) and held.all():
-            gaussians, lifted = gaussians_of(lifted, labels, len(gaussians.counts))
-        known, distances, which = scores_of(gaussians, lifted, labels, held)
+        known, distances, which = scores_of(gaussians, head.lifted(features), labels, held)
         if head.nearest_gaussian:
             scores = -distances / 2
     if not head.nearest_gaussian and len(which):

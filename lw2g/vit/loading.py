@@ -19,29 +19,12 @@ from lw2g.vit.hub_folder import Statistics, statistics_of
 from lw2g.vit.names import plain_name
 from lw2g.vit.opened_checkpoint import format_of
 from lw2g.vit.plain import PlainShape, PlainViT, emptied, initialised, plain_shape
+from lw2g.vit.plain_tags import PLAIN_TAGS, TagFacts
 from lw2g.vit.pool_words import Layers, Pool
 from lw2g.vit.timm_models import check_name, create_model, described, require_possible, seen_1k
 from lw2g.vit.weights import load_weights, per_channel, weights_sha256
 
 __all__ = ["load_backbone", "plain_model"]
-
-_HALF = (0.5, 0.5, 0.5)
-
-
-@attrs.frozen
-class _TagFacts:
-    """The facts of the weights under a tag; where there is none, those that most ViTs were trained with."""
-
-    mean: Sequence[float] = _HALF
-    std: Sequence[float] = _HALF
-    interpolation: str = "bicubic"
-    finetuned_on_1k: bool | None = None
-
-    @classmethod
-    def of(cls, config: Any | None) -> _TagFacts:
-        if config is None:
-            return cls()
-        return cls(config.mean, config.std, config.interpolation, seen_1k(config))
 
 
 def load_backbone(
@@ -87,11 +70,12 @@ def load_backbone(
     shape = None
     if source in ("file", "random"):
         shape = _own_shape(timm_name, weights, (mean, std, finetuned_on_1k))
-    config = None
+    # a tag tells nothing of random weights
+    facts = PLAIN_TAGS.get(timm_name) if source == "file" else None
     if shape is None:
         # imports timm, which takes longer than to open a plain ViT
-        config = _published(timm_name, source)
-    if source == "file" and config is None and (mean is None or std is None):
+        facts = _published(timm_name, source)
+    if source == "file" and facts is None and (mean is None or std is None):
         raise ConfigError(
             f"bare architecture {timm_name!r} does not say how inputs are normalised",
             "state mean and std, as in backbone.mean=[0.5,0.5,0.5], give the name with its tag, or a folder "
@@ -107,7 +91,8 @@ def load_backbone(
         model = plain_model(timm_name, shape, seed=random_seed)
     if weights is not None:
         load_weights(model, weights)
-    facts = _TagFacts.of(config)
+    if facts is None:
+        facts = TagFacts()
     if finetuned_on_1k is None:
         finetuned_on_1k = facts.finetuned_on_1k
     backbone = Backbone.wrap(
@@ -183,19 +168,18 @@ def _own_shape(timm_name: str, weights: Path | None, facts: tuple[object, ...]) 
     Args:
         timm_name: Its name, with a tag or without.
         weights: The file; None for random weights.
-        facts: What the tag would tell.
+        facts: What was given of what the tag would tell.
     """
     if weights is not None and format_of(weights) == "npz":
         return None
-    has_tag = "." in timm_name
-    # a tag tells nothing of random weights
-    if has_tag and weights is not None and any(fact is None for fact in facts):
+    is_told = timm_name in PLAIN_TAGS or None not in facts
+    if "." in timm_name and weights is not None and not is_told:
         return None
     return plain_shape(timm_name)
 
 
-def _published(timm_name: str, source: WeightSource) -> Any:
-    """Return timm's configuration of the weights that a tag names; None for a name without a tag.
+def _published(timm_name: str, source: WeightSource) -> TagFacts | None:
+    """Return what timm knows of the weights that a tag names; None for a name without a tag.
 
     Raises:
         ConfigError: timm does not know the name.
@@ -203,6 +187,7 @@ def _published(timm_name: str, source: WeightSource) -> Any:
     import timm
 
     has_tag = check_name(timm_name, needs_tag=source == "timm hub tag")
-    if not has_tag:
+    config: Any = timm.get_pretrained_cfg(timm_name) if has_tag else None
+    if config is None:
         return None
-    return timm.get_pretrained_cfg(timm_name)
+    return TagFacts(config.mean, config.std, config.interpolation, seen_1k(config))

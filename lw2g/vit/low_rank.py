@@ -8,7 +8,7 @@ plain one does. In float32 both agree to about 1e-6; in bf16 a merged weight is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, Literal, cast
 from weakref import WeakKeyDictionary
@@ -293,7 +293,9 @@ def _updated(layer: nn.Linear, parts: Sequence[_Part], scale: float) -> Iterator
         if whole is not None:
             stack.enter_context(whole)
         elif added:
-            stack.enter_context(layer.register_forward_hook(_adder(added, scale)))
+            adder = _Adder(added, scale)
+            stack.enter_context(layer.register_forward_pre_hook(adder.share))
+            stack.enter_context(layer.register_forward_hook(adder.add))
         yield
 
 
@@ -311,30 +313,66 @@ def _whole_update(
     return layer.updated(part.down, part.up)
 
 
-def _adder(parts: Sequence[_Part], scale: float) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], Tensor]:
-    """Return a hook that adds updates to a layer's output, each by one product.
+class _Adder:
+    """The hooks that add updates to a layer's output, each by one product.
 
     An update may be of some outputs alone, such as the keys of a layer that gives queries, keys and values
     side by side. All updates of a layer have outputs of one width.
-    """
-    width = parts[0].up.shape[-2]
-    scaled = [part.scaled(scale) for part in parts]
 
-    def add(module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
+    Args:
+        parts: The updates.
+        scale: Factor on them.
+    """
+
+    def __init__(self, parts: Sequence[_Part], scale: float) -> None:
+        self._width = parts[0].up.shape[-2]
+        self._parts = [part.scaled(scale) for part in parts]
+        self._input: Tensor | None = None
+
+    def share(self, module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor] | None:
+        """Return the layer's input in the dtype of products, where one update takes it, too: cast once."""
+        (x,) = args
+        kind = x.device.type
+        # gradients of several updates would be added up in another order
+        if len(self._parts) > 1 or x.dtype != torch.float32 or not torch.is_autocast_enabled(kind):
+            return None
+        of_layer, self._input = _Shared.apply(x, torch.get_autocast_dtype(kind))
+        return (of_layer,)
+
+    def add(self, module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
         """Return the layer's output with the update of each of its parts (q, k, v) added: ``x down' up'``."""
         (x,) = args
+        if self._input is not None:
+            x = self._input
+            self._input = None
         # a layer with one piece is not cut: its gradient would be copied
-        count = output.shape[-1] // width
+        count = output.shape[-1] // self._width
         pieces = [output] if count == 1 else list(output.chunk(count, dim=-1))
-        for part in scaled:
+        for part in self._parts:
             hidden = x if part.down is None else x @ part.down.transpose(-2, -1)
-            number = part.first // width
+            number = part.first // self._width
             pieces[number] = _plus_product(pieces[number], hidden, part.up)
         if len(pieces) == 1:  # nothing to join: a copy less
             return pieces[0]
         return torch.cat(pieces, dim=-1)
 
-    return add
+
+class _Shared(torch.autograd.Function):
+    """An input cast for a layer and its update, whose gradients are added in the input's own dtype.
+
+    They have the bits of two casts: were one cast used twice, both would be added before they are widened.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        ctx.dtype = x.dtype
+        cast = x.to(dtype)
+        return cast, cast.view_as(cast)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        of_layer, of_update = gradients
+        return of_layer.to(ctx.dtype) + of_update, None
 
 
 def _plus_product(output: Tensor, x: Tensor, weight: Tensor) -> Tensor:

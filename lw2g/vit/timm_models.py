@@ -185,10 +185,8 @@ def described(timm_name: str, weights: Path | None, random_seed: int | None) -> 
     return f"{timm_name} (random weights, seed {random_seed})"
 
 
-def seen_1k(config: Any | None) -> bool | None:
+def seen_1k(config: Any) -> bool | None:
     """Return whether the weights of timm's configuration have seen ImageNet-1k labels; None if unknown."""
-    if config is None:
-        return None
     if config.num_classes != 1000:
         return False
     return True if "in1k" in config.tag else None

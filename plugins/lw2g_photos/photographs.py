@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lw2g.api.given_objects import Locals, catalogue_of
 from lw2g.api.models import load
 from lw2g.ground.spelling import expands_paths
-from lw2g.interfaces.defaults import DEFAULT_HEAD
+from lw2g.interfaces.defaults import CHOSEN_HEAD
 from lw2g.runtime.collector import collector_waits
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def start(
     backbone: str | None = None,
     weights: str | Path | None = None,
     image_size: int | None = None,
-    head: str = DEFAULT_HEAD,
+    head: str = CHOSEN_HEAD,
     settings: Mapping[str, Any] | None = None,
     test: str | Path | None = None,
     boxes: str | Path | None = None,
@@ -54,9 +54,9 @@ def start(
         backbone: A backbone, or any timm model; None for micro.
         weights: The backbone's weights.
         image_size: Side of its input in pixels; None for its own.
-        head: A head whose scores do not depend on how images are cut into tasks: lda, ridge, cosine,
-            mahalanobis, or one of your own that declares ``exact``; or auto: the one of lda and ridge, on the
-            last layer or on several, that finds most images which are left out of its sums.
+        head: With auto the one of lda and ridge, on the last layer or on several, that finds most images
+            which are left out of its sums; or a head whose scores do not depend on how images are cut into
+            tasks: lda, ridge, cosine, mahalanobis, or one of your own that declares ``exact``.
         settings: Options of the backbone and the head by their dotted keys, such as ``backbone.pool=avg``,
             ``baseline.head_features=0``.
         test: Images, CLASS/*, that check the result; None for a fifth of the new ones, which join

@@ -13,7 +13,8 @@ from lw2g.blocks.adapters import bottlenecks_of
 from lw2g.blocks.prefixes import inject_prefixes
 from lw2g.blocks.weighted_prefixes import ComponentSet, weighted_injection
 from lw2g.vit.adapter import AdapterInjection, Bottleneck
-from lw2g.vit.low_rank import LayerInjection, LowRank
+from lw2g.vit.low_rank import LayerInjection, LowRank, _Adder
+from lw2g.vit.parameters import ParameterInjection
 from lw2g.vit.prefix import PrefixInjection
 from lw2g_testing.tiny import tiny_backbone
 
@@ -114,6 +115,47 @@ def test_low_rank_updates(network, bf16, onednn):
         one_by_one,
         (*down.values(), *up.values()),
     )
+
+
+@precisions
+def test_an_input_is_cast_for_a_layer_and_its_update_together(network, bf16, monkeypatch):
+    """What both take has the bits of two casts, and so has the sum of their gradients."""
+    down, up = drawn(3, 4, 32), drawn(3, 96, 4)
+    cast = []
+
+    def shared():
+        monkeypatch.setattr(_Adder, "share", share)
+        return LayerInjection.of_stacks({"qkv": down}, {"qkv": up})
+
+    def apart():
+        monkeypatch.setattr(_Adder, "share", lambda *_: None)
+        return LayerInjection.of_stacks({"qkv": down}, {"qkv": up})
+
+    def share(*given, before=_Adder.share):
+        cast.append(before(*given))
+        return cast[-1]
+
+    assert_same_bits(network, bf16, shared, apart, (down, up))
+    assert [one is not None for one in cast] == [bf16] * 3
+
+
+@precisions
+def test_biases_of_products_are_cast_together(network, bf16, monkeypatch):
+    """Biases and norms that are replaced have the bits of each cast in its product, and so have gradients."""
+    state = dict(network[0][False].model.named_parameters())
+    chosen = [name for name in state if name.endswith("bias") and not name.startswith(("norm", "head"))]
+    values = {name: state[name].detach().add(0.1).requires_grad_() for name in chosen}
+    model = network[0][bf16].model
+    with torch.autocast("cpu", torch.bfloat16, enabled=bf16), ParameterInjection(values).install(model):
+        block = model.blocks[0]
+        assert block.norm1.bias.dtype == torch.float32
+        assert block.attn.qkv.bias.dtype == (torch.bfloat16 if bf16 else torch.float32)
+
+    def apart():
+        monkeypatch.setattr("lw2g.vit.parameters._biases_cast_together", lambda places, values: values)
+        return ParameterInjection(values)
+
+    assert_same_bits(network, bf16, lambda: ParameterInjection(values), apart, tuple(values.values()))
 
 
 @precisions

@@ -190,6 +190,7 @@ def test_more_images_of_a_known_class_are_one_class(
     )
     left, _ = lw2g.unlearn(models["bee"], "bee", out=tmp_path / "left", device="cpu")
     assert {row["class"] for row in left.predict(images)} <= set(NAMES) - {"bee"}
+    assert "bee" not in repr(left).splitlines()[1]
 
 
 def test_a_step_costs_the_same_seeds_whatever_came_before(
@@ -487,7 +488,7 @@ def test_a_model_is_named_as_the_next_command_names_it(
     """Relative where the user was relative."""
     shutil.copytree(models["first"], tmp_path / "model")
     monkeypatch.chdir(tmp_path)
-    assert "\nmodel-2: learned in" in command("learn", "model", glyphs / "cat").stdout
+    assert command("learn", "model", glyphs / "cat").stdout.startswith("model-2: learned ")
     assert command("unlearn", "model-2", "--last").stdout.startswith("model-3: 2 classes")
 
 

@@ -381,7 +381,7 @@ def test_what_we_chose_for_a_benchmark_is_no_published_value(write_run, installe
 def test_every_published_value_has_its_source_and_marks(write_run, installed, changes, cell, told):
     """Values of other papers say whose they are, whether second hand, and where their runs differ."""
     (table,) = tables_of([write_run(50.0, **changes)], installed)
-    printed = as_markdown([table], [COLUMNS["faa"]], None)
+    printed = as_markdown([table], [COLUMNS["faa"]], None, every_remark=True)
     assert f"| {cell} |" in printed
     assert f"- paper: {told}" in printed
     assert ("- † second hand" in printed) == ("†" in cell)

@@ -19,8 +19,10 @@ from lw2g.vit.backbone import Backbone
 from lw2g.vit.injection import Injection
 from lw2g.vit.loading import load_backbone
 from lw2g.vit.plain import PLAIN, PlainShape, PlainViT, initialised
+from lw2g.vit.plain_tags import PLAIN_TAGS, TagFacts
 from lw2g.vit.prefix import PrefixInjection
 from lw2g.vit.taps import Tap
+from lw2g.vit.timm_models import seen_1k
 from lw2g.vit.tokens import TokenInjection
 from lw2g_backbones.known_backbones import PRESETS
 
@@ -155,13 +157,26 @@ def test_a_file_of_another_layout_is_converted_by_timms_filter(tmp_path):
     assert all(torch.equal(value, own[key]) for key, value in backbone.model.state_dict().items())
 
 
-def test_positions_are_resampled_as_timm_does(tmp_path):
-    """Another image size gives the same model as timm's own loading."""
+def test_every_listed_tag_says_what_timm_does():
+    """A file under a tag is normalised as timm would, without asking it."""
+    known = [name for name in PLAIN_TAGS if name in timm.list_pretrained(f"{name.partition('.')[0]}.*")]
+    assert len(known) >= 30
+    for name in known:
+        config = timm.get_pretrained_cfg(name)
+        assert PLAIN_TAGS[name] == TagFacts(config.mean, config.std, config.interpolation, seen_1k(config))
+
+
+def test_a_file_under_a_tag_is_the_model_that_timm_makes_of_it(tmp_path, monkeypatch):
+    """Positions of another image size, statistics, the name and the hash are those of timm's own loading."""
     own = tiny_state()
     file = tmp_path / "tiny.safetensors"
     save_file(own, file)
-    load = partial(load_backbone, weights=file, mean=HALF, std=HALF, image_size=96)
-    ours, theirs = load("vit_tiny_patch16_224"), load("vit_tiny_patch16_224.augreg_in21k")
+    load = partial(load_backbone, "vit_tiny_patch16_224.augreg_in21k_ft_in1k", weights=file, image_size=96)
+    ours = load()
+    monkeypatch.setattr("lw2g.vit.loading.PLAIN_TAGS", {})
+    theirs = load()
+    assert ours.fingerprint == theirs.fingerprint
+    assert ours.name == theirs.name
     assert (type(ours.model), type(theirs.model)) == (PlainViT, VisionTransformer)
     images = rows(1, 3, 96, 96)
     assert torch.equal(ours.features(images), theirs.features(images))
@@ -175,9 +190,7 @@ def test_building_and_running_a_plain_backbone_imports_neither_timm_nor_torchvis
 import sys, torch
 from pathlib import Path
 from lw2g.vit.loading import load_backbone
-half = (0.5, 0.5, 0.5)
-file = Path({str(file)!r})
-backbone = load_backbone("vit_tiny_patch16_224", weights=file, mean=half, std=half)
+backbone = load_backbone("vit_tiny_patch16_224.augreg_in21k", weights=Path({str(file)!r}))
 backbone.features(torch.zeros(1, 3, 224, 224))
 print({{"timm", "torchvision", "torch._dynamo", "sympy"}} & set(sys.modules))
 """
