@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -452,3 +453,22 @@ def test_a_file_is_named_by_its_hash_unless_the_hash_is_known(write_run, install
         ),
         (f"{named} dddddddd", ()),
     ]
+
+
+@pytest.mark.parametrize(
+    ("state", "progress", "told"),
+    [
+        ("finished", {}, ""),
+        ("stopped", {}, "stopped after task 2 of 3, as it was asked to; lw2g continue PLACE goes on"),
+        ("interrupted", {}, "interrupted after task 2 of 3; lw2g resume PLACE goes on"),
+        (
+            "running",
+            {"remaining": 90.4},
+            "running, after task 2 of 3, about 0:01:30 left; make the report again for more",
+        ),
+    ],
+)
+def test_a_run_says_how_far_it_is_and_what_goes_on_with_it(write_run, state, progress, told):
+    """In words with the command, for a page and below a table; of a finished run there is nothing to say."""
+    run = attrs.evolve(write_run(50.0, **{"record.tasks": 3}), state=state, progress=progress)
+    assert run.standing == told.replace("PLACE", str(run.path))
