@@ -14,7 +14,7 @@ from lw2g.api.given_objects import Locals, catalogue_of
 from lw2g.api.models import load
 from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.defaults import CHOSEN_HEAD
-from lw2g.runtime.collector import collector_waits
+from lw2g.runtime.importing import importing_torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -76,7 +76,7 @@ def start(
         DataError: The folder, an image or the weights cannot be used.
         ConfigError: A name is unknown, or ``out`` is in use.
     """
-    with collector_waits():
+    with importing_torch():
         from lw2g.api.box_answers import crops_of
         from lw2g_photos.starting import start as begin
 
@@ -146,7 +146,7 @@ def learn(
         DataError: The model, the folder or an image cannot be used.
         ConfigError: The head cannot learn, ``out`` is in use, or the old classes lose too much.
     """
-    with collector_waits():
+    with importing_torch():
         from lw2g.api.box_answers import crops_of
         from lw2g_photos.updating import learn as add
 
@@ -195,7 +195,7 @@ def unlearn(
         DataError: There is no such class or step.
         ConfigError: The head's sums do not tell the class from others.
     """
-    with collector_waits():
+    with importing_torch():
         from lw2g_photos.updating import unlearn as remove
 
         catalogue = catalogue_of(local, model)
@@ -253,8 +253,9 @@ def score(
             cannot be read.
         ConfigError: There are strangers, and the model cannot tell unknown images at this rate.
     """
-    from lw2g.api.box_answers import crops_of
-    from lw2g_photos.scoring import score as count
+    with importing_torch():
+        from lw2g.api.box_answers import crops_of
+        from lw2g_photos.scoring import score as count
 
     crops = crops_of(folder, boxes, margin=margin, min_side=min_side, square=square)
     opened = load(model, device=device, weights=weights, local=local)
@@ -293,10 +294,11 @@ def teach(
         ConfigError: The model's head is trained, the port cannot be had, or there is neither model nor
             backbone.
     """
-    from lw2g.disk.origins import made_with
-    from lw2g.registry.catalogue import load_catalogue
-    from lw2g_photos.classroom import Classroom
-    from lw2g_photos.server import Server
+    with importing_torch():
+        from lw2g.disk.origins import made_with
+        from lw2g.registry.catalogue import load_catalogue
+        from lw2g_photos.classroom import Classroom
+        from lw2g_photos.server import Server
 
     file = None if weights is None else Path(weights)
     directory = _path(model)
