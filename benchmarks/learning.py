@@ -1,13 +1,16 @@
-"""What `lw2g learn` costs, and what `--reject` is worth on real images.
+"""What `lw2g start` and `learn` cost, and what `--reject` is worth on real images.
 
     python benchmarks/learning.py time [--images 50] [--json OUT.json]
     python benchmarks/learning.py steps [--json OUT.json]
+    python benchmarks/learning.py start PHOTOS WEIGHTS [--rounds 3] [--json OUT.json]
     python benchmarks/learning.py reject CIFAR CALTECH WEIGHTS [--size 224] [--json OUT.json]
 
 `time` teaches one class of noise images to models on random weights, and prints processor seconds of this
 process: with ViT-Tiny at 96 pixels and with ViT-S/16 at 224. `steps` teaches one class of five images to
 models that have learned 50 and 400 classes in as many steps: where time is in proportion to the steps, the
-ratio is at most 8. `reject` takes two folders of train/CLASS/*
+ratio is at most 8. `start` makes models of photos in CLASS folders with the weights of a ViT-Tiny, in turn
+with a head that is named and with one that is chosen, and prints user seconds of each process, of which the
+least are compared. `reject` takes two folders of train/CLASS/*
 and test/CLASS/*, and the weights of a ViT-Tiny: a model of 20 of the first folder's classes (40 images
 each) is shown 200 test images of these classes, 200 of 20 other classes (near), and 200 of the second
 folder (far).
@@ -17,7 +20,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import resource
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -125,6 +131,22 @@ def steps() -> dict[str, float]:
     return found
 
 
+def starts(photos: Path, weights: Path, rounds: int) -> dict[str, Any]:
+    found: dict[str, Any] = {"lda": [], "auto": []}
+    for _ in range(rounds):
+        for head, seconds in found.items():
+            with tempfile.TemporaryDirectory() as made:
+                command = [sys.executable, "-m", "lw2g", "start", str(photos), f"{made}/model"]
+                command += ["--backbone", "vit-tiny", "--weights", str(weights), "--head", head]
+                before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+                subprocess.run([*command, "--device", "cpu", "--json"], check=True, capture_output=True)
+                seconds.append(resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before)
+            print(f"{seconds[-1]:8.2f} s with --head {head}", flush=True)
+    found["ratio"] = min(found["auto"]) / min(found["lda"])
+    print(f"{found['ratio']:8.2f} auto / lda", flush=True)
+    return found
+
+
 def area(known: list[float], unknown: list[float]) -> float:
     """The chance that a known image scores above an unknown one, in percent."""
     one, other = np.array(known)[:, None], np.array(unknown)
@@ -143,7 +165,7 @@ def rejecting(cifar: Path, caltech: Path, weights: Path, size: int) -> dict[str,
             (root / "first" / name).mkdir(parents=True, exist_ok=True)
             shutil.copy(path, root / "first" / name)
         options: dict[str, Any] = {"backbone": "vit-tiny", "weights": weights, "image_size": size}
-        model, report = lw2g.start(root / "first", root / "model", device="cpu", **options)
+        model, report = lw2g.start(root / "first", root / "model", head="lda", device="cpu", **options)
         sets = {
             "known": chosen(cifar / "test", slice(0, 100, 5), slice(0, 10)),
             "near": chosen(cifar / "test", slice(2, 100, 5), slice(0, 10)),
@@ -190,10 +212,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("time", "steps", "reject"))
+    parser.add_argument("what", choices=("time", "steps", "start", "reject"))
     parser.add_argument("paths", nargs="*", type=Path)
     parser.add_argument("--images", type=int, default=50)
     parser.add_argument("--size", type=int, default=224)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     found: dict[str, Any]
@@ -201,6 +224,8 @@ def main() -> None:
         found = times(asked.images)
     elif asked.what == "steps":
         found = steps()
+    elif asked.what == "start":
+        found = starts(*asked.paths, asked.rounds)
     else:
         found = rejecting(*asked.paths, asked.size)
     if asked.json:

@@ -13,11 +13,13 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "scripts"))
 
 import write_components  # noqa: E402
+import write_reference  # noqa: E402
 
 import lw2g  # noqa: E402
 from lw2g.interfaces.metric import DEFINITIONS  # noqa: E402
 
 write_components.write(HERE / "components")
+write_reference.write(HERE / "reference")
 
 project, author = "lw2g", "The lw2g authors"
 version = release = lw2g.__version__
@@ -27,11 +29,11 @@ html_theme = "furo"
 html_show_copyright = False
 html_title = f"lw2g {release}"
 html_static_path = ["_static"]
+html_css_files = ["outputs.css"]
 html_js_files = ["sort.js"]
 smartquotes = False
 myst_heading_anchors = 4
-nb_execution_mode = "auto"  # the notebooks have no outputs in the repository, and have them on the site
-nb_execution_timeout = 900
+nb_execution_mode = "off"  # notebooks keep their outputs: scripts/run_notebooks.py
 
 GLOSSARY = {
     "FAA": DEFINITIONS["faa"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -16,6 +17,7 @@ __all__ = [
     "Lw2gError",
     "PluginError",
     "UnknownComponentError",
+    "as_word",
     "counted",
     "error_text",
     "first_line",
@@ -96,7 +98,7 @@ class Interrupted(Exception):
     exit_code = 130
 
     def __init__(self, directory: Path) -> None:
-        super().__init__(f"interrupted; resume with: lw2g resume {directory}")
+        super().__init__(f"interrupted; resume with: lw2g resume {as_word(directory)}")
         self.directory = directory
 
 
@@ -181,6 +183,15 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}s"
 
 
+def as_word(path: object) -> str:
+    """Return a path as one word of a command line, in quotes where a shell needs them.
+
+    >>> as_word("runs/first"), as_word("my runs")
+    ('runs/first', "'my runs'")
+    """
+    return shlex.quote(str(path))
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return ``" (did you mean 'x'?)"`` for a known name that is close or begins so, or an empty string.
 
@@ -207,12 +218,14 @@ def _closest(name: str, known: Iterable[str]) -> str | None:
 
 
 def no_folder(path: str | Path) -> str:
-    """Return that there is no such folder, and which one in its place has a name like it.
+    """Return that there is no such folder, but a file, or which one in its place has a name like it.
 
     >>> no_folder("photographs/dgos")
     "no folder 'photographs/dgos'"
     """
     missing = Path(path)
+    if os.path.isfile(missing):
+        return f"{str(path)!r} is a file and no folder"
     # of a place that does not exist, the part that does not is the misspelt one
     while not os.path.isdir(missing.parent):  # of a name that no system takes, too: then it is False
         missing = missing.parent

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from lw2g.blocks.contrastive import self_identification_loss as self_identification_loss
     from lw2g.blocks.discriminants import Discriminant as Discriminant
     from lw2g.blocks.discriminants import KernelDiscriminant as KernelDiscriminant
-    from lw2g.blocks.discriminants import Mahalanobis as Mahalanobis
     from lw2g.blocks.heads import CosineClassifier as CosineClassifier
     from lw2g.blocks.heads import HeadedBaseline as HeadedBaseline
     from lw2g.blocks.heads import closed_form as closed_form
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from lw2g.blocks.lora import LowRankSet as LowRankSet
     from lw2g.blocks.lora import LowRankSets as LowRankSets
     from lw2g.blocks.lora import inject_factors as inject_factors
+    from lw2g.blocks.mahalanobis import Mahalanobis as Mahalanobis
     from lw2g.blocks.merging import interpolate as interpolate
     from lw2g.blocks.options import AdapterSetOptions as AdapterSetOptions
     from lw2g.blocks.options import HeadOptions as HeadOptions
@@ -213,6 +213,7 @@ if TYPE_CHECKING:
     from lw2g.pixels.text_vectors import words as words
     from lw2g.pixels.text_vectors import write_vectors as write_vectors
     from lw2g.registry.markers import hookimpl as hookimpl
+    from lw2g.runtime.telling import Telling as Telling
     from lw2g.vit.adapter import AdapterInjection as AdapterInjection
     from lw2g.vit.anatomy import Rung as Rung
     from lw2g.vit.anatomy import attention_of as attention_of
@@ -325,7 +326,8 @@ NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "lw2g.interfaces.component": ("HeadComponent",),
         "lw2g.interfaces.head": ("ClosedForm", "HeadContext"),
         "lw2g.blocks.closed_form": ("Cosine", "factor"),
-        "lw2g.blocks.discriminants": ("Discriminant", "KernelDiscriminant", "Mahalanobis"),
+        "lw2g.blocks.discriminants": ("Discriminant", "KernelDiscriminant"),
+        "lw2g.blocks.mahalanobis": ("Mahalanobis",),
         "lw2g.blocks.ridge": ("Ridge",),
         "lw2g.blocks.random_maps": ("RandomMap",),
         "lw2g.pixels.text_vectors": (
@@ -427,6 +429,7 @@ NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         ),
         "lw2g.pixels.crops": ("Cutting", "read_crops"),
         "lw2g.pixels.stamps": ("stamp_of",),
+        "lw2g.runtime.telling": ("Telling",),
     },
     "Data sets": {
         "lw2g.interfaces.dataset": (

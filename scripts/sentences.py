@@ -1,17 +1,20 @@
 """Sentences of pages whose numbers come from packs: a template of tables.toml, filled.
 
 A field is ``{METHOD/STREAM/WHAT}``, with the names of ``stream_tables``; METHOD may be a short one of
-experiments/worth/hypotheses.toml. WHAT is one of :data:`WHAT`.
+experiments/worth/hypotheses.toml. WHAT is one of :data:`WHAT`; where STREAM is ``report``, which stands for
+all report streams that have the method, one of :data:`ACROSS`.
 """
 
 from __future__ import annotations
 
 import re
+import statistics
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from stream_tables import FLOOR, Line, StreamRun, with_interval
+from stream_tables import FLOOR, Line, StreamRun, lines_of, with_interval
 
 FIELD = re.compile(r"\{([\w.-]+)/([\w-]+)/([\w-]+)\}")
 WIDTH = 125
@@ -32,9 +35,54 @@ WHAT: Mapping[str, Callable[[Line], str]] = {
     "interval": lambda line: with_interval(_less(line)),
     "forwards": lambda line: f"{sum(run.forwards for run in line.runs) / len(line.runs):.1f}",
     "orders": lambda line: str(len(line.runs)),
+    "kept": lambda line: f"{sum(run.kept for run in line.runs) / len(line.runs):,.0f}",
 }
 """What a field may ask of a method on a stream: its mean FAA and that of the worst order, the difference from
-the floor (signed, as a number of points, with its interval), forwards for each training image, orders."""
+the floor (signed, as a number of points, with its interval), forwards for each training image, orders, and
+numbers kept."""
+
+
+def _span(low: str, high: str) -> str:
+    return low if low == high else f"{low} to {high}"
+
+
+def _forwards(lines: Sequence[Line]) -> str:
+    every = [float(WHAT["forwards"](line)) for line in lines]
+    return _span(f"{min(every):.1f}", f"{max(every):.1f}")
+
+
+def _times(lines: Sequence[Line]) -> str:
+    return f"{statistics.fmean(float(WHAT['forwards'](line)) for line in lines):.0f}"
+
+
+def _extreme(choose: Callable[..., Line], lines: Sequence[Line]) -> str:
+    line = choose(lines, key=lambda each: _less(each).mean)
+    return f"{_less(line).mean:+z.1f} (`{line.stream}`)"
+
+
+def _orders(lines: Sequence[Line]) -> str:
+    counts = sorted({len(line.runs) for line in lines})
+    return _span(str(counts[0]), str(counts[-1]))
+
+
+def _named(lines: Iterable[Line]) -> str:
+    return ", ".join(f"`{line.stream}`" for line in lines) or "none"
+
+
+ACROSS: Mapping[str, Callable[[Sequence[Line]], str]] = {
+    "forwards": _forwards,
+    "times": _times,
+    "least": partial(_extreme, min),
+    "most": partial(_extreme, max),
+    "orders": _orders,
+    "streams": lambda lines: str(len(lines)),
+    "above": lambda lines: _named(line for line in lines if _less(line).low > 0),
+    "below": lambda lines: _named(line for line in lines if _less(line).high < 0),
+    "undecided": lambda lines: _named(line for line in lines if _less(line).low <= 0 <= _less(line).high),
+}
+"""What a field may ask of a method over report streams: the least and the greatest forwards for each training
+image, their mean as a whole number, the least and the greatest difference from the floor, the orders, how
+many streams there are, and on which the interval of the difference is above 0, below it, or holds it."""
 
 
 def sentence(
@@ -57,6 +105,12 @@ def sentence(
         if field[0] in further:
             return further[field[0]]
         method, stream, what = field.groups()
+        if stream == "report":
+            every = lines_of(runs, stream, size, [names.get(method, method)])
+            lines = [line for line in every if line.less_the_floor is not None]
+            if not lines or what not in ACROSS:
+                raise SystemExit(f"{field[0]}: no pack of {method} on report streams, or no such number")
+            return ACROSS[what](lines)
         at_size = [run for run in runs if run.size == size and run.stream == stream]
         own = [run for run in at_size if run.method == names.get(method, method)]
         if not own or what not in WHAT:

@@ -14,6 +14,7 @@ import argparse
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Thread
@@ -80,7 +81,7 @@ def shoot_teach(photos: Path, weights: Path | None) -> None:
         lw2g.start(place / "known", place / "model", backbone="vit-tiny", weights=weights)
         for scheme in SCHEMES:
             classroom = Classroom(place / "model", load_catalogue(), weights=weights)
-            with Server(classroom) as server, tab(scheme, 1000, 830) as page:
+            with Server(classroom) as server, tab(scheme, 1000, 890) as page:
                 thread = Thread(target=server.serve_forever, args=(0.01,))
                 thread.start()
                 page.goto(server.address)
@@ -105,13 +106,13 @@ def shoot_report(report: Path) -> None:
             page.goto(report.absolute().as_uri())
             page.wait_for_selector("figure svg", timeout=60_000)
             # images of data sets are not ours to show, and the table and the first figure say enough
+            hidden = "[id$=-tasks], [id$=-confused], .contents"
             page.evaluate(
-                "for (const one of document.querySelectorAll('[id$=-confused], .contents')) one.remove()"
+                "(hidden) => document.querySelectorAll(hidden).forEach((one) => one.remove())", hidden
             )
             parts = page.locator("[id$=-results], figure").all()[:2]
             top, bottom = (part.bounding_box() for part in parts)
-            page.screenshot(
-                path=PICTURES / f"report-{scheme}.png",
+            taken = page.screenshot(
                 full_page=True,
                 clip={
                     "x": top["x"] - 8,
@@ -119,6 +120,12 @@ def shoot_report(report: Path) -> None:
                     "width": top["width"] + 16,
                     "height": bottom["y"] + bottom["height"] - top["y"] + 16,
                 },
+            )
+        with Image.open(
+            BytesIO(taken)
+        ) as picture:  # few colours, which a palette holds in a third of the bytes
+            picture.convert("RGB").quantize(64, dither=Image.Dither.NONE).save(
+                PICTURES / f"report-{scheme}.png", optimize=True
             )
 
 

@@ -39,8 +39,11 @@ SHAPES = (
     "M-5,-5h10v10h-10z",
     "M0,-6l6,11h-12z",
     "M0,-7l6,7l-6,7l-6,-7z",
+    "M0,6l6,-11h-12z",
+    "M-2,-6h4v4h4v4h-4v4h-4v-4h-4v-4h4z",
+    "M-6,-2l6,-4l6,4l-2,7h-8z",
 )
-"""Marks of streams, as paths around the origin: disc, square, triangle, diamond."""
+"""Marks of streams, as paths around the origin: disc, square, triangles, diamond, cross, pentagon."""
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 720, 400, 60, 16, 56
 INK = "#808080"
 Scale: TypeAlias = Callable[[float], float]

@@ -37,19 +37,21 @@ OF_A_STREAM = re.compile(
 FLOOR = "simple-cil_lda"
 """The method that others are compared with: ``lda`` on frozen features."""
 LABELS = {
-    FLOOR: "`lda` on frozen features (the floor)",
-    "simple-cil_cosine": "class means on frozen features (`simple-cil`) (floor)",
-    "simple-cil_mahalanobis": "`mahalanobis` on frozen features (floor)",
-    "simple-cil_ridge": "`ridge` on frozen features (floor)",
-    "simple-cil_klda": "`klda` on frozen features (floor)",
-    "ranpac": "`ranpac adapt=none` on frozen features (floor)",
+    FLOOR: "`lda` (the floor)",
+    "simple-cil_cosine": "class means (`simple-cil`) (floor)",
+    "simple-cil_mahalanobis": "`mahalanobis` (floor)",
+    "simple-cil_ridge": "`ridge` (floor)",
+    "simple-cil_klda": "`klda` (floor)",
+    "ranpac": "`ranpac adapt=none` (floor)",
+    "simple-cil_auto": "`--recommended`: the frozen answer",
     "ranpac_always": "`ranpac`, adapters of the first task",
-    "ranpac_always_running": "`ranpac`, the same, penalty chosen on all tasks",
+    "ranpac_always_running": "`ranpac`, adapters of the first task, penalty chosen on all tasks",
     "slca-plus-plus_always_lda_gated_expert": (
         "`--trained`: `slca-plus-plus`, `lda` carried `gated`, frozen expert"
     ),
     "ranpac_always_running_joined": "`ranpac`, adapters of the first task, ridge on 12 layers",
     "slca-plus-plus_always_lda_gated_expert_joined": "recommended, with head and expert on 12 layers",
+    "slca-plus-plus_always_lda_gated_beside_joined": "the same, beside the frozen answer",
     "slca-plus-plus_always_lda": "`slca-plus-plus`, `lda` carried by `affine`",
     "slca-plus-plus_always_linear": "`slca-plus-plus` as published",
     "finetune_always_lda": "one LoRA (`finetune`), `lda` carried by `affine`",
@@ -61,7 +63,7 @@ LABELS = {
     "joint_always_linear": "`joint`: all classes at once, own head (control)",
     "joint_always_lda": "`joint` under `lda` (control)",
 }
-"""What the methods of packs are called in tables, those on frozen features first."""
+"""What the methods of packs are called in tables, those on frozen features first: (floor)."""
 FROZEN = frozenset(list(LABELS)[:6])
 """Methods that train nothing. Their heads may have shared forwards with another run, so that only the floor's
 seconds are those of a run alone."""
@@ -80,6 +82,7 @@ class StreamRun:
         size: Pixels on a side.
         method: The method, as the store's folders call it.
         faa: Mean over the stream's tasks of accuracy after the last one, in per cent.
+        told: FAA as the pack itself says it; of a run that learned all classes at once that of one task.
         answers: The answers after the last task, whose images have the same names in every order.
         seconds: All of the run, evaluations included.
         kept: Numbers kept: parameters and statistics.
@@ -93,6 +96,7 @@ class StreamRun:
     size: int
     method: str
     faa: float
+    told: float
     answers: RightAnswers
     seconds: float
     kept: int
@@ -127,6 +131,7 @@ def runs_of(store: Path, stored: Stored) -> list[StreamRun]:
                 method=_method(pack),
                 # a run that learned all classes at once has one task; its answers count by the stream's
                 faa=answers.accuracy if named["once"] else float(record["metrics"]["faa"]),
+                told=float(record["metrics"]["faa"]),
                 answers=answers,
                 seconds=float(record["seconds"]["total"]),
                 kept=storage["parameters"] + storage["statistics"],
@@ -193,9 +198,11 @@ def _method(pack: Pack) -> str:
         parts.append("gated")
     if config["baseline"].get("penalty") == "running":
         parts.append("running")
-    if config.get("routing", {}).get("expert") == "frozen":
-        parts.append("expert")
-    if config["backbone"].get("layers", 1) != 1:
+    beside = {"frozen": "expert", "auto": "beside"}.get(config.get("routing", {}).get("expert"))
+    if beside:
+        parts.append(beside)
+    # `auto` belongs to the head that is chosen, and is no choice of its own
+    if config["backbone"].get("layers", 1) not in (1, "auto"):
         parts.append("joined")
     return "_".join(parts)
 
@@ -204,6 +211,13 @@ def _streams() -> Mapping[str, Any]:
     """Return the facts of every stream by its name."""
     streams: Mapping[str, Any] = tomllib.loads(STREAMS.read_text(encoding="utf-8"))["stream"]
     return streams
+
+
+def shared(role: str) -> Iterator[str]:
+    """Yield what each stream of a role has in common with images of choices, and what may have touched it."""
+    for name, facts in _streams().items():
+        if facts["role"] == role:
+            yield f"- `{name}`: {facts['shares']}; {facts['touched']}."
 
 
 def protocol_of(run: ReportedRun) -> str:
@@ -300,7 +314,7 @@ def _by_image(run: StreamRun) -> frozenset[Any]:
 
 def _seconds(line: Line) -> str:
     if line.method in FROZEN and line.method != FLOOR:
-        return "as the floor"
+        return "shared"
     return f"{statistics.fmean(run.seconds for run in line.runs):,.0f}"
 
 

@@ -6,22 +6,25 @@
 
 Which tables there are says tables.toml. The tables of docs/carries.md come from the answers in
 experiments/carries/cells, those of docs/frozen.md and docs/frozen_tables.md from experiments/frozen/cells as
-well, and those of docs/growth_score.md from experiments/growth_score/cells, which scripts of their own read.
+well, and those of docs/growth_archive.md from experiments/growth_score/cells as well, which scripts of their
+own read.
 A table with a fraction in it that stands on one of :data:`PAGES` outside all marks has nothing behind it, and
-fails the check.
+fails the check; so does a digit in a sentence of the pages that prose.toml names, and a word of a verdict.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib
 import re
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import prose
 import write_leaderboard
 from seed_tables import seeds_of
 from sentences import sentence
@@ -35,7 +38,7 @@ FACTS = Path(__file__).with_name("tables.toml")
 STORE = ROOT / "experiments" / "store"
 END = "<!-- end of table -->"
 GROWTH, LEADERBOARD = "docs/growth.md", "docs/leaderboard.md"
-CARRIES, WORTH, SCORE = "docs/carries.md", "docs/worth.md", "docs/growth_score.md"
+CARRIES, WORTH, GROWTH_ARCHIVE = "docs/carries.md", "docs/worth.md", "docs/growth_archive.md"
 CELLS = ROOT / "experiments" / "carries" / "cells"
 PAGES = (
     "README.md",
@@ -46,7 +49,7 @@ PAGES = (
     CARRIES,
     "docs/frozen.md",
     "docs/frozen_tables.md",
-    SCORE,
+    GROWTH_ARCHIVE,
     LEADERBOARD,
     "experiments/README.md",
     "experiments/carries/README.md",
@@ -57,10 +60,6 @@ MARKED = re.compile(
     re.DOTALL,
 )
 FRACTION = re.compile(r"\d\.\d")
-OTHER_NUMBERS = re.compile(r"Python \d\.\d+|Apache-2\.0|arXiv:\S+")
-"""Numbers in prose that are no results."""
-PROSE = (WORTH,)
-"""The pages whose sentences have numbers of packs alone, too."""
 CODE = re.compile(r"`[^`]*`")
 
 
@@ -71,9 +70,7 @@ def facts() -> dict[str, dict[str, Any]]:
 
 def streams_tables() -> list[str]:
     """Return the names of the tables whose rows are methods on streams."""
-    return [
-        name for name, table in facts().items() if table.get("form") not in ("heads", "seeds", "sentence")
-    ]
+    return [name for name, table in facts().items() if table.get("form", "lines") in ("lines", "matrix")]
 
 
 def table_lines(table: Mapping[str, Any], runs: Sequence[StreamRun]) -> list[Line]:
@@ -102,38 +99,55 @@ def with_table(page: str, name: str, lines: Iterator[str]) -> str:
     return "\n".join([head + begin, "", *lines, "", END]) + tail
 
 
-def table_text(table: Mapping[str, Any], runs: Sequence[StreamRun], stored: Stored) -> Iterator[str]:
-    """Return the lines of a table in Markdown, in the form that its facts name."""
+def sentence_fields(of: str, stored: Stored) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """Return methods by short names, and what stands for further fields of sentences of a study."""
+    names, fields = of_experiment("worth", "gains").told(stored)
+    if of == "growth":
+        fields = of_experiment("growth_score", "growth_fields").told(stored)
+        fields |= of_experiment("growth", "readings").told()
+    return names, fields
+
+
+def table_text(
+    table: Mapping[str, Any],
+    runs: Sequence[StreamRun],
+    stored: Stored,
+    fields: Callable[[str], tuple[Mapping[str, str], Mapping[str, str]]],
+) -> Iterator[str]:
+    """Return the lines of a table in Markdown, in the form that its facts name.
+
+    ``fields`` is :func:`sentence_fields` of a study.
+    """
     form = table.get("form", "lines")
     if form == "heads":
         lines: Iterator[str] = of_experiment("heads", "heads_table").heads_of(stored)
         return lines
     if form == "sentence":
-        names, gained = of_experiment("worth", "gains").told(stored)
-        return sentence(table["text"], names, table["size"], runs, gained)
+        names, further = fields(table.get("study", "worth"))
+        return sentence(table["text"], names, table["size"], runs, further)
     if form == "seeds":
         return seeds_of(stored, table["protocol"], table["rows"], table["against"])
     of_streams = table_lines(table, runs)
     if form == "matrix":
         return matrix(of_streams, table["methods"])
-    return markdown(of_streams, table["columns"])
+    return markdown(write_leaderboard.by_accuracy(of_streams), table["columns"])
 
 
 def pages(stored: Stored, root: Path = ROOT) -> dict[str, str]:
     """Return all pages that have numbers of packs, as the packs would have them."""
     runs = runs_of(STORE, stored)
     written: dict[str, str] = {}
+    fields = functools.cache(functools.partial(sentence_fields, stored=stored))
     for name, table in facts().items():
         page = table["page"]
         before = written.get(page) or (root / page).read_text(encoding="utf-8")
-        written[page] = with_table(before, name, table_text(table, runs, stored))
+        written[page] = with_table(before, name, table_text(table, runs, stored, fields))
     written[CARRIES] = carries_page((root / CARRIES).read_text(encoding="utf-8"))
     written |= of_experiment("worth", "gains").written(stored, written[WORTH])
-    written |= of_experiment("frozen", "frozen_page").written(stored, root)
-    scored = {
-        page: written.get(page) or (root / page).read_text(encoding="utf-8") for page in (SCORE, GROWTH)
-    }
-    written |= of_experiment("growth_score", "score_pages").written(stored, scored)
+    written |= of_experiment("frozen", "frozen_page").written(stored, root, written)
+    archive = of_experiment("growth", "readings").written(written[GROWTH_ARCHIVE])
+    grown = {GROWTH: written[GROWTH], GROWTH_ARCHIVE: archive}
+    written |= of_experiment("growth_score", "score_pages").written(stored, grown)
     written[LEADERBOARD] = write_leaderboard.page(STORE, stored)
     written[write_leaderboard.PICTURE] = write_leaderboard.picture_of(runs)
     return written
@@ -155,7 +169,7 @@ def of_experiment(folder: str, module: str) -> Any:
 
 
 def without_packs(root: Path = ROOT) -> Iterator[str]:
-    """Yield the rows of tables, and on some pages the sentences, that have a fraction outside all marks."""
+    """Yield rows of tables that have a fraction outside all marks, and what nothing bears in sentences."""
     for page in PAGES:
         if page == LEADERBOARD:  # is written whole
             continue
@@ -163,10 +177,11 @@ def without_packs(root: Path = ROOT) -> Iterator[str]:
         # the lines of what is cut out stay, so that those that follow keep their numbers
         rest = MARKED.sub(lambda found: "\n" * found[0].count("\n"), text)
         for at, line in enumerate(rest.splitlines(), start=1):
-            told = OTHER_NUMBERS.sub("", CODE.sub("", line))  # the value of an option is no result
-            is_code = line.startswith("    ")
-            if FRACTION.search(told) and (line.startswith("|") or (page in PROSE and not is_code)):
+            told = CODE.sub("", line)  # the value of an option is no result
+            if FRACTION.search(told) and line.startswith("|"):
                 yield f"{page}:{at}: no pack bears the numbers of this line"
+    for page in prose.pages():
+        yield from prose.faults((root / page).read_text(encoding="utf-8"), MARKED, page)
 
 
 def differing(stored: Stored, root: Path = ROOT) -> Iterator[str]:
@@ -197,7 +212,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.packs:
         for line in table_lines(facts()[given.packs], runs_of(STORE, stored)):
             for run in line.runs:
-                print(f"{line.stream}, order {run.order}: FAA {run.faa:.2f}, {run.path.relative_to(ROOT)}")
+                once = ""
+                if abs(run.faa - run.told) > 0.005:
+                    once = f" by the stream's tasks, {run.told:.2f} as the pack's one task"
+                place = run.path.relative_to(ROOT)
+                print(f"{line.stream}, order {run.order}: FAA {run.faa:.2f}{once}, {place}")
         return 0
     if given.check:
         wrong = list(differing(stored))

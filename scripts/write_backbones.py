@@ -31,22 +31,26 @@ def answer(backbone: Backbone, rung: str) -> str:
         return "-"
 
 
-def row(family: Family) -> str:
-    """Return the row of a family."""
+def facts(family: Family) -> tuple[str, str, str]:
+    """Return a family's feature, the pools that it offers, and what it takes."""
     backbone = build_family(family)
     pools = [pool for pool in offered_pools(backbone.model) if pool != "default"]
     feature = backbone.fingerprint.pool
-    named = "its own" if feature == "default" else feature
-    cells = [family.name, f"`{family.timm_name}`", named, ", ".join(pools) or "-"]
-    cells += [answer(backbone, rung) for rung in RUNGS]
-    return f"| {' | '.join(cells)} |"
+    refused = [rung for rung in RUNGS if answer(backbone, rung) != "yes"]
+    takes = "none"
+    if len(refused) < len(RUNGS):
+        takes = f"all but {'; '.join(refused)}" if refused else "all"
+    return ("its own" if feature == "default" else feature, ", ".join(pools) or "-", takes)
 
 
 def table() -> str:
-    """Return the table of the families that the installed timm has."""
-    heads = ["family", "for example", "feature", "`backbone.pool`", *RUNGS]
-    lines = [f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
-    lines += [row(family) for family in FAMILIES if family.is_known]
+    """Return the table of the families that the installed timm has: a row for those that take the same."""
+    alike: dict[tuple[str, str, str], list[str]] = {}
+    for family in FAMILIES:
+        if family.is_known:
+            alike.setdefault(facts(family), []).append(f"{family.name}: `{family.timm_name}`")
+    lines = ["| families, for example | feature | `backbone.pool` | takes |", "| --- | --- | --- | --- |"]
+    lines += [f"| {'; '.join(named)} | {' | '.join(fact)} |" for fact, named in alike.items()]
     return "\n".join(lines)
 
 

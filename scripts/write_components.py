@@ -1,6 +1,6 @@
 """Write pages about components from their records.
 
-python scripts/write_components.py docs/components.md     # the list of all names, papers, years and venues
+python scripts/write_components.py docs/components.md     # the list of all names and where they come from
 
 For the site docs/conf.py writes a page for every component: options, presets, what differs from the paper.
 """
@@ -34,7 +34,6 @@ from lw2g.interfaces.component import (
     RetrievalComponent,
     TrackerComponent,
 )
-from lw2g.interfaces.options import published_differences
 from lw2g.registry.catalogue import load_catalogue
 from lw2g_datasets.datasets import facts_of
 
@@ -45,7 +44,6 @@ PLURALS: Mapping[Kind, str] = {
     for kind in KINDS
 }
 TITLES: Mapping[Kind, str] = {
-    "baseline": "Methods",
     "head": "Heads",
     "carry": "Carries",
     "policy": "Growth policies",
@@ -59,30 +57,23 @@ TITLES: Mapping[Kind, str] = {
 LIST = """\
 # All components
 
-Written by `scripts/write_components.py` from the records that plugins register. `lw2g plugins` prints the
-same names, and `lw2g plugins NAME` every option of one. The [site](components/index.md) has a page for each.
+`lw2g plugins` prints these names. `lw2g plugins NAME`, or its page on the [site](components/index.md), tells
+options, paper and what differs from it; a record tells what differed in its run (`deviations`).
 
-A method that *grows* composes with every growth policy. A method with *other heads* takes
-`--set baseline.head=NAME`, such as `lda` or `ridge`, in place of its own; `lw2g plugins METHOD` says which.
-"""
-METRICS = """
-## Metrics
+A method that *grows* composes with every growth policy. One with *other heads* takes
+`--set baseline.head=NAME` in place of its own.
 
-No metric ships as a component: every record has the [built-in ones](records.md). A plugin adds its own
-(`lw2g new-plugin NAME --kind metric`), and they stand beside the built-in ones.
+Rests on: the records that plugins register, from which `scripts/write_components.py` writes this page.
 """
-DIFFERENCES = """
-## What methods differ in
+OTHERS = """\
+## Other kinds
 
-By default, from what their authors published, beside the options of a preset. `lw2g plugins NAME` says why,
-and lists the values that a preset takes from the authors' code; every record lists what held in its run
-(`deviations`). [What differs from released code](differences.md) has the reasons of LW2G itself.
+Each page says what these are and what they do; so does `lw2g plugins KIND`, such as `lw2g plugins head`.
 """
-WHERE: Mapping[str, str] = {
-    "always": "",
-    "reuse": " where tasks share a set",
-    "spaces": " where spaces are kept",
-}
+METRICS = """\
+
+No metric ships as a component: every record has the [built-in ones](records.md). A plugin adds its own.
+"""
 HEAD = "# Components\n\nOne page each, written from the records that plugins register.\n"
 
 
@@ -195,57 +186,29 @@ def page(component: Component, origin: str) -> Iterator[str]:
         yield from ("## What differs from the paper", "", *differs, "")
 
 
-def paper(citation: str) -> tuple[str, str, str]:
-    """Return the paper, the venue and the year of a citation: empty strings for what it does not name."""
-    found = re.fullmatch(r"(.*?),(?: ([^\d,]+))? (\d{4})", citation)
-    return (found[1], found[2] or "", found[3]) if found else (citation, "", "")
-
-
-def differing(method: BaselineComponent) -> str:
-    """Return what a method differs in from its paper: by its record, and by defaults of its options."""
-    told = []
-    for entry in method.deviations:
-        told.append(f"{entry.topic}{WHERE[entry.when]}: {entry.value} (published: {entry.published})")
-    for option in published_differences(method.config(), "baseline"):
-        chosen = f"`{option['option']}={option['value']}`"
-        if option["published"] is None:  # a flaw of the paper that is its default as well
-            told.append(f"{chosen} as published: {option['note']}")
-        else:
-            told.append(f"{chosen} by default (published: {option['published']})")
-    if told:
-        return "; ".join(told)
-    return "none known" if method.citation else "a row of our own"
+def source(citation: str) -> str:
+    """Return who published a component, where and when, without the title; empty without a citation."""
+    dated = re.fullmatch(r"(.*),((?: [^\d,]+)? \d{4})", citation)
+    named, when = dated.groups() if dated else (citation, "")
+    return re.split(r"[,:] ", named, maxsplit=1)[0] + ("," + when if when else "")
 
 
 def listing() -> str:
-    """Return the page that lists all components of lw2g itself, a table a kind."""
+    """Return the page that names all components of lw2g itself: methods in a table, other kinds in a line."""
     there = [
         entry.component for entry in load_catalogue(disabled=()).components() if entry.origin.first_party
     ]
-    lines = [LIST]
+    rows = []
+    for one in there:
+        if isinstance(one, BaselineComponent):
+            other_heads = any(field.name == "head" for field in attrs.fields(one.config))
+            told = (f"`{one.name}`", inline(summary_of(one)), inline(source(one.citation)))
+            rows.append((*told, "yes" if one.growth == "sets" else "", "yes" if other_heads else ""))
+    lines = [LIST, *table(("method", "what it is", "source", "grows", "other heads"), rows), OTHERS]
     for kind, title in TITLES.items():
-        lines += [f"## {title}", ""]
-        of_kind = [one for one in there if one.kind == kind]
-        cited = [
-            (f"`{one.name}`", inline(summary_of(one)), *map(inline, paper(one.citation))) for one in of_kind
-        ]
-        if kind == "baseline":
-            heads = [
-                "yes" if any(field.name == "head" for field in attrs.fields(one.config)) else ""
-                for one in of_kind
-            ]
-            grows = ["yes" if getattr(one, "growth", "") == "sets" else "" for one in of_kind]
-            head = ("name", "what it is", "paper", "venue", "year", "grows", "other heads")
-            rows = [(*row, *facts) for row, *facts in zip(cited, grows, heads, strict=True)]
-            lines += table(head, rows)
-        elif any(one.citation for one in of_kind):
-            lines += table(("name", "what it is", "paper", "venue", "year"), cited)
-        else:
-            lines += table(("name", "what it is"), [row[:2] for row in cited])
-    methods = [one for one in there if isinstance(one, BaselineComponent)]
-    rows_of_differences = [(f"`{method.name}`", differing(method)) for method in methods]
-    lines += [DIFFERENCES.lstrip("\n"), *table(("method", "differs"), rows_of_differences)]
-    return "\n".join(lines).rstrip() + "\n" + METRICS
+        named = ", ".join(f"`{one.name}`" for one in there if one.kind == kind)
+        lines.append(f"- [{title}](components/{PLURALS[kind]}.md): {named}")
+    return "\n".join(lines) + "\n" + METRICS
 
 
 def write(folder: Path) -> None:

@@ -8,13 +8,24 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import attrs
 from stream_plot import picture
-from stream_tables import OF_A_STREAM, Line, StreamRun, lines_of, markdown, protocol_of, runs_of
+from stream_tables import (
+    FLOOR,
+    OF_A_STREAM,
+    Line,
+    StreamRun,
+    lines_of,
+    markdown,
+    protocol_of,
+    runs_of,
+    shared,
+)
 
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.results.cells import mean_cells
@@ -27,34 +38,33 @@ STORE = Path(__file__).resolve().parents[1] / "experiments" / "store"
 HEAD = """\
 # Leaderboard
 
-Written by `scripts/write_leaderboard.py` from the runs in `experiments/store`, also those that are bad for
-us. Every number is recomputed from stored predictions; [what each badge does not say](howto/store.md#badges).
+Streams of real images first (ViT-Tiny, five epochs, presets; `experiments/streams.toml` says which images),
+then drawings. Bad results for us stand here, too. In the built site a click on a head sorts a table.
 
-In the built site a click on the head of a column sorts a table.
+- FAA: right answers in %, mean over orders of the classes; *alike*: the same answers in each order.
+- Less frozen `lda`: the difference from the floor over the orders that both have, with a 95 % interval over
+  orders and test images (paired bootstrap). Rows stand by it: means of different orders do not compare.
+- Seconds: of one CPU core of a busy machine, tests included, mean over orders. Heads on frozen features
+  shared their forwards, so only the floor has seconds.
+- Forwards: operations on training images, in forwards of the bare backbone for each; 1 reads features once.
+- Rows of LoRA say something of a ViT-Tiny alone: others measured that LoRA hurts a ViT-Tiny and gains 3 to 5
+  points on a ViT-B (issue 3729 of geti).
+- (floor): heads on frozen features, which a training has to beat ([when it does](worth.md)); (control): for
+  comparison only.
 
-On glyphs: mean and sample standard deviation (sd) over n seeds. *Paper*: what is published for the
-configuration, where something is, and ours minus that; it fills no gap and ranks no row. *Passes*: forwards
-through a set per test image. *Statistics*: numbers kept beside the parameters. Controls are for comparison
-only.
+Rests on: the runs in `experiments/store`, from whose predictions `scripts/write_leaderboard.py` recomputes
+every number; [what each badge does not say](howto/store.md#badges).
 """
 OF_STREAMS = """\
 ## {size} px: {role} streams
 
 {caution}
-`experiments/streams.toml` says which images they have; ViT-Tiny, five epochs, presets. FAA is the mean over
-orders; *alike*: the same answers in each. Differences are from `lda` on frozen features, the floor, over the
-orders that both have, with a 95 % interval over orders and test images (paired bootstrap), and rows stand by
-them: means of different orders do not compare. Seconds (one CPU core of a busy machine, tests included) and
-numbers kept are means over orders. *Forwards*: operations on training images, in forwards of the bare
-backbone for each of them; 1 reads their features once. Heads on frozen features other than the floor's shared
-their forwards with one another, so they have no seconds of their own. All of them, marked (floor), are what a
-training has to beat ([when it does](worth.md)).
 """
 CAUTION = {
-    "report": "Method, head and carry were chosen on other streams; all of CIFAR-100 had a part in it, and\n"
-    "`turns` holds development images in other company.",
+    "report": "Method, head and carry were chosen on other streams, of which these are not quite free.",
     "development": "Choices were made on these streams.",
 }
+SEEN = "What each shares with images of choices, and which choices have seen it:\n"
 OF_A_STUDY = ("/readings@", "/growth-score.")
 OF_FEATURES = "features/"
 PICTURED = (224, "report")
@@ -63,6 +73,10 @@ PICTURE_LINES = """\
 ![points above the floor against forwards for each training image](leaderboard.svg)
 
 *Points above `lda` on frozen features, the floor, against forwards for each training image.*"""
+OF_GLYPHS = """\
+Mean and sample standard deviation (sd) over n seeds. *Paper*: the published value, and ours minus it.
+*Passes*: forwards through a set per test image. *Statistics*: numbers kept beside the parameters.
+"""
 GLYPHS = "Drawn glyphs: the embedded default, for tests and a first run"
 SHOWN = [COLUMNS[name] for name in ("faa", "ffm", "passes", "parameters", "statistics")]
 
@@ -84,7 +98,7 @@ def page(store: Path, stored: Stored) -> str:
     # heads on stored features of whole data sets have a page of their own, too (docs/heads.md)
     others = [run for run in others if not protocol_of(run).startswith(OF_FEATURES)]
     tables = [line for table in tables_of(others, catalogue) for line in block(table)]
-    folded = ["<details>", f"<summary>{GLYPHS}</summary>", "", *tables, "</details>", ""]
+    folded = ["<details>", f"<summary>{GLYPHS}</summary>", "", OF_GLYPHS, *tables, "</details>", ""]
     return "\n".join([HEAD, *of_streams(store, stored), *(folded if tables else [])])
 
 
@@ -97,7 +111,7 @@ def of_streams(store: Path, stored: Stored) -> Iterator[str]:
                 continue
             yield OF_STREAMS.format(size=size, role=role, caution=caution)
             if (size, role) == PICTURED:
-                yield from (PICTURE_LINES, "")
+                yield from (SEEN, *shared(role), "", PICTURE_LINES, "")
             yield from markdown(by_accuracy(lines), repeated=True)
             yield ""
 
@@ -105,13 +119,16 @@ def of_streams(store: Path, stored: Stored) -> Iterator[str]:
 def by_accuracy(lines: Sequence[Line]) -> list[Line]:
     """Return the lines of each stream by how far they are above the floor on the same orders, the best first.
 
-    Means of different orders would rank the orders. Streams keep theirs.
+    Means of different orders would rank the orders. What has no order of the floor stands last. Streams keep
+    theirs.
     """
     streams = list(dict.fromkeys(line.stream for line in lines))
 
     def place(line: Line) -> tuple[int, float]:
         apart = line.less_the_floor
-        return streams.index(line.stream), -(0.0 if apart is None else apart.mean)
+        if apart is None:
+            return streams.index(line.stream), 0.0 if line.method == FLOOR else math.inf
+        return streams.index(line.stream), -apart.mean
 
     return sorted(lines, key=place)
 

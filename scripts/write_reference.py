@@ -1,6 +1,6 @@
-"""Write docs/reference.md: the functions of ``lw2g``, the names of ``lw2g.sklearn`` and of ``lw2g.plugin``.
+"""Write docs/reference.md: what ``lw2g`` and ``lw2g.sklearn`` offer, and the names of ``lw2g.plugin``.
 
-Nothing is imported.
+For the site docs/conf.py writes a page for every part with whole docstrings. Nothing is imported.
 
 python scripts/write_reference.py            # write it
 python scripts/write_reference.py --check    # exit 1 where it is out of date
@@ -9,8 +9,10 @@ python scripts/write_reference.py --check    # exit 1 where it is out of date
 from __future__ import annotations
 
 import ast
+import copy
 import inspect
 import re
+import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -36,15 +38,13 @@ ESTIMATORS = (
 )
 """The modules of ``lw2g.sklearn``."""
 
-CONTRACTS = ("lw2g.interfaces.", "lw2g.registry.")
-"""How the names of modules begin whose docstrings stand there whole; ``help(...)`` has the others' rest."""
-
 HEAD = """# Reference
 
-Written by `scripts/write_reference.py` from the docstrings; change those, not this page. What stands here is
-public: programs and plugins may rely on it as [compatibility](compatibility.md) says. Programs `import lw2g`,
-plugins `from lw2g.plugin import NAME`. `help(NAME)` says more of what has one line. How it fits together:
-[writing a plugin](plugins.md).
+What programs call, a line each. In Python `help(NAME)` has the rest: types, shapes, units, errors, source. So
+has the [site](reference/index.md), a page a section. How it fits together: [Python](howto/python.md),
+[writing a plugin](plugins.md); what holds across releases: [compatibility](compatibility.md).
+
+Rests on: the docstrings, from which `scripts/write_reference.py` writes these pages.
 """
 
 Definition = ast.FunctionDef | ast.ClassDef
@@ -126,115 +126,129 @@ def _named_default(found: re.Match[str]) -> str:
     return f"={value!r}" if place is None else f"={value[int(place)]!r}"
 
 
-def signature(node: ast.FunctionDef) -> str:
-    """Return ``name(arguments) -> result`` without ``self``."""
+def signature(node: ast.FunctionDef, *, typed: bool = False) -> str:
+    """Return ``name(arguments)``, or ``name(argument: type) -> type``."""
+    arguments = copy.deepcopy(node.args)
+    each = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
+    for argument in each:
+        if argument is not None and not typed:
+            argument.annotation = None
     # a reader wants the name of the component, not that of the constant
-    arguments = re.sub(r"=(DEFAULT_\w+)(?:\[(\d+)\])?", _named_default, ast.unparse(node.args))
-    for first in ("self, ", "cls, "):
-        arguments = arguments.removeprefix(first)
-    arguments = "" if arguments in ("self", "cls") else arguments
-    result = "" if node.returns is None else f" -> {ast.unparse(node.returns)}"
-    return f"{node.name}({arguments}){result}"
+    said = re.sub(r"=(DEFAULT_\w+)(?:\[(\d+)\])?", _named_default, ast.unparse(arguments))
+    result = f" -> {ast.unparse(node.returns)}" if typed and node.returns is not None else ""
+    return f"{node.name}({said}){result}"
 
 
-def is_property(node: ast.FunctionDef) -> bool:
-    """Whether a method is read like an attribute."""
-    return any(ast.unparse(one).endswith("property") for one in node.decorator_list)
+def method(node: ast.FunctionDef, *, typed: bool = False) -> str:
+    """Return how a method is called, or the name of a property."""
+    if any(ast.unparse(one).endswith("property") for one in node.decorator_list):
+        return node.name
+    return re.sub(r"\((self|cls)(, )?", "(", signature(node, typed=typed), count=1)
 
 
-def members(node: ast.ClassDef) -> Iterator[str]:
-    """Yield one line for every public method and property."""
-    for child in node.body:
+def methods_of(node: Named) -> Iterator[tuple[ast.FunctionDef, str]]:
+    """Yield the public methods and properties of a class, each with its docstring; none of anything else."""
+    for child in node.body if isinstance(node, ast.ClassDef) else ():
         if isinstance(child, ast.FunctionDef) and not child.name.startswith("_"):
-            shown = f"{child.name}" if is_property(child) else signature(child)
-            yield f"- `{shown}`: {inline((ast.get_docstring(child) or '').splitlines()[0])}"
+            yield child, ast.get_docstring(child) or ""
 
 
-def form(node: Named) -> str:
-    """Return how a name is called or written: arguments of a function, bases of a class."""
+def form(node: Named, *, typed: bool = False) -> str:
+    """Return how a name is called or written: an estimator as programs make it, another class by its name."""
     if isinstance(node, ast.FunctionDef):
-        return signature(node)
+        return signature(node, typed=typed)
     if isinstance(node, ast.ClassDef):
-        bases = ", ".join(ast.unparse(base) for base in node.bases)
-        return f"class {node.name}" + (f"({bases})" if bases else "")
+        made = [child for child in node.body if getattr(child, "name", "") == "__init__"]
+        if node.name in estimators():
+            assert isinstance(made[0], ast.FunctionDef)
+            called = method(made[0], typed=typed).removeprefix("__init__").removesuffix(" -> None")
+            return f"{node.name}{called}"
+        return f"class {node.name}"
     return ast.unparse(node.targets[0] if isinstance(node, ast.Assign) else node.target)
 
 
-def entry(name: str, node: Named, said: str) -> Iterator[str]:
-    """Yield the lines of one name with its whole docstring."""
-    yield f"### {name}"
-    yield ""
-    if form(node) not in (name, f"class {name}"):
-        yield f"`{form(node)}`"
-        yield ""
-    yield from markdown(said)
-    if isinstance(node, ast.ClassDef):
-        listed = list(members(node))
-        if listed:
-            yield from (*listed, "")
-
-
-def estimator_entry(name: str, node: Named, said: str) -> Iterator[str]:
-    """Yield the lines of a class that programs make: how it is called, not what it derives from."""
-    assert isinstance(node, ast.ClassDef)
-    (made,) = (
-        child for child in node.body if isinstance(child, ast.FunctionDef) and child.name == "__init__"
-    )
-    called = signature(made).removeprefix("__init__").removesuffix(" -> None")
-    yield from (f"### {name}", "", f"`{name}{called}`", "")
-    yield from markdown(said)
-    yield from (*members(node), "")
-
-
-def brief_entry(node: Named, said: str) -> Iterator[str]:
+def brief(node: Named, said: str) -> Iterator[str]:
     """Yield one line for a name, and one for each method of a class."""
-    shown = f"class {node.name}" if isinstance(node, ast.ClassDef) else form(node)
-    yield f"- `{shown}`: {inline(said.splitlines()[0])}"
-    if isinstance(node, ast.ClassDef):
-        yield from (f"  {line}" for line in members(node))
+    yield f"- `{form(node)}`: {inline(said.splitlines()[0])}"
+    for child, told in methods_of(node):
+        yield f"  - `{method(child)}`: {inline(told.splitlines()[0])}"
 
 
-def part_of_authors(title: str, modules: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
-    """Yield the lines of a part of ``lw2g.plugin``: contracts whole, then what is built on them."""
-    yield f"## {title}"
-    yield ""
-    briefly: list[str] = []
-    for module, names in modules.items():
-        for name in names:
-            node, said = definitions(file_of(module))[name]
-            if module.startswith(CONTRACTS):
-                yield from entry(name, node, said)
-            else:
-                briefly += brief_entry(node, said)
-    if briefly:
-        yield from (*briefly, "")
+def whole(name: str, node: Named, said: str) -> Iterator[str]:
+    """Yield the lines of one name with its whole docstring, and those of each method of a class."""
+    yield from (f"## {name}", "")
+    if (shown := form(node, typed=True)) not in (name, f"class {name}"):
+        yield from (f"`{shown}`", "")
+    yield from markdown(said)
+    for child, told in methods_of(node):
+        yield from (f"### {name}.{child.name}", "")
+        if (shown := method(child, typed=True)) != child.name:
+            yield from (f"`{shown}`", "")
+        yield from markdown(told)
+
+
+@cache
+def estimators() -> Mapping[str, tuple[Named, str]]:
+    """Return the classes of ``lw2g.sklearn``."""
+    return {name: definitions(path)[name] for path in ESTIMATORS for name in assigned(path, "__all__")}
+
+
+def returned() -> Mapping[str, tuple[Named, str]]:
+    """Return the classes that the functions of the root return."""
+    # beside these stand functions of the root, and what a class is built of
+    found = {name: definitions(path).get(name) for path in RETURNED for name in assigned(path, "__all__")}
+    return {name: it for name, it in found.items() if it is not None and isinstance(it[0], ast.ClassDef)}
+
+
+def parts_of_programs() -> Mapping[str, Mapping[str, tuple[Named, str]]]:
+    """Return what programs call and get, by section."""
+    return {
+        "From Python": {node.name: (node, said) for node, said in root_functions()},
+        "What these functions return": returned(),
+        "scikit-learn": estimators(),
+    }
+
+
+def parts_of_authors() -> Mapping[str, Mapping[str, tuple[Named, str]]]:
+    """Return the names of ``lw2g.plugin``, by section."""
+    return {
+        title: {name: definitions(file_of(module))[name] for module, names in part.items() for name in names}
+        for title, part in authors_names().items()
+    }
+
+
+def page_of(title: str) -> str:
+    """Return the name of a section's page, as of its heading."""
+    return re.sub(r"[^\w-]", "", title.lower().replace(" ", "-"))
 
 
 def reference() -> str:
-    """Return the whole page."""
-    lines = [HEAD, "## From Python", ""]
-    for node, said in root_functions():
-        lines += entry(node.name, node, said)
-    lines += ["## What these functions return", ""]
-    for path in RETURNED:
-        for name in assigned(path, "__all__"):
-            # beside the classes stand functions of the root, and what a class is built of
-            node, said = definitions(path).get(name, (None, ""))
-            if isinstance(node, ast.ClassDef):
-                lines += brief_entry(node, said)
-    lines += [
-        "",
-        "## scikit-learn",
-        "",
-        "`from lw2g.sklearn import NAME` ([how to](howto/scikit-learn.md)).",
-        "",
-    ]
-    for path in ESTIMATORS:
-        for name in assigned(path, "__all__"):
-            lines += estimator_entry(name, *definitions(path)[name])
-    for title, modules in authors_names().items():
-        lines += part_of_authors(title, modules)
+    """Return the whole committed page."""
+    lines = [HEAD]
+    for title, part in parts_of_programs().items():
+        lines += [f"## {title}", ""]
+        for node, said in part.values():
+            lines += brief(node, said)
+        lines.append("")
+    lines += ["From here on: `from lw2g.plugin import NAME`.", ""]
+    for title, part in parts_of_authors().items():
+        named = ", ".join(f"`{name}`" for name in part)
+        lines += [f"## {title}", "", f"[Docstrings](reference/{page_of(title)}.md) of {named}.", ""]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def write(folder: Path) -> None:
+    """Write the pages with whole docstrings, and an index, into a folder that is made anew."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    index = ["# Docstrings", "", "Of every public name, by section.", "", "```{toctree}", ":maxdepth: 1", ""]
+    for title, part in (parts_of_programs() | parts_of_authors()).items():
+        lines = [f"# {title}", ""]
+        for name, (node, said) in part.items():
+            lines += whole(name, node, said)
+        (folder / f"{page_of(title)}.md").write_text("\n".join(lines), encoding="utf-8")
+        index.append(page_of(title))
+    (folder / "index.md").write_text("\n".join([*index, "```", ""]), encoding="utf-8")
 
 
 def main() -> int:

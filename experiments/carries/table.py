@@ -68,7 +68,7 @@ def table(title: str, streams: dict[str, list[Cell]], floor: Path) -> Iterator[s
     )
     yield "| --- |" + " ---: |" * len(streams)
     yield _row("raw `lda`", [_mean([each.faa("raw") for each in own]) for own in streams.values()])
-    yield _row("`ranpac adapt=none`", [_pair(*_floor(floor, own)) for own in streams.values()])
+    yield _row("`ridge` on 1,000 random units", [_pair(*_floor(floor, own)) for own in streams.values()])
     for carry in ROWS:
         pairs = [
             [[each.faa(carry, expert=expert) for each in own] for expert in (False, True)]

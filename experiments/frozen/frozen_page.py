@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import frozen_gains
 import frozen_rule
 import numpy as np
 from frozen_results import (
@@ -39,12 +40,14 @@ from frozen_verdicts import judged
 README, PAGE, TABLES, PICTURE = "README.md", "docs/frozen.md", "docs/frozen_tables.md", "docs/frozen.svg"
 MARKS = {
     README: ("headline",),
-    PAGE: ("short", "answers", "rule"),
-    TABLES: ("sure", "quarters", "verdicts", "squares", "shrinkage"),
+    PAGE: ("short", "report", "adds", "recommended"),
+    TABLES: ("answers", "rule", "adapted", "few", "sure", "quarters", "verdicts", "squares", "shrinkage"),
 }
 """What stands on each page, as ``<!-- frozen: NAME -->`` before and ``<!-- end of frozen -->`` behind it."""
 END = "<!-- end of frozen -->"
 ROLES = {"report": "On report streams", "development": "On development streams, where choices were made"}
+APART = "cifar-whole"
+"""A report stream that no hypothesis counts; it has no trained rows."""
 
 Streams = Mapping[str, Stream]
 
@@ -101,6 +104,28 @@ def headline(known: Streams, runs: Trained) -> Iterator[str]:
             yield f"| {name} | {' | '.join(cells)} | {_gain(stream, runs, 'recommended')} |"
 
 
+def report(known: Streams, runs: Trained) -> Iterator[str]:
+    """Yield the table of the README, and all of CIFAR-100."""
+    yield from headline(known, runs)
+    if APART in known:
+        stream = known[APART]
+        gained = between(stream, "auto", "lda")
+        ends = [f"{stream.accuracy('lda'):.1f}", f"{stream.accuracy('auto'):.1f}: {gained}", "not run"]
+        yield f"| {APART} | {' | '.join(ends)} |"
+
+
+def adds(known: Streams, runs: Trained) -> Iterator[str]:
+    """Yield what training adds by images a class and by how near the images are."""
+    yield from frozen_gains.table(known, runs)
+
+
+def few(known: Streams, runs: Trained) -> Iterator[str]:
+    """Yield frozen heads by images a class, and the verdicts on what training adds."""
+    yield from frozen_gains.frozen_table()
+    yield ""
+    yield from frozen_gains.verdicts(runs)
+
+
 def answers(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield the tables of right answers, one a role."""
     for role, title in ROLES.items():
@@ -108,10 +133,15 @@ def answers(known: Streams, runs: Trained) -> Iterator[str]:
         yield ""
         yield f"| | {' | '.join(SINGLE.values())} | `auto` | takes | less `lda` | trained less `auto` |"
         yield f"| --- |{' ---: |' * len(SINGLE)} ---: | --- | ---: | ---: |"
-        for name in PLAN[role]:
+        for name in _names(role):
             if name in known:
                 yield _answers_line(known[name], runs)
         yield ""
+
+
+def _names(role: str) -> list[str]:
+    """Return the streams of a role."""
+    return [*PLAN[role], *([APART] if role == "report" else [])]
 
 
 def _answers_line(stream: Stream, runs: Trained) -> str:
@@ -142,7 +172,7 @@ def sure(known: Streams, runs: Trained) -> Iterator[str]:
             "| by per cent, `auto` | by distance |"
         )
         yield "| --- |" + " ---: |" * 10
-        for name in PLAN[role]:
+        for name in _names(role):
             if name in known:
                 yield _sure_line(known[name])
         yield ""
@@ -192,6 +222,34 @@ def verdicts(known: Streams, runs: Trained) -> Iterator[str]:
         yield f"    - {shown}**{verdict}**" + (f". {'; '.join(lines)}" if lines else "")
 
 
+def adapted(known: Streams, runs: Trained) -> Iterator[str]:
+    """Yield what each trained row under joined features has more than `auto`, on streams that have one."""
+    methods = {
+        "ranpac-joined": "adapters of the first task, ridge on 12 layers",
+        "recommended-joined": "trained, head and expert (`lda`) on 12 layers",
+        "recommended-beside": "trained, head on 12 layers beside the frozen answer",
+    }
+    yield f"| less `auto` | {' | '.join(methods.values())} |"
+    yield f"| --- |{' ---: |' * len(methods)}"
+    for role in ROLES:
+        for name in PLAN[role]:
+            cells = [_gain(known[name], runs, method) for method in methods] if name in known else []
+            if set(cells) - {"-"}:
+                yield f"| {name} ({role}) | {' | '.join(cells)} |"
+
+
+def recommended(known: Streams, runs: Trained) -> Iterator[str]:
+    """Yield what the rule recommends, and what became of each candidate."""
+    found = list(frozen_rule.steps(known, runs))
+    for step in found:
+        what = "replaces it" if step.replaces else "is passed over"
+        yield (
+            f"- {step.name} gains over {step.held} with its interval on {len(step.positive)} of "
+            f"{len(step.gains)} streams that have it, and {what}"
+        )
+    yield f"- so `--recommended` is to be: **{frozen_rule.verdict(found)}**"
+
+
 def rule(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield the candidates and what the rule recommends."""
     names = [candidate["name"] for candidate in frozen_rule.RULE["candidate"]]
@@ -209,14 +267,6 @@ def rule(known: Streams, runs: Trained) -> Iterator[str]:
                 cells.append(f"{known[stream].accuracy(frozen_rule.FROZEN):.1f}" if stream in known else "-")
         held = f", less {steps[name].held}" if name in steps else ""
         yield f"| {name}{held} | {'-' if spent != spent else f'{spent:.1f}'} | {' | '.join(cells)} |"
-    yield ""
-    for step in steps.values():
-        what = "replaces it" if step.replaces else "is passed over"
-        yield (
-            f"- {step.name} gains over {step.held} with its interval on {len(step.positive)} of "
-            f"{len(step.gains)} streams that have it, and {what}"
-        )
-    yield f"- so `--recommended` is to be: **{frozen_rule.verdict(list(steps.values()))}**"
 
 
 def squares(known: Streams, runs: Trained) -> Iterator[str]:
@@ -340,17 +390,18 @@ def page_with(text: str, name: str, lines: Sequence[str]) -> str:
     return "\n".join([head + begin, "", *lines, "", END]) + tail
 
 
-def written(stored: Any, root: Path) -> dict[str, str]:
+def written(stored: Any, root: Path, before: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the pages and the picture as cells and packs would have them.
 
     Args:
         stored: The packs.
         root: Where the pages are as they stand.
+        before: Pages of which other parts have been written already, by their paths.
     """
     known, runs = streams(), trained(stored)
-    found = {PICTURE: drawn(known, runs)}
+    found = {PICTURE: drawn(known, runs), frozen_gains.FILE: frozen_gains.written(known, runs)}
     for page, names in MARKS.items():
-        text = (root / page).read_text(encoding="utf-8")
+        text = (before or {}).get(page) or (root / page).read_text(encoding="utf-8")
         for name in names:
             lines = list(getattr(sys.modules[__name__], name)(known, runs))
             while lines and not lines[-1]:

@@ -28,6 +28,7 @@ PLAN = tomllib.loads((HERE / "hypotheses.toml").read_text(encoding="utf-8"))
 METHODS = {
     "recommended": "slca-plus-plus_always_lda_gated_expert",
     "recommended-joined": "slca-plus-plus_always_lda_gated_expert_joined",
+    "recommended-beside": "slca-plus-plus_always_lda_gated_beside_joined",
     "ranpac-joined": "ranpac_always_running_joined",
     "ranpac-adapted": "ranpac_always_running",
 }
@@ -135,7 +136,7 @@ def streams() -> dict[str, Stream]:
         told = json.loads(str(values.pop("facts")))
         found.setdefault(told["stream"], {})[told["order"]] = Cell(told, values)
     whole = {}
-    for name in (*PLAN["development"], *PLAN["report"]):
+    for name in (*PLAN["development"], *PLAN["report"], *PLAN["apart"]):
         cells = found.get(name, {})
         if len(cells) == len(facts[name]["sha256"]):
             whole[name] = Stream(name, cells)

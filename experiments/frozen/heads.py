@@ -27,11 +27,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lw2g.blocks.closed_form import ClosedForm, Cosine
-from lw2g.blocks.discriminants import Discriminant, KernelDiscriminant, Mahalanobis
+from lw2g.blocks.discriminants import Discriminant, KernelDiscriminant
+from lw2g.blocks.mahalanobis import Mahalanobis
 from lw2g.blocks.ridge import Ridge
 from lw2g.interfaces.context import derive_seed
 from lw2g.maths.choosing import first_within_error
 from lw2g.maths.normal_equations import _LEVELS, _validation_error
+from lw2g.model.left_out import left_out_places
 from lw2g.model.rejection import Gaussians, moments_of, temperature_of
 
 STREAMS = Path(__file__).resolve().parents[1] / "streams.toml"
@@ -64,6 +66,11 @@ class Images:
         if features == "own":
             return self.own[split]
         return self.joined[split][:, -int(features) * COLUMNS :]
+
+    @property
+    def left_out(self) -> Tensor:
+        """Which training images are left out: all, or of very many as many of each class as lw2g does."""
+        return left_out_places(*self.joined["train"].shape)
 
     def of_classes(self, classes: Tensor) -> Images:
         """Return the images of some classes, numbered in the order in which they are given."""
@@ -240,10 +247,11 @@ def learned(name: str, images: Images, classes: int) -> tuple[Learned, Row]:
             share = ratio / (1 + ratio)
             own = Learned(Discriminant(len(turn.T), classes, share), turn, (1 - share) / (1 - SHRINKAGE))
     own.head.learn(rows, labels, torch.Generator().manual_seed(0))
-    left_out = own.head.without_each(rows, labels, classes)
+    chosen = images.left_out
+    left_out = own.head.without_each(rows[chosen], labels[chosen], classes)
     if left_out is not None:
         left_out = own.scale * left_out
-    return own, row_of(own.scores(images.part(features, "test"), classes), left_out, labels)
+    return own, row_of(own.scores(images.part(features, "test"), classes), left_out, labels[chosen])
 
 
 def _penalty_of(rows: Tensor, labels: Tensor, classes: int, width: int) -> float:
@@ -309,8 +317,9 @@ def measured(images: Images) -> tuple[dict[str, Row], dict[str, Any]]:
         began = time.monotonic()
         _, rows[name] = learned(name, images, classes)
         seconds[name] = round(time.monotonic() - began, 2)
-    rows["product"] = product(rows["lda"], rows["ridge-12"], images.labels["train"])
-    stands = choices(rows, len(images.labels["train"]))
+    labels = images.labels["train"][images.left_out]
+    rows["product"] = product(rows["lda"], rows["ridge-12"], labels)
+    stands = choices(rows, len(labels))
     facts = {
         "stands": stands,
         "left_out": {name: row.accuracy for name, row in rows.items()},
@@ -348,7 +357,7 @@ def kept_out(images: Images, last: Tensor) -> tuple[dict[str, NDArray[np.float32
             distances[name] = (own.known(tested, len(known)), own.known(unknown, len(known)))
     # the sums of a ridge hold the same means and the same scatter
     distances["ridge-12"] = distances["lda-12"]
-    labels = taught.labels["train"]
+    labels = taught.labels["train"][taught.left_out]
     rows["product"] = product(rows["lda"], rows["ridge-12"], labels)
     of_strangers = {name: attrs.evolve(rows[name], scores=scores) for name, scores in apart.items()}
     of_strangers["product"] = attrs.evolve(
@@ -366,7 +375,9 @@ def kept_out(images: Images, last: Tensor) -> tuple[dict[str, NDArray[np.float32
     return told, {"stands": stands, "classes": last.tolist()}
 
 
-def cell(stream: str, order: int | None, data: Path, features: Path) -> dict[str, Any]:
+def cell(
+    stream: str, order: int | None, data: Path, features: Path, *, strangers: bool = True
+) -> dict[str, Any]:
     """Return what is kept of a draw.
 
     Args:
@@ -374,6 +385,7 @@ def cell(stream: str, order: int | None, data: Path, features: Path) -> dict[str
         order: Of a stream whose orders have classes of their own; None for one draw.
         data: Where the streams are laid out.
         features: Where features are stored.
+        strangers: Whether classes are kept out as well, which takes as long again.
     """
     facts = tomllib.loads(STREAMS.read_text())["stream"][stream]
     limits = {"train": facts["train_per_class"], "test": facts["test_per_class"]}
@@ -400,7 +412,7 @@ def cell(stream: str, order: int | None, data: Path, features: Path) -> dict[str
         .numpy(),
         "surest": torch.stack([each.amax(1).exp() for each in posteriors]).float().numpy(),
     }
-    if order is None or order in STRANGERS:
+    if strangers and (order is None or order in STRANGERS):
         last = torch.from_numpy(kept["orders"][0].astype(np.int64))[-max(1, len(natural) // 4) :]
         seen, told["strangers"] = kept_out(images, last)
         kept |= seen
@@ -413,6 +425,7 @@ def main() -> None:
     parser.add_argument("--streams", nargs="+", required=True)
     for name in ("--data", "--features", "--out"):
         parser.add_argument(name, type=Path, required=True)
+    parser.add_argument("--no-strangers", action="store_true", help="keep no class out, in half of the time")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
@@ -427,7 +440,8 @@ def main() -> None:
             if file.exists():
                 continue
             began = time.monotonic()
-            kept = cell(stream, order, arguments.data, arguments.features)
+            whole = not arguments.no_strangers
+            kept = cell(stream, order, arguments.data, arguments.features, strangers=whole)
             np.savez_compressed(file, **kept)
             right = dict(
                 zip(kept["rows"].tolist(), (kept["answers"] == kept["labels"]).mean(1) * 100, strict=True)

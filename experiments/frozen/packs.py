@@ -28,11 +28,20 @@ from lw2g_store.submit import submit
 STORE = Path(__file__).resolve().parents[1] / "store"
 
 
-def told(stream: str) -> dict[str, Any]:
+UNTRAINED = {
+    "lda": "nothing",
+    "frozen-answer": "nothing trained; the training images choose the head, layers and their form: tuning.md",
+}
+"""Methods on frozen features, with what was tuned of them."""
+
+
+def told(stream: str, method: str) -> dict[str, Any]:
     """Return what a submitter tells: who, under which licence, and what was tuned on which images."""
     facts = tomllib.loads(STREAMS.read_text())["stream"][stream]
     tuned = "rates and ranks: lw2g's presets for folders, from Caltech-101 and CIFAR-100 at 64 px"
-    if facts["role"] == "development":
+    if method in UNTRAINED:
+        tuned = UNTRAINED[method]
+    elif facts["role"] in ("development", "surface"):
         tuned += "; a development stream"
     elif "cifar100" in facts["sets"]:
         tuned += "; method and head were chosen on all of CIFAR-100, this stream's half included"
@@ -52,11 +61,11 @@ def main() -> None:
     for file in sorted(arguments.runs.glob("*/record.json")):
         if not finished(json.loads(file.read_text())) or sha256_of(file) in known:
             continue
-        stream, order, _, size = file.parent.name.split(".")
+        stream, order, method, size = file.parent.name.split(".")
         record = read_record(file.parent)
         if protocol_of(arguments.store, record, required=False) is None:
             add_protocol(arguments.store, record, [int(order)], f"{stream}.{order}.{size}")
-        pack = submit(file.parent, catalogue, arguments.store, told(stream))
+        pack = submit(file.parent, catalogue, arguments.store, told(stream, method))
         print(
             f"{pack.path.relative_to(arguments.store)}: {sum(pack.sizes.values()) / 1e3:.0f} kB", flush=True
         )

@@ -24,7 +24,8 @@ from torch import Tensor
 
 from lw2g.blocks.carrying import CARRIES
 from lw2g.blocks.closed_form import ClosedForm, Cosine
-from lw2g.blocks.discriminants import Discriminant, KernelDiscriminant, Mahalanobis
+from lw2g.blocks.discriminants import Discriminant, KernelDiscriminant
+from lw2g.blocks.mahalanobis import Mahalanobis
 from lw2g.blocks.ridge import Ridge
 from lw2g.model.trained import TrainedModel
 

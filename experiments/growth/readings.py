@@ -1,11 +1,11 @@
 """The published rule side by side, from packs of the store: its readings, and the rows that span a space.
 
-    python experiments/growth/readings.py                       # write the tables into docs/readings.md
-    python experiments/growth/readings.py --check               # exit code 1 where page and packs differ
     python experiments/growth/readings.py --pack runs/readings  # put finished runs into the store
     python experiments/growth/readings.py --show runs/rows      # print the table of rows of finished runs
+    python experiments/growth/readings.py --check               # exit code 1 where page and packs differ
 
 The runs are those of readings.toml and readings_caltech.toml, and of space_rows.toml for the rows.
+``scripts/tables.py`` writes the page that has the tables, and checks it as well.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from lw2g_store.submit import submit
 
 ROOT = Path(__file__).resolve().parents[2]
 STORE = ROOT / "experiments" / "store"
-PAGE = ROOT / "docs" / "readings.md"
+PAGE = "docs/growth_archive.md"
 END = "<!-- end of table -->"
 READINGS = ("ours", "text", "algorithm", "release")
 DATA = {"glyphs": "glyphs, micro ViT", "folder": "Caltech, ViT-Tiny"}
@@ -43,7 +43,11 @@ TAPS = {
 TOKENS = {"all": "all tokens", "one": "one token an image", "class": "class token", "mean": "mean of tokens"}
 LAST = 9
 """The task that grows in the paper's table 7."""
-PAPER = "| **the paper**, ViT-B/16 | | 13.9 to 42.5 | 40.2 to 41.4 | -26.3 to +1.2 | | SSSSSSSG |"
+Cells = tuple[str, ...]
+COLUMNS = ("hfc", "pre", "z", "ranks", "tasks")
+"""What a row says of angles, as sentences ask for it."""
+PAPER: Cells = ("13.9 to 42.5", "40.2 to 41.4", "-26.3 to +1.2", "", "SSSSSSSG")
+"""Table 7, as printed."""
 TOLD = {
     "who": "lw2g",
     "licence": "CC0-1.0",
@@ -164,34 +168,71 @@ def space_of(growth: dict[str, Any], ending: str = "") -> str:
     return f"{words}: {tokens}{centred}" + (f", {energy:g}" if energy != 0.95 else "")
 
 
+def row_of(record: dict[str, Any]) -> Cells:
+    """Return what a run says of angles: HFC, HFC_pre, Z, Z by ranks alone, and what the rule would do."""
+    angles = angles_of(record)
+    z = angles.z[: LAST - 1]
+    pre = [hfc - one for hfc, one in zip(angles.hfc, angles.z, strict=True)]
+    return (
+        f"{angles.hfc[0]:.1f} to {angles.hfc[LAST - 2]:.1f}",
+        f"{pre[0]:.1f} to {pre[LAST - 2]:.1f}",
+        f"{z[0]:+.1f} to {z[-1]:+.1f}",
+        f"{angles.by_rank[0]:+.1f} to {angles.by_rank[LAST - 2]:+.1f}",
+        "".join("S" if one <= 0 else "G" for one in z),
+    )
+
+
 def rows_table(found: Sequence[dict[str, Any]]) -> list[str]:
     """Return the lines of the table of rows: a line for each kind of space, the largest angles first."""
     heads = ("old space", "pre-trained space", "HFC, task 2 to 9", "HFC_pre", "Z", "Z by ranks alone")
-    lines = [f"| {' | '.join((*heads, 'tasks 2 to 9'))} |", f"|{' --- |' * (len(heads) + 1)}", PAPER]
-    ordered = sorted(found, key=lambda record: -angles_of(record).hfc[0])
-    for record in ordered:
+    lines = [f"| {' | '.join((*heads, 'tasks 2 to 9'))} |", f"|{' --- |' * (len(heads) + 1)}"]
+    lines.append(f"| **the paper**, ViT-B/16 | | {' | '.join(PAPER)} |")
+    for record in sorted(found, key=lambda record: -angles_of(record).hfc[0]):
         growth = record["config"]["growth"]
-        angles = angles_of(record)
-        z = angles.z[: LAST - 1]
-        pre = [hfc - one for hfc, one in zip(angles.hfc, angles.z, strict=True)]
-        row = (
-            space_of(growth),
-            space_of(growth, "_pre"),
-            f"{angles.hfc[0]:.1f} to {angles.hfc[LAST - 2]:.1f}",
-            f"{pre[0]:.1f} to {pre[LAST - 2]:.1f}",
-            f"{z[0]:+.1f} to {z[-1]:+.1f}",
-            f"{angles.by_rank[0]:+.1f} to {angles.by_rank[LAST - 2]:+.1f}",
-            "".join("S" if one <= 0 else "G" for one in z),
-        )
-        lines.append(f"| {' | '.join(row)} |")
+        lines.append(f"| {' | '.join((space_of(growth), space_of(growth, '_pre'), *row_of(record)))} |")
     return lines
 
 
+def told() -> dict[str, str]:
+    """Return what stands for the fields of sentences, such as ``{one-12/rows/hfc}``; ``paper`` as printed."""
+    named = {"paper": PAPER}
+    for record in of_policy("one"):
+        growth = record["config"]["growth"]
+        count = growth["space_images"]
+        name = growth["tokens"] + (f"-{count}" if count else "")
+        if name == "all":
+            name = f"{growth['tap']}-{growth['heads']}"
+        named[name] = row_of(record)
+    return {
+        f"{{{name}/rows/{what}}}": cell
+        for name, cells in named.items()
+        for what, cell in zip(COLUMNS, cells, strict=True)
+    }
+
+
+def of_policy(name: str) -> list[dict[str, Any]]:
+    """Return the records of one policy: of `min` those of readings, of `one` those of rows."""
+    return [record for record in records(STORE) if record["config"]["policy"]["name"] == name]
+
+
+def written(text: str) -> str:
+    """Return the page with both tables."""
+    return page_with(
+        page_with(text, "readings", table(of_policy("min"))), "rows", rows_table(of_policy("one"))
+    )
+
+
 def page_with(page: str, name: str, lines: Sequence[str]) -> str:
-    """Return a page with a table between its marks."""
+    """Return a page with a table between its marks.
+
+    Raises:
+        SystemExit: The page does not have the marks.
+    """
     begin = f"<!-- table: {name} -->"
-    head, _, rest = page.partition(begin)
-    _, _, tail = rest.partition(END)
+    head, found, rest = page.partition(begin)
+    _, ended, tail = rest.partition(END)
+    if not (found and ended):
+        raise SystemExit(f"{PAGE} must have {begin} and {END} around the place of the table")
     return "\n".join([head + begin, "", *lines, "", END]) + tail
 
 
@@ -208,29 +249,21 @@ def pack(runs: Path, name: str) -> None:
 
 
 def main() -> None:
-    """Pack runs, or write the table, or check it."""
+    """Pack runs, or print the table of rows."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pack", type=Path, metavar="RUNS", help="put the finished runs into the store")
     parser.add_argument("--name", default="readings", help="of their protocol")
-    parser.add_argument("--check", action="store_true", help="write nothing")
     parser.add_argument("--show", type=Path, metavar="RUNS", help="print the table of rows of finished runs")
+    parser.add_argument("--check", action="store_true", help="compare the page with the packs")
     arguments = parser.parse_args()
-    if arguments.show is not None:
-        finished = [read_record(path.parent) for path in sorted(arguments.show.glob("*/record.json"))]
-        whole = [record for record in finished if len(record["decisions"]) >= LAST]
-        print(*rows_table(whole), sep="\n")
-        return
     if arguments.pack is not None:
         pack(arguments.pack, arguments.name)
-    page = PAGE.read_text(encoding="utf-8")
-    found = records(STORE)
-    rules = [record for record in found if record["config"]["policy"]["name"] == "min"]
-    rows = [record for record in found if record["config"]["policy"]["name"] == "one"]
-    wanted = page_with(page, "readings", table(rules))
-    wanted = page_with(wanted, "rows", rows_table(rows))
+    if arguments.show is not None:
+        finished = [read_record(path.parent) for path in sorted(arguments.show.glob("*/record.json"))]
+        print(*rows_table([one for one in finished if len(one["decisions"]) >= LAST]), sep="\n")
     if arguments.check:
-        sys.exit(0 if page == wanted else "docs/readings.md differs from the packs; write it without --check")
-    PAGE.write_text(wanted, encoding="utf-8")
+        page = (ROOT / PAGE).read_text(encoding="utf-8")
+        sys.exit(0 if written(page) == page else f"{PAGE} differs from the packs; run scripts/tables.py")
 
 
 if __name__ == "__main__":

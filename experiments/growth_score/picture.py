@@ -1,8 +1,8 @@
 """Draw HFC against that of random spaces of the same ranks, for own, like and unlike tasks.
 
-    python experiments/growth_score/picture.py docs/growth_score.svg [--method NAME]
+    python experiments/growth_score/picture.py docs/growth_score.svg
 
-A point is the mean over the spaces of a kind, for one choice of rows at energy 0.95.
+A row of panels is a method; a point is the mean over the spaces of a kind, for one choice of rows.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import vl_convert
-from score_pages import CELLS, METHODS, PLAN, ROWS, TAPS
-from score_results import Cross, crosses
+from score_pages import CELLS, PLAN, ROWS, TAPS
+from score_results import METHODS, Cross, crosses
 
 WHOSE = ("the same task, other images", "tasks of the same kind", "tasks of other kinds")
 
@@ -36,6 +36,7 @@ def points(cross: Cross, kinds: list[str]) -> list[dict[str, object]]:
                     values = table[:, spaces][chosen[:, spaces]]
                     found.append(
                         {
+                            "method": cross.words,
                             "space": words,
                             "rows": tokens,
                             "kind": name,
@@ -47,20 +48,20 @@ def points(cross: Cross, kinds: list[str]) -> list[dict[str, object]]:
     return found
 
 
-def drawn(found: list[dict[str, object]], title: str) -> str:
+def drawn(found: list[dict[str, object]]) -> str:
     """Return the picture as SVG."""
     axis = {"type": "quantitative", "scale": {"zero": False, "domain": [5, 80]}}
     page = {
         "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
         "background": "white",
-        "title": title,
         "data": {"values": found},
         "facet": {
-            "column": {"field": "space", "type": "nominal", "title": None, "sort": list(TAPS.values())}
+            "column": {"field": "space", "type": "nominal", "title": None, "sort": list(TAPS.values())},
+            "row": {"field": "method", "type": "nominal", "title": None, "sort": list(METHODS.values())},
         },
         "spec": {
-            "width": 240,
-            "height": 240,
+            "width": 200,
+            "height": 170,
             "layer": [
                 {
                     "data": {"values": [{"x": 5, "y": 5}, {"x": 80, "y": 80}]},
@@ -91,15 +92,13 @@ def drawn(found: list[dict[str, object]], title: str) -> str:
 
 
 def main() -> None:
-    """Draw one method."""
+    """Draw all methods that have been measured."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path, help="where the picture goes")
-    parser.add_argument("--method", default="s-prompt-plus-plus")
     arguments = parser.parse_args()
     plan = tomllib.loads(PLAN.read_text(encoding="utf-8"))["tables"]
-    (cross,) = [one for one in crosses(CELLS, plan) if one.method == arguments.method]
-    text = drawn(points(cross, plan["kinds"]), METHODS[cross.method])
-    arguments.out.write_text(text, encoding="utf-8")
+    found = [point for cross in crosses(CELLS, plan) for point in points(cross, plan["kinds"])]
+    arguments.out.write_text(drawn(found), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 from score_results import (  # noqa: E402
+    OPTIONS,
     Cross,
     Mean,
     Run,
@@ -44,7 +45,7 @@ from lw2g_store.submit import submit  # noqa: E402
 STORE = HERE.parent / "store"
 PLAN = HERE / "hypotheses.toml"
 CELLS = HERE / "cells"
-SCORE, GROWTH = "docs/growth_score.md", "docs/growth.md"
+ARCHIVE, GROWTH = "docs/growth_archive.md", "docs/growth.md"
 END = "<!-- end of table -->"
 SEEDS = [0, 1, 2, 3, 4]
 TOLD = {
@@ -54,7 +55,6 @@ TOLD = {
     "runs": 1,
     "hardware": "one CPU core of a busy machine",
 }
-METHODS = {"s-prompt-plus-plus": "prompts", "hide-lora": "LoRA", "mos": "adapters"}
 TAPS = {"block-input": "block input", "after-norm": "after its norm", "queries": "queries by head"}
 ROWS = {
     "all": "all tokens",
@@ -72,6 +72,24 @@ SCORES = {
     "energy": "least energy outside",
     "class-means": "nearest class means of frozen features",
 }
+SHORT = {
+    "space": "block inputs: which task meets which space is below 2 % of the variance of HFC",
+    "rank": "block inputs: the rank of the space is above 90 %",
+    "own": "block inputs: a task's own space hinders it as much as others, within half a degree",
+    "kind": "queries by head: greatest HFC beyond ranks finds the kind in more than 60 %",
+    "least-z": "least Z finds the kind no oftener than chance",
+    "means": "class means find it at least as often",
+    "poorest": "`min` lets photographs join sketches, and not the other way round",
+    "joins": "`affinity` puts a task with its domain at least as often as `min`",
+    "accuracy": "the policies end within two points of each other",
+    "keep-fewer": "`keep` makes at most 80 % of the sets of `always`",
+    "keep-equal": "`keep` ends no lower than `always` by a point",
+    "keep-buys": "`keep` ends above the better of `always` and `one`",
+    "keep-order": "the sets of `keep` depend on the order more than those of `min`",
+}
+"""The hypotheses in few words; their criteria are those of ``hypotheses.toml``."""
+VALUES = {"sema": ("modules", "zero"), "ewc": ("plain", "reversed")}
+"""Values of the options of ``OPTIONS``, the published one first."""
 POLICIES = {
     "lda": "`lda` on frozen features (the floor)",
     "always": "`always`",
@@ -100,7 +118,7 @@ def variance(found: Sequence[Cross]) -> Iterator[Sequence[str]]:
                 own = cross.own(reading)
                 right = [cross.found(name, reading) for name in ("least", "greatest-beyond-rank")]
                 yield (
-                    METHODS[cross.method],
+                    cross.words,
                     words,
                     tokens,
                     f"{cross.hfc(reading).mean():.1f}",
@@ -188,6 +206,19 @@ def keeping(plan: Mapping[str, Any], runs: Sequence[Run]) -> Iterator[Sequence[s
             )
 
 
+def options(runs: Sequence[Run]) -> Iterator[Sequence[str]]:
+    """Yield the rows of options.toml: each value of an option, and its difference from the first one."""
+    for name, values in VALUES.items():
+        usual = chosen(runs, "glyphs", f"{name}, {values[0]}")
+        for value in values:
+            own = chosen(runs, "glyphs", f"{name}, {value}")
+            if own:
+                apart = None if value == values[0] else less(own, usual)
+                faa = statistics.fmean(run.faa for run in own.values())
+                said = "-" if apart is None else str(apart)
+                yield f"`{name}`, `{OPTIONS[name]}={value}`", str(len(own)), f"{faa:.1f}", said
+
+
 def verdict_rows(
     plan: Mapping[str, Any], found: Sequence[Cross], runs: Sequence[Run]
 ) -> Iterator[Sequence[str]]:
@@ -196,16 +227,22 @@ def verdict_rows(
         yield one.name, one.claim, f"**{one.verdict}**", one.found or "-"
 
 
+def in_short(plan: Mapping[str, Any], found: Sequence[Cross], runs: Sequence[Run]) -> Iterator[Sequence[str]]:
+    """Yield the rows of the short table of verdicts."""
+    for one in judged(plan, found, runs):
+        yield SHORT[one.name], f"**{one.verdict}**"
+
+
 def tables_of(stored: Stored) -> dict[str, dict[str, list[str]]]:
     """Return the tables of each page by name."""
     plan = tomllib.loads(PLAN.read_text(encoding="utf-8"))
     found, runs = crosses(CELLS, plan["tables"]), runs_of(stored)
     shares = ("space, %", "gradient, %", "both together, %", "rank, %")
     right = ("least Z right, %", "beyond ranks right, %")
-    columns = [f"{METHODS[cross.method]}: {words}" for cross in found for words in TAPS.values()]
+    columns = [f"{cross.words}: {words}" for cross in found for words in TAPS.values()]
     budget = ("images seen", "seconds")
     return {
-        SCORE: {
+        ARCHIVE: {
             "score-variance": table(
                 ("method", "space", "rows", "HFC", *shares, "own less others", *right), variance(found), 3
             ),
@@ -226,14 +263,14 @@ def tables_of(stored: Stored) -> dict[str, dict[str, list[str]]]:
                 2,
             ),
             "score-verdicts": table(("", "claim", "verdict", "found"), verdict_rows(plan, found, runs), 4),
-        },
-        GROWTH: {
             "growth-keep": table(
                 ("stream", "policy", "orders", "FAA", "worst", "less `always`", "sets", *budget),
                 keeping(plan["keep"], runs),
                 2,
-            )
+            ),
+            "growth-options": table(("option", "orders", "FAA", "less the published one"), options(runs), 1),
         },
+        GROWTH: {"score-short": table(("hypothesis", "verdict"), in_short(plan, found, runs), 2)},
     }
 
 

@@ -21,6 +21,10 @@ Numbers = NDArray[np.float64]
 OF_THE_STUDY = re.compile(r".*/growth-score\.(?P<stream>[a-z-]+)\.(?P<order>\d+)@\d+")
 """The protocols of the study's packs: a pack has no names of classes or folders."""
 RESAMPLES = 2000
+METHODS = {"s-prompt-plus-plus": "prompts", "hide-lora": "LoRA", "mos": "adapters"}
+"""What stands for a method in words: the kind of its sets."""
+OPTIONS = {"sema": "router", "ewc": "fisher"}
+"""Baselines of options.toml, and the option whose values it compares."""
 
 
 @attrs.frozen(kw_only=True)
@@ -61,6 +65,11 @@ class Cross:
     method: str
     tables: Mapping[str, Numbers]
     kinds: int
+
+    @property
+    def words(self) -> str:
+        """The kind of its sets in words."""
+        return METHODS[self.method]
 
     def hfc(self, reading: str) -> Numbers:
         """Return HFC ``[gradients, spaces]`` of a reading, such as ``queries|all|0.95``."""
@@ -222,8 +231,11 @@ def protocol_name(record: Mapping[str, Any]) -> str:
 def _row(record: Mapping[str, Any]) -> str:
     """Return the row of a run; ``keep`` with as many epochs as others is a row of its own."""
     config = record["config"]
-    if config["baseline"]["name"] == "simple-cil":
+    name = config["baseline"]["name"]
+    if name == "simple-cil":
         return "lda"
+    if name in OPTIONS:
+        return f"{name}, {config['baseline'][OPTIONS[name]]}"
     policy = str(config["policy"]["name"])
     return "keep, 5 epochs" if policy == "keep" and config["baseline"]["epochs"] == 5 else policy
 

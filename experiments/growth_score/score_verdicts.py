@@ -6,11 +6,11 @@ python experiments/growth_score/score_pages.py --print
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from typing import Any
 
 import attrs
-from score_results import Cross, Mean, Run, chosen, joins, less
+from score_results import METHODS, Cross, Mean, Run, chosen, joins, less
 
 READING = "all|0.95"
 """Tokens and energy of all criteria on cross tables."""
@@ -52,13 +52,25 @@ def judged(plan: Mapping[str, Any], crosses: Sequence[Cross], runs: Sequence[Run
         "best": lambda one: buys(one, plan["keep"], runs),
         "order": lambda one: by_order(one, plan["keep"], runs),
     }
-    missing = [name for name in plan["tables"]["methods"] if name not in {cross.method for cross in crosses}]
+    missing = [
+        METHODS[name] for name in plan["tables"]["methods"] if name not in {one.method for one in crosses}
+    ]
     for name, one in plan.items():
         if "kind" in one:
             verdict, found = judges[one["kind"]](one)
             if one["kind"] in OF_TABLES and missing:
                 verdict += f"; open for {', '.join(missing)}"
             yield Verdict(name=name, claim=one["claim"], verdict=verdict, found=found)
+
+
+def _by_method(holds: Mapping[str, bool]) -> str:
+    """Return the verdict on a criterion of cross tables, which is judged for each method."""
+    words = {True: "holds", False: "refuted"}
+    named = {word: [name for name, held in holds.items() if held is which] for which, word in words.items()}
+    parts = {word: names for word, names in named.items() if names}
+    if len(parts) < 2:
+        return next(iter(parts), OPEN)
+    return "; ".join(f"{word} for {', '.join(names)}" for word, names in parts.items())
 
 
 def _all(holds: Sequence[bool]) -> str:
@@ -75,50 +87,50 @@ def _all(holds: Sequence[bool]) -> str:
 
 def shares(one: Mapping[str, Any], crosses: Sequence[Cross]) -> tuple[str, str]:
     """Judge a share of the variance, of each method."""
-    values = {cross.method: cross.shares(f"{one['tap']}|{READING}")[one["part"]] for cross in crosses}
+    values = {cross.words: cross.shares(f"{one['tap']}|{READING}")[one["part"]] for cross in crosses}
     least, most = one.get("least", 0.0), one.get("most", 100.0)
-    return _all([least <= value <= most for value in values.values()]), _told(values, "{:.1f} %")
+    held = {name: least <= value <= most for name, value in values.items()}
+    return _by_method(held), _told(values, "{:.1f} %")
 
 
 def own(one: Mapping[str, Any], crosses: Sequence[Cross]) -> tuple[str, str]:
     """Judge a task's own space beside those of others, of each method."""
-    values = {cross.method: cross.own(f"{one['tap']}|{READING}") for cross in crosses}
-    held = [abs(value.mean) <= one["within"] for value in values.values()]
-    return _all(held), ", ".join(
-        f"{name} {value.mean:+.2f} ± {value.half:.2f}" for name, value in values.items()
-    )
+    values = {cross.words: cross.own(f"{one['tap']}|{READING}") for cross in crosses}
+    held = {name: abs(value.mean) <= one["within"] for name, value in values.items()}
+    told = [f"{name} {value.mean:+.2f} ± {value.half:.2f}" for name, value in values.items()]
+    return _by_method(held), ", ".join(told)
 
 
 def finds(one: Mapping[str, Any], crosses: Sequence[Cross]) -> tuple[str, str]:
-    """Judge how often a score finds the kind, of each method and tap."""
-    values = {
-        f"{cross.method}, {tap}": cross.found(one["score"], f"{tap}|{READING}")
-        for tap in one.get("taps", [one.get("tap")])
-        for cross in crosses
-    }
+    """Judge how often a score finds the kind, of each method on all taps of the criterion."""
     least, most = one.get("least", 0.0), one.get("most", 100.0)
-    return _all([least <= value.mean <= most for value in values.values()]), _found(values)
+    taps = one.get("taps", [one.get("tap")])
+    held, told = {}, []
+    for cross in crosses:
+        values = [cross.found(one["score"], f"{tap}|{READING}") for tap in taps]
+        held[cross.words] = all(least <= value.mean <= most for value in values)
+        told.append(f"{cross.words} {' and '.join(_per_cent(value) for value in values)} %")
+    return _by_method(held), ", ".join(told)
 
 
 def beside(one: Mapping[str, Any], crosses: Sequence[Cross]) -> tuple[str, str]:
     """Judge one score beside another, of each method."""
     reading = f"{one['tap']}|{READING}"
     pairs = {
-        cross.method: [cross.found(one[score], reading) for score in ("score", "than")] for cross in crosses
+        cross.words: [cross.found(one[score], reading) for score in ("score", "than")] for cross in crosses
     }
-    held = [ours.mean >= theirs.mean for ours, theirs in pairs.values()]
+    held = {name: ours.mean >= theirs.mean for name, (ours, theirs) in pairs.items()}
     told = [f"{name} {ours.mean:.1f} and {theirs.mean:.1f} %" for name, (ours, theirs) in pairs.items()]
-    return _all(held), ", ".join(told)
+    return _by_method(held), ", ".join(told)
 
 
 def _told(values: Mapping[str, float], form: str) -> str:
     return ", ".join(f"{name} {form.format(value)}" for name, value in values.items())
 
 
-def _found(values: Mapping[str, Mean]) -> str:
+def _per_cent(value: Mean) -> str:
     # no interval where every draw ends alike
-    told = {name: f" ± {value.half:.1f}" if value.half >= 0.05 else "" for name, value in values.items()}
-    return ", ".join(f"{name} {value.mean:.1f}{told[name]} %" for name, value in values.items())
+    return f"{value.mean:.1f} ± {value.half:.1f}" if value.half >= 0.05 else f"{value.mean:.1f}"
 
 
 # -- sketches and photographs ----------------------------------------------------------------------------
@@ -132,7 +144,7 @@ def second_task(one: Mapping[str, Any], seeds: int, runs: Sequence[Run]) -> tupl
     # of fewer seeds as large a part
     least = one["least"] / seeds
     held = sum(sketch) >= least * len(sketch) and len(photo) - sum(photo) >= least * len(photo)
-    return _complete("holds" if held else "refuted", shared.values(), seeds), "; ".join(told)
+    return _complete("holds" if held else "refuted", shared, seeds), "; ".join(told)
 
 
 def _second_shared(runs: Sequence[Run], stream: str) -> list[bool]:
@@ -147,12 +159,13 @@ def like_joins_like(seeds: int, runs: Sequence[Run]) -> tuple[str, str]:
         rates[row] = own / shared if shared else 0.0
         told.append(f"`{row}` {own} of {shared} that share")
     verdict = "holds" if rates["affinity"] >= rates["min"] else "refuted"
-    return _complete(verdict, [chosen(runs, stream, "affinity") for stream in PACS], seeds), ", ".join(told)
+    parts = {stream: chosen(runs, stream, "affinity") for stream in PACS}
+    return _complete(verdict, parts, seeds), ", ".join(told)
 
 
 def spread(one: Mapping[str, Any], plan: Mapping[str, Any], runs: Sequence[Run]) -> tuple[str, str]:
     """Judge how far the policies' mean accuracies lie apart."""
-    told, held, least = [], [], []
+    told, held, parts = [], [], {}
     for stream in PACS:
         by_row = {row: chosen(runs, stream, row) for row in plan["policies"]}
         common = set.intersection(*(set(own) for own in by_row.values()))
@@ -162,16 +175,16 @@ def spread(one: Mapping[str, Any], plan: Mapping[str, Any], runs: Sequence[Run])
         apart = max(means) - min(means)
         told.append(f"{stream}: {apart:.1f} points")
         held.append(apart <= one["most"])
-        least.append(common)
-    return _complete(_all(held), least, plan["seeds"]), ", ".join(told)
+        parts[stream] = common
+    return _complete(_all(held), parts, plan["seeds"]), ", ".join(told)
 
 
-def _complete(verdict: str, parts: Any, wanted: int) -> str:
-    """Return a verdict, or that it is open where a part has fewer runs than wanted."""
-    least = min(len(part) for part in parts)
-    if not least:
-        return OPEN
-    return verdict if least >= wanted else f"open ({least} of {wanted} so far: {verdict})"
+def _complete(verdict: str, parts: Mapping[str, Sized], wanted: int) -> str:
+    """Return a verdict; where streams have fewer runs than wanted, which these are and what is so so far."""
+    short = [f"{stream} {len(part)} of {wanted}" for stream, part in parts.items() if len(part) < wanted]
+    if not short:
+        return verdict
+    return f"open ({', '.join(short)}; so far {verdict})" if any(parts.values()) else OPEN
 
 
 # -- keep ------------------------------------------------------------------------------------------------
@@ -179,10 +192,9 @@ def _complete(verdict: str, parts: Any, wanted: int) -> str:
 
 def fewer_sets(one: Mapping[str, Any], plan: Mapping[str, Any], runs: Sequence[Run]) -> tuple[str, str]:
     """Judge how many sets ``keep`` makes of those of ``always``, on each stream."""
-    values, parts = {}, []
+    values, parts = {}, {}
     for stream in plan["streams"]:
-        own = chosen(runs, stream, "keep")
-        parts.append(own)
+        own = parts[stream] = chosen(runs, stream, "keep")
         if own:
             tasks = [len(run.record["task_to_set"]) for run in own.values()]
             values[stream] = 100 * sum(run.sets for run in own.values()) / sum(tasks)
@@ -192,11 +204,11 @@ def fewer_sets(one: Mapping[str, Any], plan: Mapping[str, Any], runs: Sequence[R
 
 def _differences(
     than: str, plan: Mapping[str, Any], runs: Sequence[Run]
-) -> tuple[dict[str, Mean], list[Any]]:
-    values, parts = {}, []
+) -> tuple[dict[str, Mean], dict[str, set[int]]]:
+    values, parts = {}, {}
     for stream in plan["streams"]:
         own, other = chosen(runs, stream, "keep"), chosen(runs, stream, than)
-        parts.append(set(own) & set(other))
+        parts[stream] = set(own) & set(other)
         apart = less(own, other)
         if apart is not None:
             values[stream] = apart
@@ -213,10 +225,10 @@ def not_below(one: Mapping[str, Any], plan: Mapping[str, Any], runs: Sequence[Ru
 
 def buys(one: Mapping[str, Any], plan: Mapping[str, Any], runs: Sequence[Run]) -> tuple[str, str]:
     """Judge whether ``keep`` ends above the better of the rules that ask nothing."""
-    told, means, clear, parts = [], [], [], []
+    told, means, clear, parts = [], [], [], {}
     for stream in plan["streams"]:
         both = [_differences(than, plan | {"streams": [stream]}, runs) for than in one["than"]]
-        parts += [part for _, (part,) in both]
+        parts[stream] = set.intersection(*(part[stream] for _, part in both))
         if not all(values for values, _ in both):
             continue
         # less the better one is the smaller difference
@@ -234,14 +246,13 @@ def buys(one: Mapping[str, Any], plan: Mapping[str, Any], runs: Sequence[Run]) -
 
 def by_order(one: Mapping[str, Any], plan: Mapping[str, Any], runs: Sequence[Run]) -> tuple[str, str]:
     """Judge whether the number of sets varies over orders more than under another rule, on each stream."""
-    told, held, parts = [], [], []
+    told, held, parts = [], [], {}
     for stream in plan["streams"]:
-        deviations = []
-        for row in ("keep", one["than"]):
-            own = chosen(runs, stream, row)
-            parts.append(own)
-            if len(own) > 1:
-                deviations.append(statistics.stdev(run.sets for run in own.values()))
+        ours, theirs = chosen(runs, stream, "keep"), chosen(runs, stream, one["than"])
+        parts[stream] = set(ours) & set(theirs)
+        deviations = [
+            statistics.stdev(run.sets for run in own.values()) for own in (ours, theirs) if len(own) > 1
+        ]
         if len(deviations) == 2:
             told.append(f"{stream} {deviations[0]:.1f} and {deviations[1]:.1f}")
             held.append(deviations[0] > deviations[1])

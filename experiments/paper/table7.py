@@ -9,7 +9,7 @@ The paper's run is DualPrompt on ImageNet-R in ten tasks. Its angles are those o
 spaces lie over images instead of features: its HFC is a function of the number of bases alone, so it climbs
 from 14 to 42 degrees as tasks join a set, while HFC_pre stays at 41. Z starts at -26 and crosses zero at
 the ninth task, which grows. Spaces over features give the same, once the old space is built from few rows
-(experiments/growth/space_rows.toml). See docs/readings.md.
+(experiments/growth/space_rows.toml). See docs/growth.md.
 """
 
 from __future__ import annotations

@@ -344,13 +344,25 @@ def written(stored: Stored, text: str) -> dict[str, str]:
 def told(stored: Stored) -> tuple[Mapping[str, str], Mapping[str, str]]:
     """Return methods by short names, and what fields of sentences say of gains over the best frozen head.
 
-    A field ``{METHOD/STREAM/gain}`` is the gain, ``{METHOD/STREAM/gain-interval}`` with its interval.
+    A field ``{METHOD/STREAM/gain}`` is the gain, ``{METHOD/STREAM/gain-interval}`` with its interval;
+    ``{METHOD/report/gains}`` and ``loses`` name the streams with that verdict of the family, and
+    ``{METHOD/report/near}`` is the verdict on the rank correlation.
     """
     plan = tomllib.loads((HERE / "hypotheses.toml").read_text(encoding="utf-8"))
     fields = {}
-    for (stream, method), own in gains_of(plan, ends_of(plan, runs_of(STORE, stored))).items():
+    ends = ends_of(plan, runs_of(STORE, stored))
+    for (stream, method), own in gains_of(plan, ends).items():
         fields[f"{{{method}/{stream}/gain}}"] = f"{own.apart.mean:+z.1f}"
         fields[f"{{{method}/{stream}/gain-interval}}"] = with_interval(own.apart)
+    judged = list(verdicts(plan, ends))
+    method = plan["gains"]["method"]
+    for verdict in ("gains", "loses"):
+        on = [line.split()[1].rstrip(":") for line in judged if f": {verdict} (" in line]
+        fields[f"{{{method}/report/{verdict}}}"] = ", ".join(f"`{stream}`" for stream in on) or "none"
+    for line in judged:
+        if line.startswith("(near) "):
+            near, verdict = line.removeprefix("(near) ").split(": ")
+            fields[f"{{{near}/report/near}}"] = verdict.partition(" (")[0]
     return {**plan["heads"], **plan["methods"]}, fields
 
 

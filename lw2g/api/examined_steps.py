@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lw2g.api.finding import Finding, note, ok, problem
-from lw2g.errors import Lw2gError, PluginError
+from lw2g.errors import Lw2gError, PluginError, counted
 
 if TYPE_CHECKING:
     from lw2g.registry.catalogue import Catalogue
@@ -96,7 +96,10 @@ def devices() -> Iterator[Finding]:
         yield problem("devices", text, f"{remedy}; check CUDA_VISIBLE_DEVICES")
     if torch.backends.mps.is_available():
         yield ok("devices", "mps: Apple GPU")
-    yield ok("devices", f"cpu: {torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}")
+    yield ok(
+        "devices",
+        f"cpu: {counted(torch.get_num_threads(), 'thread')}, {torch.backends.cpu.get_cpu_capability()}",
+    )
 
 
 def plugins(catalogue: Catalogue | None = None, *, imports_code: bool = True) -> Iterator[Finding]:

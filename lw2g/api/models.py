@@ -107,8 +107,8 @@ def predict(
 
     A model of stored features takes .npy files of vectors, or the test rows of files of stored features.
 
-    The model is that after the run's last task unless ``task`` says otherwise. Of several images those that
-    cannot be read get no answer, and the others do.
+    The model is that after the run's last task unless ``task`` says otherwise. Images that cannot be read get
+    no answer, and the others do.
 
     Args:
         run: As for :func:`load`.

@@ -19,6 +19,7 @@ from lw2g.ground.docstrings import docstring
 from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.component import KINDS, Component, Kind
 from lw2g.registry.catalogue import Catalogue, load_catalogue
+from lw2g.registry.kinds import COMPONENTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,6 +35,7 @@ __all__ = [
     "commands",
     "components",
     "describe",
+    "meaning_of_kind",
     "names_of",
     "new_plugin",
     "places_of",
@@ -140,6 +142,11 @@ def summary_of(component: Component) -> str:
         return component.summary
     names = ", ".join(alias.name for alias in component.aliases)
     return f"{component.summary} (known as {names})"
+
+
+def meaning_of_kind(kind: Kind) -> str:
+    """Return what components of a kind are, in a sentence: the first of their record's docstring."""
+    return docstring(COMPONENTS[kind]).partition("\n")[0]
 
 
 def names_of(*kinds: Kind) -> dict[str, str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lw2g.api.arguments import as_typed
 from lw2g.api.models import folder_of
 from lw2g.config.directory import CONFIG, MANIFEST, RECORD, missing_run
-from lw2g.errors import DataError
+from lw2g.errors import DataError, as_word
 from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.defaults import DEFAULT_BACKBONE, DEFAULT_BENCHMARK, RECOMMENDED
 from lw2g.interfaces.metric import DEFINITIONS
@@ -88,8 +88,8 @@ class Recorded:
         found = read_run(self.run)
         state = "" if found is None else found.state
         ways = {
-            "interrupted": f"; go on: lw2g resume {self.run}",
-            "stopped": f"; go on: lw2g continue {self.run}",
+            "interrupted": f"; go on: lw2g resume {as_word(self.run)}",
+            "stopped": f"; go on: lw2g continue {as_word(self.run)}",
         }
         return f"{text} ({state}){ways.get(state, '')}"
 
@@ -164,7 +164,9 @@ def results_of(run: str | Path) -> Recorded:
     if (run / RECORD).exists():
         return Recorded(run, run / RECORD, contents.read_record(run))
     if (run / CONFIG).exists():
-        raise DataError(f"the run {str(run)!r} has finished no task yet", f"resume it: lw2g resume {run}")
+        raise DataError(
+            f"the run {str(run)!r} has finished no task yet", f"resume it: lw2g resume {as_word(run)}"
+        )
     raise missing_run(run)
 
 

@@ -26,6 +26,7 @@ from lw2g.interfaces.calibration import Temperature
 from lw2g.interfaces.context import TaskInfo
 from lw2g.interfaces.defaults import CHOSEN_HEADS
 from lw2g.maths.choosing import choice_of, first_within_error
+from lw2g.maths.few_rows import FewRows
 
 __all__ = ["UNIT_SHARE", "ChosenHead"]
 
@@ -126,6 +127,10 @@ class ChosenHead(ClosedForm):
         """Return means and scatter of all features, whichever candidate answers."""
         return self.sums.class_gaussians(classes, widest)
 
+    def rows_in_range(self) -> FewRows | None:
+        """Return the rows of all features that stand in place of sums."""
+        return self.sums.rows_in_range()
+
     # -- choosing --------------------------------------------------------------------------------------
 
     def fit_temperature(self) -> None:
@@ -221,8 +226,15 @@ class ChosenHead(ClosedForm):
         means = cross / self.count.clamp(min=1)[:, None]
         solver = Discriminant(means.shape[1], len(means))
         solver.mean = means
-        solver.scatter = (self.sums.gram[0, columns, columns] - cross.T @ means)[None]
         solver.count = self.count
+        few = self.sums.rows_in_range()
+        if few is None:
+            solver.scatter = (self.sums.gram[0, columns, columns] - cross.T @ means)[None]
+        elif means.shape == self.sums.cross.shape:
+            solver.few = few
+        else:
+            away = few.rows[:, columns] - means[few.labels]
+            solver.scatter = (away.T @ away)[None]
         solver._targets = self._targets
         return solver
 

@@ -1,28 +1,25 @@
 """Building block: classifiers in closed form from class means and covariances.
 
-LDA is textbook; ``Mahalanobis`` is FeCAM's (Goswami et al., NeurIPS 2023); ``KernelDiscriminant`` is KLDA
-(Momeni et al., 2024).
+LDA is textbook; ``KernelDiscriminant`` is KLDA (Momeni et al., 2024).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Self
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from lw2g.blocks.carrying import Motion, median_apart, take_shape
 from lw2g.blocks.closed_form import ClosedForm, factor
+from lw2g.maths.few_rows import FewRows, few_rows
+from lw2g.maths.normal_equations import add_products
 
-__all__ = ["Discriminant", "KernelDiscriminant", "Mahalanobis", "require_moments"]
-
-_CLASSES = 64
-"""Classes scored at once: all classes of a long stream would take as much memory as their covariances."""
+__all__ = ["ClassMoments", "Discriminant", "KernelDiscriminant", "require_moments"]
 
 
-class _Moments(ClosedForm):
+class ClassMoments(ClosedForm):
     """Class means and the scatter about them, of each class or pooled over the classes of each set."""
 
     carried = True
@@ -39,8 +36,8 @@ class _Moments(ClosedForm):
         """Return the means of classes, ``[n, dim]``."""
         return self.mean[classes]
 
-    def _scatter_of(self, label: int, owner: int) -> Tensor:
-        """Return the scatter ``[dim, dim]`` that a class adds to, a view."""
+    def _scatter_of(self, label: int, owner: int) -> Tensor | None:
+        """Return the scatter ``[dim, dim]`` that a class adds to, a view; None where rows stand for it."""
         return self.scatter[label]
 
     def add(self, features: Tensor, labels: Tensor, owner: int) -> None:
@@ -51,9 +48,10 @@ class _Moments(ClosedForm):
             old = int(self.count[label])  # without these rows: counts are raised after sums
             step = centre - self.mean[label]
             scatter = self._scatter_of(label, owner)
-            # the scatter of the rows about their own mean, then that of both means about the common one
-            scatter += (rows - centre).T @ (rows - centre)
-            scatter += torch.outer(step, step) * (old * len(rows) / (old + len(rows)))
+            if scatter is not None:
+                # of the rows about their own mean, then of both means about the common one
+                scatter += (rows - centre).T @ (rows - centre)
+                scatter += torch.outer(step, step) * (old * len(rows) / (old + len(rows)))
             self.mean[label] += step * (len(rows) / (old + len(rows)))
 
     def class_gaussians(self, classes: int, widest: int) -> tuple[Tensor, Tensor]:
@@ -78,7 +76,7 @@ class _Moments(ClosedForm):
         return pooled, centres, (means - centres[self._targets[:seen]]) * counts[:, None].double().sqrt()
 
 
-class Discriminant(_Moments):
+class Discriminant(ClassMoments):
     """Linear discriminant analysis: class means and one covariance, equal priors.
 
     The score of class c is ``m_c P z - m_c P m_c / 2`` with P the inverse of the shrunk covariance: its log
@@ -89,27 +87,72 @@ class Discriminant(_Moments):
         dim: Width of the features.
         num_classes: Number of classes of the stream.
         shrinkage: Share of the covariance that a multiple of the identity with equal trace replaces.
+
+    Attributes:
+        few: The rows whose scatter ``scatter`` has not, as long as they are few; None where ``dim`` is small.
+        scatter: ``[owners, dim, dim]`` float64; no owner as long as all rows are in ``few``.
     """
 
     likelihood = True
     nearest_gaussian = True
     exact = True
 
+    few: FewRows | None
+
     def __init__(self, dim: int, num_classes: int, shrinkage: float = 0.01) -> None:
-        super().__init__(dim, num_classes, 1)
+        few = few_rows(dim)
+        super().__init__(dim, num_classes, 1 if few is None else 0)
+        self.register_module("few", few)
         self.shrinkage = shrinkage
 
-    def _scatter_of(self, label: int, owner: int) -> Tensor:
-        return self.of_owner("scatter", owner)
+    def add(self, features: Tensor, labels: Tensor, owner: int) -> None:
+        """Merge means and scatters of features into those of their classes; keep few wide ones as rows."""
+        few = self.rows_in_range()
+        if few is not None and (owner or not few.has_room(len(features))):
+            self.of_owner("scatter", owner)
+        super().add(features, labels, owner)
+        # with the means that they have moved: a scatter is formed about these
+        if few is not None and not len(self.scatter):
+            few.add(features, labels)
+
+    def _scatter_of(self, label: int, owner: int) -> Tensor | None:
+        return self.of_owner("scatter", owner) if self.rows_in_range() is None else None
+
+    def rows_in_range(self) -> FewRows | None:
+        """Return the rows that stand in place of a scatter."""
+        return None if len(self.scatter) else self.few
+
+    def of_owner(self, name: str, owner: int) -> Tensor:
+        """Return the scatter of an owner, once it is formed of the rows in its place."""
+        few = self.rows_in_range()
+        scatter = super().of_owner(name, owner)
+        if few is not None:
+            add_products(self.scatter[0], [few.rows - self.mean[few.labels]])
+            few.clear()
+        return scatter
+
+    def class_gaussians(self, classes: int, widest: int) -> tuple[Tensor, Tensor]:
+        """Return the means ``[classes, dim]`` and the pooled scatter ``[dim, dim]``."""
+        return self.mean[:classes], self._whole_scatter()
+
+    def _whole_scatter(self) -> Tensor:
+        """Return the scatter of the classes of all owners, ``[dim, dim]``."""
+        few = self.rows_in_range()
+        if few is None:
+            return self.scatter.sum(0)
+        away = few.rows - self.mean[few.labels]
+        return away.T @ away
 
     def covariance(self, classes: Tensor, owner: int) -> Tensor:
         """Return the unbiased covariance ``[dim, dim]`` within the classes of an owner."""
-        return self.scatter[owner] / (self.count[classes].sum() - len(classes)).clamp(min=1)
+        freedom = (self.count[classes].sum() - len(classes)).clamp(min=1)
+        return self.of_owner("scatter", owner) / freedom
 
     def move(self, motion: Motion, classes: Tensor, owner: int) -> None:
         """Move the means of classes, and the scatter of their owner."""
+        scatter = self.of_owner("scatter", owner)  # about the means as they were; a view
         self.mean[classes] = motion(self.mean[classes])
-        self.scatter[owner] = motion.scatter(self.scatter[owner], self.count[classes].sum())
+        scatter.copy_(motion.scatter(scatter, self.count[classes].sum()))
 
     def _load_from_state_dict(self, state: Mapping[str, Any], prefix: str, *others: Any) -> None:
         take_shape(self, "scatter", state, prefix)
@@ -121,19 +164,38 @@ class Discriminant(_Moments):
         Args:
             seen: Number of classes that have features; the first ones.
         """
-        counts, means, away = self._means(seen)
-        # each target has spent one image on its mean
-        freedom = max(int(counts.sum()) - len(counts), 1)
-        scatter = self.scatter.sum(0)
+        _, means, away = self._means(seen)
+        scatter = self._whole_scatter()
         if len(away):
             scatter = scatter + away.T @ away
-        return means, _shrunk(scatter / freedom, self.shrinkage)
+        return means, _shrunk(scatter / self._freedom(seen), self.shrinkage)
+
+    def _freedom(self, seen: int) -> int:
+        """Return the degrees of freedom of the covariance: each target has spent one image on its mean."""
+        counts = self.pooled(self.count[:seen])
+        return max(int(counts.sum()) - len(counts), 1)
+
+    def _system(self, seen: int) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return means ``[targets, D]``, shrunk covariance ``[D, D]``, and directions that they are along.
+
+        Of few rows D is their number, and directions ``[dim, D]`` span them; else the last is None, and the
+        others are those of :meth:`within`.
+        """
+        few = self.rows_in_range()
+        if few is None:
+            return *self.within(seen), None
+        basis, rows = few.range()
+        _, means, away = self._means(seen)
+        differences = torch.cat([rows - self.mean[few.labels] @ basis, away @ basis])
+        covariance = differences.T @ differences / self._freedom(seen)
+        return means @ basis, _shrunk(covariance, self.shrinkage, len(basis)), basis
 
     def solve(self, seen: int) -> tuple[Tensor, ...]:
         """Return weights ``[dim, targets]`` and biases ``[targets]`` from one shrunk covariance."""
-        means, covariance = self.within(seen)
+        means, covariance, basis = self._system(seen)
         weight = torch.cholesky_solve(means.T, factor(covariance))
-        return weight, -0.5 * (means * weight.T).sum(1)
+        bias = -0.5 * (means * weight.T).sum(1)
+        return weight if basis is None else basis @ weight, bias
 
     def without_each(self, features: Tensor, labels: Tensor, seen: int) -> Tensor:
         """Return minus half the squared distances by means and covariance without each row, ``[n, targets]``.
@@ -144,11 +206,14 @@ class Discriminant(_Moments):
         x' S^-1 x then grows by ``w (x' S^-1 d)^2 / (1 - w d' S^-1 d)``. The added diagonal stays.
         """
         counts, _, _ = self._means(seen)
-        means, covariance = self.within(seen)
+        means, covariance, basis = self._system(seen)
         lower = factor(covariance)
         targets = torch.tensor(self._targets[:seen], device=labels.device)[labels]
         # about one of the means: differences alone count, and numbers stay small
-        rows = self.lifted(features) - means[0]
+        rows = self.lifted(features)
+        if basis is not None:
+            rows = rows @ basis
+        rows = rows - means[0]
         white = torch.linalg.solve_triangular(lower, rows.T, upper=False).T
         centres = torch.linalg.solve_triangular(lower, (means - means[0]).T, upper=False).T
         to_own = white - centres[targets]  # L^-1 d with S = L L'
@@ -156,7 +221,7 @@ class Discriminant(_Moments):
         # of z - m_c for all targets c: squared distances, and products with d
         squares = white.square().sum(1)[:, None] - 2 * white @ centres.T + centres.square().sum(1)
         products = (white * to_own).sum(1)[:, None] - to_own @ centres.T
-        freedom = max(int(counts.sum()) - len(counts), 1)
+        freedom = self._freedom(seen)
         farther = (counts[targets] / (counts[targets] - 1)).to(own_square)  # n / (n - 1)
         weight = farther * (1 - self.shrinkage) / freedom
         denominator = (1 - weight * own_square).clamp(min=torch.finfo(torch.float64).eps)
@@ -279,203 +344,6 @@ class KernelDiscriminant(Discriminant):
         return super().score(self.lifted(features), *solution)
 
 
-class Mahalanobis(_Moments):
-    """Nearest class mean by Mahalanobis distance, with one shrunk correlation matrix per class (FeCAM).
-
-    Features are normalised to length 1 before their means are taken. There is no determinant and no prior:
-    the score is ``-(z - m_c) R_c^-1 (z - m_c)``. A class is solved when it is first asked for, and again only
-    if its own sums have changed since: a stream of C classes takes C factorisations, not their number summed
-    over its tasks.
-
-    Args:
-        dim: Width of the features.
-        num_classes: Number of classes of the stream.
-        diagonal: Multiple of the mean variance to add to the diagonal.
-        off_diagonal: Multiple of the mean covariance between two features to add to all other entries; FeCAM
-            has 10 for both on ImageNet-R.
-
-    Attributes:
-        scatter: ``[classes so far, dim, dim]`` float64; it grows as classes come. States that an earlier
-            lw2g wrote have room for all classes of the stream, and are read as they are.
-        length: Sum of the lengths of each class's features, ``[num_classes]`` float64.
-    """
-
-    exact = True
-    class_rows = True
-
-    length: Tensor
-
-    def __init__(self, dim: int, num_classes: int, diagonal: float = 1.0, off_diagonal: float = 0.0) -> None:
-        super().__init__(dim, num_classes, 0)
-        self.register_buffer("length", torch.zeros(num_classes, dtype=torch.float64))
-        self.diagonal = diagonal
-        self.off_diagonal = off_diagonal
-        # Cholesky factors of targets, in blocks of _CLASSES, and the classes that each one was solved from
-        self._factors: list[Tensor] = []
-        self._solved_from: dict[int, tuple[int, ...]] = {}
-
-    def bytes_of(self, classes: int) -> int:
-        """Return the bytes of the scatters and of the factors solved from them for so many classes."""
-        dim = self.mean.shape[1]
-        return 2 * classes * dim * dim * self.mean.element_size()
-
-    def lifted(self, features: Tensor) -> Tensor:
-        """Return features of length 1."""
-        return functional.normalize(features, dim=-1)
-
-    def centres(self, classes: Tensor) -> Tensor:
-        """Return the means of normalised features at the mean length of their class."""
-        return self.length[classes, None] / self.count[classes, None] * self.mean[classes]
-
-    def add(self, features: Tensor, labels: Tensor, owner: int) -> None:
-        """Add normalised features and their lengths."""
-        self.of_owner("scatter", int(labels.max()))  # room for all classes that come, at once
-        self._forget(labels.tolist())
-        self.length.index_add_(0, labels, features.norm(dim=-1))
-        super().add(self.lifted(features), labels, owner)
-
-    def move(self, motion: Motion, classes: Tensor, owner: int) -> None:
-        """Move means and scatters of normalised features at the mean length of their class.
-
-        Exact where a drift turns or scales all features; else to first order about the mean.
-        """
-        self._forget(classes.tolist())
-        count = self.count[classes, None]
-        length = self.length[classes, None] / count
-        mean = motion(self.centres(classes))
-        # the mean length that images of the class have now: what is kept are means of rows of length 1
-        growth = mean.norm(dim=-1, keepdim=True) / self.mean[classes].norm(dim=-1, keepdim=True)
-        self.mean[classes] = mean / growth
-        self.length[classes] = (count * growth).squeeze(1)
-        raw = self.scatter[classes] * length.square()[..., None]
-        self.scatter[classes] = motion.scatter(raw, count[..., None]) / growth.square()[..., None]
-
-    def solve(self, seen: int) -> tuple[Tensor, ...]:
-        """Return the means of targets, ``[targets, dim]``, and blocks of factors, ``[_CLASSES, dim, dim]``.
-
-        Factors are Cholesky's, of correlation matrices; what has not changed is not factored again.
-        """
-        counts, means, away = self._means(seen)
-        classes_of: dict[int, list[int]] = {}
-        for label, target in enumerate(self._targets[:seen]):
-            classes_of.setdefault(target, []).append(label)
-        for target, classes in classes_of.items():
-            if self._solved_from.get(target) == tuple(classes):
-                continue
-            scatter = self.scatter[classes].sum(0)
-            if len(away):
-                scatter += away[classes].T @ away[classes]
-            covariance = scatter / (counts[target] - 1).clamp(min=1)
-            self._room_for(target).copy_(self._factor_of(covariance))
-            self._solved_from[target] = tuple(classes)
-        return (means, *self._factors)
-
-    def without_each(self, features: Tensor, labels: Tensor, seen: int) -> Tensor:
-        """Return scores ``[n, targets]``, in which a row does not count for its own target.
-
-        A target of n images has the mean m, the covariance S and the correlation ``R = s S s`` (s a
-        diagonal). Without the row z, and with ``d = z - m``, the others' mean is ``n / (n - 1) d`` away from
-        z, and ``R' = R - n / (n - 1)^2 (s d)(s d)'``. The divisor n - 1 of S, its shrinkage and s stay as
-        they are.
-        """
-        scores = self.score(features, *self.solution(seen))
-        rows = self.lifted(features)
-        counts, means, away = self._means(seen)
-        of_class = torch.tensor(self._targets[:seen], device=labels.device)
-        targets = of_class[labels]
-        for target in torch.unique(targets).tolist():
-            classes = of_class == target
-            scatters = self.scatter[:seen][classes]
-            scale = self._correlation_scale(scatters, away[classes] if len(away) else away, counts[target])
-            members = (targets == target).nonzero()[:, 0]
-            to_mean = rows[members] - means[target]  # d, [members, dim]
-            # with R = L L', x' R^-1 y is the product of L^-1 x and L^-1 y
-            lower = self._room_for(target)
-            white = torch.linalg.solve_triangular(lower, to_mean.T, upper=False)
-            scaled = torch.linalg.solve_triangular(lower, (to_mean * scale).T, upper=False)
-            farther = float(counts[target]) / float(counts[target] - 1)  # n / (n - 1)
-            weight = farther / float(counts[target] - 1)  # n / (n - 1)^2
-            # (R - w v v')^-1 = R^-1 + w R^-1 v v' R^-1 / (1 - w v' R^-1 v), Sherman and Morrison
-            denominator = (1 - weight * scaled.square().sum(0)).clamp(min=torch.finfo(torch.float64).eps)
-            distances = white.square().sum(0) + weight * (white * scaled).sum(0).square() / denominator
-            scores[members, target] = -(farther**2) * distances
-        return scores
-
-    def _correlation_scale(self, scatters: Tensor, away: Tensor, count: Tensor) -> Tensor:
-        """Return s ``[dim]``, by which the shrunk covariance S of a target becomes a correlation s S s.
-
-        Args:
-            scatters: Scatter of each of its classes about its mean, ``[classes, dim, dim]``.
-            away: Scaled differences of their means, as of :meth:`_means`, ``[classes, dim]``; no row where
-                a target has one class.
-            count: Number of its images.
-        """
-        variance = scatters.diagonal(dim1=1, dim2=2).sum(0)
-        if len(away):
-            variance = variance + away.square().sum(0)
-        variance = variance / (count - 1).clamp(min=1)
-        return (variance + self._added_to(variance)).rsqrt()
-
-    def _added_to(self, variance: Tensor) -> Tensor:
-        """Return what is added to each variance of a class; one of one image keeps Euclidean distances."""
-        return self.diagonal * variance.mean().clamp(min=torch.finfo(torch.float64).tiny)
-
-    def _factor_of(self, covariance: Tensor) -> Tensor:
-        """Return the Cholesky factor of the correlation matrix of a shrunk covariance, ``[dim, dim]``.
-
-        FeCAM's shrinkage adds a multiple of the mean variance to the diagonal, and a multiple of the mean of
-        all other entries to these.
-        """
-        variance = covariance.diagonal()
-        shrunk = covariance + torch.diag(self._added_to(variance).expand_as(variance))
-        if self.off_diagonal and len(variance) > 1:
-            mean_of_others = (covariance.sum() - variance.sum()) / (len(variance) * (len(variance) - 1))
-            # added everywhere, and taken off the diagonal again
-            shrunk = shrunk + self.off_diagonal * mean_of_others
-            shrunk.diagonal().sub_(self.off_diagonal * mean_of_others)
-        scale = shrunk.diagonal().rsqrt()
-        return factor(shrunk * scale[:, None] * scale)
-
-    def _room_for(self, target: int) -> Tensor:
-        """Return the place of a target's factor, a view ``[dim, dim]``."""
-        block, place_in_block = divmod(target, _CLASSES)
-        dim = self.mean.shape[1]
-        while len(self._factors) <= block:
-            # a block is touched, and takes memory, only as far as it is filled
-            self._factors.append(self.mean.new_empty(_CLASSES, dim, dim))
-        return self._factors[block][place_in_block]
-
-    def _forget(self, classes: Iterable[int]) -> None:
-        """Drop what was solved for the targets of some classes."""
-        for label in set(classes):
-            self._solved_from.pop(self._targets[label], None)
-
-    def score(self, features: Tensor, *solution: Tensor) -> Tensor:
-        """Return negated Mahalanobis distances."""
-        means = solution[0]
-        factors = solution[1:]
-        rows = self.lifted(features)
-        distances = []
-        # not strict: blocks may be solved of more classes than are asked for
-        for mean, block in zip(torch.split(means, _CLASSES), factors, strict=False):
-            differences = (rows - mean[:, None]).mT  # [classes, dim, n]
-            white = torch.linalg.solve_triangular(block[: len(mean)], differences, upper=False)
-            distances.append(white.square().sum(1))
-        return -torch.cat(distances).T
-
-    def _load_from_state_dict(self, state: Mapping[str, Any], prefix: str, *others: Any) -> None:
-        take_shape(self, "scatter", state, prefix)
-        self._solved_from.clear()
-        super()._load_from_state_dict(state, prefix, *others)
-
-    def _apply(self, fn: Callable[..., Tensor], recurse: bool = True) -> Self:
-        """Drop what was solved, too: it may lie on another device now."""
-        self._factors.clear()
-        self._solved_from.clear()
-        moved: Self = super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        return moved
-
-
 def require_moments(raw: Discriminant | None) -> Discriminant:
     """Return ``raw``, the moments of features before they were lifted, which a classifier keeps if carried.
 
@@ -487,8 +355,15 @@ def require_moments(raw: Discriminant | None) -> Discriminant:
     return raw
 
 
-def _shrunk(covariance: Tensor, share: float) -> Tensor:
-    level = covariance.diagonal().mean()
+def _shrunk(covariance: Tensor, share: float, width: int | None = None) -> Tensor:
+    """Return a covariance whose share is replaced by a multiple of the identity with equal trace.
+
+    Args:
+        covariance: ``[D, D]``.
+        share: The share.
+        width: Width of the features where D are coordinates in the range of the rows; None for D.
+    """
+    level = covariance.diagonal().mean() * (len(covariance) / (width or len(covariance)))
     # classes of one image each have no covariance: the identity leaves the Euclidean distance
     level = torch.where(level > 0, level.clamp(min=torch.finfo(torch.float64).tiny), torch.ones_like(level))
     eye = torch.eye(len(covariance), dtype=covariance.dtype, device=covariance.device)

@@ -1,9 +1,10 @@
 """Building block: an expert on frozen features, whose answer is combined with that of a baseline's head.
 
-Linear discriminant analysis on un-prompted features is exact for every class ever seen, for nothing that is
+A classifier in closed form on un-prompted features is exact for every class ever seen, for nothing that is
 trained moves them. Its posterior is multiplied with the head's (a product of experts): where the head has
 lost old classes, the expert still speaks for them. Both factors must be posteriors of their own. A head whose
-scores are no log likelihoods gets a temperature, fitted to images that nothing was trained on.
+scores are no log likelihoods gets a temperature, fitted to images that nothing was trained on; so does every
+head beside a classifier that has one, for else the surer of both would decide alone.
 """
 
 from __future__ import annotations
@@ -15,34 +16,56 @@ from torch import Tensor, nn
 
 from lw2g.blocks.discriminants import Discriminant
 from lw2g.interfaces.calibration import Temperature
+from lw2g.interfaces.head import ClosedForm
 
 __all__ = ["FrozenExpert", "of_targets"]
 
 
 class FrozenExpert(nn.Module):
-    """Linear discriminant analysis on un-prompted features, and the temperature of the head combined with it.
+    """A classifier on un-prompted features, and the temperature of the head combined with it.
 
     It keeps ``C d + d^2`` numbers for C classes and features of width d.
 
     Args:
         dim: Width of the features.
         num_classes: Number of classes of the stream.
-        fitted: Whether the head's logits get a fitted temperature, because they are no log likelihoods.
+        fitted: Whether the head's logits get a fitted temperature.
+        chosen: The classifier; None for linear discriminant analysis.
 
     Attributes:
-        lda: The sums over the features.
+        dim: Width of the features.
+        lda: The sums over the features, of linear discriminant analysis; else None.
+        chosen: The other classifier; else None.
         temperature: Of the head's logits; None where it is 1.
     """
 
+    lda: Discriminant | None
+    chosen: ClosedForm | None
     temperature: Temperature | None
 
-    def __init__(self, dim: int, num_classes: int, *, fitted: bool) -> None:
+    def __init__(self, dim: int, num_classes: int, *, fitted: bool, chosen: ClosedForm | None = None) -> None:
         super().__init__()
-        self.lda = Discriminant(dim, num_classes)
+        self.dim = dim
+        # a name each: runs of before have sums by the first one
+        self.register_module("lda", Discriminant(dim, num_classes) if chosen is None else None)
+        self.register_module("chosen", chosen)
         temperature = None
         if fitted:
             temperature = Temperature(1.0)
         self.register_module("temperature", temperature)
+
+    @property
+    def classifier(self) -> ClosedForm:
+        """What answers."""
+        answering = self.lda if self.chosen is None else self.chosen
+        assert answering is not None
+        return answering
+
+    @property
+    def numbers(self) -> int:
+        """Numbers that the classifier keeps: a row for each class, and a square matrix."""
+        # of sums that are shared by several classifiers once
+        return sum(sums.numel() for sums in self.classifier.buffers() if sums.ndim > 1)
 
     @property
     def warmth(self) -> float:
@@ -58,7 +81,9 @@ class FrozenExpert(nn.Module):
             queries: Un-prompted features, ``[n, dim]``.
             targets: The target of each seen class.
         """
-        scores = self.lda.scores(queries, len(targets))
+        scores = self.classifier.scores(queries, len(targets))
+        if self.classifier.temperature is not None:
+            scores = scores / self.classifier.temperature.value
         # targets before the softmax: a class that came twice would have two shares
         return of_targets(scores, targets).log_softmax(dim=1).float()
 

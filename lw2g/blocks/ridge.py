@@ -20,6 +20,7 @@ from lw2g.blocks.closed_form import ClosedForm
 from lw2g.blocks.discriminants import Discriminant, require_moments
 from lw2g.blocks.random_maps import MapKind, RandomMap
 from lw2g.blocks.spectrum import Spectrum
+from lw2g.maths.few_rows import FewRows, few_rows
 from lw2g.maths.normal_equations import (
     add_products,
     best_penalty,
@@ -75,7 +76,8 @@ class Ridge(ClosedForm):
             features: a carry draws the latter again from them.
 
     Attributes:
-        gram: ``[owners, M, M]`` float64.
+        few: The rows whose products ``gram`` has not, as long as they are few; None where M is small.
+        gram: ``[owners, M, M]`` float64; no owner as long as all rows are in ``few``.
         cross: ``[num_classes, M]`` float64.
         penalty: The penalty that was chosen last.
         errors: Of ``running``, the held-out error of each candidate; else None.
@@ -87,6 +89,7 @@ class Ridge(ClosedForm):
 
     raw: Discriminant | None
     lift: RandomMap | None
+    few: FewRows | None
     gram: Tensor
     cross: Tensor
     penalty: Tensor
@@ -129,7 +132,10 @@ class Ridge(ClosedForm):
         self.register_module("lift", None)
         if features:
             self.lift = RandomMap(dim, features, seed, lift, row_nonzeros=row_nonzeros, kept=kept)
-        self.register_buffer("gram", torch.zeros(1, width, width, dtype=torch.float64))
+        few = few_rows(width)
+        self.register_module("few", few)
+        owners = 1 if few is None else 0
+        self.register_buffer("gram", torch.zeros(owners, width, width, dtype=torch.float64))
         self.register_buffer("cross", torch.zeros(num_classes, width, dtype=torch.float64))
         self.register_buffer("penalty", torch.tensor(penalty, dtype=torch.float64))
         errors = None
@@ -164,11 +170,19 @@ class Ridge(ClosedForm):
             return None
         counts = self.count[:classes, None]
         means = self.cross[:classes] / counts
-        return means, self.gram.sum(0) - (means * counts).T @ means
+        kept = self.rows_in_range()
+        gram = self.gram.sum(0) if kept is None else kept.rows.T @ kept.rows
+        return means, gram - (means * counts).T @ means
+
+    def rows_in_range(self) -> FewRows | None:
+        """Return the rows that stand in place of sums."""
+        return None if len(self.gram) else self.few
 
     def add(self, features: Tensor, labels: Tensor, owner: int) -> None:
         """Add products of random features, with themselves and with labels."""
         self._choose_again()
+        if self._takes_few(features, labels, owner):
+            return
         gram = self.of_owner("gram", owner)
         wide = len(gram) > _WIDE
         size = _ROWS_OF_WIDE if wide else _ROWS
@@ -181,6 +195,27 @@ class Ridge(ClosedForm):
             add_products(gram, map(self.lifted, torch.split(features, size)))
         if self.raw is not None:
             self.raw.update(features, labels, owner)
+
+    def _takes_few(self, features: Tensor, labels: Tensor, owner: int) -> bool:
+        """Keep features as rows if they are few, and return whether they are; else form the sums."""
+        few = self.rows_in_range()
+        if few is None or owner or not few.has_room(len(features)):
+            return False
+        rows = self.lifted(features)
+        few.add(rows, labels)
+        self.cross += functional.one_hot(labels, len(self.cross)).to(rows).T @ rows
+        if self.raw is not None:
+            self.raw.update(features, labels, owner)
+        return True
+
+    def of_owner(self, name: str, owner: int) -> Tensor:
+        """Return the sums of an owner, once they are formed of the rows in their place."""
+        few = self.rows_in_range()
+        sums = super().of_owner(name, owner)
+        if few is not None:
+            add_products(self.gram[0], [few.rows])
+            few.clear()
+        return sums
 
     def move(self, motion: Motion, classes: Tensor, owner: int) -> None:
         """Move the sums exactly, or draw the random features of Gaussian classes again."""
@@ -241,7 +276,7 @@ class Ridge(ClosedForm):
         if self.errors is not None:
             errors = self.errors.add_(errors)
         # smaller penalties are lost in rounding when the sums are solved; the least of the others fits alike
-        lost = torch.finfo(rows.dtype).eps * float(self.gram.sum(0).trace())
+        lost = torch.finfo(rows.dtype).eps * self._trace()
         usable = [number for number, penalty in enumerate(PENALTIES) if penalty > lost]
         if not usable:
             usable = [len(PENALTIES) - 1]
@@ -255,11 +290,9 @@ class Ridge(ClosedForm):
         rows = int(self.count.sum())
         if int(self.chosen_at) == rows:
             return float(self.penalty)
-        cross_of_targets = self.pooled(self.cross[:seen]).T
+        gram, cross_of_targets, _ = self._system(seen)
         norm = float(self.count[:seen].sum())  # of one-hot labels, each of length 1
-        # a carry may fill up what few rows leave empty
-        rank = None if self.moves else rows
-        penalty = best_penalty(self._sums(), cross_of_targets, rows, norm, rank=rank)
+        penalty = best_penalty(gram, cross_of_targets, rows, norm, width=self.cross.shape[1])
         if norm == rows:  # of all classes that it has seen
             self.penalty.fill_(penalty)
             self.chosen_at.fill_(rows)
@@ -270,14 +303,16 @@ class Ridge(ClosedForm):
 
         They rest on the whole spectrum of the sums, or on its kept part.
         """
-        cross_of_targets = self.pooled(self.cross[:seen]).T
+        gram, cross_of_targets, basis = self._system(seen)
         penalty = self.chosen_penalty(seen)
         solved_at = torch.tensor(penalty, dtype=torch.float64)
-        if not self.cut:
-            return weights_of(self._sums(), cross_of_targets, penalty), solved_at
-        # the sums have at most as many directions as images, or as features
-        rank = round((1 - self.cut) * min(int(self.count.sum()), self.cross.shape[1]))
-        return Spectrum(self._sums(), cross_of_targets).cut(max(rank, 1), penalty), solved_at
+        if self.cut:
+            # the sums have at most as many directions as images, or as features
+            rank = round((1 - self.cut) * min(int(self.count.sum()), self.cross.shape[1]))
+            weights = Spectrum(gram, cross_of_targets).cut(max(rank, 1), penalty)
+        else:
+            weights = weights_of(gram, cross_of_targets, penalty)
+        return weights if basis is None else basis @ weights, solved_at
 
     def without_each(self, features: Tensor, labels: Tensor, seen: int) -> Tensor | None:
         """Return what the regression without each row alone predicts for it, at the penalty of all rows.
@@ -287,24 +322,44 @@ class Ridge(ClosedForm):
         if self.cut:
             return None
         penalty = self.chosen_penalty(seen)
-        lower = require_factor(self._sums(), penalty)
+        gram, cross_of_targets, basis = self._system(seen)
+        lower = require_factor(gram, penalty)
+        weights = torch.cholesky_solve(cross_of_targets, lower)
         stamp = self._stamp(seen)
         if self._solved is None or self._solved[0] != stamp:
             # a factor of wide sums takes a second, and the solution needs the same one
-            cross = self.pooled(self.cross[:seen]).T
-            solved_at = torch.tensor(penalty, dtype=torch.float64)
-            self._solved = (stamp, (torch.cholesky_solve(cross, lower), solved_at))
-        weights = self._solved[1][0]
+            whole = weights if basis is None else basis @ weights
+            self._solved = (stamp, (whole, torch.tensor(penalty, dtype=torch.float64)))
         target_of_class = torch.tensor(self.targets[:seen], device=labels.device)
         targets = target_of_class[labels]
         parts = []
         for part, part_targets in zip(torch.split(features, _ROWS), torch.split(targets, _ROWS), strict=True):
-            parts.append(left_out_scores(lower, weights, self.lifted(part), part_targets))
+            rows = self.lifted(part)
+            if basis is not None:
+                rows = rows @ basis
+            parts.append(left_out_scores(lower, weights, rows, part_targets))
         return torch.cat(parts)
 
-    def _sums(self) -> Tensor:
-        """Return the products of the features of all owners, ``[M, M]``: of one owner no copy."""
-        return self.gram[0] if len(self.gram) == 1 else self.gram.sum(0)
+    def _system(self, seen: int) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return the sums ``[D, D]`` and ``[D, targets]`` of the regression, and directions they are along.
+
+        Of few rows D is their number, and directions ``[M, D]`` span them; else the last is None.
+        """
+        cross_of_targets = self.pooled(self.cross[:seen]).T
+        few = self.rows_in_range()
+        if few is not None:
+            basis, inner = few.range()
+            return inner.T @ inner, basis.T @ cross_of_targets, basis
+        # of one owner no copy
+        gram = self.gram[0] if len(self.gram) == 1 else self.gram.sum(0)
+        return gram, cross_of_targets, None
+
+    def _trace(self) -> float:
+        """Return the sum of the squares of all rows."""
+        few = self.rows_in_range()
+        if few is not None:
+            return float(few.rows.square().sum())
+        return float(self.gram.sum(0).trace())
 
     def score(self, features: Tensor, *solution: Tensor) -> Tensor:
         """Return the regressed labels, ``[n, targets]``."""

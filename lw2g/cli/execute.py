@@ -12,7 +12,7 @@ from lw2g.api.experiment import load_engine
 from lw2g.api.plugins import components
 from lw2g.api.recorded import head_taken, next_method, over_runs
 from lw2g.cli.signals import telling_of_exits
-from lw2g.errors import Interrupted
+from lw2g.errors import Interrupted, as_word
 from lw2g.runtime.console import console, in_words, note
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _under_progress(action: Callable[[Listeners], RunRecord], directory: Path) -
             return action(_listeners())
     except Interrupted:
         # the run has stopped at a safe point, from which it can be resumed
-        click.echo(f"interrupted; resume with: lw2g resume {directory}", err=True)
+        click.echo(f"interrupted; resume with: lw2g resume {as_word(directory)}", err=True)
     except KeyboardInterrupt:
         # a run that has begun answers Ctrl-C itself
         click.echo("interrupted before anything was learned", err=True)
@@ -109,14 +109,14 @@ def tell(records: Sequence[Mapping[str, Any]], directory: Path, catalogue: Catal
     for line in in_words(metrics, done, total, grows=grows):
         click.echo(line)
     if total is not None and done < total:
-        click.echo(f"stopped after {done} of {total} tasks; go on with: lw2g continue {directory}")
+        click.echo(f"stopped after {done} of {total} tasks; go on with: lw2g continue {as_word(directory)}")
     head = head_taken(first)
     if head and len(records) == 1:  # runs of several seeds may have taken different heads
         click.echo(head)
     if len(records) > 1:
-        click.echo(f"runs: {directory} (all numbers: lw2g report {directory})")
+        click.echo(f"runs: {directory} (all numbers: lw2g report {as_word(directory)})")
     else:
-        click.echo(f"run: {directory} (all numbers: lw2g show {directory})")
+        click.echo(f"run: {directory} (all numbers: lw2g show {as_word(directory)})")
     recommended = next_method(first)
     if recommended:
         click.echo(f"next, the recommended method: lw2g run {recommended}")

@@ -22,10 +22,19 @@ from lw2g import __version__
 from lw2g.cli.own_commands import OWN_COMMANDS
 from lw2g.cli.signals import unwinding
 from lw2g.cli.signature import documented
-from lw2g.errors import ComponentError, Lw2gError, PluginError, is_out_of_memory, nearest, printable
+from lw2g.errors import (
+    ComponentError,
+    Interrupted,
+    Lw2gError,
+    PluginError,
+    is_out_of_memory,
+    nearest,
+    printable,
+)
 from lw2g.interfaces.command import HEADINGS, Command
 from lw2g.registry.command_set import load_commands
 from lw2g.registry.manager import DISABLE_VARIABLE
+from lw2g.runtime.telling import CommandLog
 
 __all__ = ["main"]
 
@@ -78,6 +87,9 @@ class Commands(click.Group):
                 return super().invoke(ctx)
         except click.UsageError as error:
             raise _told_in_one_line(error) from error
+        except KeyboardInterrupt:
+            # a run answers Ctrl-C itself; what others write gets its name when it is whole
+            raise UserError("interrupted", exit_code=Interrupted.exit_code) from None
         except Lw2gError as error:
             with_traceback = bool(ctx.meta.get(_TRACEBACK))
             hint = ""
@@ -188,18 +200,11 @@ def _unknown(name: str) -> str:
     return text
 
 
-class _OnStderr(logging.Handler):
-    """Prints what is logged on stderr, so that results on stdout stay alone."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        click.echo(self.format(record), err=True)
-
-
 def _show_progress() -> None:
     """Print notes (:mod:`lw2g.ground.notes`) and the progress of long work (:mod:`lw2g.runtime.telling`)."""
     logger = logging.getLogger("lw2g.progress")
     if not logger.handlers:  # in tests one process runs many commands
-        logger.addHandler(_OnStderr())
+        logger.addHandler(CommandLog())
         logger.setLevel(logging.INFO)
         logger.propagate = False
 

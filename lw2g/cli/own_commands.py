@@ -68,7 +68,7 @@ OWN_COMMANDS = (
     ),
     Command(
         name="plugins",
-        help="List all components, or describe one.",
+        help="List components by kind, or describe one.",
         target="lw2g.cli.plugins_command:plugins",
         group=INSTALLATION,
     ),

@@ -1,54 +1,57 @@
-"""``lw2g plugins`` lists all components and the problems with plugins, or describes one component."""
+"""``lw2g plugins`` gives an overview of all components, lists those of a kind, or describes one."""
 
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
 
-from lw2g.api.plugins import KINDS, OWN_SECTIONS, commands, components, describe, summary_of
+from lw2g.api.plugins import (
+    KINDS,
+    OWN_SECTIONS,
+    commands,
+    components,
+    describe,
+    meaning_of_kind,
+    summary_of,
+)
 from lw2g.cli.completion import complete_component
 from lw2g.cli.shared_options import json_option
 from lw2g.cli.signature import help_of
-from lw2g.runtime.console import console, table
+from lw2g.runtime.console import console, printable, table
 
 if TYPE_CHECKING:
     from lw2g.api.plugins import Description
+    from lw2g.interfaces.component import Kind
     from lw2g.registry.catalogue import Registered
     from lw2g.registry.command_set import RegisteredCommand
     from lw2g.registry.manager import Origin, Problem
 
 __all__ = ["plugins"]
 
-_COLUMNS = ("name", "summary", "plugin", "distribution")
-_OURS = "Components marked with * come with lw2g itself; commands of other packages are listed, too."
+_NAMES = (*KINDS, *OWN_SECTIONS)
+"""What is no component's name."""
+_WIDTH = 100
+"""Columns of an overview and of a list, wherever they are printed."""
+_LINES = 40
+"""Lines of a list, above which each summary is cut to one."""
+_OURS = "With a kind, such as baseline, head or policy, it lists the components of that kind."
 
 
 @click.command(
-    help=help_of(components, help_of(describe), _OURS),
+    help=help_of(components, _OURS, help_of(describe)),
 )
-@click.argument("name", required=False, shell_complete=complete_component(also=tuple(OWN_SECTIONS)))
+@click.argument("name", metavar="[KIND|NAME]", required=False, shell_complete=complete_component(also=_NAMES))
 @json_option("Print a JSON list.")
 def plugins(name: str | None, as_json: bool) -> None:
-    """Print a table per kind, or all that the records of some components say."""
-    if name is None:
-        catalogue = components()
-        found = commands()
-        of_others = {}
-        for typed, entry in found.entries.items():
-            if not entry.origin.first_party:  # those of lw2g are what `lw2g --help` shows
-                of_others[typed] = entry
-        if as_json:
-            listed = [_listed(entry) for entry in catalogue.components()]
-            listed += [_listed_command(typed, entry) for typed, entry in of_others.items()]
-            click.echo(json.dumps(listed, indent=1))
-            return
-        _print_list(catalogue.components())
-        _print_commands(of_others)
-        _print_problems(catalogue.disabled, [*catalogue.problems, *found.problems])
+    """Print a line per kind, a line per component of a kind, or all that the records of some say."""
+    kind = next((kind for kind in KINDS if kind == name), None)
+    if name is None or kind is not None:
+        _print_kinds(kind, as_json=as_json)
         return
     described = describe(name)
     if as_json:
@@ -56,6 +59,82 @@ def plugins(name: str | None, as_json: bool) -> None:
         return
     for one in described:
         _print_detail(one)
+
+
+def _print_kinds(only: Kind | None, *, as_json: bool) -> None:
+    """Print what there is of each kind, or of one, and what is wrong with plugins."""
+    catalogue = components()
+    found = commands()
+    of_others = {}
+    for typed, entry in found.entries.items():
+        if not entry.origin.first_party:  # those of lw2g are what `lw2g --help` shows
+            of_others[typed] = entry
+    by_kind: dict[str, list[Registered]] = {}
+    for one in catalogue.components():
+        if only in (None, one.component.kind):
+            by_kind.setdefault(one.component.kind, []).append(one)
+    if as_json:
+        listed = [_listed(one) for of_kind in by_kind.values() for one in of_kind]
+        if only is None:
+            listed += [_listed_command(typed, entry) for typed, entry in of_others.items()]
+        click.echo(json.dumps(listed, indent=1))
+        return
+    if only is None:
+        _print_overview(by_kind, of_others)
+    else:
+        _print_kind(only, by_kind.get(only, []))
+    _print_problems(catalogue.disabled, [*catalogue.problems, *found.problems])
+
+
+def _print_overview(
+    by_kind: Mapping[str, Sequence[Registered]], of_others: Mapping[str, RegisteredCommand]
+) -> None:
+    """Print a line for each kind: how many components there are, and as many names as fit."""
+    names = {}
+    for kind in KINDS:
+        # those of other packages first: a line has room for some
+        of_kind = sorted(by_kind.get(kind, ()), key=lambda entry: entry.origin.first_party)
+        names[kind] = [_name(entry.component.name, entry.origin) for entry in of_kind]
+    names["command"] = [_name(typed, entry.origin) for typed, entry in of_others.items()]
+    listed = {kind: of_kind for kind, of_kind in names.items() if of_kind}
+    width = max(map(len, listed), default=0)
+    for kind, of_kind in listed.items():
+        line = f"{kind.ljust(width)}  {len(of_kind):>3}  {', '.join(of_kind)}"
+        click.echo(printable(_cut(line)))
+    click.echo("\nwhat they are: lw2g plugins KIND, such as baseline; options of one: lw2g plugins NAME")
+
+
+def _print_kind(kind: Kind, entries: Sequence[Registered]) -> None:
+    """Print what a kind is, and a line for each component, more where the screen has room for them."""
+    click.echo(textwrap.fill(meaning_of_kind(kind), _WIDTH) + "\n")
+    names = [_name(entry.component.name, entry.origin) for entry in entries]
+    width = max(map(len, names), default=0)
+    indent = " " * (width + 2)
+    whole = []
+    for name, entry in zip(names, entries, strict=True):
+        whole.append(f"{name.ljust(width)}  {summary_of(entry.component)}")
+    lines = []
+    for line in whole:
+        lines += textwrap.wrap(line, _WIDTH, subsequent_indent=indent)
+    if len(lines) > _LINES:
+        lines = [_cut(line) for line in whole]
+    for line in lines or ["none is installed beside those of lw2g itself"]:
+        click.echo(printable(line))
+    click.echo("\noptions of one: lw2g plugins NAME")
+
+
+def _name(name: str, origin: Origin) -> str:
+    """Return a name, with the package that brings it where that is not lw2g."""
+    if origin.first_party:
+        return name
+    return f"{name} ({origin.distribution or origin.plugin})"
+
+
+def _cut(line: str) -> str:
+    """Return as much of a line as fits, up to a word's end."""
+    if len(line) <= _WIDTH:
+        return line
+    return line[: _WIDTH - 3].rpartition(" ")[0] + " ..."
 
 
 def _listed(entry: Registered) -> dict[str, Any]:
@@ -83,29 +162,6 @@ def _described(one: Description) -> dict[str, Any]:
         content["facts"] = list(one.traits)
     content["options"] = [attrs.asdict(option) for option in one.options]
     return content
-
-
-def _print_list(entries: Sequence[Registered]) -> None:
-    for kind in KINDS:
-        rows = [_row(entry) for entry in entries if entry.component.kind == kind]
-        if rows:
-            console().print(table(kind, _COLUMNS, rows, left=4))
-
-
-def _row(entry: Registered) -> tuple[str, ...]:
-    mark = " *" if entry.origin.first_party else ""
-    return f"{entry.component.name}{mark}", summary_of(entry.component), *_places(entry.origin)
-
-
-def _print_commands(entries: Mapping[str, RegisteredCommand]) -> None:
-    rows = [(typed, entry.command.help, *_places(entry.origin)) for typed, entry in entries.items()]
-    if rows:
-        console().print(table("command", _COLUMNS, rows, left=4))
-
-
-def _places(origin: Origin) -> tuple[str, str]:
-    """Return plugin and distribution."""
-    return origin.plugin, f"{origin.distribution or '-'} {origin.version or ''}".rstrip()
 
 
 def _print_problems(disabled: Sequence[str], problems: Sequence[Problem]) -> None:

@@ -17,7 +17,7 @@ from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import json_option
 from lw2g.cli.shown_model import print_model
 from lw2g.cli.signature import help_of
-from lw2g.errors import counted
+from lw2g.errors import as_word, counted
 from lw2g.runtime.console import (
     console,
     in_words,
@@ -46,7 +46,12 @@ _OF_A_MODEL = "Of a model that `lw2g start` or `lw2g export` has made: its class
 @click.command(help=help_of(results_of, _HOW, _OF_A_MODEL))
 @click.argument("run", metavar="RUN", type=AnyPath(path_type=Path))
 @json_option("Print the record, or of a model its description, as it is stored.")
-@click.option("--all", "whole_record", is_flag=True, help="Decisions, matrices, metrics, costs, deviations.")
+@click.option(
+    "--all",
+    "whole_record",
+    is_flag=True,
+    help="Decisions, matrices, metrics, costs, deviations; of a model each class.",
+)
 @click.option("--explain", is_flag=True, help="With --all: say what each number means.")
 def show(run: Path, as_json: bool, whole_record: bool, explain: bool) -> None:
     """Print a few lines, or tables of everything."""
@@ -55,7 +60,7 @@ def show(run: Path, as_json: bool, whole_record: bool, explain: bool) -> None:
         if as_json:
             click.echo(json.dumps(attrs.asdict(manifest), indent=1))
         else:
-            print_model(manifest)
+            print_model(manifest, whole=whole_record)
         return
     results = results_of(run)
     if as_json:
@@ -101,7 +106,7 @@ def _print_short(results: Recorded) -> None:
         lines.append(by_rank)
     count = len(record["deviations"])
     summary = f"{counted(count, 'deviation')} from the published method" if count else "no deviations"
-    lines.append(f"{summary}; all numbers: lw2g show {results.run} --all")
+    lines.append(f"{summary}; all numbers: lw2g show {as_word(results.run)} --all")
     for line in lines:
         click.echo(printable(line))
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from lw2g.errors import counted
-from lw2g.runtime.console import printable
+from lw2g.runtime.console import console, number, printable, table
 
 if TYPE_CHECKING:
     from lw2g.model.manifest import Manifest
@@ -15,8 +16,13 @@ if TYPE_CHECKING:
 __all__ = ["print_model"]
 
 
-def print_model(manifest: Manifest) -> None:
-    """Print what a model is made of, its classes, and a line for each step of learning."""
+def print_model(manifest: Manifest, *, whole: bool) -> None:
+    """Print what a model is made of, its classes, and a line for each step of learning.
+
+    Args:
+        manifest: The model.
+        whole: Whether a table follows for each step, with what its checks say of every class.
+    """
     made_of = f"baseline {manifest.baseline.name}"
     if "head" in manifest.baseline.options:
         made_of += f", head {manifest.baseline.options['head']}"
@@ -38,3 +44,20 @@ def print_model(manifest: Manifest) -> None:
         lines.append(line)
     for line in lines:
         click.echo(printable(line))
+    if not whole:
+        return
+    for number_of_step, step in enumerate(manifest.history.steps, start=1):
+        rows = [_row(entry) for entry in step.checks.get("classes", ())]
+        title = f"step {number_of_step}"
+        console().print(table(title, ("class", "taken for", "images", "checked", "found %"), rows, left=2))
+
+
+def _row(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what the checks of a step have noted of a class."""
+    return (
+        entry["class"],
+        ", ".join(entry["taken_for"]),
+        str(entry["images"]),
+        str(entry["checked"]),
+        number(entry["recall"], 0),
+    )

@@ -11,6 +11,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from lw2g.errors import as_word
+
 __all__ = ["telling_of_exits", "unwinding"]
 
 _ENDS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGXCPU)
@@ -75,7 +77,7 @@ def telling_of_exits(resume_at: Path) -> Iterator[None]:
     def tell_and_leave(status: int) -> None:
         """Say that the run is unfinished, and end the process, not with 0; a forked one just ends."""
         if os.getpid() == owner:
-            where = f"resume with: lw2g resume {resume_at}"
+            where = f"resume with: lw2g resume {as_word(resume_at)}"
             # to file 2 itself, past sys.stderr: os._exit flushes nothing
             os.write(2, f"error: a plugin ended this process within the run; {where}\n".encode())
             status = status or 1

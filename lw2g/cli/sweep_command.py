@@ -19,7 +19,7 @@ from lw2g.cli.paths import AnyPath
 from lw2g.cli.plan import print_missing, print_plan
 from lw2g.cli.shared_options import FiniteRange, json_option, settings_option
 from lw2g.cli.signature import Further, LongCommand, documented, help_of, option_of, options_of
-from lw2g.errors import Interrupted, counted
+from lw2g.errors import Interrupted, as_word, counted
 from lw2g.runtime.console import console, note, number, printable, table
 
 if TYPE_CHECKING:
@@ -172,7 +172,10 @@ def _print_rehearsal(result: SweepResult, real: Plan) -> None:
     grid = real.grid
     place = f"runs/{grid.stem}"
     more = f" --columns {columns}" if columns else ""
-    click.echo(f"the real run: lw2g sweep {grid} --out {place}; its table: lw2g report {place}{more}")
+    click.echo(
+        f"the real run: lw2g sweep {as_word(grid)} --out {as_word(place)}; its table: lw2g report "
+        f"{as_word(place)}{more}"
+    )
 
 
 @sweep.command(short_help="Show the status of a sweep's cells.", help=help_of(sweeps.sweep_status))

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from lw2g.config.settings import ExperimentConfig
-from lw2g.errors import ConfigError, DataError
+from lw2g.errors import ConfigError, DataError, as_word
 
 __all__ = [
     "BEGINNING",
@@ -159,12 +159,12 @@ def _require_free(directory: Path) -> None:
     if CONFIG in names:
         raise ConfigError(
             f"{str(directory)!r} holds a run already",
-            f"resume it with `lw2g resume {directory}`, or choose another --out",
+            f"resume it with `lw2g resume {as_word(directory)}`, or choose another --out",
         )
     if CELLS in names:
         raise ConfigError(
             f"{str(directory)!r} holds the runs of a sweep already",
-            f"go on with `lw2g sweep retry {directory}`, or choose another --out",
+            f"go on with `lw2g sweep retry {as_word(directory)}`, or choose another --out",
         )
     raise ConfigError(f"{str(directory)!r} is not empty and holds no run", "choose another --out")
 
@@ -189,16 +189,19 @@ def missing_run(directory: Path) -> DataError:
     if CELLS in names:
         return DataError(
             f"{where} holds the runs of a sweep",
-            f"give one of them, or go on with all: lw2g sweep retry {directory}",
+            f"give one of them, or go on with all: lw2g sweep retry {as_word(directory)}",
         )
     if entries and all(map(_is_beginning, entries)):
         return DataError(
             f"the run at {where} ended before anything was learned",
-            f"start it again: lw2g run with --out {directory}",
+            f"start it again: lw2g run with --out {as_word(directory)}",
         )
     if RECORD in names or CHECKPOINTS in names:
         return DataError(f"the run at {where} has lost its {CONFIG}", "put it back, or remove the directory")
-    return DataError(f"no run at {where}: it has no {CONFIG}", "check the path, or start one with lw2g run")
+    return DataError(
+        f"no run at {where}: it has no {CONFIG}",
+        "check the path, or start one with lw2g run (a model of photos: lw2g start)",
+    )
 
 
 def require_run(directory: Path) -> None:

@@ -223,10 +223,11 @@ class RoutingConfig:
         "of a head beside an expert, instead of being trained on; 0: the posterior-weighted mixture as it is",
         validator=ge(0),
     )
-    expert: Literal["none", "frozen"] = option(
+    expert: Literal["none", "frozen", "auto"] = option(
         "none",
         "what answers beside the baseline's head: frozen is linear discriminant analysis on un-prompted "
-        "features, whose posterior is multiplied with the head's",
+        "features, whose posterior is multiplied with the head's; auto is the head auto on them, and both "
+        "get a temperature",
         published="none",
     )
 

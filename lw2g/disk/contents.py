@@ -15,7 +15,7 @@ import attrs
 from lw2g.config.directory import CONFIG, RECORD
 from lw2g.config.structure import read_plain
 from lw2g.disk.sealed import hash_of, sha256_of, unseal_json
-from lw2g.errors import DataError, counted
+from lw2g.errors import DataError, as_word, counted
 
 __all__ = [
     "PREDICTIONS",
@@ -329,5 +329,7 @@ def read_record(directory: Path) -> dict[str, Any]:
         if recorded is not None and found is not None and recorded != found:
             raise DataError(f"{str(path)!r} is not of the run that {CONFIG} beside it describes")
     except DataError as error:
-        raise DataError(error.what, f"put it back, or write it anew: lw2g resume {directory}") from error
+        raise DataError(
+            error.what, f"put it back, or write it anew: lw2g resume {as_word(directory)}"
+        ) from error
     return record

@@ -44,7 +44,7 @@ from lw2g.disk.contents import (
 from lw2g.disk.origins import ComponentOrigin
 from lw2g.disk.predictions import Predictions
 from lw2g.disk.sealed import LEFTOVER, seal_json, sha256_of, write_atomically
-from lw2g.errors import DataError
+from lw2g.errors import DataError, as_word
 from lw2g.interfaces.tracker import Event, Stepped, Tracker
 
 __all__ = [
@@ -127,7 +127,7 @@ class RunDirectory:
             return int(read_sealed(path, Goal)["tasks"])
         except DataError as error:
             raise DataError(
-                error.what, f"say where to stop anew: lw2g continue {self.path} [--tasks N]"
+                error.what, f"say where to stop anew: lw2g continue {as_word(self.path)} [--tasks N]"
             ) from error
 
     def write_goal(self, tasks: int | None) -> None:

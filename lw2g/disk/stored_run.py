@@ -21,7 +21,7 @@ from lw2g.disk.checkpoint import Checkpoint, CheckpointStore
 from lw2g.disk.contents import Record, read_sealed
 from lw2g.disk.record import RunDirectory, source_files, unsaved_tasks
 from lw2g.disk.sealed import sha256_of
-from lw2g.errors import ConfigError, DataError
+from lw2g.errors import ConfigError, DataError, as_word
 from lw2g.registry.catalogue import Catalogue
 
 __all__ = ["StoredRun", "open_after", "open_newest", "resolved_of"]
@@ -54,7 +54,9 @@ class StoredRun:
         """
         if self.checkpoint is None:
             where = self.files.path
-            raise DataError(f"no checkpoint of {str(where)!r} is whole", f"begin with: lw2g resume {where}")
+            raise DataError(
+                f"no checkpoint of {str(where)!r} is whole", f"begin with: lw2g resume {as_word(where)}"
+            )
         return self.checkpoint
 
     def resolved(self, catalogue: Catalogue) -> Resolved:
@@ -114,9 +116,7 @@ def open_after(directory: Path, task: int | None = None) -> StoredRun:
     try:
         checkpoint = store.of_task(task)
     except DataError as error:
-        remedy = f"go on: lw2g resume {directory}"
-        if error.remedy:
-            remedy = f"{error.remedy}, or {remedy}"
+        remedy = f"{error.remedy or 'choose an earlier one'}, or go on: lw2g resume {as_word(directory)}"
         raise DataError(f"run {str(directory)!r}: {error.what}", remedy) from error
     checksums = checkpoint.ledger["files"]
     _require_unedited(files, checksums)
@@ -126,7 +126,7 @@ def open_after(directory: Path, task: int | None = None) -> StoredRun:
         if lost:
             raise DataError(
                 f"run {str(directory)!r} has lost the checkpoint of task {lost[-1] + 1}, its last",
-                f"learn it again: lw2g resume {directory}, or choose an earlier model with --task",
+                f"learn it again: lw2g resume {as_word(directory)}, or choose an earlier model with --task",
             )
     return StoredRun(files=files, store=store, checkpoint=checkpoint, checksums=checksums)
 
@@ -192,7 +192,7 @@ def _require_unedited(files: RunDirectory, checksums: Mapping[str, str]) -> None
         return
     raise DataError(
         f"{str(files.config)!r} is not the one the run began with{_edited_options(files)}",
-        f"put it back, or run it as a new one: lw2g run {files.config} --out NEW",
+        f"put it back, or run it as a new one: lw2g run {as_word(files.config)} --out NEW",
     )
 
 
@@ -219,6 +219,6 @@ def _require_begun(files: RunDirectory, checksums: Mapping[str, str]) -> None:
     for path in files.path.glob("source-*.toml"):
         if path.name not in checksums:
             raise DataError(
-                f"`lw2g continue {files.path} --benchmark ...` ended before it had begun",
+                f"`lw2g continue {as_word(files.path)} --benchmark ...` ended before it had begun",
                 f"run it again, or remove {path.name!r} (and {GOAL!r}) to leave the run as it was",
             )

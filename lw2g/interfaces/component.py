@@ -310,7 +310,7 @@ Screen = Literal["least", "most", "ends"]
 
 @attrs.frozen(kw_only=True)
 class PolicyComponent(Component):
-    """A growth policy.
+    """A growth policy: it decides whether a task gets a new set or shares an old one.
 
     Attributes:
         measures: Names of the measures that it reads, computed before each decision; or a function that
@@ -367,7 +367,7 @@ class ConstraintComponent(Component):
 
 @attrs.frozen(kw_only=True)
 class BenchmarkComponent(Component):
-    """A benchmark: a stream of tasks with disjoint classes.
+    """A benchmark: a stream of tasks and their images.
 
     Attributes:
         family: The name under which baselines keep presets for it. Official presets set options of this

@@ -46,9 +46,9 @@ DEFAULT_MEASURES = ("hindrance",)
 DEFAULT_CONSTRAINTS = ("orthogonal", "cpk")
 """The constraints of a policy that declares no others: those of the paper."""
 DEFAULT_HEAD = "lda"
-"""The head of a model that starts from photographs."""
+"""The head on the last layer that the others have to beat, and the one of rows without a backbone."""
 CHOSEN_HEAD = "auto"
-"""Stands for a head that is chosen."""
+"""Stands for a head that is chosen, as a model's that starts from photographs."""
 CHOSEN_HEADS = ("ridge", DEFAULT_HEAD)
 """The heads that are tried on features of several layers where one is chosen; of equal ones the first."""
 DEFAULT_CARRY = "none"

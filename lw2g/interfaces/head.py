@@ -20,6 +20,7 @@ from torch.nn import functional
 from lw2g.interfaces.calibration import Temperature
 from lw2g.interfaces.carry import Motion
 from lw2g.interfaces.context import TaskInfo
+from lw2g.maths.few_rows import FewRows
 
 __all__ = ["ClosedForm", "HeadContext", "heads_within"]
 
@@ -287,6 +288,13 @@ class ClosedForm(nn.Module, ABC):
 
         Returns:
             The means of the classes ``[classes, width]`` and the scatter about them, ``[width, width]``.
+        """
+        return None
+
+    def rows_in_range(self) -> FewRows | None:
+        """Return the rows of :meth:`lifted` features that stand in place of sums as long as they are few.
+
+        None where there are sums.
         """
         return None
 

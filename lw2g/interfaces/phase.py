@@ -129,13 +129,15 @@ class ComputePhase:
         name: Shown in the progress.
         run: Does the work, and calls its argument ``progress(done, total)``. Random numbers must come from
             ``TaskContext.generator``.
-        epochs: 0: it counts its own steps.
+        counts: What ``done`` and ``total`` count, where that is no images.
+        epochs: 0: it counts by itself.
     """
 
     epochs: ClassVar[int] = 0
 
     name: str
     run: Callable[[Callable[[int, int], None]], None]
+    counts: str = "images"
 
 
 Phase = TrainingPhase | ComputePhase

@@ -69,12 +69,14 @@ class Stepped(Event):
         task: The task, from 0.
         tasks: Number of tasks of the stream.
         phase: As in :class:`PhaseStarted`.
-        done: Steps done (in the epoch).
-        total: Total number of steps (in the epoch).
+        done: What is done (in the epoch).
+        total: All of it (in the epoch).
         epoch: The epoch, from 0.
         epochs: Epochs of the phase.
         loss: Mean loss of the epoch so far; None outside training.
-        images_per_second: Speed of the epoch; None outside training.
+        images_per_second: Speed of the epoch or phase; None where no images are counted.
+        unit: What ``done`` and ``total`` count: ``images``, each once for every set that it passes through,
+            or what the phase says; empty where nobody says.
         elapsed: Seconds since the run started, those before a resume included.
         remaining: Expected seconds until the run ends; None while unknown.
     """
@@ -88,6 +90,7 @@ class Stepped(Event):
     epochs: int = 1
     loss: float | None = None
     images_per_second: float | None = None
+    unit: str = ""
     elapsed: float = 0.0
     remaining: float | None = None
 

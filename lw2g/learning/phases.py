@@ -272,6 +272,8 @@ def train_phase(
         for group, lr in zip(optimizer.param_groups, base, strict=True):
             group["lr"] = phase.schedule(lr, epoch, phase.epochs)
         order = epoch_order(images, phase, seed)
+        of_epoch = sum(map(len, order))
+        before = sum(map(len, order[: progress.step]))
         began = time.perf_counter()
         done = 0
         total_loss = torch.zeros((), device=engine.device)  # on the device: to read it would wait
@@ -296,8 +298,8 @@ def train_phase(
             if progress.step < len(order):
                 after_step(optimizer, progress)
             reporter.advance(
-                progress.step,
-                len(order),
+                before + done,
+                of_epoch,
                 epoch=epoch,
                 epochs=phase.epochs,
                 loss=partial(_mean, total_loss, done),

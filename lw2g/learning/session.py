@@ -324,9 +324,9 @@ def _held_back(
     stream, held_back = hold_back(stream, config.routing.held_back if fits else 0, config.run.seed)
     if mixer is None and fits and not any(held_back):
         raise ConfigError(
-            "routing.expert: scores of this head are no log likelihoods, and no class can spare images "
-            "that fit their temperature",
-            "use baseline.head=lda, or give classes 5 images or more",
+            "routing.expert: the head's answer needs a temperature beside it, and no class can spare images "
+            "that fit one",
+            "use routing.expert=frozen with baseline.head=lda, or give classes 5 images or more",
         )
     return stream, held_back
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 
 import torch
 from torch import nn
@@ -143,7 +144,7 @@ class TaskTraining:
                 else:
                     # a resume repeats all of it, and has to draw the same
                     torch.manual_seed(parts.seed_of(context.task.index, phase.name))
-                    phase.run(reporter.advance)
+                    phase.run(partial(reporter.advance, unit=phase.counts))
             if number == max(hosts, default=-1):
                 self._after_hosts()
         if not is_frozen(context, parts.constraints):

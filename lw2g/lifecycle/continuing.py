@@ -8,7 +8,7 @@ from typing import Any
 
 from lw2g.config.settings import Chosen
 from lw2g.disk.checkpoint import Checkpoint
-from lw2g.errors import ConfigError
+from lw2g.errors import ConfigError, as_word
 from lw2g.interfaces.tracker import Tracker
 from lw2g.learning.session import open_session
 from lw2g.learning.state import Position, restore, snapshot
@@ -129,5 +129,5 @@ def _require_end(checkpoint: Checkpoint, first: int, directory: Path) -> None:
     if position["task"] != first or position["within"]:
         raise ConfigError(
             f"the run has finished {position['task']} of {first} tasks, and new classes come after the last",
-            f"go on to it first: lw2g continue {directory}",
+            f"go on to it first: lw2g continue {as_word(directory)}",
         )

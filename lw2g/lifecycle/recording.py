@@ -153,10 +153,11 @@ def _expert(parts: RunParts, ledger: Ledger) -> dict[str, Any]:
         forwards = int(expert_flops > 0)
     return {
         "expert": {
-            "kind": "frozen",
+            "kind": "frozen" if expert.chosen is None else "auto",
             "forwards_per_image": forwards,
-            "numbers": expert.lda.mean.numel() + expert.lda.scatter.numel(),
+            "numbers": expert.numbers,
             "temperature": expert.warmth,  # divides the head's scores before the expert's are added
+            **expert.classifier.findings(),
         }
     }
 

@@ -20,7 +20,7 @@ from lw2g.config.toml import dump_resolved, to_mapping
 from lw2g.disk.checkpoint import Checkpoint, CheckpointStore
 from lw2g.disk.record import RunDirectory, samples_name
 from lw2g.disk.sealed import sha256_of
-from lw2g.errors import DataError, Interrupted
+from lw2g.errors import DataError, Interrupted, as_word
 from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.growth import Decision, Evidence, counts_directions
 from lw2g.interfaces.phase import Phase, TrainingPhase
@@ -227,7 +227,7 @@ class Run(Observer):
         if counts_directions(entry) and not was_said:
             self.reporter.warn(
                 f"the decision for task {index + 1} counts directions and compares no tasks: random spaces "
-                "of the same ranks would have decided alike (docs/readings.md)"
+                "of the same ranks would have decided alike (docs/growth.md)"
             )
 
     def planned(self, context: TaskContext, hosts: Sequence[TrainingPhase]) -> None:
@@ -300,7 +300,7 @@ class Run(Observer):
         if file is not None:
             raise DataError(
                 f"{file!r} has changed since the run read it first, so task {index + 1} is not kept",
-                f"put the data back as they were, and go on: lw2g resume {self._files.path}",
+                f"put the data back as they were, and go on: lw2g resume {as_word(self._files.path)}",
             )
 
     def _note_beside(self, index: int) -> None:

@@ -13,7 +13,7 @@ from lw2g.config.settings import Chosen
 from lw2g.disk.lock import Writer, one_writer
 from lw2g.disk.record import RunDirectory
 from lw2g.disk.stored_run import StoredRun, open_after, open_newest
-from lw2g.errors import ConfigError, Interrupted
+from lw2g.errors import ConfigError, Interrupted, as_word
 from lw2g.interfaces.tracker import Tracker
 from lw2g.learning.session import Session, open_session
 from lw2g.learning.state import restore
@@ -43,7 +43,7 @@ def new_run(directory: Path) -> Iterator[tuple[RunDirectory, StopRequest]]:
         if files.exists():
             raise ConfigError(
                 f"{str(directory)!r} holds a run already",
-                f"go on with it: lw2g resume {directory}, or choose another --out",
+                f"go on with it: lw2g resume {as_word(directory)}, or choose another --out",
             )
         files.clear_beginning()
         yield files, stop

@@ -19,7 +19,7 @@ from lw2g.disk.checkpoint import CheckpointStore
 from lw2g.disk.origins import made_with
 from lw2g.disk.record import RunDirectory
 from lw2g.disk.stored_run import open_newest
-from lw2g.errors import DataError, Lw2gError
+from lw2g.errors import DataError, Lw2gError, as_word
 from lw2g.interfaces.tracker import Tracker
 from lw2g.learning.session import Session, open_session
 from lw2g.lifecycle.repair import remake_predictions
@@ -174,7 +174,7 @@ def _told_where(directory: Path, benchmark: Chosen, moved: Chosen | None) -> Ite
         lost = lost_places(benchmark)
         if lost:
             raise DataError(
-                error.what, f"if the data have moved: lw2g resume {directory} --set {lost[0]}=PLACE"
+                error.what, f"if the data have moved: lw2g resume {as_word(directory)} --set {lost[0]}=PLACE"
             ) from error
         raise
 

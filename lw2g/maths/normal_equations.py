@@ -7,8 +7,7 @@ them (``benchmarks/ridge_sums.py memory``): at 4,608 features 0.17 GB each.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import partial
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor
@@ -21,12 +20,8 @@ _FIRST = 14
 """The candidate that is tried first: 0.01 mean eigenvalues, to which the best one is often near."""
 _FREE = 0.99
 """Share of the rows beyond which degrees of freedom leave no residual to judge a penalty by."""
-_COLUMNS = 512
-"""Columns of a product that are computed at once."""
-_WIDE = 2048
-"""Width from which sums of a small rank have their range computed in place of their spectrum."""
-_FEW = 3
-"""How many times their rank such sums are wide at least."""
+_COLUMNS = 300
+"""Columns up to which a product of them is computed whole."""
 _SMALLEST = 1e-9
 """What a row leaves to the others at least; a row that explains itself alone says nothing."""
 
@@ -40,14 +35,26 @@ def add_products(gram: Tensor, parts: Iterable[Tensor]) -> None:
         gram: ``[M, M]`` float64.
         parts: Rows, ``[n, M]`` float64 each.
     """
-    width = len(gram)
     for rows in parts:
-        for first in range(0, width, _COLUMNS):
-            last = min(first + _COLUMNS, width)
-            gram[first:, first:last].addmm_(rows[:, first:].T, rows[:, first:last])
-    for first in range(0, width, _COLUMNS):
-        last = min(first + _COLUMNS, width)
-        gram[first:last, last:] = gram[last:, first:last].T
+        for down, across in _lower_squares(0, len(gram)):
+            gram[down, across].addmm_(rows[:, down].T, rows[:, across])
+    for down, across in _lower_squares(0, len(gram)):
+        if down != across:
+            gram[across, down] = gram[down, across].T
+
+
+def _lower_squares(first: int, last: int) -> Iterator[tuple[slice, slice]]:
+    """Yield rows and columns of squares that make up a lower half, as large as they come: these are fastest.
+
+    Small ones on the diagonal are whole.
+    """
+    if last - first <= _COLUMNS:
+        yield slice(first, last), slice(first, last)
+        return
+    middle = (first + last) // 2
+    yield from _lower_squares(first, middle)
+    yield from _lower_squares(middle, last)
+    yield slice(middle, last), slice(first, middle)
 
 
 def penalised(gram: Tensor, penalty: float) -> tuple[Tensor, bool]:
@@ -91,39 +98,34 @@ def weights_of(gram: Tensor, cross: Tensor, penalty: float) -> Tensor:
     return weights
 
 
-def best_penalty(gram: Tensor, cross: Tensor, rows: int, norm: float, *, rank: int | None = None) -> float:
+def best_penalty(gram: Tensor, cross: Tensor, rows: int, norm: float, *, width: int | None = None) -> float:
     """Return the penalty of least generalised cross-validation error, from the sums alone.
 
     The error is ``(R / n) / (1 - df / n)^2`` with the residual ``R`` and the degrees of freedom ``df`` of
     ridge regression. ``df = sum_i s_i / (s_i + p)`` over the eigenvalues of G, which are computed once;
     ``R = |Y|^2 - tr(W^T Q) - p |W|^2`` takes a factorisation for each candidate, so that the way goes from
     one of them downhill. A penalty whose degrees of freedom reach the number of rows explains everything and
-    says nothing: its error is infinite. Wide sums of a small rank need no factor: their range says all of it.
+    says nothing: its error is infinite.
 
     Args:
         gram: ``G``, ``[M, M]`` float64.
         cross: ``Q``, ``[M, k]`` float64.
         rows: Number n of rows.
         norm: ``|Y|^2``; for one-hot labels the number of rows.
-        rank: What the rank of G is at most, where that is known.
+        width: Width of the features where M are coordinates in the range of the rows; None for M.
     """
-    level = float(gram.diagonal().mean())
+    # candidates are in mean eigenvalues, of which those outside of a range are zero
+    level = float(gram.diagonal().mean()) * (len(gram) / (width or len(gram)))
     errors: dict[int, float] = {}
-    if rank and len(gram) >= _WIDE and _FEW * rank <= len(gram):
-        values, vectors = _range_of(gram, rank)
-        squares = (vectors.T @ cross).square().sum(1)
-        of_penalty = partial(_error_in_range, values, squares, rows=rows, norm=norm)
-    else:
-        # one half is read, and rounding takes the smallest below zero
-        values = torch.linalg.eigvalsh(gram).clamp(min=0)
-        of_penalty = partial(_validation_error, gram, cross, values, rows=rows, norm=norm)
+    # one half is read, and rounding takes the smallest below zero
+    values = torch.linalg.eigvalsh(gram).clamp(min=0)
 
     def error(place: int) -> float:
         """Return the error of a candidate; infinite where it says nothing."""
         if place not in range(len(_LEVELS)):
             return float("inf")
         if place not in errors:
-            errors[place] = of_penalty(_LEVELS[place] * level)
+            errors[place] = _validation_error(gram, cross, values, _LEVELS[place] * level, rows, norm)
         return errors[place]
 
     best = _FIRST
@@ -135,34 +137,6 @@ def best_penalty(gram: Tensor, cross: Tensor, rows: int, norm: float, *, rank: i
                 break
             best = better
     return _LEVELS[best] * level
-
-
-def _range_of(gram: Tensor, rank: int) -> tuple[Tensor, Tensor]:
-    """Return the eigenvalues of sums that are not zero, ``[rank]``, and their vectors, ``[M, rank]``.
-
-    As many random vectors reach all of their range, so that two products with these take the place of a
-    spectrum (Halko et al., Finding Structure with Randomness, SIAM Review 2011).
-    """
-    draws = torch.Generator().manual_seed(0)
-    probe = torch.randn(len(gram), rank, generator=draws, dtype=gram.dtype).to(gram.device)
-    basis, _ = torch.linalg.qr(gram @ probe)
-    values, inner = torch.linalg.eigh(basis.T @ (gram @ basis))
-    return values.clamp(min=0), basis @ inner
-
-
-def _error_in_range(values: Tensor, squares: Tensor, penalty: float, rows: int, norm: float) -> float:
-    """Return the generalised cross-validation error of one penalty from the range of the sums alone.
-
-    Args:
-        values: As :func:`_range_of` returns them.
-        squares: Of ``Q`` along each of their vectors, summed over its columns.
-        penalty: The penalty.
-        rows: As for :func:`best_penalty`.
-        norm: Likewise.
-    """
-    shrunk = values + penalty
-    explained = float((squares / shrunk).sum() + penalty * (squares / shrunk.square()).sum())
-    return _error_of(float((values / shrunk).sum()) / rows, norm - explained, rows)
 
 
 def _validation_error(
@@ -177,13 +151,6 @@ def _validation_error(
         return float("inf")
     weights = torch.cholesky_solve(cross, lower)
     residual = norm - float((weights * cross).sum()) - penalty * float(weights.square().sum())
-    return _error_of(freedom, residual, rows)
-
-
-def _error_of(freedom: float, residual: float, rows: int) -> float:
-    """Return the error of degrees of freedom, as a share of the rows, and a residual."""
-    if not freedom <= _FREE:  # or NaN: 0 / 0, where all features are zero and so the penalty
-        return float("inf")
     unexplained = 1 - freedom
     # rounding may take what is left of the labels below zero
     return max(residual, 0.0) / rows / (unexplained * unexplained)

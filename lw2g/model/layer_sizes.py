@@ -15,6 +15,7 @@ from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.head import heads_within
 from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.interfaces.scope import BACKBONE
+from lw2g.maths.few_rows import FewRows
 from lw2g.vit.backbone import Backbone
 
 __all__ = ["layer_notes", "require_layers_read", "with_room"]
@@ -108,7 +109,7 @@ def layer_notes(
     text = f"features of {layers}, {_PARTS[known.pool]}: {backbone.width:,} numbers an image"
     kept, side = _sums((baseline, retrieval))
     if kept:
-        text += f"; sums take {_mebibytes(kept)} of memory"
+        text += f"; sums take up to {_mebibytes(kept)} of memory"
     if side:
         text += f", {_mebibytes(_COPIES * 8 * side**2)} more while solved, in up to about {_seconds(side)}"
     notes = [text]
@@ -128,6 +129,10 @@ def _sums(modules: Sequence[nn.Module | None]) -> tuple[int, int]:
     for module in modules:
         if module is None:
             continue
+        for part in module.modules():
+            if isinstance(part, FewRows):
+                # with many images their sums stand there
+                kept += part.bytes_of_sums
         for head in heads_within(module):
             for sums in head.buffers():
                 if id(sums) in counted:  # of a head within a head

@@ -20,6 +20,7 @@ from lw2g.model.trained import TrainedModel
 from lw2g.pixels.streams import as_one_task, hold_back, joined
 from lw2g.registry.catalogue import Catalogue
 from lw2g.runtime.returned import stream_of
+from lw2g.runtime.telling import Telling
 
 __all__ = ["export_learnable"]
 
@@ -59,15 +60,20 @@ def _kept_features(model: TrainedModel, solved: Solved, tasks: Sequence[Task]) -
     new one: then test images are kept, else training images.
     """
     with_queries = solved.expert is not None
-    kept = {}
+    chosen = []
     for task in tasks:
         data = task.test if solved.trained else task.train
         for position in task.classes:
             # the first ones, not drawn ones: exported again, a model is the same
             rows = data.indices[data.labels == position][:_KEPT]
+            if len(rows):
+                chosen.append((position, data, rows))
+    kept = {}
+    with Telling("reading", sum(len(rows) for _, _, rows in chosen)) as tell:
+        for position, data, rows in chosen:
             images = [data.source.image(int(row)) for row in rows]
-            if images:
-                kept[f"kept/{position}"] = model.features(images, queries=with_queries).cpu()
+            features = model.features(images, queries=with_queries, progress=tell)
+            kept[f"kept/{position}"] = features.cpu()
     return kept
 
 

@@ -17,7 +17,7 @@ from lw2g.blocks.expert import FrozenExpert, of_targets
 from lw2g.disk.checkpoint import part
 from lw2g.model.exported import Saved
 from lw2g.model.manifest import Manifest
-from lw2g.model.rejection import Gaussians, gaussians_of, moments_of, scores_of, temperature_of
+from lw2g.model.rejection import Gaussians, moments_of, scores_of, temperature_of
 from lw2g.model.solved import Solved
 
 __all__ = [
@@ -34,8 +34,6 @@ _OPERATIONS = 2**36
 """Products of features, width by width, in which images are left out: about 10 s of one core."""
 _FEWEST = 1000
 """Images that are left out at any width."""
-_FEW = 3
-"""How many times their number features are wide whose range is smaller by far."""
 
 
 def features_of(learned: Mapping[str, Tensor], number: int) -> list[Tensor]:
@@ -179,18 +177,15 @@ def answers_without_each(
     known = scores = None
     which = _several(head, labels, held, seen)
     if gaussians is not None and len(which):
-        lifted = head.lifted(features)
-        if _FEW * len(lifted) <= lifted.shape[1] and len(lifted) == int(head.count.sum()) and held.all():
-            gaussians, lifted = gaussians_of(lifted, labels, len(gaussians.counts))
-        known, distances, which = scores_of(gaussians, lifted, labels, held)
+        known, distances, which = scores_of(gaussians, head.lifted(features), labels, held)
         if head.nearest_gaussian:
             scores = -distances / 2
     if not head.nearest_gaussian and len(which):
         scores = _scores_without_each(head, features[which], labels[which], held[which], seen)
     if scores is not None and solved.expert is not None:
-        # log posteriors add up; the expert's is minus half a squared distance
-        of_expert = _expert_distances(solved.expert, queries, labels, held, seen)
-        scores = scores / solved.expert.warmth - of_expert / 2
+        # log posteriors add up
+        of_expert = _expert_scores(solved.expert, queries, labels, held, which, seen)
+        scores = scores / solved.expert.warmth + of_expert
     return LeftOut(which=which, known=known, scores=scores)
 
 
@@ -260,11 +255,18 @@ def _held_by_sums(solved: Solved, saved: Saved, count: int) -> Tensor:
     return held
 
 
-def _expert_distances(
-    expert: FrozenExpert, queries: Tensor, labels: Tensor, held: Tensor, seen: int
+def _expert_scores(
+    expert: FrozenExpert, queries: Tensor, labels: Tensor, held: Tensor, which: Tensor, seen: int
 ) -> Tensor:
-    """Return the distances that an expert adds to those of the head, for the same images."""
-    gaussians = moments_of(expert.lda, seen)
+    """Return what an expert adds to the log posterior of the head, for the images ``which``."""
+    classifier = expert.classifier
+    if not classifier.nearest_gaussian:
+        scores = _scores_without_each(classifier, queries[which], labels[which], held[which], seen)
+        assert scores is not None
+        temperature = classifier.temperature
+        return scores if temperature is None else scores / temperature.value
+    gaussians = moments_of(classifier, seen)
     assert gaussians is not None
+    # minus half a squared distance
     _, distances, _ = scores_of(gaussians, queries, labels, held)
-    return distances
+    return -distances / 2

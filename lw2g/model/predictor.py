@@ -278,14 +278,16 @@ class Predictor:
             positions: The image of each pair, ``[P]``; one may stand there with several sets.
             sets: The set of each pair, ``[P]``.
             size: Pairs per forward.
-            advance: Told how many batches are done, and of how many.
+            advance: Told how many pairs are done, and of how many.
         """
         parts = chunks(range(len(positions)), size)
         filled = [padded(part, size) for part in parts]
         batches = images.batches([positions[whole].tolist() for whole in filled])
-        for number, (part, whole, batch) in enumerate(zip(parts, filled, batches, strict=True)):
+        done = 0
+        for part, whole, batch in zip(parts, filled, batches, strict=True):
             yield part, self.features(batch, torch.from_numpy(sets[whole]))[: len(part)]
-            advance(number + 1, len(parts))
+            done += len(part)
+            advance(done, len(positions))
 
     # -- the answer --------------------------------------------------------------------------------------
 

@@ -21,7 +21,6 @@ from lw2g.interfaces.calibration import least_loss
 __all__ = [
     "Gaussians",
     "expected_error",
-    "gaussians_of",
     "left_out",
     "moments_of",
     "scores_of",
@@ -49,6 +48,7 @@ class Gaussians:
         means: ``[C, D]`` float64.
         within: Scatter about the class means, ``[D, D]``.
         width: Of the features; more than D where these are coordinates in the range of all images.
+        basis: Directions that span this range, ``[width, D]``; None where D are the features themselves.
     """
 
     counts: Tensor
@@ -57,6 +57,7 @@ class Gaussians:
     width: int = attrs.field(
         default=attrs.Factory(lambda gaussians: gaussians.means.shape[1], takes_self=True)
     )
+    basis: Tensor | None = None
 
     @property
     def freedom(self) -> int:
@@ -70,37 +71,64 @@ class Gaussians:
         return counts @ self.means / counts.sum()
 
     @cached_property
-    def _factor_within(self) -> Tensor:
-        """The factor of the covariance within classes."""
-        return _factor(self.within / self.freedom, self.width)
+    def _within(self) -> Tensor:
+        """The covariance within classes."""
+        return self.within / self.freedom
 
     @cached_property
-    def _factor_total(self) -> Tensor:
-        """The factor of the covariance of all images."""
+    def _total(self) -> Tensor:
+        """The covariance of all images."""
         # scaled so that their outer products are the scatter between classes
         differences = (self.means - self._centre) * self.counts.to(self.means).sqrt()[:, None]
         scatter = self.within + differences.T @ differences
-        return _factor(scatter / max(int(self.counts.sum()) - 1, 1), self.width)
+        return scatter / max(int(self.counts.sum()) - 1, 1)
+
+    @cached_property
+    def _factor_within(self) -> Tensor:
+        return _factor(self._within, self.width)
+
+    @cached_property
+    def _factor_total(self) -> Tensor:
+        return _factor(self._total, self.width)
 
     def distances(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return squared Mahalanobis distances to classes ``[n, C]`` and to the mean of all ``[n]``."""
-        white = _whitened(rows - self._centre, self._factor_within)
+        inner = self.coordinates(rows)
+        squares, everything = self.distances_in_range(inner)
+        if self.basis is not None:
+            # out of the range of the images a covariance has what is added to its diagonal alone
+            outside = (rows.square().sum(1) - inner.square().sum(1)).clamp(min=0)
+            squares = squares + (outside / _added(self._within, self.width))[:, None]
+            everything = everything + outside / _added(self._total, self.width)
+        return squares, everything
+
+    def distances_in_range(self, inner: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the same of rows in the range of the images, by their coordinates ``[n, D]``."""
+        white = _whitened(inner - self._centre, self._factor_within)
         classes = _whitened(self.means - self._centre, self._factor_within)
         squares = white.square().sum(1)[:, None] - 2 * white @ classes.T + classes.square().sum(1)
-        squares = squares.clamp(min=0).masked_fill(self.counts == 0, math.inf)
-        return squares, _whitened(rows - self._centre, self._factor_total).square().sum(1)
+        everything = _whitened(inner - self._centre, self._factor_total).square().sum(1)
+        return squares.clamp(min=0).masked_fill(self.counts == 0, math.inf), everything
 
-    def products(self, rows: Tensor, labels: Tensor) -> Tensor:
+    def products(self, inner: Tensor, labels: Tensor) -> Tensor:
         """Return ``(z - m_c)' S^-1 (z - m)`` for each row z of class mean m and all classes c, ``[n, C]``.
 
         S is the covariance within classes.
+
+        Args:
+            inner: Coordinates of the rows, which are in the range of the images, ``[n, D]``.
+            labels: Their classes, ``[n]``.
         """
         factor = self._factor_within
-        deviations = _whitened(rows - self.means[labels], factor)
+        deviations = _whitened(inner - self.means[labels], factor)
         # about one of the means: differences alone count, and numbers stay small
-        white_rows = _whitened(rows - self.means[0], factor)
+        white_rows = _whitened(inner - self.means[0], factor)
         white_means = _whitened(self.means - self.means[0], factor)
         return (white_rows * deviations).sum(1)[:, None] - deviations @ white_means.T
+
+    def coordinates(self, rows: Tensor) -> Tensor:
+        """Return rows ``[n, width]`` as the means are, ``[n, D]``."""
+        return rows if self.basis is None else rows @ self.basis
 
     def scores(self, rows: Tensor) -> Tensor:
         """Return how known each row ``[n, D]`` is, ``[n]``: the larger, the more."""
@@ -119,7 +147,7 @@ class Gaussians:
         if freedom < 2 * width:
             return None
         of_means = width / self.counts.clamp(min=1)
-        measured, _ = self.distances(self.means)
+        measured, _ = self.distances_in_range(self.means)
         squares = measured * ((freedom - width - 1) / freedom) - of_means - of_means[:, None]
         # two Gaussians of one covariance at the squared distance D confuse the share Phi(-sqrt(D) / 2)
         rates: Tensor = torch.special.ndtr(-squares.clamp(min=0).sqrt() / 2).fill_diagonal_(0)
@@ -135,14 +163,18 @@ def moments_of(head: ClosedForm, classes: int) -> Gaussians | None:
         head: Which has features of all these classes.
         classes: How many classes it has seen.
     """
+    counts = head.count[:classes]
+    # a class that came again has sums in each of its tasks: they are one Gaussian
+    targets = torch.tensor(head.targets[:classes], device=counts.device)
+    size = int(targets.max()) + 1
+    few = head.rows_in_range()
+    if few is not None and few.rows.shape[1] <= _WIDEST:
+        basis, rows = few.range()
+        return _gaussians_of(rows, targets[few.labels], size, basis)
     moments = head.class_gaussians(classes, _WIDEST)
     if moments is None:
         return None
     means, within = moments
-    counts = head.count[:classes]
-    # a class that came again has sums in each of its tasks: they are one Gaussian
-    targets = torch.tensor(head.targets[:classes], device=means.device)
-    size = int(targets.max()) + 1
     if size == classes:
         return Gaussians(counts, means, within)
     pooled = counts.new_zeros(size).index_add_(0, targets, counts)
@@ -153,23 +185,20 @@ def moments_of(head: ClosedForm, classes: int) -> Gaussians | None:
     return Gaussians(pooled, centres, within + differences.T @ differences)
 
 
-def gaussians_of(rows: Tensor, labels: Tensor, classes: int) -> tuple[Gaussians, Tensor]:
-    """Return the Gaussians of few wide rows and these, in coordinates of the range of the rows.
-
-    All distances are those of the Gaussians of the rows as they are, and take a matrix of the number of rows.
+def _gaussians_of(rows: Tensor, labels: Tensor, classes: int, basis: Tensor) -> Gaussians:
+    """Return the Gaussians of few wide rows.
 
     Args:
-        rows: All lifted features of the classes, ``[n, D]`` with n below D.
+        rows: All images of the classes in coordinates of their range, ``[n, n]`` float64.
         labels: Their targets, ``[n]``.
         classes: Number of targets.
+        basis: Directions that span the range, ``[width, n]``.
     """
-    basis, _ = torch.linalg.qr(rows.T)
-    inner = rows @ basis
     counts = torch.bincount(labels, minlength=classes)
-    means = inner.new_zeros(classes, inner.shape[1]).index_add_(0, labels, inner)
+    means = rows.new_zeros(classes, rows.shape[1]).index_add_(0, labels, rows)
     means /= counts.clamp(min=1)[:, None]
-    away = inner - means[labels]
-    return Gaussians(counts, means, away.T @ away, rows.shape[1]), inner
+    away = rows - means[labels]
+    return Gaussians(counts, means, away.T @ away, len(basis), basis)
 
 
 def scores_of(
@@ -218,11 +247,12 @@ def left_out(gaussians: Gaussians, rows: Tensor, labels: Tensor) -> tuple[Tensor
     if not len(which):  # one image alone leaves nothing to compare with
         nothing = rows.new_zeros(0, len(gaussians.counts))
         return nothing.sum(1), nothing, which
+    inner = gaussians.coordinates(rows)
     count = gaussians.counts[labels].to(rows)
-    classes, everything = gaussians.distances(rows)
+    classes, everything = gaussians.distances_in_range(inner)
     own_square = classes.gather(1, labels[:, None])[:, 0]  # d' S^-1 d
     kept = 1 - _SHRINKAGE
-    products = gaussians.products(rows, labels)
+    products = gaussians.products(inner, labels)
     freedom = gaussians.freedom
     farther = count / (count - 1)
     per_square = kept / freedom
@@ -318,14 +348,18 @@ def _factor(covariance: Tensor, width: int) -> Tensor:
         covariance: S, of features, or of coordinates in their range.
         width: Of the features.
     """
-    level = covariance.diagonal().mean() * (len(covariance) / width)
-    level = level.clamp(min=torch.finfo(torch.float64).tiny)
     eye = torch.eye(len(covariance), dtype=covariance.dtype, device=covariance.device)
     # rounding of sums makes the halves of a covariance differ
     factor: Tensor = torch.linalg.cholesky(
-        (1 - _SHRINKAGE) * (covariance + covariance.T) / 2 + _SHRINKAGE * level * eye
+        (1 - _SHRINKAGE) * (covariance + covariance.T) / 2 + _added(covariance, width) * eye
     )
     return factor
+
+
+def _added(covariance: Tensor, width: int) -> Tensor:
+    """Return ``a l``, what is added to the diagonal of a covariance."""
+    level = covariance.diagonal().mean() * (len(covariance) / width)
+    return _SHRINKAGE * level.clamp(min=torch.finfo(torch.float64).tiny)
 
 
 def _whitened(rows: Tensor, factor: Tensor) -> Tensor:

@@ -45,7 +45,7 @@ class Solved:
         """Return the features of the head and those of the expert, ``[n, 0]`` without one."""
         width = rows.shape[1]
         if self.expert is not None:
-            width -= self.expert.lda.mean.shape[1]
+            width -= self.expert.dim
         return rows[:, :width], rows[:, width:]
 
     def update(self, rows: Tensor, labels: Tensor) -> None:
@@ -53,7 +53,7 @@ class Solved:
         features, queries = self.split(rows)
         self.head.update(features, labels)
         if self.expert is not None:
-            self.expert.lda.update(queries, labels)
+            self.expert.classifier.update(queries, labels)
 
     def predicted_targets(self, rows: Tensor, targets: Sequence[int]) -> Tensor:
         """Return the target that each row is taken for, ``[n]``.

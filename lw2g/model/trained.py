@@ -155,12 +155,15 @@ class TrainedModel(nn.Module):
         config = self.parts.config
         head = getattr(config.baseline.config, "head", None)
         method = config.baseline.name if head is None else f"{config.baseline.name} with head {head}"
-        names = ", ".join([*self.classes[:_SHOWN], *(["..."] if len(self.classes) > _SHOWN else [])])
+        known = self._classes
+        if self._numbers is not None:  # forgotten classes have a column, and are known no more
+            known = tuple(self._classes[number] for number in self._numbers)
+        names = ", ".join([*known[:_SHOWN], *(["..."] if len(known) > _SHOWN else [])])
         learned = f"{counted(self.task, 'task')} in {counted(len(self.sets), 'set')}"
         return {
             "method": method,
             "backbone": f"{config.backbone.name} at {self.backbone.image_size} pixels, on {self.device}",
-            "knows": f"{counted(len(self.classes), 'class')}: {names}",
+            "knows": f"{counted(len(known), 'class')}: {names}",
             "learned": f"{learned}, from {self.source}" if self.source else learned,
         }
 
@@ -258,16 +261,16 @@ class TrainedModel(nn.Module):
                 the first one is raised.
         """
         self._require_own_retrieval()
-        tell = Telling("predicting", len(listed))
         predictor = Predictor.of(self.parts, self.task - 1)
         answers = []
-        for part in chunks(range(len(listed)), self.batch_size):
-            # a turn for each batch: who asks for one image does not wait for thousands of somebody else's
-            with self.computing():
-                batch = self._transformed(listed, part, bad)
-                if len(batch):
-                    answers.append(self._answer(predictor, batch, tasks=tasks))
-            tell(len(part))
+        with Telling("predicting", len(listed)) as tell:
+            for part in chunks(range(len(listed)), self.batch_size):
+                # a turn for each batch: who asks for one image does not wait for thousands of somebody else's
+                with self.computing():
+                    batch = self._transformed(listed, part, bad)
+                    if len(batch):
+                        answers.append(self._answer(predictor, batch, tasks=tasks))
+                tell(len(part))
         if not answers and bad:
             raise refusal({place_of(listed[number], number): error for number, error in bad.items()})
         return attrs.evolve(joined(answers), temperature=self.temperature)

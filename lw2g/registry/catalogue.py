@@ -237,7 +237,9 @@ class Catalogue:
 
     def _unknown(self, kind: Kind | Literal["component"], name: str) -> UnknownComponentError:
         """Return the error of an unknown name: what was meant, what it is called here, or where to look."""
-        remedy = "run `lw2g plugins` for all names"
+        remedy = "`lw2g plugins` says what there is"
+        if kind != "component":
+            remedy = f"`lw2g plugins {kind}` lists all"
         if name.startswith(LOCAL):
             remedy = f"it was an object of a Python program: lw2g.resume(RUN, local={{{kind!r}: ...}})"
             return UnknownComponentError(f"{kind} {name!r} is not installed", remedy)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
 
@@ -11,7 +11,17 @@ from lw2g.results.paper import Printed
 from lw2g.results.summaries import Difference
 from lw2g.results.table import Row, Table
 
-__all__ = ["Cell", "Cells", "cell_blocks", "mean_cells", "remarks_on", "shown_columns"]
+__all__ = [
+    "Cell",
+    "Cells",
+    "cell_blocks",
+    "few_remarks_on",
+    "mean_cells",
+    "omits_equal",
+    "remarks_on",
+    "shown_columns",
+    "valued_columns",
+]
 
 
 @attrs.frozen(kw_only=True)
@@ -37,9 +47,17 @@ class Cell:
         return text + self.note
 
 
+_DIFFERENCES = (
+    "differences: mean [95 % interval]; of FAA over class orders and test images (paired bootstrap), "
+    "p corrected for the number of rows (Holm); of others t over the pairs, none for a single pair"
+)
+_CONTROL = "control: a bound, a baseline that learns almost nothing, or one that knows the answer"
 Cells = list[list["Cell | str"]]
 _ALWAYS = ("faa", "ffm", "pra", "chance_pra", "total_s")
 """Default columns that stand in every table with a value for them."""
+_WHERE_ALL_ARE = "lw2g report --all"
+_FEW = 5
+"""Remarks below a printed table at most."""
 _ABBREVIATIONS = {"faa", "caa", "ffm", "bwt", "pra", "ssp", "ari"}
 
 
@@ -48,18 +66,27 @@ def shown_columns(table: Table, columns: Sequence[Column]) -> list[Column]:
 
     Of the default columns those are left out that say the same of every row: they compare nothing.
     """
-    first_names = tuple(column.name for column in columns[: len(DEFAULT_COLUMNS)])
-    # who names columns wants them, and a single row is compared with none
-    omits_equal = first_names == DEFAULT_COLUMNS and len(table.rows) > 1
+    leaves_out = omits_equal(table, columns)
     shown = []
-    for column in columns:
-        num_different = len(_means(table, column))
-        if num_different == 0:
-            continue
-        if omits_equal and num_different == 1 and column.name not in _ALWAYS:
+    for column in valued_columns(table, columns):
+        if leaves_out and len(_means(table, column)) == 1 and column.name not in _ALWAYS:
             continue
         shown.append(column)
     return shown
+
+
+def valued_columns(table: Table, columns: Sequence[Column]) -> list[Column]:
+    """Return the columns in which some row has a value."""
+    return [column for column in columns if _means(table, column)]
+
+
+def omits_equal(table: Table, columns: Sequence[Column]) -> bool:
+    """Whether columns that say the same of every row are left out.
+
+    Who names columns wants them, and a single row is compared with none.
+    """
+    first_names = tuple(column.name for column in columns[: len(DEFAULT_COLUMNS)])
+    return first_names == DEFAULT_COLUMNS and len(table.rows) > 1
 
 
 def _means(table: Table, column: Column) -> set[float]:
@@ -235,36 +262,70 @@ def remarks_on(table: Table, columns: Sequence[Column], against: str | None) -> 
             "left out where it rounds to 0"
         )
     if table.reference(against) is not None:
-        remarks.append(
-            "differences: mean [95 % interval]; of FAA over class orders and test images (paired bootstrap), "
-            "p corrected for the number of rows (Holm); of others t over the pairs, none for a single pair"
-        )
-    remarks += _sources(table)
+        remarks.append(_DIFFERENCES)
+    remarks += [*_citations(table), *_paper_marks(table)]
     if any(row.control for row in table.rows):
-        remarks.append(
-            "control: a bound, a baseline that learns almost nothing, or one that knows the answer"
-        )
-    for run in table.unfinished:
-        done = f"{run.done}/{run.tasks or '?'} tasks"
-        remarks.append(f"not finished, not counted: {run.path} ({done}, {run.state})")
-    return [*remarks, *table.notes]
+        remarks.append(_CONTROL)
+    return [*remarks, *_unfinished(table), *table.notes]
 
 
-def _sources(table: Table) -> list[str]:
-    """Return the sources of the published values, one per line, and the meaning of their marks."""
+def few_remarks_on(table: Table, columns: Sequence[Column], against: str | None) -> list[str]:
+    """Return the most important remarks, five at most; where there are more, the last one says how many."""
+    # what columns and marks mean takes a line each, however many there are
+    remarks = []
+    if columns:
+        terms = [f"{_title(column)}: {column.meaning.partition(':')[0]}" for column in columns]
+        remarks.append("; ".join(terms))
+    marks = []
+    if any(len(row.runs) > 1 for row in table.rows):
+        marks.append("±: one sample standard deviation over n runs")
+    if any(row.control for row in table.rows):
+        marks.append(_CONTROL)
+    marks += _paper_marks(table)
+    if marks:
+        remarks.append("; ".join(marks))
+    if table.reference(against) is not None:
+        remarks.append(_DIFFERENCES)
+    remarks += [*_by_kind(_unfinished(table)), *_by_kind(_citations(table)), *_by_kind(table.notes)]
+    if len(remarks) <= _FEW:
+        return remarks
+    shown = remarks[: _FEW - 1]
+    return [*shown, f"{len(remarks) - len(shown)} more: {_WHERE_ALL_ARE}"]
+
+
+def _by_kind(notes: Iterable[str]) -> Iterator[str]:
+    """Yield notes that begin alike, up to a colon, as one: the first of them, and how many more there are."""
+    kinds: dict[str, list[str]] = {}
+    for note in notes:
+        kinds.setdefault(note.partition(": ")[0], []).append(note)
+    for first, *others in kinds.values():
+        yield f"{first}; {len(others)} more: {_WHERE_ALL_ARE}" if others else first
+
+
+def _unfinished(table: Table) -> list[str]:
+    """Return how far each unfinished run has come."""
+    return [f"not counted: {run.path}, {run.standing}" for run in table.unfinished]
+
+
+def _printed(table: Table) -> list[Printed]:
+    """Return the published values of all rows."""
     printed: list[Printed] = []
     for row in table.rows:
         printed += row.paper.values()
-    lines: dict[str, None] = {}  # each once: a source has values of several metrics
-    differs = False
-    second_hand = False
-    for value in printed:
-        lines[f"paper: {value.citation}"] = None
-        differs |= bool(value.differs)
-        second_hand |= value.second_hand
-    remarks = list(lines)
-    if differs:
-        remarks.append("* the paper's runs are known to differ from ours")
-    if second_hand:
-        remarks.append("† second hand: not measured by the method's authors, or copied from another paper")
-    return remarks
+    return printed
+
+
+def _citations(table: Table) -> list[str]:
+    """Return the sources of the published values, each once: a source has values of several metrics."""
+    return list(dict.fromkeys(f"paper: {value.citation}" for value in _printed(table)))
+
+
+def _paper_marks(table: Table) -> list[str]:
+    """Return what the marks of published values mean, of those that stand in the table."""
+    printed = _printed(table)
+    marks = []
+    if any(value.differs for value in printed):
+        marks.append("* the paper's runs are known to differ from ours")
+    if any(value.second_hand for value in printed):
+        marks.append("† second hand: not measured by the method's authors, or copied from another paper")
+    return marks

@@ -120,8 +120,6 @@ COLUMNS: Mapping[str, Column] = {column.name: column for column in _ALL}
 DEFAULT_COLUMNS = (
     "faa",
     "ffm",
-    "ffm_code",
-    "bwt",
     "pra",
     "chance_pra",
     "ssp",

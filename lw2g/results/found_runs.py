@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -92,6 +94,24 @@ class ReportedRun:
     def remaining(self) -> float | None:
         """Expected remaining seconds of a running run."""
         return self.progress.get("remaining")
+
+    @property
+    def standing(self) -> str:
+        """How far an unfinished run has come, and which command goes on with it; empty of a finished run."""
+        after = "before the end of its first task"
+        if self.done:
+            after = f"after task {self.done} of {self.tasks or '?'}"
+        place = shlex.quote(str(self.path))
+        if self.state == "stopped":
+            return f"stopped {after}, as it was asked to; lw2g continue {place} goes on"
+        if self.state == "interrupted":
+            return f"interrupted {after}; lw2g resume {place} goes on"
+        if self.state == "running":
+            left = ""
+            if self.remaining is not None:
+                left = f", about {timedelta(seconds=round(self.remaining))} left"
+            return f"running, {after}{left}; make the report again for more"
+        return self.problem
 
     @cached_property
     def options(self) -> dict[str, Any]:

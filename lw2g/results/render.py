@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from lw2g.results.cells import Cell, Cells, cell_blocks, remarks_on, shown_columns
+from lw2g.results.cells import Cell, Cells, cell_blocks, few_remarks_on, remarks_on, shown_columns
 from lw2g.results.columns import Column
 from lw2g.results.summaries import Difference
 from lw2g.results.table import Row, Table
@@ -36,7 +36,9 @@ _NO_DIFFERENCE: Mapping[str, Any] = dict.fromkeys(
 )
 
 
-def as_markdown(tables: Sequence[Table], columns: Sequence[Column], against: str | None) -> str:
+def as_markdown(
+    tables: Sequence[Table], columns: Sequence[Column], against: str | None, *, every_remark: bool = False
+) -> str:
     """Return Markdown: a table of means, one of differences if a row is named, then remarks.
 
     Args:
@@ -44,7 +46,9 @@ def as_markdown(tables: Sequence[Table], columns: Sequence[Column], against: str
             escaped, so that they show as they are written.
         columns: What may be shown; columns without a value are left out.
         against: Label of the row that differences refer to, or a unique part of it; None for no differences.
+        every_remark: Whether all remarks stand below a table; else the most important ones.
     """
+    remarks_of = remarks_on if every_remark else few_remarks_on
     parts = []
     for table in tables:
         # each ends in a line feed, and joining adds one: an empty line between blocks, which Markdown needs
@@ -52,7 +56,7 @@ def as_markdown(tables: Sequence[Table], columns: Sequence[Column], against: str
         shown = shown_columns(table, columns)
         for block in cell_blocks(table, shown, against):
             parts.append(_markdown_block(block, table))
-        for remark in remarks_on(table, shown, against):
+        for remark in remarks_of(table, shown, against):
             parts.append(f"- {_with_literal_names(remark, table)}")
         parts.append("")
     return "\n".join(parts)

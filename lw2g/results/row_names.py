@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Container, Iterator, Mapping, Sequence, Set
 from functools import cache
 from typing import Any
 
@@ -31,6 +31,7 @@ __all__ = [
     "PRECISION",
     "TABLE_OPTIONS",
     "Settings",
+    "composed_name",
     "has_known_weights",
     "labels_of",
     "method_of",
@@ -200,15 +201,9 @@ def labels_of(
         catalogue: Knows a method's own retrieval and constraints.
     """
     shared = _shared_by_all([options.changed for options in settings])
-    labels = []
-    for run, options in zip(runs, settings, strict=True):
-        shown = {key: value for key, value in options.changed.items() if key not in shared}
-        parts = [*_composed(run, catalogue, shown), options.began]
-        if run.state != "finished":
-            parts.append(f"{run.done} of {run.tasks or '?'} tasks")
-        if run.given is not None:
-            parts.append(str(run.given))
-        labels.append(", ".join(filter(None, parts)))
+    labels = [
+        composed_name(run, options, shared, catalogue) for run, options in zip(runs, settings, strict=True)
+    ]
     given_by_grids = Counter(run.label for run in runs)
     names = []
     for run, composed in zip(runs, _distinguished(labels, runs, settings), strict=True):
@@ -217,6 +212,19 @@ def labels_of(
         else:
             names.append(composed)
     return names, shared
+
+
+def composed_name(
+    run: ReportedRun, settings: Settings, left_out: Container[str], catalogue: Catalogue
+) -> str:
+    """Return the name of a row from its components and changed options, but those that are left out."""
+    shown = {key: value for key, value in settings.changed.items() if key not in left_out}
+    parts = [*_composed(run, catalogue, shown), settings.began]
+    if run.state != "finished":
+        parts.append(f"{run.done} of {run.tasks or '?'} tasks")
+    if run.given is not None:
+        parts.append(str(run.given))
+    return ", ".join(filter(None, parts))
 
 
 def _shared_by_all(changed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -339,9 +347,13 @@ def weights_name(record: Mapping[str, Any], catalogue: Catalogue) -> str:
     """Return a name of a run's weights and, unless it is the class token, of what features are pooled from.
 
     A file that nobody knows and an object are named by their hashes. Features of one model under two
-    poolings, or of several layers and one, do not compare.
+    poolings, or of several layers and one, do not compare. Which of them a run has chosen by itself is a part
+    of its method, and does.
     """
     name = _name_of_weights(record, catalogue)
+    asked = record["config"]["backbone"]
+    if asked.get("layers") == "auto" and asked.get("pool") == "default":
+        return name
     pool = record["backbone"].get("pool", "token")  # older records know the class token alone
     layers = record["backbone"].get("layers", 1)  # older records know one layer alone
     if pool != "token":

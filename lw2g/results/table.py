@@ -36,11 +36,14 @@ from lw2g.results.row_names import (
     method_of,
     settings_of,
 )
+from lw2g.results.row_options import OptionColumns, option_columns
 from lw2g.results.settled_precision import as_asked, settled_notes
 from lw2g.results.summaries import Difference, MeanStd, paired_difference, summary
 
-__all__ = ["Row", "Table", "require_row", "tables_of"]
+__all__ = ["ALL_ROWS", "Row", "Table", "require_row", "tables_of"]
 
+ALL_ROWS = "all rows: "
+"""How a note begins that tells what all rows share."""
 _SAME = 0.01
 """Points by which a recorded accuracy may be off that of the predictions, added up in another order."""
 
@@ -110,14 +113,16 @@ class Table:
         title: That name and the size of tasks; unique in a report.
         conditions: What all runs share: backbone, protocol, split, and the fingerprints of the data.
         rows: The rows, in the order of their first runs.
+        options: The options in which the rows differ.
         unfinished: Runs that belong to no row.
-        notes: Remarks, one sentence each.
+        notes: Remarks, one sentence each; those that begin with :data:`ALL_ROWS` tell what all rows share.
     """
 
     benchmark: str
     title: str
     conditions: tuple[str, ...]
     rows: tuple[Row, ...]
+    options: OptionColumns
     unfinished: tuple[ReportedRun, ...]
     notes: tuple[str, ...]
 
@@ -263,13 +268,14 @@ def _table(
     groups = _groups(tabled, settings, names)
     firsts = [group[0] for group in groups]
     labels, shared = labels_of(firsts, [settings[id(run)] for run in firsts], catalogue)
-    notes = []
+    # the most important first: a printed table has room for a few
+    notes = [f"mixes {kind}: rows with different ones are not comparable" for kind in mixed]
     for run in firsts:
         if run.label in labels:  # the name that a grid gave says not what was changed
             notes.append(f"{run.label}: {method_of(run, catalogue)}")
     if shared:
         options = [f"{key} {plain(value)}" for key, value in shared.items()]
-        notes.append(f"all rows: {', '.join(options)}")
+        notes.append(f"{ALL_ROWS}{', '.join(options)}")
 
     rows = []
     for label, group in zip(labels, groups, strict=True):
@@ -278,18 +284,18 @@ def _table(
         num_further = len(group) - len(row.runs)
         if num_further:
             notes.append(f"{label}: not counted: {counted(num_further, 'further run')} of the same seed")
-        notes += _over_orders(label, row.runs)
 
-    notes += settled_notes([(row.label, row.runs) for row in rows])
     notes += _warnings(rows)
-    for kind in mixed:
-        notes.append(f"mixes {kind}: rows with different ones are not comparable")
+    notes += settled_notes([(row.label, row.runs) for row in rows])
+    for row in rows:
+        notes += _over_orders(row.label, row.runs)
     run = (*tabled, *others)[0]  # what follows is the same for all of them
     return Table(
         benchmark=benchmark_title(run, catalogue),
         title=", ".join([benchmark_title(run, catalogue), *task_size(run)]),
         conditions=tuple(conditions_of(tabled, mixed, catalogue)),
         rows=tuple(rows),
+        options=option_columns(firsts, [settings[id(run)] for run in firsts], labels, shared, catalogue),
         unfinished=tuple(others),
         notes=tuple(notes),
     )

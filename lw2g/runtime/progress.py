@@ -88,11 +88,11 @@ def stop_on_interrupt() -> Iterator[StopRequest]:
 
 
 class Steps:
-    """Counts steps towards a known total.
+    """Counts images towards a known total.
 
     Args:
-        total: Number of steps.
-        progress: Called with the number of finished steps and the total.
+        total: Number of images.
+        progress: Called with the number of those that are done, and the total.
     """
 
     def __init__(self, total: int, progress: Callable[[int, int], None]) -> None:
@@ -100,9 +100,9 @@ class Steps:
         self._progress = progress
         self._done = 0
 
-    def __call__(self) -> None:
-        """Count one."""
-        self._done += 1
+    def __call__(self, count: int) -> None:
+        """Count some more."""
+        self._done += count
         self._progress(self._done, self._total)
 
 
@@ -139,6 +139,9 @@ class Reporter:
         self._since = 0.0
         self._from = 0.0
         self._last = 0.0
+        # when the present count of images began, and the last number: a phase may count several times
+        self._counted_from = 0.0
+        self._counted = 0
 
     @property
     def elapsed(self) -> float:
@@ -188,6 +191,8 @@ class Reporter:
         self._phase = phase
         self._since = now
         self._from = share
+        self._counted_from = now
+        self._counted = 0
         self.send(PhaseStarted(task=task, tasks=self._tasks, phase=phase))
 
     def advance(
@@ -199,23 +204,30 @@ class Reporter:
         epochs: int = 1,
         loss: Callable[[], float] | None = None,
         images_per_second: float | None = None,
+        unit: str = "images",
     ) -> None:
         """Report progress; listeners get it a few times a second at most.
 
         Args:
-            done: Steps done (of the epoch).
-            total: Steps in all (of the epoch).
+            done: What is done (of the epoch).
+            total: All of it (of the epoch).
             epoch: The epoch, from 0.
             epochs: Epochs in all.
             loss: Returns the mean loss of the epoch; called only for reports that listeners get, because
                 reading it waits for all earlier work of the device.
-            images_per_second: The speed of the epoch.
+            images_per_second: The speed of the epoch; None for that of the phase.
+            unit: What is counted, as in :class:`~lw2g.interfaces.tracker.Stepped`.
         """
         now = time.perf_counter()
+        if done <= self._counted:
+            self._counted_from = self._last
+        self._counted = done
         if now - self._last < _INTERVAL and done != total:
             return
         self._last = now
-        of_phase = (epoch * total + done) / (epochs * total)  # the share of all epochs' steps
+        of_phase = (epoch * total + done) / (epochs * total)  # the share of all epochs
+        if images_per_second is None and unit == "images":
+            images_per_second = done / max(now - self._counted_from, 1e-9)
         event = Stepped(
             task=self._task,
             tasks=self._tasks,
@@ -226,6 +238,7 @@ class Reporter:
             epochs=epochs,
             loss=None if loss is None else loss(),
             images_per_second=images_per_second,
+            unit=unit,
             elapsed=self.elapsed,
             remaining=self._remaining(of_phase, now),
         )

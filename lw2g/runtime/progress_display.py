@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from lw2g.interfaces.tracker import (
@@ -21,10 +20,11 @@ from lw2g.interfaces.tracker import (
     Warned,
 )
 from lw2g.runtime.console import method_name, number, printable
+from lw2g.runtime.telling import Telling, bars_on, duration, figures
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import Progress, TaskID
+    from rich.progress import TaskID
 
 __all__ = ["LineProgress", "NotebookProgress", "TerminalProgress", "progress_tracker"]
 
@@ -111,11 +111,9 @@ def _details(event: Stepped) -> str:
     parts = []
     if event.epochs > 1:
         parts.append(f"epoch {event.epoch + 1}/{event.epochs}")
-    parts.append(f"{event.done}/{event.total}")
+    parts.append(figures(event.done, event.total, event.unit, event.images_per_second))
     if event.loss is not None:
         parts.append(f"loss {event.loss:.4f}")
-    if event.images_per_second is not None:
-        parts.append(f"{event.images_per_second:.0f} images/s")
     return ", ".join(parts)
 
 
@@ -139,14 +137,10 @@ class _Clock:
 
     def __str__(self) -> str:
         since = time.monotonic() - self._at
-        elapsed = f"{_duration(self._elapsed + since)} elapsed"
+        elapsed = f"{duration(self._elapsed + since)} elapsed"
         if self._remaining is None:
             return elapsed
-        return f"{elapsed}, about {_duration(max(self._remaining - since, 0))} left"
-
-
-def _duration(seconds: float) -> str:
-    return str(timedelta(seconds=round(seconds)))
+        return f"{elapsed}, about {duration(max(self._remaining - since, 0))} left"
 
 
 class LineProgress:
@@ -232,16 +226,7 @@ class TerminalProgress:
     """
 
     def __init__(self, console: Console) -> None:
-        from rich.progress import BarColumn, Progress, TextColumn
-
-        self._progress: Progress = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=None),
-            TextColumn("{task.fields[details]}", markup=False),
-            TextColumn("{task.fields[clock]}", markup=False),
-            console=console,
-            transient=True,
-        )
+        self._progress = bars_on(console)
         self._bar: TaskID | None = None
         self._clock = _Clock()
         self._tasks = 0
@@ -251,6 +236,7 @@ class TerminalProgress:
         match event:
             case RunStarted():
                 self._progress.start()
+                Telling.shown = self._progress  # what counts images within the run shows no bar of its own
             case PhaseStarted():
                 self._begin(event)
             case Stepped():
@@ -264,6 +250,8 @@ class TerminalProgress:
     def close(self) -> None:
         """Remove the bar."""
         self._progress.stop()
+        if Telling.shown is self._progress:
+            Telling.shown = None
 
     def _begin(self, event: PhaseStarted | Stepped) -> TaskID:
         self._tasks = event.tasks

@@ -30,7 +30,7 @@ from torch import Tensor, distributed, nn
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from lw2g.config.settings import ExperimentConfig
-from lw2g.errors import ConfigError, ContractError, Lw2gError
+from lw2g.errors import ConfigError, ContractError, Lw2gError, as_word
 from lw2g.ground.processor import allowed_cores
 from lw2g.runtime.progress import STOPS
 
@@ -184,7 +184,7 @@ class Ranks:
         if self._count > 1:
             torch.set_num_threads(self._threads)
         if why:
-            raise RankLostError(why, f"go on: lw2g resume {self._directory}") from error
+            raise RankLostError(why, f"go on: lw2g resume {as_word(self._directory)}") from error
 
     def _why(self) -> str:
         """Return how the lost process ended; it may take a moment until it has."""

@@ -172,13 +172,17 @@ class Ease(AdapterBaseline):
         if self.beside():
             spaces.append((self.plain, Routing(sets=self.beside(), chosen=0)))
         for number, (space, routing) in enumerate(spaces):
+
+            def tell(done: int, total: int, number: int = number) -> None:
+                """Report the images of all subspaces."""
+                progress(number * total + done, len(spaces) * total)
+
             # prototypes are of raw features: they are averaged again when others are synthesised from them
-            rows, labels = collect_features(context, partial(self.features, routing=routing))
+            rows, labels = collect_features(context, partial(self.features, routing=routing), tell)
             for label in classes:
                 # float64, so that the mean does not depend on how the images were batched
                 space.prototype[label] = rows[labels == label].double().mean(0).float()
             space.measured[classes] = True
-            progress(number + 1, len(spaces))
         # all missing prototypes, not those of the new set alone: every task brings classes to estimate from
         self.synthesise(context.task.seen, pool.ids)
 

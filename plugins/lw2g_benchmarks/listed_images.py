@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from lw2g.plugin import (
     ImageHeader,
     ImageSource,
     IndexArray,
+    Telling,
     counted,
     examine_each,
     printable,
@@ -45,7 +45,6 @@ T = TypeVar("T")
 # threads: most of their time goes to the disk and to hashing, both of which let other threads run
 READERS = 8
 """Threads that read files."""
-_SECONDS = 2.0
 _NAMED = 20
 
 
@@ -186,13 +185,11 @@ def no_files(count: int) -> FileFacts:
 
 
 def tell_progress(images: Iterable[T], total: int) -> Iterator[T]:
-    """Yield every image, or what was found of it; say on stderr how many, where that takes seconds."""
-    last_message = time.monotonic()
-    for number, image in enumerate(images):
-        if time.monotonic() - last_message > _SECONDS:
-            last_message = time.monotonic()
-            _say(f"examining images: {number} of {total}")
-        yield image
+    """Yield every image, or what was found of it; tell how many, where that takes seconds."""
+    with Telling("examining", total) as tell:
+        for image in images:
+            yield image
+            tell()
 
 
 def content_of(image: npt.NDArray[np.uint8]) -> bytes:

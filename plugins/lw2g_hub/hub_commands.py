@@ -11,6 +11,7 @@ import click
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import json_option
 from lw2g.cli.signature import help_of, options_of
+from lw2g.errors import as_word
 from lw2g.runtime.console import console, printable, table
 from lw2g_hub import hub_models
 
@@ -44,4 +45,4 @@ def push(model: Path, repo: str, as_json: bool, **options: Any) -> None:
 def pull(address: str, out: Path) -> None:
     """Print where the model is now."""
     place = hub_models.pull(address, out)
-    click.echo(printable(f"{place}: copied; lw2g show {place} says what it knows"))
+    click.echo(printable(f"{place}: copied; lw2g show {as_word(place)} says what it knows"))

@@ -145,7 +145,7 @@ def _quality(saved: Saved) -> Iterator[str]:
         classes = _plain(", ".join(_few(measured[-1].classes)))
         yield (
             f"- Accuracy: {checks['accuracy']:.1f} % of {images} set apart when it last learned "
-            f"({low:.1f} to {high:.1f} in 95 of 100 cases), of {classes}."
+            f"(95 % interval {low:.1f} to {high:.1f}), of {classes}."
         )
     else:
         yield f"- Accuracy: {_NOT_KNOWN} to this card; `lw2g test` counts right answers on class folders."

@@ -292,7 +292,11 @@ class SlcaPlusPlus(HeadedBaseline):
         routing = context.pool.force(context.set_id)
         return (
             gaussians.phase("statistics", context, lambda batch: self.features(batch, routing)),
-            ComputePhase(name="alignment", run=lambda progress: self.align(context, gaussians, progress)),
+            ComputePhase(
+                name="alignment",
+                run=lambda progress: self.align(context, gaussians, progress),
+                counts="epochs",
+            ),
         )
 
     def step(self, batch: Batch, context: TaskContext) -> StepOutput:

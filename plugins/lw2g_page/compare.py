@@ -15,7 +15,7 @@ from lw2g_page.numbers import Numbers, Value, mean
 
 __all__ = ["costs", "curves", "differences", "paper", "pareto", "times"]
 
-_COMPARED = ("faa", "ffm", "bwt", "pra", "total_s")
+_COMPARED = ("faa", "ffm", "pra", "total_s")
 """Columns with drawn paired differences."""
 
 

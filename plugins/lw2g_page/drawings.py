@@ -2,7 +2,8 @@
 
 Colours are the page's CSS variables, so that one drawing serves light, dark and print; shades are opacities.
 The page inserts the data (``rows`` and a figure's extras) and what begins with ``@``: the scales of the
-table's rows and of a figure's key, the tooltip of its fields, and the panel's name.
+table's rows and of a figure's key, the tooltip of its fields, the panel's name, and the axis of accuracies,
+which ends at 100; where it does not begin at 0, ``@from`` at the end of its title says so.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ Spec = dict[str, Any]
 _TYPES: Mapping[str, Spec] = {
     "Q": {"type": "quantitative"},
     "V": {"type": "quantitative", "scale": {"zero": False, "padding": 8}},
+    "A": {"type": "quantitative", "scale": "@accuracy"},
     "T": {"type": "ordinal", "axis": {"labelAngle": 0, "labelOverlap": True}},
     "B": {"type": "nominal", "axis": None, "sort": None, "scale": {"padding": 0}},
     "R": {"type": "nominal", "legend": None},
     "K": {"type": "nominal", "legend": None},
 }
-"""Letters after a field: quantity, quantity whose axis need not start at 0, task, band of a row,
-row of the table, entry of the figure's key."""
+"""Letters after a field: quantity, quantity whose axis need not start at 0, accuracy in percent, task, band
+of a row, row of the table, entry of the figure's key."""
 _SCALES = {"R": {"color": "@rows", "shape": "@shapes", "strokeDash": "@dashes"}}
 _SCALES["K"] = {"color": "@key", "fill": "@key", "shape": "@forms"}
 _MARKS: Mapping[str, Spec] = {

@@ -36,6 +36,8 @@ class Figure:
         half: Whether it takes half of a wide page.
         legend: Whether a legend of the table's rows stands below.
         finished: Whether it shows finished runs only.
+        accuracies: Fields along an axis of accuracies in percent.
+        accurate: The panels that have such an axis; empty if all have.
     """
 
     name: str
@@ -52,6 +54,8 @@ class Figure:
     half: bool = False
     legend: bool = False
     finished: bool = True
+    accuracies: Sequence[str] = ()
+    accurate: Sequence[str] = ()
 
 
 def _figures() -> tuple[Figure, ...]:

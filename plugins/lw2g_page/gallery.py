@@ -1,35 +1,34 @@
-"""Thumbnails of a run's misclassified test images, read from the data set."""
+"""Pictures of a run's test images: some classes of each task, what is confused, what went wrong."""
 
 from __future__ import annotations
 
-import base64
-import io
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 
-from lw2g.config.directory import MOVED
-from lw2g.config.sources import named_options, place_options, resolve_source
-from lw2g.config.structure import NONE
-from lw2g.config.toml import read_json, read_toml
-from lw2g.errors import DataError, Lw2gError
-from lw2g.registry.catalogue import Catalogue
-from lw2g.results.found_runs import ReportedRun
+from lw2g.errors import Lw2gError
 from lw2g.results.recomputed import Columns
 from lw2g_page.inside import Inside, owned
+from lw2g_page.thumbnails import Thumbnails
 
-__all__ = ["ConfusedPair", "Gallery", "GalleryImage", "confused_most", "gallery_of", "mistakes"]
+__all__ = [
+    "ConfusedPair",
+    "Gallery",
+    "GalleryImage",
+    "TaskPictures",
+    "confused_most",
+    "gallery_of",
+    "mistakes",
+    "task_pictures",
+]
 
-_SIDE = 96
-"""Pixels of a thumbnail's longer side."""
 _PICTURES = 400
-"""The largest number of thumbnails in all: they make most of a page's size."""
+"""The largest number of thumbnails of mistakes."""
 _EACH = 5
 """The largest number of thumbnails per task and kind of mistake."""
 
@@ -37,9 +36,15 @@ _PAIRS = 6
 """The largest number of confused pairs of classes that are shown."""
 _IMAGES_OF_A_PAIR = 4
 """The largest number of thumbnails of each pair."""
+_CLASSES = 6
+"""The largest number of classes of a task that are shown."""
+_TASKS = 40
+"""The largest number of tasks that are shown."""
 
 RETRIEVED = "wrong set retrieved"
 CLASSIFIED = "right set, wrong class"
+_WRONG = "wrong class"
+"""The only mistake of a run that makes no hard choice of a set."""
 
 
 @attrs.frozen(kw_only=True)
@@ -94,14 +99,60 @@ class ConfusedPair:
     sources: Sequence[str]
 
 
-def confused_most(inside: Inside, catalogue: Catalogue) -> Sequence[ConfusedPair]:
-    """Return the pairs of classes that a run's last evaluation confuses most, most images first.
+@attrs.frozen(kw_only=True)
+class TaskPictures:
+    """A task and some of its classes.
+
+    Attributes:
+        task: The task, from 1.
+        domain: The name of its domain; empty without one.
+        pictures: Names of classes, each with a thumbnail of a test image as a data URL.
+        further: How many classes it has that are not shown.
+    """
+
+    task: int
+    domain: str
+    pictures: Sequence[tuple[str, str]]
+    further: int
+
+
+def task_pictures(inside: Inside, thumbnails: Thumbnails) -> Sequence[TaskPictures]:
+    """Return the tasks of a run, each with a test image of some of its classes.
 
     There are none for a run of somebody else or of stored features, and where the run's test images are not
     on this machine.
     """
     columns = inside.predicted
-    if columns is None or inside.run.given is not None or _is_of_vectors(inside.run, catalogue):
+    if columns is None or inside.run.given is not None or thumbnails.of_vectors:
+        return ()
+    samples_of: dict[int, dict[int, int]] = defaultdict(dict)  # by task and class: the first image
+    for task, true, sample in zip(columns["task"], columns["true"], columns["sample"], strict=True):
+        samples_of[int(task)].setdefault(int(true), int(sample))
+    tasks = sorted(samples_of)[:_TASKS]
+    shown = {task: list(samples_of[task].items())[:_CLASSES] for task in tasks}
+    try:
+        made = thumbnails.of([sample for task in tasks for _, sample in shown[task]])
+    except (Lw2gError, OSError):
+        return ()
+    names = inside.record["class_names"]
+    domains = inside.record.get("domains") or ()
+    found = []
+    for task in tasks:
+        pictures = [(names[true], made[sample]) for true, sample in shown[task] if sample in made]
+        if pictures:
+            domain = domains[task] if task < len(domains) else ""
+            further = len(samples_of[task]) - len(pictures)
+            found.append(TaskPictures(task=task + 1, domain=domain, pictures=pictures, further=further))
+    return found
+
+
+def confused_most(inside: Inside, thumbnails: Thumbnails) -> Sequence[ConfusedPair]:
+    """Return the pairs of classes that a run's last evaluation confuses most, most images first.
+
+    There are none where :func:`task_pictures` has none.
+    """
+    columns = inside.predicted
+    if columns is None or inside.run.given is not None or thumbnails.of_vectors:
         return ()
     rows_of: dict[tuple[int, int], list[int]] = defaultdict(list)
     for row in np.flatnonzero(columns["predicted"] != columns["true"]).tolist():
@@ -112,7 +163,7 @@ def confused_most(inside: Inside, catalogue: Catalogue) -> Sequence[ConfusedPair
     most = sorted(rows_of.items(), key=lambda item: (-len(item[1]), item[0]))[:_PAIRS]
     samples_of = [[int(columns["sample"][row]) for row in rows[:_IMAGES_OF_A_PAIR]] for _, rows in most]
     try:
-        images = _images_of(inside.run, catalogue, chain.from_iterable(samples_of))
+        made = thumbnails.of(list(chain.from_iterable(samples_of)))
     except (Lw2gError, OSError):
         return ()
     names = inside.record["class_names"]
@@ -124,7 +175,7 @@ def confused_most(inside: Inside, catalogue: Catalogue) -> Sequence[ConfusedPair
                 predicted=names[predicted],
                 count=len(rows),
                 of=int((columns["true"] == true).sum()),
-                sources=[images.thumbnail(sample) for sample in samples],
+                sources=[made[sample] for sample in samples if sample in made],
             )
         )
     return pairs
@@ -158,7 +209,7 @@ def _spread(rows: npt.NDArray[Any], most: int) -> list[int]:
     return spread
 
 
-def gallery_of(inside: Inside, catalogue: Catalogue) -> Gallery:
+def gallery_of(inside: Inside, thumbnails: Thumbnails) -> Gallery:
     """Return thumbnails of a run's mistakes, if its data set is present."""
     if inside.predicted is None:
         return Gallery(why=inside.why)
@@ -166,17 +217,21 @@ def gallery_of(inside: Inside, catalogue: Catalogue) -> Gallery:
     shown = mistakes(columns, inside.record)
     if not shown:
         return Gallery(why="nothing was retrieved or classified wrongly")
-    if _is_of_vectors(inside.run, catalogue):
+    if thumbnails.of_vectors:
         return Gallery(why="the run is of stored features, of which there are no pictures")
     try:
-        images = _images_of(inside.run, catalogue, [int(columns["sample"][row]) for row, _ in shown])
+        made = thumbnails.of([int(columns["sample"][row]) for row, _ in shown])
     except (Lw2gError, OSError) as error:
         return Gallery(why=f"the data set cannot be read: {error}")
     names = inside.record["class_names"]
     pictures = []
     for row, mistake in shown:
         sample = int(columns["sample"][row])
+        if sample not in made:
+            continue
         retrieved = int(columns["retrieved"][row])
+        if retrieved < 0:
+            mistake = _WRONG
         pictures.append(
             GalleryImage(
                 task=int(columns["task"][row]) + 1,
@@ -185,141 +240,8 @@ def gallery_of(inside: Inside, catalogue: Catalogue) -> Gallery:
                 predicted=names[columns["predicted"][row]],
                 right=bool(columns["true"][row] == columns["predicted"][row]),
                 retrieved=None if retrieved < 0 else retrieved + 1,
-                sample=images.ids[sample],
-                source=images.thumbnail(sample),
+                sample=thumbnails.name(sample),
+                source=made[sample],
             )
         )
     return Gallery(pictures=pictures)
-
-
-def _is_of_vectors(run: ReportedRun, catalogue: Catalogue) -> bool:
-    """Return whether a run's test images are vectors that a backbone has made of them."""
-    entry = catalogue.find("backbone", run.config["backbone"]["name"])
-    component: Any = None if entry is None else entry.component
-    return component is not None and component.fit_vectors is not None
-
-
-def _images_of(run: ReportedRun, catalogue: Catalogue, samples: Iterable[int]) -> _TestFiles | _TestImages:
-    """Return the test images of a run: single files if they can show all ``samples``, else its stream.
-
-    Files are read at once. A stream needs torch, and examines all images of the run.
-
-    Raises:
-        DataError: The run was tested on other images.
-    """
-    files = _TestFiles(run, catalogue)
-    if all(files.has(sample) for sample in samples):
-        return files
-    return _TestImages(run, catalogue)
-
-
-def _benchmark_now(run: ReportedRun) -> Mapping[str, Any]:
-    """Return the options of a run's benchmark, with the place where its data lie now."""
-    moved = run.path / MOVED
-    options: Mapping[str, Any] = read_toml(moved)["benchmark"] if moved.exists() else run.config["benchmark"]
-    return options
-
-
-def _roots_of(benchmark: Mapping[str, Any], catalogue: Catalogue) -> list[Path]:
-    """Return the places of a benchmark's data that its options, as plain values, name."""
-    roots = []
-    for name in place_options(catalogue.get("benchmark", benchmark["name"]).config):
-        value = benchmark.get(name)
-        listed = value if isinstance(value, list | tuple) else [value]
-        roots += [Path(place) for place in listed if place not in (None, NONE)]
-    return roots
-
-
-def _tested_ids(run: ReportedRun) -> list[str]:
-    """Return the ids of a run's test images by position."""
-    tested: list[str] = []
-    files = [name for name in run.record["files"] if name.startswith("samples")]
-    for file in sorted(files, key=len):  # samples.json comes before those of further sources
-        tested += read_json(run.path / file)
-    return tested
-
-
-def _data_url(picture: Any) -> str:
-    """Return a small version of a PIL image as a data URL."""
-    picture.thumbnail((_SIDE, _SIDE))
-    content = io.BytesIO()
-    picture.save(content, "WEBP", quality=80)
-    return "data:image/webp;base64," + base64.b64encode(content.getvalue()).decode()
-
-
-class _TestFiles:
-    """The test images of a run whose ids are paths that begin with the name of a root folder.
-
-    A stream examines all its images and needs torch, and a page shows a few of them.
-    """
-
-    def __init__(self, run: ReportedRun, catalogue: Catalogue) -> None:
-        roots = _roots_of(_benchmark_now(run), catalogue)
-        self._roots = {root.resolve().name: root for root in roots}
-        self.ids = _tested_ids(run) if roots else []
-
-    def has(self, sample: int) -> bool:
-        """Return whether an image is there and in a mode that every reader decodes alike."""
-        from PIL import Image
-
-        path = self._path(sample)
-        if path is None or not path.is_file():
-            return False
-        with Image.open(path) as picture:
-            return picture.mode in ("L", "RGB") and "transparency" not in picture.info
-
-    def thumbnail(self, sample: int) -> str:
-        """Return a small version of an image as a data URL."""
-        from PIL import Image
-
-        path = self._path(sample)
-        assert path is not None
-        with Image.open(path) as picture:
-            return _data_url(picture.convert("RGB"))
-
-    def _path(self, sample: int) -> Path | None:
-        """Return where an image would lie; None where its id does not begin with a root's name."""
-        if not self.ids:
-            return None
-        name, _, below = self.ids[sample].partition("/")
-        root = self._roots.get(name)
-        return None if root is None else root / below
-
-
-class _TestImages:
-    """The test images of a run's stream by position.
-
-    Raises:
-        DataError: The run was tested on other images.
-    """
-
-    def __init__(self, run: ReportedRun, catalogue: Catalogue) -> None:
-        from lw2g.pixels.streams import joined
-        from lw2g.runtime.returned import stream_of
-
-        later = [recorded["benchmark"] for recorded in run.record.get("sources", ())[1:]]
-        sources = []
-        streams = []
-        for options in (_benchmark_now(run), *later):
-            source = resolve_source(catalogue, *named_options(options))
-            sources.append(source)
-            benchmark = catalogue.get("benchmark", source.name).build(source.config)
-            streams.append(stream_of(benchmark, source.name))
-        _, stream = joined(sources, streams)
-        self._parts = [task.test for task in stream.tasks]
-        self._starts = np.cumsum([0, *map(len, self._parts)])
-        self.ids: list[str] = []
-        for part in self._parts:
-            self.ids += part.ids
-
-        if _tested_ids(run) != self.ids:
-            raise DataError("the run was tested on other images")
-
-    def thumbnail(self, sample: int) -> str:
-        """Return a small version of an image as a data URL."""
-        from PIL import Image
-
-        part = int(np.searchsorted(self._starts, sample, side="right")) - 1
-        data = self._parts[part]
-        pixels = data.source.image(int(data.indices[sample - self._starts[part]]))
-        return _data_url(Image.fromarray(pixels.permute(1, 2, 0).numpy()))

@@ -67,11 +67,20 @@
   const colour = (row, at) => (row.control ? "var(--control)" : `var(--c${at % 10})`);
   const dash = (row, at) => (row.control ? [2, 3] : DASHES[Math.floor(at / 10) % DASHES.length]);
 
-  function filled(part, section, definition, panel) {
+  // Where an axis of accuracies begins: at 0, or at a multiple of ten where all lie in the upper half.
+  const beginning = (definition, data) => {
+    const values = data.flatMap((datum) => definition.accuracies.map((name) => datum[name])).filter(Number.isFinite);
+    const least = Math.min(100, ...values);
+    return least < 50 ? 0 : Math.min(90, 10 * Math.floor((least - 1) / 10));
+  };
+
+  function filled(part, section, definition, panel, data) {
+    const accurate = definition.accuracies.length && (!definition.accurate.length || definition.accurate.includes(panel));
+    const from = accurate ? beginning(definition, data) : 0;
     const labels = section.rows.map((row) => row.label);
     const [texts, colours, forms] = [0, 1, 2].map((at) => definition.key.map((entry) => entry[at]));
     const scales = {
-      "@panel": panel,
+      "@accuracy": accurate ? { domain: [from, 100], nice: false, zero: false, clamp: true } : { zero: false, padding: 8 },
       "@key": { domain: texts, range: colours.map((name) => `var(--${name})`) },
       "@forms": { domain: texts, range: forms.map((form) => form ?? "circle") },
       "@rows": { domain: labels, range: section.rows.map(colour) },
@@ -81,7 +90,7 @@
         digits === null ? { field: name, title } : { field: name, title, type: "quantitative", format: `.${digits}f` }),
     };
     const walk = (value) => {
-      if (typeof value === "string") return scales[value] ?? value;
+      if (typeof value === "string") return scales[value] ?? value.replace("@panel", panel).replace("@from", from ? `, the axis begins at ${from}` : "");
       if (Array.isArray(value)) return value.map(walk);
       if (value && typeof value === "object") return Object.fromEntries(Object.entries(value).map(([k, v]) => [k, walk(v)]));
       return value;
@@ -124,7 +133,7 @@
 
   async function plot(place, definition, section, data, extra, panel) {
     const width = Math.floor(place.clientWidth);
-    const spec = filled(definition.drawing, section, definition, panel);
+    const spec = filled(definition.drawing, section, definition, panel, data);
     spec.data = { name: "rows" };
     spec.datasets = { ...extra, rows: data };
     spec.width = width;

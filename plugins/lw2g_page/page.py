@@ -18,45 +18,34 @@ from lw2g.config.directory import RECORD
 from lw2g.disk.sealed import sha256_of
 from lw2g.errors import ConfigError
 from lw2g.registry.catalogue import Catalogue
-from lw2g.results.cells import Cell, mean_cells, remarks_on, shown_columns
+from lw2g.results.cells import remarks_on, valued_columns
 from lw2g.results.columns import COLUMNS, Column
 from lw2g.results.found_runs import ReportedRun
 from lw2g.results.row_names import weights_name
-from lw2g.results.table import Row, Table
+from lw2g.results.table import ALL_ROWS, Row, Table
 from lw2g_page.figures import FIGURES
-from lw2g_page.gallery import ConfusedPair, Gallery, confused_most, gallery_of
+from lw2g_page.gallery import (
+    ConfusedPair,
+    Gallery,
+    TaskPictures,
+    confused_most,
+    gallery_of,
+    task_pictures,
+)
 from lw2g_page.inside import Inside, look_inside
 from lw2g_page.numbers import Numbers
 from lw2g_page.repeating import command_of
+from lw2g_page.result_lines import Results, results_of
+from lw2g_page.thumbnails import Allowance, Thumbnails
 
 __all__ = ["MARK", "page_of"]
 
 MARK = "<!doctype html>\n<!-- lw2g report -->"
 """The first lines of every report."""
-_UNITS = ("s", "ms", "mflop")
-"""Units at the end of columns' titles."""
 _MACHINE = ("python", "torch", "torchvision", "timm", "platform", "device_name", "threads", "cores")
 _UNKNOWN = "not noted"
 _TILES = {"faa": "FAA", "ffm": "FFM", "pra": "PRA", "ssp": "sets", "total_s": "seconds"}
 """The columns above the page of a single run, and their titles there."""
-
-
-@attrs.frozen
-class _ResultCell:
-    """A cell of the table of results: the title of its column, its content, and the published value."""
-
-    title: str
-    content: Cell | str
-    published: str
-
-
-@attrs.frozen
-class _Line:
-    """A line of the table of results: a row's label, whether the row is a control, and its cells."""
-
-    label: str
-    control: bool
-    cells: Sequence[_ResultCell]
 
 
 @attrs.frozen
@@ -76,14 +65,14 @@ class _Section:
         benchmark: The name of the data.
         title: That name and the size of tasks.
         conditions: What else its runs have in common.
-        head: The head of the table of results.
-        lines: The lines of that table.
+        results: The table of results.
         published: Whether there are published values.
         remarks: Remarks on the table.
         packed: The rows and the numbers that compare them, for the script.
         runs: Name, packed numbers and origin of each run.
         tiles: The results of a single run; else none.
         gallery: The gallery of a single run; else None.
+        tasks: The tasks of the best run, with images of some classes.
         confused: The classes that the best run confuses most, with images of the user's own data.
         examined: The name of that run.
     """
@@ -91,14 +80,14 @@ class _Section:
     benchmark: str
     title: str
     conditions: Sequence[str]
-    head: Sequence[str]
-    lines: Sequence[_Line]
+    results: Results
     published: bool
     remarks: Sequence[str]
     packed: str
     runs: Sequence[Mapping[str, Any]]
     tiles: Sequence[_Tile]
     gallery: Gallery | None
+    tasks: Sequence[TaskPictures]
     confused: Sequence[ConfusedPair]
     examined: str
 
@@ -127,7 +116,10 @@ def page_of(
     for table in tables:
         num_runs += sum(len(row.runs) for row in table.rows)
     single = num_runs == 1
-    sections = [_section(table, catalogue, columns, against, single=single) for table in tables]
+    allowance = Allowance()
+    sections = []
+    for table in tables:
+        sections.append(_section(table, catalogue, columns, against, allowance, single=single))
     figures = [attrs.asdict(figure, filter=lambda field, _: field.name != "of") for figure in FIGURES]
     template = _environment().get_template("page.html.jinja")
     body: str = template.render(
@@ -187,7 +179,13 @@ def _packed(content: Any) -> str:
 
 
 def _section(
-    table: Table, catalogue: Catalogue, columns: Sequence[Column], against: str | None, *, single: bool
+    table: Table,
+    catalogue: Catalogue,
+    columns: Sequence[Column],
+    against: str | None,
+    allowance: Allowance,
+    *,
+    single: bool,
 ) -> _Section:
     """Return the section of a page about one table: the table, its figures and its runs.
 
@@ -196,34 +194,39 @@ def _section(
         catalogue: Resolves commands and opens data sets.
         columns: What may be shown.
         against: Label of the row that differences refer to, or a unique part of it.
-        single: Whether this is all of the page and of one run, so that there is room for its images.
+        allowance: What images may take of the page.
+        single: Whether this is all of the page and of one run, so that there is room for its mistakes.
     """
-    shown = shown_columns(table, columns)
-    cells = mean_cells(table, shown)
-    head, *rows = (_with_published(line, cells[0]) for line in cells)
-    lines = []
-    for row, cells_of_row in zip(table.rows, rows, strict=True):
-        lines.append(_Line(row.label, row.control, cells_of_row))
+    shown = valued_columns(table, columns)
     opened, best = _opened(table)
     tiles: Sequence[_Tile] = ()
     gallery = None
-    if single and opened:  # the page of one run has what tables of several have no room for
-        tiles = _tiles(opened[0].run)
-        gallery = gallery_of(opened[0], catalogue)
+    tasks: Sequence[TaskPictures] = ()
+    confused: Sequence[ConfusedPair] = ()
+    if best is not None:
+        thumbnails = Thumbnails(best.run, catalogue, allowance)
+        tasks = task_pictures(best, thumbnails)
+        confused = confused_most(best, thumbnails)
+        if single:  # the page of one run has what tables of several have no room for
+            tiles = _tiles(best.run)
+            gallery = gallery_of(best, thumbnails)
+    # what all rows share and what is not finished stands above the table
+    own_notes = tuple(note for note in table.notes if not note.startswith(ALL_ROWS))
+    remarked = attrs.evolve(table, notes=own_notes, unfinished=())
     return _Section(
         benchmark=table.benchmark,
         title=table.title,
         conditions=table.conditions,
-        head=[_with_its_unit(cell.title) for cell in head],
+        results=results_of(table, columns, shown),
         published=any(row.paper for row in table.rows),
-        lines=lines,
         # no row to differ from: the script shows differences, in a figure that explains them
-        remarks=remarks_on(table, shown, against=None),
+        remarks=remarks_on(remarked, shown, against=None),
         packed=_packed(_compared(table, against)),
         runs=[_run(inside, catalogue, best=inside is best) for inside in opened],
         tiles=tiles,
         gallery=gallery,
-        confused=() if best is None else confused_most(best, catalogue),
+        tasks=tasks,
+        confused=confused,
         examined="" if best is None else best.label,
     )
 
@@ -259,31 +262,6 @@ def _compared(table: Table, against: str | None) -> dict[str, Any]:
         picked["against"] = reference.label
     rows = [{"label": row.label, "control": row.control} for row in table.rows]
     return {"rows": rows, "numbers": numbers, "picked": picked}
-
-
-def _with_its_unit(title: str) -> str:
-    """Return the title of a column whose unit, its last word, stays on the line of the word before."""
-    name, _, unit = title.rpartition(" ")
-    if not name or unit not in _UNITS:
-        return title
-    return f"{name}\N{NO-BREAK SPACE}{unit}"
-
-
-def _with_published(line: Sequence[Cell | str], head: Sequence[Cell | str]) -> list[_ResultCell]:
-    """Return the cells of a line after its label, with published values beside the results that they are of.
-
-    On a terminal the published value of the column ``x`` has a column of its own, ``paper x``.
-    """
-    titles = list(map(str, head))
-    published = {}
-    for title, cell in zip(titles, line, strict=True):
-        if title.startswith("paper ") and str(cell) != "-":
-            published[title.removeprefix("paper ")] = str(cell)
-    cells = []
-    for title, cell in zip(titles[1:], line[1:], strict=True):
-        if not title.startswith(("paper ", "minus paper")):
-            cells.append(_ResultCell(title, cell, published.get(title, "")))
-    return cells
 
 
 def _runs(table: Table) -> Iterator[tuple[str, Row, ReportedRun]]:
@@ -356,6 +334,8 @@ def _origin(run: ReportedRun, catalogue: Catalogue) -> dict[str, str]:
         if name in environment:
             origin[name] = str(environment[name])
     origin["checkpoint"] = f"{weights_name(record, catalogue)}, SHA-256 {record['backbone']['sha256']}"
+    if record["backbone"].get("layers", 1) > 1:
+        origin["features"] = f"{record['backbone']['layers']} layers, {record['backbone']['pool']} pooling"
     for name, fingerprint in record["fingerprints"].items():
         origin[f"{name} fingerprint"] = fingerprint
     origin["record SHA-256"] = sha256_of(run.path / RECORD) or _UNKNOWN

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from lw2g.cli.paths import AnyPath
-from lw2g.cli.signature import help_of, option_of
+from lw2g.cli.signature import Further, LongCommand, help_of, option_of
 from lw2g.errors import ConfigError
 from lw2g.runtime.console import note, printable
 from lw2g_page.reporting import MIXABLE, Report
@@ -21,15 +21,30 @@ _PAGE = """--html writes a page for one run or many: figures with their numbers,
 last task, and for a single run its misclassified test images."""
 
 
-@click.command(help=help_of(tabulate, _PAGE))
+@click.command(cls=LongCommand, help=help_of(tabulate, _PAGE))
 @click.argument("runs", metavar="RUN_OR_DIR...", nargs=-1, required=True, type=AnyPath(path_type=Path))
 @option_of(Report.to_text, "form", "--format", default=None, show_default=False)
+@option_of(Report.to_text, "every_remark", "--all", is_flag=True)
 @option_of(tabulate, "columns", metavar="A,B,...")
 @option_of(tabulate, "against", metavar="ROW")
-@option_of(tabulate, "mix", type=click.Choice(MIXABLE), multiple=True)
-@option_of(tabulate, "store", "--with", metavar="DIR", type=AnyPath(path_type=Path, file_okay=False))
+@option_of(tabulate, "mix", type=click.Choice(MIXABLE), multiple=True, cls=Further)
+@option_of(
+    tabulate,
+    "store",
+    "--with",
+    metavar="DIR",
+    type=AnyPath(path_type=Path, file_okay=False),
+    cls=Further,
+)
 @option_of(Report.save, "out", "--html", metavar="OUT.html", type=AnyPath(path_type=Path, dir_okay=False))
-def report(runs: Sequence[Path], form: Any, columns: str | None, out: Path | None, **options: Any) -> None:
+def report(
+    runs: Sequence[Path],
+    form: Any,
+    every_remark: bool,
+    columns: str | None,
+    out: Path | None,
+    **options: Any,
+) -> None:
     """Print the tables, or write the page."""
     if form is not None and out is not None:
         raise ConfigError(f"--format {form}: --html writes a page and no text", "leave one of the two out")
@@ -40,7 +55,7 @@ def report(runs: Sequence[Path], form: Any, columns: str | None, out: Path | Non
     for line in result.left_out:
         note(line)
     if out is None:
-        click.echo(printable(result.to_text(form or "md"), lines=True), nl=False)
+        click.echo(printable(result.to_text(form or "md", every_remark=every_remark), lines=True), nl=False)
         return
     result.save(out)
     click.echo(f"{out}: {out.stat().st_size / 1e6:.1f} MB")

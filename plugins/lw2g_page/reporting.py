@@ -9,6 +9,7 @@ import html
 import json
 import shlex
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -130,11 +131,15 @@ class Report(Tabular):
         self._catalogue = catalogue
         self._command = command
 
-    def to_text(self, form: Literal["md", "latex", "csv", "json"] = "md") -> str:
+    def to_text(
+        self, form: Literal["md", "latex", "csv", "json"] = "md", *, every_remark: bool = False
+    ) -> str:
         """Return the tables as text.
 
         Args:
             form: Markdown (the default), LaTeX (booktabs), a line per row and metric, or JSON.
+            every_remark: Write all remarks below a table, and a definition of each column; otherwise the five
+                that matter most. The other forms always have all.
 
         Raises:
             ConfigError: There is no such form, or no row is called as ``against`` says.
@@ -142,7 +147,7 @@ class Report(Tabular):
         from lw2g.results import render
 
         forms = {
-            "md": render.as_markdown,
+            "md": partial(render.as_markdown, every_remark=every_remark),
             "latex": render.as_latex,
             "csv": render.as_csv,
             "json": render.as_json,

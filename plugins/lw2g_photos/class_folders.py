@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from lw2g.errors import DataError, no_folder, shown
+from lw2g.errors import DataError, as_word, no_folder, shown
 from lw2g.ground.spelling import is_name
 from lw2g.pixels.found_images import (
     SPLITS,
@@ -109,8 +109,8 @@ def notes_of(images: Mapping[str, ClassImages]) -> Iterator[str]:
     domains = domains_below(classes)
     if domains is not None:
         yield (
-            f"{domains}: lw2g start {domains.classes} MODEL for one domain, or for all of them lw2g run "
-            f"--benchmark folder --set benchmark.root={domains.first.parent} {domains.options}"
+            f"{domains}: lw2g start {as_word(domains.classes)} MODEL for one domain, or for all of them lw2g "
+            f"run --benchmark folder --set benchmark.root={as_word(domains.first.parent)} {domains.options}"
         )
     if len(classes) == 1:
         (only,) = classes.values()

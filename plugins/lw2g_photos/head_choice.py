@@ -11,7 +11,9 @@ import attrs
 import torch
 from torch import Tensor
 
+from lw2g.ground.notes import tell_note
 from lw2g.maths.choosing import choice_of, first_within_error
+from lw2g.maths.few_rows import sharing_ranges
 from lw2g.model.exported import Saved
 from lw2g.model.parts import ModelParts
 from lw2g.model.trained import TrainedModel
@@ -20,6 +22,7 @@ from lw2g.registry.catalogue import Catalogue
 from lw2g.vit.own_feature import gathering_own
 from lw2g_photos.lesson import Lesson, Rows, read_lesson, rows_of
 from lw2g_photos.steps import grown
+from lw2g_photos.training_gains import training_gain
 from lw2g_photos.updating import check_taught, recall_of_held_out, teach_rows, write_step
 
 __all__ = ["FirstModel", "choose_head"]
@@ -79,19 +82,22 @@ def choose_head(
         crops: Likewise.
 
     Returns:
-        The model, and the report with ``choice``: what was tried.
+        The model, and the report with ``choice``: what was tried, and ``training``: what training added on
+        streams like these images (None where none is known).
     """
     began = time.monotonic()
     empty = models[0].saved
     lesson = read_lesson(folder, test, empty.manifest, catalogue, crops)
+    _tell_of_sums(models[-1], sum(lesson.counts.values()))
     built = [(one, grown(one.saved, lesson.counts)) for one in models]
     trained = [one.build(more) for one, more in built]
     widest = max(trained, key=lambda model: model.backbone.width)
     own, several = _rows_of_both(models[0], trained[0], widest, lesson)
     taught = []
-    for (_, more), model in zip(built, trained, strict=True):
-        rows = own if model is trained[0] else several.of_last(model.backbone.width)
-        taught.append(teach_rows(more, model, rows))
+    with sharing_ranges():
+        for (_, more), model in zip(built, trained, strict=True):
+            rows = own if model is trained[0] else several.of_last(model.backbone.width)
+            taught.append(teach_rows(more, model, rows))
     measures = [step.measures for step in taught]
     taken = first_within_error(
         [found["left_out_accuracy"] for found in measures], min(found["left_out"] for found in measures)
@@ -105,9 +111,33 @@ def choose_head(
         )
     best = check_taught(chosen.saved, taught[taken], lesson, found)
     choice = choice_of(_tried(models, measures), taken)
-    best = attrs.evolve(best, report={**best.report, "choice": choice})
+    said = {"choice": choice, "training": _known_of_training(choice["tried"][0], lesson)}
+    best = attrs.evolve(best, report={**best.report, **said})
     report = write_step(chosen.saved, best, lesson, out, look)
     return best.model, report | {"seconds": round(time.monotonic() - began, 3)}
+
+
+def _known_of_training(smallest: Mapping[str, Any], lesson: Lesson) -> dict[str, Any] | None:
+    """Return what training added on streams of as many images a class, of which as many are found.
+
+    Args:
+        smallest: The smallest of the models that were tried, which reads the last layer alone.
+        lesson: What was learned.
+    """
+    if smallest["accuracy"] is None:
+        return None
+    images = sum(lesson.counts.values()) / len(lesson.counts)
+    gain = training_gain(images, smallest["accuracy"])
+    return None if gain is None else {**attrs.asdict(gain), "words": str(gain)}
+
+
+def _tell_of_sums(largest: FirstModel, images: int) -> None:
+    """Say what sums of wide features take, where images are too many to stand in their place."""
+    head = largest.parts.baseline.closed_form
+    few = None if head is None else head.rows_in_range()
+    if few is None or not few.has_room(images):
+        for text in largest.parts.layer_notes:
+            tell_note(text)
 
 
 def _rows_of_both(

@@ -10,13 +10,13 @@ from typing import Any
 
 import click
 
-from lw2g.api.recorded import words_of_choice
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import FiniteRange, box_options, json_option, settings_option
 from lw2g.cli.signature import Further, LongCommand, help_of, option_of, options_of
 from lw2g.errors import counted
-from lw2g.runtime.console import console, note, number, printable, table
+from lw2g.runtime.console import note, printable
 from lw2g_photos import photographs
+from lw2g_photos.step_words import as_typed, few_notes, step_lines
 
 __all__ = ["learn", "start", "unlearn"]
 
@@ -47,8 +47,7 @@ def start(folder: Path, out: Path, as_json: bool, settings: dict[str, Any], **op
         note("the embedded backbone knows small drawings, no photos; --backbone vit-tiny is for these")
     _print(report, as_json=as_json, has_old_classes=False)
     if not as_json:
-        chosen = "choice" in report
-        _say_what_next(report["out"], takes_vectors=model.backbone.takes_vectors, chosen=chosen)
+        _say_what_next(report, takes_vectors=model.backbone.takes_vectors)
 
 
 @click.command(
@@ -87,7 +86,7 @@ def unlearn(model: Path, name: str | None, last: bool, as_json: bool, **options:
         return
     gone = ", ".join(report["forgotten"]) or "no class, but images of known ones"
     click.echo(
-        printable(f"{_as_typed(report['out'])}: {counted(len(report['classes']), 'class')}; gone: {gone}")
+        printable(f"{as_typed(report['out'])}: {counted(len(report['classes']), 'class')}; gone: {gone}")
     )
     for words in report["remains"]:
         note(f"not taken back: {words}")
@@ -98,68 +97,38 @@ def _print(report: Mapping[str, Any], *, as_json: bool, has_old_classes: bool) -
     if as_json:
         click.echo(json.dumps(report, indent=1))
         return
-    rows = []
-    num_checked = 0
-    for entry in report["classes"]:
-        num_checked += entry["checked"]
-        rows.append(
-            (
-                entry["class"],
-                "new" if entry["new"] else "known",
-                str(entry["images"]),
-                str(entry["checked"]),
-                number(entry["recall"], 0),
-            )
-        )
-    console().print(table("", ("class", "", "images", "checked", "found %"), rows, left=2))
-    if "choice" in report:
-        click.echo(words_of_choice(report["choice"]))
-    if report["accuracy"] is not None:
-        low, high = report["interval"]
-        click.echo(
-            f"accuracy: {report['accuracy']:.1f} % of {counted(num_checked, 'image')} not learned from "
-            f"({low:.1f} to {high:.1f} in 95 of 100 cases)"
-        )
-    losses = []
-    for how, value in (("measured", report["loss"]), ("estimated", report["estimated_loss"])):
-        if value is not None:
-            losses.append(f"{value:.1f} points ({how})")
-    if has_old_classes:
-        click.echo(f"loss of the old classes: {', '.join(losses) or 'not known for this head'}")
-    if report["ece"] is not None:
-        click.echo(f"calibration error of probabilities: {report['ece']:.1f} % (ECE, 15 bins)")
-    for warning in report["warnings"]:
+    for line in step_lines(report, has_old_classes=has_old_classes):
+        click.echo(printable(line))
+    for warning in few_notes(report["warnings"]):
         note(warning)
-    click.echo(printable(f"{_as_typed(report['out'])}: learned in {report['seconds']:.1f} s"))
 
 
-def _say_what_next(place: str, *, takes_vectors: bool, chosen: bool) -> None:
+def _say_what_next(report: Mapping[str, Any], *, takes_vectors: bool) -> None:
     """Print what a new model is for, and what may make a better one.
 
     Args:
-        place: Its folder.
+        report: Of what made it.
         takes_vectors: Whether it answers for stored features.
-        chosen: Whether its head was chosen.
     """
-    model = shlex.quote(_as_typed(place))
+    model = shlex.quote(as_typed(report["out"]))
     if takes_vectors:
         lines = [f"next: lw2g predict {model} FILE, lw2g test {model} FILE, lw2g learn {model} FILE"]
     else:
         lines = [
             f"next: lw2g predict {model} PHOTO --reject 0.05, lw2g test {model} FOLDER",
             f"more classes: lw2g learn {model} FOLDER, or in the browser lw2g teach {model}",
+            f"more accuracy: {_more_accuracy(report)}",
         ]
-        if chosen:
-            lines.append("more accuracy: more images of each class, or training: lw2g run --trained")
-        else:
-            lines.append("more accuracy: start with --head auto, which tries several layers, too")
     for line in lines:
         click.echo(printable(line))
 
 
-def _as_typed(place: str) -> str:
-    """Return a path as the next command may name it: from here, if it lies below."""
-    path = Path(place)
-    if path.is_absolute() and path.is_relative_to(Path.cwd()):
-        return str(path.relative_to(Path.cwd()))
-    return place
+def _more_accuracy(report: Mapping[str, Any]) -> str:
+    """Return what may answer better than a new model."""
+    if "choice" not in report:
+        return "start without --head, which tries several layers, too"
+    more = "more images of each class"
+    known = report["training"]
+    if known is None:
+        return f"{more}, or training: lw2g run --trained"
+    return f"{more}; training (lw2g run --trained) added {known['words']}, with ViT-Tiny"

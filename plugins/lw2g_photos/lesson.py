@@ -106,10 +106,10 @@ def rows_of(model: TrainedModel, lesson: Lesson) -> Rows:
     with_queries = solved_of(model.parts).expert is not None
 
     def read(images: Mapping[str, ClassImages]) -> dict[str, Tensor]:
-        tell = Telling("reading", sum(len(of_class.paths) for of_class in images.values()))
         rows = {}
-        for name, of_class in images.items():
-            rows[name] = model.features(of_class.paths, queries=with_queries, progress=tell).cpu()
+        with Telling("reading", sum(len(of_class.paths) for of_class in images.values())) as tell:
+            for name, of_class in images.items():
+                rows[name] = model.features(of_class.paths, queries=with_queries, progress=tell).cpu()
         return rows
 
     images = read(lesson.images)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lw2g.api.given_objects import Locals, catalogue_of
 from lw2g.api.models import load
 from lw2g.ground.spelling import expands_paths
-from lw2g.interfaces.defaults import DEFAULT_HEAD
+from lw2g.interfaces.defaults import CHOSEN_HEAD
 from lw2g.runtime.importing import importing_torch
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def start(
     backbone: str | None = None,
     weights: str | Path | None = None,
     image_size: int | None = None,
-    head: str = DEFAULT_HEAD,
+    head: str = CHOSEN_HEAD,
     settings: Mapping[str, Any] | None = None,
     test: str | Path | None = None,
     boxes: str | Path | None = None,
@@ -54,13 +54,13 @@ def start(
         backbone: A backbone, or any timm model; None for micro.
         weights: The backbone's weights.
         image_size: Side of its input in pixels; None for its own.
-        head: A head whose scores do not depend on how images are cut into tasks: lda, ridge, cosine,
-            mahalanobis, or one of your own that declares ``exact``; or auto: the one of lda and ridge, on the
-            last layer or on several, that finds most images which are left out of its sums.
+        head: With auto the one of lda and ridge, on the last layer or on several, that finds most images
+            which are left out of its sums; or a head whose scores do not depend on how images are cut into
+            tasks: lda, ridge, cosine, mahalanobis, or one of your own that declares ``exact``.
         settings: Options of the backbone and the head by their dotted keys, such as ``backbone.pool=avg``,
             ``baseline.head_features=0``.
-        test: Images, CLASS/*, that check the result; None for a fifth of the new ones, which join
-            afterwards.
+        test: Images, CLASS/*, that check the result; None for a fifth of the new images, which are learned
+            after the check.
         boxes: Boxes in a file, or a folder, of COCO, YOLO, Pascal VOC or CSV, instead of class folders: each
             is an image of its own class, cut out of one in ``folder``.
         margin: With ``boxes``: the share of its sides that a box gets on each of them.
@@ -117,18 +117,18 @@ def learn(
     """Let the exported ``model`` learn the images in ``folder``/CLASS; the result goes into a new folder.
 
     A known name adds images to that class, any other name is a new class. No old image is read. The backbone
-    stays as it is and the sums of the closed-form head grow, so the result is the model that a stream with
-    the same images would have. A model of stored features learns from the training rows of a file of these
-    (``test``: from its test rows).
+    stays as it is and the sums of the closed-form head grow, so the result equals that of learning all images
+    at once. A model of stored features learns from the training rows of a file of these (``test``: from its
+    test rows).
 
-    A run that shall train on new classes goes on with ``lw2g continue RUN --benchmark folder``.
+    To train a run on new classes: ``lw2g continue RUN --benchmark folder``.
 
     Args:
         model: The export, which is not changed.
         folder: ``CLASS/IMAGE``, or a file of stored features.
         out: The new folder; None for the next free MODEL-N.
-        test: Images, CLASS/*, that check the result; None for a fifth of the new ones, which join
-            afterwards.
+        test: Images, CLASS/*, that check the result; None for a fifth of the new images, which are learned
+            after the check.
         max_loss: Points of accuracy that the old classes may lose, measured or estimated, before the result
             is refused.
         boxes: As for :func:`start`.
@@ -222,15 +222,15 @@ def score(
 ) -> dict[str, Any]:
     """Classify the images in ``folder``/CLASS with the run or model ``model``, and count the right answers.
 
-    Classes of the model may be missing in ``folder``. Copies of an image count once. How true probabilities
-    are is said as their expected calibration error (ECE): in each of 15 equal bins of the probability of the
-    best class, the share of right answers less the mean probability, averaged over images without its sign.
+    Classes of the model may be missing in ``folder``. Copies of an image count once. From 200 images on there
+    is the expected calibration error (ECE) of probabilities: in each of 15 equal bins of the probability of
+    the best class the gap between the share of right answers and the mean probability, averaged over images.
 
     Args:
         model: The directory of the run or the export.
         folder: ``CLASS/IMAGE``; for a model of stored features a file of these, whose test rows count.
-        strangers: Images of classes that the model does not know, in and below a folder, or such a file; it
-            is counted how many of them are called unknown.
+        strangers: Images of classes that the model does not know, in and below a folder, or such a file:
+            counts how many of them are called unknown.
         reject: With ``strangers``: the share of known images that may be called unknown.
         boxes: As for :func:`start`.
         margin: As for :func:`start`.

@@ -12,8 +12,9 @@ from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import FiniteRange, box_options, json_option
 from lw2g.cli.signature import LongCommand, help_of, option_of, options_of
 from lw2g.errors import counted
-from lw2g.runtime.console import console, number, table
+from lw2g.runtime.console import console, number, printable, table
 from lw2g_photos import photographs
+from lw2g_photos.step_words import accuracy_words, lowest_classes
 
 __all__ = ["test"]
 
@@ -25,23 +26,28 @@ __all__ = ["test"]
 @option_of(photographs.score, "reject", type=FiniteRange(0, 1, min_open=True, max_open=True), metavar="RATE")
 @box_options(photographs.start)
 @options_of(photographs.score, "device", "weights")
+@click.option("--all", "every_class", is_flag=True, help="Print a row for each class.")
 @json_option("Print JSON.")
-def test(model: Path, folder: Path, as_json: bool, **options: Any) -> None:
-    """Print a row per class."""
+def test(model: Path, folder: Path, every_class: bool, as_json: bool, **options: Any) -> None:
+    """Print how many images are named rightly, and of which classes the fewest."""
     scored = photographs.score(model, folder, **options)
     if as_json:
         click.echo(json.dumps(scored, indent=1))
         return
-    rows = []
+    if every_class:
+        rows = []
+        for row in scored["classes"]:
+            wrong = ", ".join(f"{name} ({count})" for name, count in row["taken_for"][:3])
+            rows.append((row["class"], wrong, str(row["images"]), number(row["recall"], 0)))
+        console().print(table("", ("class", "taken for", "images", "found %"), rows, left=2))
+    where = f"{counted(scored['images'], 'image')} of {counted(len(scored['classes']), 'class')}"
+    click.echo(f"accuracy: {accuracy_words(scored['accuracy'], scored['interval'], where)}")
+    found = []
     for row in scored["classes"]:
-        wrong = ", ".join(f"{name} ({count})" for name, count in row["taken_for"][:3])
-        rows.append((row["class"], wrong, str(row["images"]), number(row["recall"], 0)))
-    console().print(table("", ("class", "taken for", "images", "found %"), rows, left=2))
-    low, high = scored["interval"]
-    click.echo(
-        f"{scored['accuracy']:.1f} % of {counted(scored['images'], 'image')} named rightly "
-        f"({low:.1f} to {high:.1f} in 95 of 100 cases)"
-    )
+        found.append((row["class"], row["recall"], [name for name, _ in row["taken_for"]]))
+    lowest = lowest_classes(found)
+    if lowest and not every_class:
+        click.echo(printable(f"{lowest}; each class: --all"))
     if scored["ece"] is not None:
         whose = "probabilities" if scored["calibrated"] else "uncalibrated probabilities"
         click.echo(f"calibration error of {whose}: {scored['ece']:.1f} % (ECE, 15 bins)")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -55,14 +56,15 @@ def score(
         model.threshold(rate)  # before any image is read: a model that cannot tell would end late
         _require_strange(strangers, model)
     tested = _read(folder, model, crops)
+    # all at once: whoever waits sees one count
+    every = model.predict([image for of_class in tested.values() for image in of_class.paths], reject=rate)
     rows: list[dict[str, Any]] = []
-    every: list[Mapping[str, Any]] = []
     rights: list[bool] = []
+    following = iter(every)
     for name, images in tested.items():
-        entries = model.predict(list(images.paths), reject=rate)
+        entries = list(islice(following, len(images.paths)))
         # what is refused has a nearest class all the same: probability and "unknown" are two answers
         answers = Counter(entry["top"][0]["class"] for entry in entries)
-        every += entries
         rights += [entry["top"][0]["class"] == name for entry in entries]
         right = answers.pop(name, 0)
         rows.append(

@@ -72,7 +72,7 @@ def start(
     backbone: str | None = None,
     weights: Path | None = None,
     image_size: int | None = None,
-    head: str = DEFAULT_HEAD,
+    head: str = CHOSEN_HEAD,
     test: Path | None = None,
     device: str | None = None,
     settings: Mapping[str, Any] | None = None,
@@ -108,12 +108,12 @@ def start(
         layers = 1 if settings.keys() & _OF_LAYERS else _several_layers(opened)
         models += _others_tried(opened, layers, configured, catalogue)
     look = partial(require_usable, catalogue=catalogue, whole=True, device=device, weights=weights)
-    for text in models[-1].parts.layer_notes:
-        tell_note(text)
     with reserved(out, inputs=(folder, test)) as place:
         if choose:
             return choose_head(models, folder, catalogue, place, look, test=test, crops=crops)
         (only,) = models
+        for text in only.parts.layer_notes:
+            tell_note(text)
         return take_step(only.saved, folder, only.build, catalogue, place, look, test=test, crops=crops)
 
 

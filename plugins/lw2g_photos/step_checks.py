@@ -77,7 +77,7 @@ def accuracy_of(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def wilson(accuracy: float, images: int) -> list[float]:
-    """Return the interval that holds an accuracy in 95 of 100 cases (Wilson, 1927), in percent.
+    """Return the 95 % interval of an accuracy (Wilson, 1927), in percent.
 
     With the share p of n images and z = 1.96 it is
     ``(p + z^2 / 2n -/+ z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2 / n)``.
@@ -206,7 +206,11 @@ def warnings_of(
         images: What it has learned, by class.
         manifest: The model before it.
     """
-    forgotten = set(manifest.history.names) - set(manifest.class_map.target_names)
+    before = set(manifest.class_map.target_names)
+    after = before.union(images)
+    if len(after) == 1:
+        yield f"the model knows one class, and calls every image {min(after)}: lw2g learn teaches it another"
+    forgotten = set(manifest.history.names) - before
     for entry in report["classes"]:
         name = entry["class"]
         if not entry["checked"]:
@@ -219,10 +223,14 @@ def warnings_of(
         if images[name].copies:
             yield f"{name}: {counted(images[name].copies, 'copy')} of other files, counted once"
     yield from notes_of(images)
+    said = set()
     for twin in report["twins"]:
-        yield (
-            f"{twin['class']} looks like {twin['like']} ({twin['error']:.0f} % confused): more "
-            f"images of {twin['like']}?"
-        )
+        pair = frozenset((twin["class"], twin["like"]))
+        if pair not in said:  # each of two new classes names the other
+            said.add(pair)
+            yield (
+                f"{twin['class']} and {twin['like']} look alike ({twin['error']:.0f} % confused); more "
+                "images of both may tell them apart"
+            )
     for entry in report["losing"]:
         yield f"{entry['class']} may lose {entry['loss']:.0f} % of its images to the new classes"

@@ -165,7 +165,11 @@ class OnePrompt(Baseline):
             return (prompts,)
         return (
             prompts,
-            ComputePhase(name="outliers", run=lambda progress: self.doubt(context, prompts.built, progress)),
+            ComputePhase(
+                name="outliers",
+                run=lambda progress: self.doubt(context, prompts.built, progress),
+                counts="epochs",
+            ),
         )
 
     def schedule(self, base: float, epoch: int, epochs: int) -> float:

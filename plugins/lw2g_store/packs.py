@@ -17,7 +17,7 @@ from lw2g.config.toml import flat, read_toml
 from lw2g.disk.contents import Record
 from lw2g.disk.protocol import digest_of, facts_of, sha_of_labels
 from lw2g.disk.sealed import sha256_of, unseal_json
-from lw2g.errors import DataError, Lw2gError, error_text, shown
+from lw2g.errors import DataError, Lw2gError, as_word, error_text, shown
 from lw2g.interfaces.metric import CORE_METRICS
 from lw2g.registry.catalogue import Catalogue
 from lw2g.results.recomputed import Columns
@@ -261,7 +261,9 @@ def opened(directory: Path, catalogue: Catalogue, protocol: Mapping[str, Any] | 
     verdicts, pack = examine(directory, catalogue, protocol)
     broken = [verdict for verdict in verdicts if verdict.holds is False]
     if broken or pack is None:
-        raise DataError(f"{str(directory)!r}: {broken[0].what}: {broken[0].text}", f"lw2g verify {directory}")
+        raise DataError(
+            f"{str(directory)!r}: {broken[0].what}: {broken[0].text}", f"lw2g verify {as_word(directory)}"
+        )
     return pack
 
 

@@ -20,7 +20,7 @@ from lw2g.config.sources import place_options
 from lw2g.config.structure import NONE
 from lw2g.disk.contents import prediction_name, read_record, record_hash
 from lw2g.disk.sealed import seal_json, sha256_of
-from lw2g.errors import ConfigError, DataError
+from lw2g.errors import ConfigError, DataError, as_word
 from lw2g.interfaces.metric import CORE_METRICS
 from lw2g.interfaces.options import options_of_role
 from lw2g.model.places import reserved, write_folder
@@ -130,15 +130,18 @@ def _require_fit(run: Path, record: Mapping[str, Any], catalogue: Catalogue) -> 
     """Refuse a run that no store takes; return who offers its components."""
     done = len(record["accuracy_matrix"])
     if done != record.get("tasks"):
-        raise DataError(f"the run has finished {done} of {record.get('tasks')} tasks", f"lw2g resume {run}")
+        raise DataError(
+            f"the run has finished {done} of {record.get('tasks')} tasks", f"lw2g resume {as_word(run)}"
+        )
     if record["config"]["run"].get("evaluate", "every task") != "every task":
         raise DataError(
             "nothing was measured after some tasks (run.evaluate), and a pack holds every evaluation",
-            f"run it with --set 'run.evaluate=every task': lw2g run {run}/{CONFIG} --out NEW",
+            f"run it with --set 'run.evaluate=every task': lw2g run {as_word(run / CONFIG)} --out NEW",
         )
     if record.get("origin") is not None:
         raise DataError(
-            "the run is a fork of another one", f"run its whole configuration: lw2g run {run}/{CONFIG}"
+            "the run is a fork of another one",
+            f"run its whole configuration: lw2g run {as_word(run / CONFIG)}",
         )
     require_hash(record)
     require_no_oracle(record, catalogue)
@@ -154,7 +157,7 @@ def _require_fit(run: Path, record: Mapping[str, Any], catalogue: Catalogue) -> 
     # a pack has no checkpoints: who keeps many runs may have deleted them
     for verdict in verify_run(run, catalogue, needs_checkpoints=False):
         if verdict.holds is False:
-            raise DataError(f"{verdict.what}: {verdict.text}", f"lw2g verify {run}")
+            raise DataError(f"{verdict.what}: {verdict.text}", f"lw2g verify {as_word(run)}")
     return components
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lw2g.blocks.carrying import CARRIES
 from lw2g.blocks.closed_form import Cosine
-from lw2g.blocks.discriminants import Mahalanobis
+from lw2g.blocks.mahalanobis import Mahalanobis
 from lw2g.interfaces.carry import Carry, CarryContext, Motion
 from lw2g.interfaces.component import CarryComponent, Component, HeadComponent
 from lw2g.interfaces.head import ClosedForm, HeadContext

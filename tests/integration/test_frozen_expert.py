@@ -23,6 +23,7 @@ from lw2g.registry.catalogue import Catalogue
 from runs import different, shortest, tensors, untimed
 
 GATED = {"baseline.head": "lda", "baseline.head_carry": "gated", "routing.expert": "frozen"}
+CHOSEN = {**GATED, "routing.expert": "auto", "backbone.layers": 2, "benchmark.train": 24}
 TRAINED = {"routing.expert": "frozen", "benchmark.train": 24}
 
 
@@ -58,6 +59,40 @@ def test_answers_are_the_product_of_the_head_and_of_lda_on_frozen_features(
     assert record["flops"]["expert_per_image"] > 0
     assert [entry["task"] for entry in record["findings"]["motions"]] == [1, 2]
     assert {entry["option"] for entry in record["deviations"]} >= {"routing.expert"}
+
+
+def test_answers_beside_the_frozen_answer_are_a_product_at_a_temperature_each(
+    catalogue: Catalogue, tmp_path: Path
+) -> None:
+    """The expert is `auto` on frozen features of two layers, the head is `lda`, which has none else."""
+    record = start(shortest(catalogue, "slca-plus-plus", CHOSEN), catalogue, tmp_path / "run")
+    model = open_model(tmp_path / "run", catalogue)
+    expert = expert_of(model.baseline)
+    assert expert is not None
+    assert expert.lda is None
+    stream = reopen(tmp_path / "run", catalogue).data.stream
+    tests = [task.test.source.image(int(row)) for task in stream.tasks for row in task.test.indices]
+    answers = model.answer(tests)
+    pixels = torch.stack([model.transform(image) for image in tests])
+    classes, fitted = len(model.classes), expert.classifier.temperature
+    assert fitted is not None
+    assert expert.temperature is not None
+    assert bool((fitted.loss > 0).any())
+    assert bool((expert.temperature.loss > 0).any())
+    assert (fitted.value, expert.warmth) != (1, 1)
+    with model.backbone.joining():
+        scores = expert.classifier.scores(model.backbone.features(pixels), classes)
+    of_expert = (scores / fitted.value).log_softmax(1)
+    of_head = (model.baseline.logits(answers.features).double() / expert.warmth).log_softmax(1)
+    product = (of_head + of_expert).log_softmax(1)
+    torch.testing.assert_close(answers.logits, product.float(), rtol=1e-3, atol=1e-3)
+    seen = sum(len(task.train) for task in stream.tasks)
+    assert int(expert.classifier.count.sum()) == seen
+    told = record["expert"]
+    assert told["kind"] == "auto"
+    assert told["temperature"] == expert.warmth
+    assert told["numbers"] == (classes + model.backbone.width) * model.backbone.width
+    assert {entry["images"] for entry in told["choice"]["tried"]} == {seen}
 
 
 def test_a_trained_head_gets_a_temperature_by_images_that_nothing_was_trained_on(
@@ -124,7 +159,7 @@ def test_an_image_takes_at_most_one_bare_forward_in_the_whole_run(
 
 @pytest.mark.parametrize(
     ("baseline", "chosen", "policy"),
-    [("slca-plus-plus", GATED, None), ("dual-prompt", TRAINED, "one")],
+    [("slca-plus-plus", GATED, None), ("slca-plus-plus", CHOSEN, None), ("dual-prompt", TRAINED, "one")],
 )
 def test_a_crash_changes_no_bit(
     baseline: str, chosen: dict[str, Any], policy: str | None, catalogue: Catalogue, tmp_path: Path
@@ -138,7 +173,8 @@ def test_a_crash_changes_no_bit(
     assert untimed(resume(tmp_path / "cut", catalogue)) == untimed(reference)
     held = tensors(tmp_path / "quiet")
     assert different(held, tensors(tmp_path / "cut")) == []
-    assert any("frozen_expert.lda" in name for name in held)
+    kind = "chosen" if chosen["routing.expert"] == "auto" else "lda"
+    assert any(f"frozen_expert.{kind}" in name for name in held)
 
 
 def test_a_run_warns_once_new_classes_move_far(
@@ -171,10 +207,11 @@ def test_what_cannot_be_a_posterior_is_refused_in_a_line(catalogue: Catalogue, t
         ("dual-prompt", {"routing.held_back": 0}, "routing.held_back=0 leaves no images"),
         ("slca-plus-plus", {"baseline.head": "cosine", "routing.held_back": 0}, "use baseline.head=lda"),
         ("dual-prompt", {"benchmark.train": 2}, "no class can spare images"),
+        ("slca-plus-plus", {**CHOSEN, "routing.held_back": 0}, "or use routing.expert=frozen|beside 'auto'"),
     )
     for number, (baseline, options, line) in enumerate(refused):
         policy = "one" if baseline == "dual-prompt" else None
-        resolved = shortest(catalogue, baseline, {"routing.expert": "frozen"} | options, policy=policy)
+        resolved = shortest(catalogue, baseline, {"routing.expert": "frozen", **options}, policy=policy)
         with pytest.raises(ConfigError, match=line):
             start(resolved, catalogue, tmp_path / str(number))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import torch
 import lw2g
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+SCRIPT = DOCS.parent / "scripts" / "run_notebooks.py"
 
 pytestmark = pytest.mark.skipif(not DOCS.exists(), reason="needs the source tree")
 
@@ -31,6 +34,49 @@ def values_of(name: str, names: dict[str, Any]) -> list[Any]:
     """Run all code cells of a notebook in order and return their values."""
     cells = json.loads((DOCS / name).read_text(encoding="utf-8"))["cells"]
     return [executed("".join(one["source"]), name, names) for one in cells if one["cell_type"] == "code"]
+
+
+@pytest.mark.parametrize("path", sorted(DOCS.glob("*.ipynb")), ids=lambda path: path.stem)
+def test_a_notebook_has_the_outputs_of_its_code(path: Path) -> None:
+    """A changed cell is run again (scripts/run_notebooks.py); none failed or names a folder of a machine."""
+    script = runpy.run_path(str(SCRIPT))
+    content = json.loads(path.read_text(encoding="utf-8"))
+    assert content["metadata"][script["CHECKSUM"]] == script["code_checksum"](content)
+    cells = script["code_cells"](content)
+    assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
+    shown = [output for cell in cells for output in cell["outputs"]]
+    assert {output["output_type"] for output in shown} <= {"execute_result", "stream"}
+    assert [place for place in ("/tmp/", "/home/", "/root/") if place in str(shown)] == []
+    for cell in cells:
+        *_, last = ast.parse("".join(cell["source"])).body
+        assert cell["outputs"] or not isinstance(last, ast.Expr)
+
+
+@pytest.mark.slow
+def test_photographs_are_learned_asked_and_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every cell runs in order: the new class is found once it is learned, and never once it is forgotten."""
+    monkeypatch.chdir(tmp_path)
+    sheet, known, _, unsure, named, (left, answered) = values_of("photographs.ipynb", {})
+    assert sheet.size == (800, 300)
+    assert known == ("checked", "striped")
+    assert unsure.get(None, 0) > 0
+    assert named["dotted"] > 10
+    assert (left, answered) == (["checked", "striped"], False)
+    assert "model-2 ('checked', 'striped', 'dotted')" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_study_is_tabled_and_verified(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Three methods and two seeds each, in a table with paired differences, and every run verified."""
+    monkeypatch.chdir(tmp_path)
+    _, report, _, _, verified = values_of("study.ipynb", {})
+    assert [len(row.runs) for table in report.tables for row in table.rows] == [2, 2, 2]
+    assert [holds for _, holds in verified] == [True] * 6
+    assert "| minus simple-cil | pairs | FAA |" in capsys.readouterr().out
 
 
 @pytest.mark.slow

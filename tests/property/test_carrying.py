@@ -15,7 +15,8 @@ from torch.nn import functional
 
 from lw2g.blocks.carrying import CARRIES, CandidateCarry, Motion, affine, shift
 from lw2g.blocks.closed_form import ClosedForm, Cosine
-from lw2g.blocks.discriminants import Discriminant, KernelDiscriminant, Mahalanobis
+from lw2g.blocks.discriminants import Discriminant, KernelDiscriminant
+from lw2g.blocks.mahalanobis import Mahalanobis
 from lw2g.blocks.ridge import Ridge
 from lw2g.blocks.statistics import ClassStatistics
 

@@ -17,8 +17,9 @@ from torch.nn import functional
 
 from lw2g.blocks.carrying import Motion
 from lw2g.blocks.closed_form import ClosedForm, Cosine
-from lw2g.blocks.discriminants import Discriminant, KernelDiscriminant, Mahalanobis
+from lw2g.blocks.discriminants import Discriminant, KernelDiscriminant
 from lw2g.blocks.expert import FrozenExpert, of_targets
+from lw2g.blocks.mahalanobis import Mahalanobis
 from lw2g.blocks.ridge import PENALTIES, Ridge, held_out_errors
 from lw2g.interfaces.calibration import Temperature, best_of_task, least_loss
 from lw2g.interfaces.context import TaskInfo

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from lw2g.blocks.carrying import CARRIES, Motion, gated
 from lw2g.blocks.closed_form import ClosedForm, Cosine
-from lw2g.blocks.discriminants import Discriminant, KernelDiscriminant, Mahalanobis
+from lw2g.blocks.discriminants import Discriminant, KernelDiscriminant
 from lw2g.blocks.heads import carry_of
+from lw2g.blocks.mahalanobis import Mahalanobis
 from lw2g.blocks.motions import Motions
 from lw2g.blocks.options import HeadOptions
 from lw2g.blocks.ridge import Ridge

@@ -19,7 +19,8 @@ from lw2g.learning.protection import Protection, SiteRule
 from lw2g.maths.hindrance import hfc
 from lw2g.maths.subspace import Subspace
 from lw2g.vit.taps import Tap
-from lw2g_growth.options import BudgetConfig, MarginConfig, TrustRegionConfig
+from lw2g_growth.keeping import KeepPolicy
+from lw2g_growth.options import BudgetConfig, KeepConfig, MarginConfig, TrustRegionConfig
 from lw2g_growth.policies import AlgorithmPolicy, BudgetPolicy, ReleasePolicy, RulePolicy, VotePolicy
 from lw2g_testing.made_evidence import measured_set
 from lw2g_testing.strategies import energies, evidences, feature_matrices, gradients, subspaces
@@ -67,7 +68,7 @@ def test_angles_with_a_space_and_its_complement_add_up_to_90(space, data):
 
 @st.composite
 def ranked(draw: st.DrawFn) -> Evidence:
-    """Draw evidence with what the release, votes of sites and budgets read: nulls, sites, two measures."""
+    """Draw evidence with what the release, votes, budgets and ``keep`` read: nulls, sites, three measures."""
     drawn = draw(evidences())
     candidates = []
     for candidate in drawn.candidates:
@@ -81,7 +82,9 @@ def ranked(draw: st.DrawFn) -> Evidence:
                 parts=dict(measured.parts) | {"null_hfc": null_hfc},
                 sites=sites,
             )
-            measures = {"hindrance": whole, "projection": whole}
+            errors = {use: draw(st.none() | st.floats(0, 1)) for use in ("as it is", "trained on")}
+            outcome = attrs.evolve(whole, parts=errors)
+            measures = {"hindrance": whole, "projection": whole, "outcome": outcome}
         candidates.append(attrs.evolve(candidate, measures=measures))
     return attrs.evolve(drawn, candidates=tuple(candidates))
 
@@ -93,6 +96,7 @@ POLICIES = {
         TrustRegionConfig(), measure="projection", reading="affinity", burden="reuse", begin={"value": 0.5}
     ),
     "budget": BudgetPolicy(BudgetConfig(measure="hindrance")),
+    "keep": KeepPolicy(KeepConfig()),
 }
 
 
@@ -114,20 +118,26 @@ def test_every_rule_is_total_deterministic_and_blind_to_order(policy, evidence, 
             assert decision == Grow()
 
 
-def confidence_of_sharing(z: float, error: float) -> float:
-    """Return how sure ``min`` is that it should share, whatever it decides."""
-    given_z = Evidence(task=1, candidates=(measured_set(0, z, error),))
-    decision = RulePolicy(MarginConfig()).decide(given_z, np.random.default_rng(0))
-    assert isinstance(decision, Grow) == (z > 0)
+def confidence_of_sharing(name: str, hindered: float, error: float) -> float:
+    """Return how sure a rule without a margin is that it should share, whatever it decides."""
+    if name == "min":
+        policy, candidate = RulePolicy(MarginConfig()), measured_set(0, hindered, error)
+    else:  # what a new set saves is what an old one does not gain
+        policy = KeepPolicy(KeepConfig(margin=0.0))
+        candidate = measured_set(0, -hindered, error, measure="outcome")
+    decision = policy.decide(Evidence(task=1, candidates=(candidate,)), np.random.default_rng(0))
+    assert isinstance(decision, Grow) == (hindered > 0)
     return decision.confidence if isinstance(decision, Reuse) else 1 - decision.confidence
 
 
+@pytest.mark.parametrize("rule", ["min", "keep"])
 @given(one=st.floats(-20, 20), two=st.floats(-20, 20), error=st.floats(0.1, 10))
-def test_confidence_follows_z_and_growing_is_the_rest_of_sharing(one, two, error):
+def test_confidence_follows_z_and_growing_is_the_rest_of_sharing(rule, one, two, error):
     """A larger Z never speaks more for sharing, and at -Z sharing is as sure as growing is at Z."""
     low, high = sorted((one, two))
-    assert confidence_of_sharing(low, error) >= confidence_of_sharing(high, error)
-    assert confidence_of_sharing(low, error) + confidence_of_sharing(-low, error) == pytest.approx(1)
+    assert confidence_of_sharing(rule, low, error) >= confidence_of_sharing(rule, high, error)
+    both = confidence_of_sharing(rule, low, error) + confidence_of_sharing(rule, -low, error)
+    assert both == pytest.approx(1)
 
 
 @given(z=st.floats(-60, 60), null=st.floats(-60, 60), scale=st.floats(0.01, 100))

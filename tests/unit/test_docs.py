@@ -14,6 +14,10 @@ from lw2g.registry.catalogue import load_catalogue
 ROOT = Path(__file__).resolve().parents[2]
 DOCS, SCRIPTS = ROOT / "docs", ROOT / "scripts"
 
+FIRST_HOUR = ("index", "start", "use", "concepts", "commands")
+WITHOUT_GROUND = ("index", "benchmarks", "changelog", "experiments")
+"""The page of links, and those that show a file from elsewhere."""
+
 if not DOCS.exists():
     pytest.skip("needs the source tree", allow_module_level=True)
 
@@ -29,6 +33,25 @@ def components(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         path.relative_to(folder).with_suffix("").as_posix(): path.read_text(encoding="utf-8")
         for path in folder.rglob("*.md")
     }
+
+
+@pytest.fixture(scope="module")
+def docstrings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The generated pages of docstrings, by name without suffix."""
+    folder = tmp_path_factory.mktemp("reference")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(SCRIPTS))
+        runpy.run_path(str(SCRIPTS / "write_reference.py"))["write"](folder)
+    return {path.stem: path.read_text(encoding="utf-8") for path in folder.glob("*.md")}
+
+
+def test_a_page_of_docstrings_has_them_whole(docstrings: dict[str, str]) -> None:
+    """What the reference leaves out: types, arguments and errors of functions and of a contract's methods."""
+    assert "weights: str | Path | None=None" in docstrings["from-python"].partition("## load")[2]
+    assert "- `DataError`: There is no such model" in docstrings["from-python"]
+    method = docstrings["baselines"].partition("### Baseline.head_features\n")[2].partition("###")[0]
+    assert "`head_features(batch: Batch, routing: Routing) -> Tensor`" in method
+    assert "It is what `features` returns; for a head in closed form" in method
 
 
 def test_the_list_of_components_is_up_to_date() -> None:
@@ -73,7 +96,27 @@ def test_every_page_stands_in_the_contents() -> None:
         for pattern in ("*.md", "*.ipynb", "howto/*")
         for path in DOCS.glob(pattern)
     }
-    assert pages - {"index"} == set(listed) - {"components/index"}
+    assert pages - {"index"} == set(listed) - {"components/index", "reference/index"}
+
+
+def test_the_first_hour_is_short() -> None:
+    """What a newcomer is sent to has fewer than 5,000 words; marks and the bars of tables are none."""
+    pages = [ROOT / "README.md", *(DOCS / f"{name}.md" for name in FIRST_HOUR)]
+    text = re.sub("<!--.*?-->", "", "".join(page.read_text(encoding="utf-8") for page in pages))
+    assert len([word for word in text.split() if re.search(r"\w", word)]) < 5000
+
+
+def test_every_page_names_what_it_rests_on() -> None:
+    """One paragraph of it does, with a link or a name; what it names of the repository is there."""
+    rest = re.compile(r"^Rests on: (.*?)(?:\n\n|\Z)", flags=re.S | re.M)
+    of_the_repository = r"`((?:benchmarks|docs|experiments|lw2g|plugins|scripts|tests)/[\w./-]+)"
+    for page in sorted([*DOCS.glob("*.md"), *DOCS.glob("howto/*.md")]):
+        if page.stem not in WITHOUT_GROUND:
+            found = rest.findall(page.read_text(encoding="utf-8"))
+            assert len(found) == 1, page.name
+            assert re.search(r"`[^`]+`|\]\(", found[0]), page.name
+            gone = [path for path in re.findall(of_the_repository, found[0]) if not (ROOT / path).exists()]
+            assert gone == [], page.name
 
 
 def test_the_pictures_are_what_their_script_draws() -> None:
@@ -87,12 +130,16 @@ def test_the_pictures_are_what_their_script_draws() -> None:
 @pytest.mark.parametrize(
     "page", sorted(DOCS.rglob("*.md")), ids=lambda page: page.relative_to(DOCS).as_posix()
 )
-def test_no_link_of_a_page_is_broken(page: Path, components: dict[str, str]) -> None:
-    """Linked pages and pictures exist in `docs`; pages of components are among those that the site writes."""
+def test_no_link_of_a_page_is_broken(
+    page: Path, components: dict[str, str], docstrings: dict[str, str]
+) -> None:
+    """Linked pages and pictures exist in `docs`; of components and docstrings, pages that the site writes."""
     for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
         _, of_components, written = target.rpartition("components/")
         if of_components:
             assert written.removesuffix(".md") in components, target
+        elif "reference/" in target:
+            assert target.rpartition("reference/")[2].removesuffix(".md") in docstrings, target
         elif "://" not in target:
             linked = (page.parent / target).resolve()
             assert linked.exists(), target

@@ -51,6 +51,7 @@ FOR_COMMANDS = (
     "lw2g.ground",
     "lw2g.runtime.console",
     "lw2g.runtime.progress_display",
+    "lw2g.runtime.telling",
     "lw2g.api",
 )
 """What a command may import beside its own package."""

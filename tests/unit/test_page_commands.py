@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import re
+import runpy
 import shlex
 import textwrap
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
 import click
 import pytest
+import torch
+from click.testing import CliRunner
 from PIL import Image
 
 import lw2g
@@ -80,6 +85,154 @@ def compose(name: str, values: dict[str, Any], catalogue: Catalogue) -> None:
         resolve(catalogue, overrides=dict(values["settings"]), **kinds)
     elif name == "grid" and (ROOT / values["grid"]).is_file():
         require_valid(read_grid(ROOT / values["grid"], dict(values["settings"])), catalogue)
+
+
+# -- commands and the packs of their rows ----------------------------------------------------------------
+
+CLAIMS = ("README.md", "docs/use.md", "docs/frozen.md", "docs/start.md")
+"""The pages that print a command for a row of a table."""
+ROWS = {
+    "--recommended": "simple-cil_auto",
+    "--trained": "slca-plus-plus_always_lda_gated_expert",
+    "--baseline ranpac --set baseline.penalty=running": "ranpac_always_running",
+    "--baseline ranpac --set baseline.adapt=none": "ranpac",
+    "--baseline simple-cil --set baseline.head=lda": "simple-cil_lda",
+    "--baseline dual-prompt --policy one": "dual-prompt_one_lda_key-cosine",
+}
+"""What a command on images has of its row, and the method of its packs in ``scripts/stream_tables.py``."""
+ROWLESS = {"--baseline hide-prompt --policy always --retrieval lda": "the page claims no number of it"}
+"""Commands on images without a row, and why."""
+APART = {
+    "benchmark.root": "the reader's own images",
+    "benchmark.increment": "a size of the stream",
+    "benchmark.train_per_class": "a size of the stream",
+    "benchmark.test_per_class": "a size of the stream",
+    "benchmark.test_share": "a size of the reader's own images",
+    "benchmark.uneven": "a size of the stream",
+    "run.seed": "the number of the order",
+    "run.precision": "bf16 in packs, which auto takes where the processor has it; docs/use.md says so",
+    "run.workers": "gives the same bits",
+    "run.evaluate": "when to look changes nothing that is learned",
+    "backbone.name": "vit-tiny is that network of timm; its other options are compared below",
+    "backbone.model": "see backbone.name",
+    "backbone.mean": "see backbone.name",
+    "backbone.std": "see backbone.name",
+    "backbone.image_size": "see backbone.name",
+    "backbone.weights": "see backbone.name",
+}
+"""The options in which a command and the packs of its row may differ, and why that is no other row."""
+UNTRAINED = ("simple-cil_auto", "simple-cil_lda", "ranpac")
+UNREAD = {"benchmark.train_transform": "read by no method that trains nothing (single_set/test_untrained.py)"}
+"""The same for rows that train nothing."""
+BACKBONE = {"model": "vit_tiny_patch16_224", "mean": [0.5] * 3, "std": [0.5] * 3, "image_size": 224}
+"""What packs say of their backbone, and `vit-tiny` stands for."""
+
+
+def flat(tables: dict[str, Any], before: str = "") -> dict[str, Any]:
+    """Return the values of nested tables by dotted keys; what is not set is None, as in a record."""
+    found: dict[str, Any] = {}
+    for key, value in tables.items():
+        if isinstance(value, dict):
+            found |= flat(value, f"{before}{key}.")
+        else:
+            found[before + key] = None if value == "none" else value
+    return found
+
+
+def options_of(words: list[str], page: str, catalogue: Catalogue, place: Path) -> dict[str, Any]:
+    """Return all options of the run that a command starts, with the file that its page shows."""
+    _, values = parsed(words)
+    if values["file"] is not None:
+        (content,) = [code for language, code in blocks(PAGES[page]) if language == "toml"]
+        values["file"] = place / "conditions.toml"
+        values["file"].write_text(content, encoding="utf-8")
+    values["weights"] = None
+    return flat(tomllib.loads(typed_experiment(values, catalogue).to_toml()))
+
+
+@pytest.fixture(scope="module")
+def packs() -> dict[str, list[dict[str, Any]]]:
+    """The options of all packs at 224 px by method."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "scripts"))
+        method_of = runpy.run_path(str(ROOT / "scripts" / "stream_tables.py"))["_method"]
+    found: dict[str, list[dict[str, Any]]] = {}
+    for file in (ROOT / "experiments" / "store" / "runs" / "folder").rglob("*.224*@*/*/*/record.json"):
+        record, submission = (
+            json.loads(path.read_text(encoding="utf-8")) for path in (file, file.with_name("submission.json"))
+        )
+        method = method_of(SimpleNamespace(record=record, submission=submission))
+        found.setdefault(method, []).append(flat(record["config"]))
+    return found
+
+
+@pytest.mark.parametrize("page", CLAIMS)
+def test_a_command_has_the_options_of_the_packs_of_its_row(
+    page: str, catalogue: Catalogue, packs: dict[str, list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    """Each option that a pack knows is the same, but for those of the table with their reason."""
+    for words in commands(PAGES[page]):
+        if words[0] != "run":
+            continue
+        options = options_of(words, page, catalogue, tmp_path)
+        if options["benchmark.name"] != "folder":
+            continue  # drawings: a first run, which makes no row
+        told = shlex.join(words)
+        if any(known in told for known in ROWLESS):
+            continue
+        (method,) = [row for known, row in ROWS.items() if known in told]
+        may_differ = APART | (UNREAD if method in UNTRAINED else {})
+        for pack in packs[method]:
+            # an option that is newer than the pack, or gone, has no other side
+            common = (options.keys() & pack.keys()) - may_differ.keys()
+            differ = {key: (options[key], pack[key]) for key in common if options[key] != pack[key]}
+            assert not differ, f"{page}: lw2g {told} against a pack of {method}"
+            assert {key: pack[f"backbone.{key}"] for key in BACKBONE} == BACKBONE
+
+
+def test_vit_tiny_is_the_network_of_the_packs(catalogue: Catalogue) -> None:
+    """Its record names that network of timm, of which packs have the size, with their normalisation."""
+    preset = catalogue.get("backbone", "vit-tiny").build.fixed["preset"]
+    known = {"model": preset.timm_name.partition(".")[0], "mean": [*preset.mean], "std": [*preset.std]}
+    assert {**known, "image_size": preset.image_size or 224} == BACKBONE
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Sixteen images of two classes, no two alike."""
+    for split, first in (("train", 0), ("test", 9)):
+        for name, shade in (("dark", 40), ("light", 200)):
+            folder = tmp_path / "photos" / split / name
+            folder.mkdir(parents=True)
+            for number in range(first, first + 4):
+                Image.new("RGB", (32, 32), (shade + number,) * 3).save(folder / f"{number}.png")
+    return tmp_path / "photos"
+
+
+def test_a_run_of_a_page_records_the_options_that_were_compared(
+    photos: Path, catalogue: Catalogue, tmp_path: Path
+) -> None:
+    """The frozen answer of docs/use.md on a small folder: its record has what the test above resolves."""
+    (words,) = [own for own in commands(PAGES["docs/use.md"]) if "--recommended" in own]
+    small = f"--set benchmark.root={photos} --set benchmark.increment=1 --backbone micro --device cpu"
+    options = options_of([*words, *small.split()], "docs/use.md", catalogue, tmp_path)
+    words[1] = str(tmp_path / "conditions.toml")
+    ended = CliRunner().invoke(main, [*words, *small.split(), "--out", str(tmp_path / "run")])
+    assert ended.exit_code == 0, ended.output
+    recorded = flat(json.loads((tmp_path / "run" / "record.json").read_text(encoding="utf-8"))["config"])
+    common = (options.keys() & recorded.keys()) - APART.keys()
+    assert {key: options[key] for key in common} == {key: recorded[key] for key in common}
+    assert recorded["benchmark.test_resize"] == "squash"
+
+
+def test_the_first_command_reads_the_middle_of_an_image(photos: Path, tmp_path: Path) -> None:
+    """`lw2g start` differs from the rows in that alone, and the pages say so; it never augments."""
+    model, _ = lw2g.start(photos / "train", tmp_path / "model")
+    wide = torch.zeros(3, 32, 64, dtype=torch.uint8)
+    wide[:, :, :12] = 255  # beyond the middle, so that nothing of it is read
+    assert torch.equal(model.transform(wide), model.transform(torch.zeros_like(wide)))
+    for page in ("README.md", "docs/frozen.md"):
+        assert "the middle of each image" in " ".join(PAGES[page].split())
 
 
 @pytest.fixture(scope="module")

@@ -96,7 +96,7 @@ def collect_evidence(
     Args:
         parts: The run.
         evidence_sample: The task's.
-        progress: Called with the number of finished passes and measures, and their total.
+        progress: Called with the number of images that have passed through a set, and their total.
         trials: Returns what trains copies; called if a measure needs it, and not to be left out then.
     """
     measures = parts.growth.measures
@@ -124,14 +124,13 @@ def collect_evidence(
             for set_id in opened.keys() - kept:
                 excluded[set_id] = f"screened out: captures {shares[set_id] or 0.0:.1%}"
             chosen = {set_id: of_set for set_id, of_set in opened.items() if set_id in kept}
-            step = Steps(_passes(parts, evidence_sample, chosen, needs) + len(measures), progress)
+            step = Steps(_images_to_read(parts, evidence_sample, chosen, needs), progress)
             sample = _sample(parts, evidence_sample, chosen, needs, captured, trials, step)
             for name, measure in measures.items():
                 shown = _shown(sample, measure.needs)
                 with torch.no_grad():
                     values = measure.measure(attrs.evolve(shown, stored=parts.growth.stored.of(name)))
                 measured[name] = require_measurements(name, values, chosen.keys())
-                step()
     candidates = []
     for set_id, of_set in places.items():
         measurements = {}
@@ -211,13 +210,13 @@ def screened(captured: Mapping[int, float | None], count: int, screen: Screen) -
     return set([*unknown, *ordered][:count])
 
 
-def _passes(
+def _images_to_read(
     parts: RunParts, evidence_sample: EvidenceSample, chosen: Mapping[int, _Places], needs: Set[Need]
 ) -> int:
-    """Return how many batches go through the backbone."""
+    """Return how many images go through the backbone, each once for every pass."""
     # a head is fitted to features first, and its gradients take a forward of their own
     forwards = bool(needs & {"gradients", "features", "fitted"}) + ("fitted" in needs)
-    return forwards * evidence_sample.num_batches * len(parts.baseline.scope.passes(list(chosen)))
+    return forwards * evidence_sample.num_images * len(parts.baseline.scope.passes(list(chosen)))
 
 
 def _sample(
@@ -227,7 +226,7 @@ def _sample(
     needs: Set[Need],
     captured: Mapping[int, Mapping[str, float | None]],
     trials: Callable[[], Trials] | None,
-    step: Callable[[], None] = lambda: None,
+    step: Callable[[int], None] = lambda count: None,
 ) -> Sample:
     """Return the evidence sample with what the measures need, of each set in question."""
     gradients, features = _through_sets(parts, evidence_sample, places, needs, step)
@@ -281,7 +280,7 @@ def _through_sets(
     evidence_sample: EvidenceSample,
     places: Mapping[int, _Places],
     needs: Set[Need],
-    step: Callable[[], None],
+    step: Callable[[int], None],
 ) -> tuple[dict[int, GroupGradients], dict[int, Tensor]]:
     """Return gradients and features of each set, from one forward where both are needed."""
     seen: dict[int, list[Tensor]] = {}
@@ -313,7 +312,7 @@ def _fitted(
     evidence_sample: EvidenceSample,
     places: Mapping[int, _Places],
     features: Mapping[int, Tensor],
-    step: Callable[[], None],
+    step: Callable[[int], None],
 ) -> dict[int, GroupGradients]:
     """Return the gradients of heads fitted to the features of each set, at all its sites."""
     sites: dict[int, list[Site]] = {}

@@ -203,9 +203,9 @@ class EvidenceSample:
         return [self.groups[start : start + size] for start in range(0, len(self.groups), size)]
 
     @property
-    def num_batches(self) -> int:
-        """How many batches :meth:`batches` yields."""
-        return len(self._chunks)
+    def num_images(self) -> int:
+        """How many images it has."""
+        return len(self.positions)
 
     def batches(self) -> Iterator[tuple[Batch, list[int]]]:
         """Yield the sample in batches of whole groups, each with the sizes of its groups."""

@@ -120,7 +120,7 @@ def group_gradients(
     baseline: Baseline,
     pool: Pool,
     sites: Mapping[int, Sequence[Site]],
-    step: Callable[[], None] = lambda: None,
+    step: Callable[[int], None] = lambda count: None,
     seen: Callable[[int, Tensor], object] = lambda candidate, features: None,
     fitted: Callable[[int], Loss] | None = None,
 ) -> dict[int, GroupGradients]:
@@ -134,7 +134,7 @@ def group_gradients(
         baseline: Provides the loss.
         pool: The live sets.
         sites: The measured sites of each candidate, shared ones included.
-        step: Called once a batch and pass.
+        step: Called for each batch and pass with its number of images.
         seen: Told each candidate's features of some images ``[B, F]``, in the order of the evidence sample.
         fitted: Gives the loss of a candidate in place of the probe loss under draws of the head: then there
             is one draw.
@@ -186,7 +186,7 @@ def group_gradients(
                     of_candidate = collected.setdefault(candidate, [])
                     of_candidate += [rows[at:last] for rows in groups]
                     at = last
-                step()
+                step(len(batch))
     gradients: dict[int, GroupGradients] = {}
     for candidate, groups in collected.items():
         by_site = zip(*groups, strict=True)
@@ -200,7 +200,7 @@ def set_features(
     baseline: Baseline,
     pool: Pool,
     candidates: Sequence[int],
-    step: Callable[[], None] = lambda: None,
+    step: Callable[[int], None] = lambda count: None,
 ) -> dict[int, list[Tensor]]:
     """Return each candidate's features of the sample, by batch; computed once if they are equal for all."""
     collected: dict[int, list[Tensor]] = {}
@@ -215,7 +215,7 @@ def set_features(
             features = read(batch, together)
             for candidate in together:
                 collected.setdefault(candidate, []).append(features)
-            step()
+            step(len(batch))
     return collected
 
 

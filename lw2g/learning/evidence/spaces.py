@@ -36,7 +36,7 @@ def absorb_task(
         parts: The run.
         context: The finished task.
         evidence_sample: Its sample of images.
-        progress: Called with the number of finished batches and spaces, and their total.
+        progress: Called with the number of images that have passed through a set, and their total.
     """
     baseline = parts.baseline
     trained = (*baseline.sites(context.parameters), *baseline.shared_sites())
@@ -53,9 +53,7 @@ def absorb_task(
     if not any(under.values()):
         return
     absorbing = [constraint for constraint in parts.constraints.values() if constraint.absorbs]
-    step = Steps(
-        len(under) * len(evidence_sample.space_chunks) + len(kept) + len(absorbing) * len(trained), progress
-    )
+    step = Steps(len(under) * sum(map(len, evidence_sample.space_chunks)), progress)
     moments: dict[int, dict[Tap, SecondMoment]] = {}
     for set_id, sites in under.items():
         taps = [site.activation.tap for site in sites]
@@ -66,11 +64,9 @@ def absorb_task(
         # shared sites, and sets that do not answer alone, are read under the task's set
         seen = moments_of_set if owner is None else moments.get(owner, moments_of_set)
         parts.memory.absorb(owner, site, seen[site.activation.tap])
-        step()
     for constraint in absorbing:
         for site in trained:
             constraint.absorb(site, moments_of_set[site.activation.tap], context)
-            step()
 
 
 def _moments(
@@ -78,7 +74,7 @@ def _moments(
     evidence_sample: EvidenceSample,
     set_id: int,
     taps: Sequence[Tap],
-    step: Callable[[], None],
+    step: Callable[[int], None],
 ) -> dict[Tap, SecondMoment]:
     """Return the second moments of a task's sample at some taps under a set."""
     routing = parts.pool.force(set_id)
@@ -91,7 +87,7 @@ def _moments(
     whole = ((batch, [len(batch)]) for batch in evidence_sample.space_batches())  # each batch as one part
     read: dict[Tap, list[SecondMoment]] = {tap: [] for tap in wanted}
     with undisturbed(parts.modules):
-        for part in moments_of(
+        read_of_chunks = moments_of(
             wanted,
             whole,
             forward,
@@ -100,10 +96,11 @@ def _moments(
             options,
             Rows.of_finished(options),
             evidence_sample.generator("rows"),
-        ):
+        )
+        for chunk, part in zip(evidence_sample.space_chunks, read_of_chunks, strict=True):
             for tap in wanted:
                 read[tap] += part[tap]
-            step()
+            step(len(chunk))
     totals = {tap: merged(moments) for tap, moments in read.items()}
     if options.centre_old:
         return {tap: total.centred() for tap, total in totals.items()}

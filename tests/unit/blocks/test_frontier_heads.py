@@ -11,7 +11,8 @@ from scipy.stats import norm
 from torch import Tensor
 from torch.nn import functional
 
-from lw2g.blocks.discriminants import Discriminant, Mahalanobis
+from lw2g.blocks.discriminants import Discriminant
+from lw2g.blocks.mahalanobis import Mahalanobis
 from lw2g.blocks.random_maps import RandomMap
 from lw2g.blocks.ridge import Ridge
 from lw2g.blocks.spectrum import Spectrum

@@ -10,12 +10,14 @@ import torch
 from torch import Tensor
 
 from lw2g.blocks.closed_form import ClosedForm, Cosine
-from lw2g.blocks.discriminants import Discriminant, Mahalanobis
+from lw2g.blocks.discriminants import Discriminant
+from lw2g.blocks.mahalanobis import Mahalanobis
 from lw2g.blocks.ridge import Ridge
 from lw2g.interfaces.calibration import Temperature
 from lw2g.interfaces.context import TaskInfo
-from lw2g.maths import normal_equations
+from lw2g.maths import few_rows
 from lw2g.maths.normal_equations import add_products, best_penalty, penalised, weights_of
+from lw2g.model.rejection import moments_of, scores_of
 
 DIM, CLASSES, EACH = 5, 3, 12
 
@@ -197,31 +199,105 @@ def test_a_penalty_and_its_weights_leave_the_sums_alone() -> None:
     assert penalised(-gram, 0.0)[1] is False
 
 
-def test_sums_of_a_small_rank_have_the_penalty_of_their_spectrum(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their range tells the same error of every penalty; a rank that nobody knows is not assumed."""
-    monkeypatch.setattr(normal_equations, "_WIDE", 60)
+@pytest.mark.parametrize("choice", ["gcv", "fixed"])
+def test_few_rows_give_the_regression_of_their_sums(choice: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Penalty, scores, and those without each row; rows that are no longer few become the sums."""
+    monkeypatch.setattr(few_rows, "_WIDE", 59)
+    monkeypatch.setattr(few_rows, "_FEW", 3)
+    rows, labels = wide(20)
+    few = Ridge(60, CLASSES, 0, 0, 0.3, choice=choice)
+    few.update(rows[:9], labels[:9])
+    few.update(rows[9:], labels[9:])
+    monkeypatch.setattr(few_rows, "_WIDE", 60)
+    many = Ridge(60, CLASSES, 0, 0, 0.3, choice=choice)
+    many.update(rows, labels)
+    assert few.gram.shape == (0, 60, 60)
+    assert few.chosen_penalty(CLASSES) == pytest.approx(many.chosen_penalty(CLASSES), rel=1e-12)
+    others = torch.randn(5, 60, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    _require_alike(few, many, rows, labels, others)
+    # the 21st row is too many
+    for head in (few, many):
+        head.update(others, torch.arange(5) % CLASSES)
+    assert few.rows_in_range() is None
+    torch.testing.assert_close(few.gram, many.gram)
+    assert few.chosen_penalty(CLASSES) == pytest.approx(many.chosen_penalty(CLASSES), rel=1e-9)
+
+
+def test_few_rows_give_the_discriminant_of_their_scatter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scores, those without each row, and how known images are; of two sets each has a scatter of its own."""
+    monkeypatch.setattr(few_rows, "_WIDE", 59)
+    rows, labels = wide(20)
+    few = Discriminant(60, CLASSES)
+    few.update(rows[:9], labels[:9])
+    few.update(rows[9:], labels[9:])
+    monkeypatch.setattr(few_rows, "_WIDE", 60)
+    many = Discriminant(60, CLASSES)
+    many.update(rows, labels)
+    others = torch.randn(5, 60, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    _require_alike(few, many, rows, labels, others)
+    ours, theirs = (moments_of(head, CLASSES) for head in (few, many))
+    assert ours is not None
+    assert theirs is not None
+    assert ours.means.shape == (CLASSES, 20)
+    torch.testing.assert_close(ours.scores(others), theirs.scores(others))
+    held = torch.arange(20) != 3
+    for one, other in zip(
+        scores_of(ours, rows, labels, held), scores_of(theirs, rows, labels, held), strict=True
+    ):
+        torch.testing.assert_close(one, other)
+    for head in (few, many):
+        head.update(others, torch.arange(5) % CLASSES, owner=1)
+    torch.testing.assert_close(few.scatter, many.scatter)
+
+
+def test_a_state_with_sums_goes_on_with_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an earlier lw2g wrote has no rows, and opens; a state with rows opens as rows, to the bit."""
+    monkeypatch.setattr(few_rows, "_WIDE", 60)
+    rows, labels = wide(20)
+    many = Ridge(60, CLASSES, 0, 0, choice="gcv")
+    many.update(rows[:15], labels[:15])
+    monkeypatch.setattr(few_rows, "_WIDE", 59)
+    opened = Ridge(60, CLASSES, 0, 0, choice="gcv")
+    opened.load_state_dict(many.state_dict())
+    for head in (opened, many):
+        head.update(rows[15:], labels[15:])
+    torch.testing.assert_close(opened.scores(rows, CLASSES), many.scores(rows, CLASSES))
+    few = Ridge(60, CLASSES, 0, 0, choice="gcv")
+    few.update(rows, labels)
+    again = Ridge(60, CLASSES, 0, 0, choice="gcv")
+    again.load_state_dict(few.state_dict())
+    assert torch.equal(again.scores(rows, CLASSES), few.scores(rows, CLASSES))
+
+
+def test_the_same_rows_have_their_range_computed_once() -> None:
+    """Within the context alone, and only where the rows are the same."""
+    rows, labels = wide(20)
+    kept = []
+    for shift in (0, 0, 1):
+        kept.append(few_rows.FewRows(60))
+        kept[-1].add(rows + shift, labels)
+    with few_rows.sharing_ranges():
+        first, second, third = (one.range()[0] for one in kept)
+    assert second is first
+    assert third is not first
+    torch.testing.assert_close(third @ kept[2].range()[1].T, (rows + 1).T)
+
+
+def wide(count: int) -> tuple[Tensor, Tensor]:
+    """Fewer rows than numbers, of falling spread, and their labels."""
     draw = torch.Generator().manual_seed(8)
-    labels = torch.arange(20) % CLASSES
-    rows = torch.randn(20, 60, generator=draw, dtype=torch.float64) / torch.arange(1, 61)
+    labels = torch.arange(count) % CLASSES
+    rows = torch.randn(count, 60, generator=draw, dtype=torch.float64) / torch.arange(1, 61)
     rows[:, 20:24] += 0.05 * torch.eye(CLASSES, 4, dtype=torch.float64)[labels]
-    gram = rows.T @ rows
-    cross = rows.T @ torch.eye(CLASSES, dtype=torch.float64)[labels]
-    looked_at = []
-    whole = normal_equations._validation_error
-    spectrum = torch.linalg.eigvalsh(gram).clamp(min=0)
-    values, vectors = normal_equations._range_of(gram, 20)
-    squares = (vectors.T @ cross).square().sum(1)
-    for penalty in (1e-3, 1e-2, 0.1, 1.0):
-        ours = normal_equations._error_in_range(values, squares, penalty, 20, 20.0)
-        assert ours == pytest.approx(whole(gram, cross, spectrum, penalty, 20, 20.0), rel=1e-9)
+    return rows, labels
 
-    def looking(*arguments: Any, **options: Any) -> float:
-        looked_at.append(arguments)
-        return whole(*arguments, **options)
 
-    monkeypatch.setattr(normal_equations, "_validation_error", looking)
-    wanted = best_penalty(gram, cross, 20, 20.0)
-    assert looked_at
-    looked_at.clear()
-    assert best_penalty(gram, cross, 20, 20.0, rank=20) == wanted
-    assert not looked_at
+def _require_alike(few: ClosedForm, many: ClosedForm, rows: Tensor, labels: Tensor, others: Tensor) -> None:
+    for one, other in (
+        (few.scores(others, CLASSES), many.scores(others, CLASSES)),
+        (
+            few.without_each(rows[3:7], labels[3:7], CLASSES),
+            many.without_each(rows[3:7], labels[3:7], CLASSES),
+        ),
+    ):
+        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-8)

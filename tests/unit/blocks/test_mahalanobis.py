@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from lw2g.blocks import discriminants
+from lw2g.blocks import mahalanobis
 from lw2g.blocks.carrying import Motion
-from lw2g.blocks.discriminants import Mahalanobis
+from lw2g.blocks.mahalanobis import Mahalanobis
 from lw2g.config.resolve import Resolved, resolve
 from lw2g.interfaces.context import TaskInfo
 from lw2g.interfaces.tracker import RunStarted
@@ -47,13 +47,13 @@ def small(catalogue: Catalogue) -> Resolved:
 def solved(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of matrices of each factorisation."""
     counts: list[int] = []
-    plain = discriminants.factor
+    plain = mahalanobis.factor
 
     def counted(matrix: Tensor) -> Tensor:
         counts.append(1 if matrix.ndim == 2 else len(matrix))
         return plain(matrix)
 
-    monkeypatch.setattr(discriminants, "factor", counted)
+    monkeypatch.setattr(mahalanobis, "factor", counted)
     return counts
 
 

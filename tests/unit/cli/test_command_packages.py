@@ -105,7 +105,7 @@ def test_a_command_is_no_component(site: Path) -> None:
             "version": "1.0",
         }
     ]
-    assert "theirs_here" in typed("plugins").stdout
+    assert "say-it (theirs-here)" in typed("plugins").stdout
     assert typed("plugins", "say-it").stderr == (
         "error: no component is called 'say-it', but a command; `lw2g say-it --help` describes it\n"
     )

@@ -161,7 +161,7 @@ def test_mistakes_are_told_together_without_a_traceback(fake_catalogue):
     assert result.stdout == ""
     assert result.stderr.splitlines() == [
         "error: 3 problems in the configuration:",
-        "  policy: no policy is called 'mim' (did you mean 'min'?); run `lw2g plugins` for all names",
+        "  policy: no policy is called 'mim' (did you mean 'min'?); `lw2g plugins policy` lists all",
         "  growth.enrgy: no such option (did you mean 'energy'?)",
         "  run.seed: expected int but got 'x'",
     ]
@@ -216,7 +216,7 @@ RECOMMENDED = "next, the recommended method: lw2g run --baseline simple-cil --se
             {"metrics": FOUND},
             [
                 "final accuracy 122.0 % (FAA)",
-                "forgetting 7.2 points (FFM)",
+                "forgetting 7.2 points (FFM: best less last accuracy, mean of old tasks)",
                 "3 sets for 10 tasks",
                 "right set found 85.7 %, by chance 38.0 % (PRA)",
                 "run: here (all numbers: lw2g show here)",
@@ -227,7 +227,7 @@ RECOMMENDED = "next, the recommended method: lw2g run --baseline simple-cil --se
             {"done": 3, "config": {"backbone": {"name": "timm"}}},
             [
                 "accuracy 122.0 % (FAA)",
-                "forgetting 7.2 points (FFM)",
+                "forgetting 7.2 points (FFM: best less last accuracy, mean of old tasks)",
                 "1 set for 3 tasks",
                 "stopped after 3 of 10 tasks; go on with: lw2g continue here",
                 "run: here (all numbers: lw2g show here)",
@@ -237,7 +237,7 @@ RECOMMENDED = "next, the recommended method: lw2g run --baseline simple-cil --se
             {"config": {"baseline": {"name": "single"}, "benchmark": {"name": "digits"}}},
             [
                 "final accuracy 122.0 % (FAA)",
-                "forgetting 7.2 points (FFM)",
+                "forgetting 7.2 points (FFM: best less last accuracy, mean of old tasks)",
                 "run: here (all numbers: lw2g show here)",
             ],
         ),
@@ -337,6 +337,23 @@ def test_plugins_prints_problems_with_remedies_at_the_end(monkeypatch):
     assert (named.exit_code, named.stderr) == (2, f"error: {last}\n")
 
 
+def test_plugins_lists_kinds_a_line_each_and_one_kind_on_a_screen():
+    """Every line has 100 columns at most; a long list has a line a component, and every name of the kind."""
+    overview = invoke("plugins").stdout.splitlines()
+    assert [line.split()[0] for line in overview[:3]] == ["baseline", "head", "carry"]
+    baselines = [one for one in json.loads(invoke("plugins", "--json").stdout) if one["kind"] == "baseline"]
+    assert overview[0].split()[1] == str(len(baselines))
+    assert len(overview) <= 14
+    for kind in ("baseline", "head", "backbone"):
+        listed = json.loads(invoke("plugins", kind, "--json").stdout)
+        assert {one["kind"] for one in listed} == {kind}
+        lines = invoke("plugins", kind).stdout.splitlines()
+        assert max(map(len, [*overview, *lines])) <= 100
+        assert len(lines) <= 40
+        named = [line.split()[0] for line in lines if line.strip() and not line.startswith(" ")]
+        assert {one["name"] for one in listed} <= set(named)
+
+
 def test_plugins_describes_one_component(fake_catalogue):
     """Options with default, range, published value and help; presets; citation."""
     text = invoke("plugins", "hide-prompt").stdout
@@ -357,6 +374,28 @@ def test_plugins_describes_one_component(fake_catalogue):
     assert row[:6] == ["epochs", "int", "50", ">=", "1", "40"]
     detailed = json.loads(invoke("plugins", "hide-prompt", "--json").stdout)
     assert detailed[0]["options"][0]["default"] == 50
+
+
+def test_a_folder_in_place_of_a_configuration_says_how_images_are_named(tmp_path):
+    """As with `lw2g start`, somebody types the folder of images; its name may have a space."""
+    (tmp_path / "my photos").mkdir()
+    done = invoke("run", str(tmp_path / "my photos"))
+    assert done.exit_code == 2
+    assert done.stderr.splitlines()[-1].endswith(
+        f"/my photos' is a folder and no TOML file; of images: --benchmark folder --set "
+        f"benchmark.root='{tmp_path}/my photos'"
+    )
+
+
+def test_an_interrupted_command_says_so_in_a_line(monkeypatch, tmp_path):
+    """With the exit code of Ctrl-C, and without click's word for it."""
+
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lw2g.cli.predict_command.models.predict", stop)
+    done = invoke("predict", str(tmp_path), str(tmp_path))
+    assert (done.exit_code, done.stderr) == (130, "error: interrupted\n")
 
 
 def test_plugins_with_an_unknown_name_suggests_one(fake_catalogue):

@@ -86,7 +86,8 @@ def called(
 @pytest.mark.parametrize(
     ("arguments", "environment", "says"),
     [
-        (["plugins"], {}, "hide-prompt"),
+        (["plugins"], {}, "dual-prompt"),
+        (["plugins", "baseline"], {}, "hide-prompt"),
         (["plugins", "--json"], {}, "hide-prompt"),
         (["plugins", "hide-prompt"], {}, "contrastive"),
         (["config"], {}, "[baseline]"),

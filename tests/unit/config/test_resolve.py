@@ -282,12 +282,12 @@ phi = 2
         "growth.energy: must be <= 1: 1.5",
         "growth.images: must be >= 16: 15",
         "growth.centre: expected bool but got 'maybe'",
-        "policy: no policy is called 'mim' (did you mean 'min'?); run `lw2g plugins` for all names",
+        "policy: no policy is called 'mim' (did you mean 'min'?); `lw2g plugins policy` lists all",
         "run.seed: must be >= 0: -1",
         "run.device: must be auto, cpu, mps, cuda or cuda:N: 'gpu'",
         "constraints.cpk.phi: must be <= 1: 2.0",
         "constraints.orthogonl: no constraint is called 'orthogonl' (did you mean 'orthogonal'?); "
-        "run `lw2g plugins` for all names",
+        "`lw2g plugins constraint` lists all",
         f"backbone.weights: no file {str(tmp_path / 'gone.npz')!r}; give the path of a file or a "
         "folder of weights",
     }

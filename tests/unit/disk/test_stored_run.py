@@ -81,7 +81,8 @@ def test_an_earlier_state_is_told_and_never_passed_off(change: Callable[[Path], 
 def test_a_task_that_is_not_finished_names_the_run_and_the_remedy(run: Path) -> None:
     """The line says which run, and how to go on."""
     with pytest.raises(
-        DataError, match=r"run '.*run': task 8 is not finished, the last one is [0-9]+; go on: lw2g resume"
+        DataError,
+        match=r"run '.*run': task 8 is not finished, the last one is [0-9]+; choose an earlier one, or",
     ):
         open_after(run, 7)
 

@@ -26,6 +26,13 @@ def test_without_a_remedy_the_text_is_what_is_wrong() -> None:
     assert str(DataError("no file")) == "no file"
 
 
+def test_a_file_in_place_of_a_folder_is_told(tmp_path):
+    """No other name is offered for what is there."""
+    (tmp_path / "photo.png").write_bytes(b"")
+    told = errors.no_folder(tmp_path / "photo.png")
+    assert told == f"{str(tmp_path / 'photo.png')!r} is a file and no folder"
+
+
 @pytest.mark.parametrize("folder", ["lw2g", "plugins"])
 def test_no_message_carries_its_remedy_inside(folder: str) -> None:
     """Whoever raises passes the remedy as what it is, so that nobody has to cut it out again."""

@@ -104,7 +104,7 @@ def test_the_card_says_what_the_record_says(model: Path, hub: HubStub) -> None:
     low, high = checks["interval"]
     images = sum(entry["checked"] for entry in found.values())
     assert f"- Accuracy: {checks['accuracy']:.1f} % of {images} images" in text
-    assert f"({low:.1f} to {high:.1f} in 95 of 100 cases)" in text
+    assert f"(95 % interval {low:.1f} to {high:.1f})" in text
     temperature = float(read_export(model).tensors["calibration/temperature"])
     assert f"temperature {temperature:.4g}" in text
     assert "`--reject 0.05` refuses what is less like its classes than 5 % of 24 kept images" in text

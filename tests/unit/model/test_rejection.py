@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from lw2g.blocks.closed_form import Cosine
-from lw2g.blocks.discriminants import Discriminant, KernelDiscriminant, Mahalanobis
+from lw2g.blocks.discriminants import Discriminant, KernelDiscriminant
+from lw2g.blocks.mahalanobis import Mahalanobis
 from lw2g.blocks.ridge import Ridge
 from lw2g.errors import ConfigError
 from lw2g.model.rejection import (
     Gaussians,
-    gaussians_of,
     left_out,
     moments_of,
     scores_of,
@@ -142,21 +142,3 @@ def test_that_all_kept_images_are_right_is_no_certainty(images: int, distance: f
 def test_one_class_leaves_no_doubt() -> None:
     """Where there is no other class, an image cannot be taken for it."""
     assert temperature_of(torch.ones(5, 1).double(), torch.zeros(5).long()) == (1.0, None)
-
-
-def test_few_wide_rows_are_scored_in_their_range() -> None:
-    """Distances, and those of images left out, are those of all columns; the level is of all of them, too."""
-    labels = torch.arange(3).repeat_interleave(4)
-    rows = torch.randn(12, 50, generator=torch.Generator().manual_seed(4)).double() + labels[:, None]
-    means = torch.stack([rows[labels == label].mean(0) for label in range(3)])
-    away = rows - means[labels]
-    whole = Gaussians(torch.tensor([4, 4, 4]), means, away.T @ away)
-    small, inner = gaussians_of(rows, labels, 3)
-    assert inner.shape == (12, 12)
-    assert small.width == 50
-    for ours, theirs in zip(small.distances(inner), whole.distances(rows), strict=True):
-        torch.testing.assert_close(ours, theirs)
-    held = torch.ones(12, dtype=torch.bool)
-    wanted = scores_of(whole, rows, labels, held)
-    for ours, theirs in zip(scores_of(small, inner, labels, held), wanted, strict=True):
-        torch.testing.assert_close(ours, theirs)

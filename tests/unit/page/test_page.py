@@ -16,8 +16,12 @@ from click.testing import CliRunner
 
 from lw2g.cli.main import main
 from lw2g.results.cells import Cell
-from lw2g_page import page
+from lw2g.results.columns import COLUMNS, DEFAULT_COLUMNS
+from lw2g.results.found_runs import find_runs
+from lw2g.results.table import tables_of
+from lw2g_page import page, result_lines
 from lw2g_page.figures import FIGURES
+from lw2g_page.result_lines import ResultCell, results_of
 
 NASTY = "</script><img src=http://nowhere.invalid/x onerror=alert(1)>"
 
@@ -118,9 +122,9 @@ def test_the_footer_has_the_command_that_makes_the_page(write_full_run, tmp_path
 
 def test_a_unit_stays_beside_its_quantity():
     """The head of a narrow column breaks between words, never before the unit."""
-    assert page._with_its_unit("evidence s") == "evidence\N{NO-BREAK SPACE}s"
-    assert page._with_its_unit("training mflop") == "training\N{NO-BREAK SPACE}mflop"
-    assert page._with_its_unit("chance PRA") == "chance PRA"
+    assert result_lines._with_its_unit("evidence s") == "evidence\N{NO-BREAK SPACE}s"
+    assert result_lines._with_its_unit("training mflop") == "training\N{NO-BREAK SPACE}mflop"
+    assert result_lines._with_its_unit("chance PRA") == "chance PRA"
 
 
 def test_published_values_share_the_cell_of_ours():
@@ -128,12 +132,62 @@ def test_published_values_share_the_cell_of_ours():
     ours, theirs = Cell(value="80.5", std="0.7"), Cell(value="85.9", std="0.1", note=" *")
     head = ["row", "n", "FAA", "paper FAA", "minus paper", "PRA", "paper PRA", "minus paper"]
     none = Cell(value="-")
-    line = page._with_published(["x", "2", ours, theirs, Cell(value="-5.4"), ours, none, none], head)
+    line = result_lines._with_published(["x", "2", ours, theirs, Cell(value="-5.4"), ours, none, none], head)
     assert line == [
-        page._ResultCell("n", "2", ""),
-        page._ResultCell("FAA", ours, "85.9 ± 0.1 *"),
-        page._ResultCell("PRA", ours, ""),
+        ResultCell("n", "2"),
+        ResultCell("FAA", ours, "85.9 ± 0.1 *"),
+        ResultCell("PRA", ours),
     ]
+
+
+def test_columns_are_what_rows_differ_in(write_full_run, installed, tmp_path):
+    """Options have columns, names go without them; what is equal is said above, unless it was asked for."""
+    for lr in (0.01, 0.02):
+        write_full_run(f"lr-{lr}", policy="min", overrides={"baseline.lr": lr, "baseline.epochs": 5})
+    write_full_run("control", {"metrics.faa": 60.0, "metrics.ssp": None}, baseline="simple-cil")
+    (table,) = tables_of(list(find_runs([tmp_path])), installed)
+    results = results_of(table, [COLUMNS[name] for name in DEFAULT_COLUMNS], [COLUMNS["faa"], COLUMNS["bwt"]])
+    assert [(one.title, one.key) for one in results.head] == [("lr", "baseline.lr"), ("FAA", "")]
+    assert [(line.name, [str(cell.content) for cell in line.cells]) for line in results.lines] == [
+        ("simple-cil", ["-", "60.00"]),
+        ("hide-prompt x min", ["0.01", "66.67"]),
+        ("hide-prompt x min", ["0.02", "66.67"]),
+    ]
+    assert [line.label for line in results.lines][1:] == [
+        f"hide-prompt[lr={lr},epochs=5] x min" for lr in (0.01, 0.02)
+    ]
+    assert results.same == [
+        "The same in all rows: n 1, BWT -37.50.",
+        "In all rows that have it: baseline.epochs 5.",
+    ]
+    wanted = results_of(table, [COLUMNS["bwt"]], [COLUMNS["bwt"]])
+    assert [one.title for one in wanted.head] == ["lr", "n", "BWT"]
+
+
+def test_what_is_mixed_is_told_by_what_differs():
+    """What all cells begin with is said above; a row that has nothing more shows a dash."""
+    cells = [
+        [ResultCell("mixed", text, text=True)] for text in ("file a, 12 layers", "file a", "file a, 2 layers")
+    ]
+    assert result_lines._take_common(cells) == ["file a"]
+    assert [line[0].content for line in cells] == ["12 layers", "-", "2 layers"]
+    assert result_lines._take_common([[ResultCell("n", "1")]]) == []
+
+
+@pytest.mark.usefixtures("quick")
+def test_unfinished_runs_say_what_goes_on_with_them(write_full_run, tmp_path):
+    """Above the table, with the command; runs of which no task is finished, too."""
+    write_full_run("min", policy="min")
+    interrupted = write_full_run("later run", {"tasks": 5}, policy="always")
+    begun = write_full_run("begun", policy="one")
+    (begun.path / "record.json").unlink()
+    assert report(tmp_path, "--html", tmp_path / "out.html").exit_code == 0
+    text = html.unescape((tmp_path / "out.html").read_text(encoding="utf-8"))
+    told = f"interrupted after task 3 of 5; lw2g resume '{interrupted.path}' goes on"
+    assert f"<strong>hide-prompt x always, 3 of 5 tasks</strong>: {told}" in text
+    told = f"interrupted before the end of its first task; lw2g resume {begun.path} goes on"
+    assert f"<strong>{begun.path}</strong>: {told}" in text
+    assert "not counted" not in text
 
 
 def test_a_missing_extra_is_one_line(write_full_run, tmp_path, monkeypatch):
@@ -206,6 +260,20 @@ CUT_OFF = """() => {
 }"""
 
 
+# Headings that skip a level, and pictures without an alternative text.
+SKIPPED = """() => {
+  let last = 0;
+  const found = [];
+  for (const one of document.querySelectorAll('h1, h2, h3, h4')) {
+    const level = Number(one.tagName[1]);
+    if (level > last + 1) found.push(one.textContent);
+    last = level;
+  }
+  for (const one of document.images) if (!one.hasAttribute('alt')) found.push(one.src);
+  return found;
+}"""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -238,6 +306,9 @@ def test_a_browser_shows_every_figure_whole(browser, written, width, scheme):
     for summary in tab.locator("details:not(.numbers) > summary").all():
         summary.click()
     assert tab.evaluate(CUT_OFF) == []
+    assert tab.evaluate(SKIPPED) == []
+    axis = "\n100\nmean accuracy over the tasks so far (%), the axis begins at 60"
+    assert tab.locator("#s0-curves .plot").inner_text().endswith(axis)
     tab.select_option(".chooser select", label="hide-prompt x always, seed 0")
     tab.locator("#s0-curves .legend button").first.click()
     tab.wait_for_function("document.querySelector('#s0-curves .legend button').ariaPressed === 'false'")

@@ -18,11 +18,12 @@ from lw2g.config.toml import flat, read_json, to_mapping
 from lw2g.results.found_runs import Given
 from lw2g.results.recorded_evidence import apart
 from lw2g.results.table import tables_of
-from lw2g_page import compare, gallery, inside
+from lw2g_page import compare, inside, thumbnails
 from lw2g_page.figures import FIGURES
-from lw2g_page.gallery import CLASSIFIED, RETRIEVED, confused_most, gallery_of, mistakes
+from lw2g_page.gallery import CLASSIFIED, RETRIEVED, confused_most, gallery_of, mistakes, task_pictures
 from lw2g_page.inside import look_inside
 from lw2g_page.repeating import command_of
+from lw2g_page.thumbnails import Allowance, Thumbnails
 from lw2g_testing.made_evidence import measured_set
 
 MORE = {"accuracy_matrix": [[80.0, 55.0, 30.0], [None, 55.0, 30.0], [None, None, 80.0]]}
@@ -336,22 +337,19 @@ def test_mistakes_are_of_two_kinds(opened):
     ]
 
 
+def small(opened, installed, left=10_000):
+    """Return the thumbnails of a run, for which a page has some bytes."""
+    return Thumbnails(opened.run, installed, Allowance(left))
+
+
 def test_what_is_confused_most_stands_first_with_its_images(opened, installed, monkeypatch):
     """Pairs of classes by their number of images; none of a run of somebody else, or without its images."""
-    assert confused_most(opened, installed) == ()  # the run was tested on other images
-
-    class Images:
-        def __init__(self, run, catalogue):
-            pass
-
-        def thumbnail(self, sample):
-            return f"image {sample}"
-
-    monkeypatch.setattr(gallery, "_TestImages", Images)
+    assert confused_most(opened, small(opened, installed)) == ()  # the run was tested on other images
+    monkeypatch.setattr(thumbnails, "_TestImages", Images)
     predicted = opened.predicted["predicted"].copy()
     predicted[4] = 3
     twice = attrs.evolve(opened, predicted={**opened.predicted, "predicted": predicted})
-    pairs = confused_most(twice, installed)
+    pairs = confused_most(twice, small(twice, installed))
     assert [(one.true, one.predicted, one.count, one.of) for one in pairs] == [
         ("cat", "dog", 2, 2),
         ("bee", "ant", 1, 2),
@@ -361,7 +359,38 @@ def test_what_is_confused_most_stands_first_with_its_images(opened, installed, m
     assert pairs[0].sources == ["image 4", "image 5"]
     given = Given(who="x", tuned_on="nothing", protocol="p", badges=())
     theirs = attrs.evolve(opened, run=attrs.evolve(opened.run, given=given))
-    assert confused_most(theirs, installed) == ()
+    assert confused_most(theirs, small(theirs, installed)) == ()
+    assert task_pictures(theirs, small(theirs, installed)) == ()
+
+
+class Images:
+    """Test images of which each has a name of seven letters or more for a thumbnail."""
+
+    def __init__(self, run, catalogue):
+        pass
+
+    def thumbnail(self, sample):
+        return f"image {sample}"
+
+
+def test_each_task_shows_its_classes_within_the_bytes_of_the_page(opened, installed, monkeypatch):
+    """The first image of each class by task, and how many classes are left out; none of stored features."""
+    monkeypatch.setattr(thumbnails, "_TestImages", Images)
+    shown = task_pictures(opened, small(opened, installed))
+    assert [(one.task, one.pictures, one.further) for one in shown] == [
+        (1, [("ant", "image 0"), ("bee", "image 2")], 0),
+        (2, [("cat", "image 4"), ("dog", "image 6")], 0),
+        (3, [("elk", "image 8"), ("fox", "image 10")], 0),
+    ]
+    allowed = small(opened, installed, left=len("image 0image 2image 4"))
+    shown = task_pictures(opened, allowed)
+    assert [(one.task, len(one.pictures), one.further) for one in shown] == [(1, 2, 0), (2, 1, 1)]
+    assert gallery_of(opened, allowed).pictures == []
+    opened.predicted["retrieved"][:] = -1
+    shown = gallery_of(opened, small(opened, installed)).pictures
+    assert {one.mistake for one in shown} == {"wrong class"}
+    opened.run.config["backbone"]["name"] = "features"
+    assert task_pictures(opened, small(opened, installed)) == ()
 
 
 @pytest.mark.parametrize("moved", [False, True])
@@ -381,9 +410,9 @@ def test_images_in_folders_are_read_as_files(moved, opened, installed, tmp_path,
         (opened.run.path / "moved.toml").write_text(f"[benchmark]\nname = 'folder'\nroot = {root!r}\n")
     else:
         opened.run.config["benchmark"] |= {"name": "folder", "root": root}
-    monkeypatch.setattr(gallery, "_TestImages", None)
-    pair, *_ = confused_most(opened, installed)
-    shown = gallery_of(opened, installed).pictures
+    monkeypatch.setattr(thumbnails, "_TestImages", None)
+    pair, *_ = confused_most(opened, small(opened, installed))
+    shown = gallery_of(opened, small(opened, installed)).pictures
     assert shown
     assert {one.sample for one in shown} <= set(ids)
     content = base64.b64decode(pair.sources[0].partition(",")[2])
@@ -398,11 +427,11 @@ def test_an_image_in_an_unusual_mode_is_left_to_its_stream(opened, installed, tm
         Image.new("I;16", (4, 4)).save(tmp_path / name, "PNG")
     (opened.run.path / "samples.json").write_text(json.dumps(ids))
     opened.run.config["benchmark"] |= {"name": "folder", "root": str(tmp_path / "photos")}
-    assert confused_most(opened, installed) == ()
+    assert confused_most(opened, small(opened, installed)) == ()
 
 
 def test_the_gallery_needs_the_very_images(opened, installed, tmp_path: Path):
     """Data that are others, or not there, are told in one line."""
-    assert gallery_of(opened, installed).why == (
+    assert gallery_of(opened, small(opened, installed)).why == (
         "the data set cannot be read: the run was tested on other images"
     )

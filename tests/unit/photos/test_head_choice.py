@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,18 @@ from PIL import Image
 import lw2g
 from lw2g.cli.main import main
 from lw2g.errors import ConfigError
+from lw2g.maths import few_rows
 from lw2g.maths.choosing import first_within_error, words_of_choice
 from lw2g.model.exported import read_export
 from lw2g.model.trained import TrainedModel
 from lw2g_photos import head_choice, starting, updating
 from lw2g_photos.step_checks import wilson
+from lw2g_photos.training_gains import TrainingGain
 
 
 @pytest.fixture(autouse=True)
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Join two layers of the embedded backbone: sums of all of them take seconds to solve."""
+    """Join two layers of the embedded backbone, whose sums are small."""
     monkeypatch.setattr(starting, "WIDEST", 600)
 
 
@@ -93,22 +96,31 @@ def test_the_chosen_model_is_the_one_that_starts_by_name(
     assert choice["accuracy"] == expected["left_out_accuracy"]
 
 
-@pytest.mark.parametrize("large", [2**20, 2**12], ids=["small sums", "large sums"])
+@pytest.mark.parametrize(
+    ("large", "wide"),
+    [(2**20, 1024), (2**12, 1024), (2**20, 100)],
+    ids=["small sums", "large sums", "rows become sums"],
+)
 def test_a_chosen_model_learns_and_forgets_exactly(
-    large: int, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    large: int, wide: int, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A class more, and back to the bit, also where sums that began with zeros are not written down twice."""
     monkeypatch.setattr(updating, "_LARGE", large)
+    monkeypatch.setattr(few_rows, "_WIDE", wide)
+    monkeypatch.setattr(few_rows, "_FEW", 20)  # 24 images are few, 30 are not
     monkeypatch.setattr(head_choice, "first_within_error", lambda found, images: 1)
     _start(photos, tmp_path / "first", head="auto")
     more, _ = lw2g.learn(tmp_path / "first", photos / "more", out=tmp_path / "more", device="cpu")
     assert more.predict(photos / "more")[0]["class"] == "grey"
     assert {"rejected", "calibrated"} <= more.predict(photos / "more", reject=0.1)[0].keys()
+    gram = read_export(tmp_path / "more").tensors["baseline/closed_form.gram"]
+    assert len(gram) == 1
     lw2g.unlearn(tmp_path / "more", out=tmp_path / "back", device="cpu")
     back, first = (read_export(tmp_path / name).tensors for name in ("back", "first"))
     learned = read_export(tmp_path / "back", whole=True).learned
     kept = {key.partition("/")[0] for key in learned if key.endswith("closed_form.gram")}
     assert kept == ({"zero"} if large < 2**20 else {"base"})
+    assert (wide == 100) == (len(first["baseline/closed_form.gram"]) == 0)
     assert back.keys() == first.keys()
     assert all(torch.equal(back[name], first[name]) for name in first)
 
@@ -187,6 +199,29 @@ def test_start_says_what_was_tried_and_what_comes_next(photos: Path, tmp_path: P
     assert "of 24 images, each left out in turn" in done.stdout
     assert "% of 3 images not learned from (" in done.stdout
     assert f"next: lw2g predict '{tmp_path}/my model' PHOTO --reject 0.05, lw2g test" in done.stdout
+    assert "more accuracy: more images of each class" in done.stdout
+
+
+def test_start_says_what_training_added_on_streams_like_the_images(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asks by images a class and the smallest model's accuracy; what is not known is not said."""
+    asked = []
+
+    def known(images: float, accuracy: float) -> TrainingGain:
+        asked.append((images, accuracy))
+        return TrainingGain(least=-1.0, most=0.5, streams=2)
+
+    monkeypatch.setattr(head_choice, "training_gain", known)
+    done = CliRunner().invoke(main, ["start", str(photos / "photos"), str(tmp_path / "model"), "--json"])
+    report = json.loads(done.stdout)
+    assert asked == [(8.0, report["choice"]["tried"][0]["accuracy"])]
+    assert report["training"]["least"] == -1.0
+    done = CliRunner().invoke(main, ["start", str(photos / "photos"), str(tmp_path / "again")])
+    words = "training (lw2g run --trained) added -1.0 to +0.5 points on 2 streams like this, with ViT-Tiny"
+    assert f"more accuracy: more images of each class; {words}" in done.stdout
+    monkeypatch.setattr(head_choice, "training_gain", lambda images, accuracy: None)
+    done = CliRunner().invoke(main, ["start", str(photos / "photos"), str(tmp_path / "unknown")])
     assert "more accuracy: more images of each class, or training: lw2g run --trained" in done.stdout
 
 

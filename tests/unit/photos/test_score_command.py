@@ -13,6 +13,7 @@ from PIL import Image
 import lw2g
 from lw2g.cli.main import main
 from lw2g_photos.photographs import score
+from lw2g_photos.step_words import few_notes, lowest_classes
 
 
 def write_images(folder: Path, colour: tuple[int, int, int], count: int, seed: int) -> None:
@@ -40,6 +41,19 @@ def test_start_prints_a_total(model: tuple[Path, str]) -> None:
     """Of the images that were held out, two of each class."""
     assert "accuracy: 100.0 % of 4 images not learned from" in model[1]
     assert "old classes" not in model[1]  # a first model has none
+    assert len(model[1].splitlines()) <= 10
+    table = CliRunner().invoke(main, ["show", str(model[0]), "--all"]).stdout.splitlines()
+    assert [line.split() for line in table if line.split()[:1] == ["red"]] == [["red", "10", "2", "100"]]
+
+
+def test_notes_that_say_the_same_of_many_classes_are_one() -> None:
+    """A folder of a hundred classes of one image each ends with a line, and different notes are counted."""
+    same = [f"c{number}: not checked" for number in range(100)]
+    assert few_notes(same) == ["c0, c1, c2, c3, c4 and 95 more: not checked"]
+    notes = few_notes([f"cat: note {number}" for number in range(7)])
+    assert notes[3:] == ["cat: note 3", "3 more (--json prints all)"]
+    found = [(f"c{number}", float(number), ["x"]) for number in range(90, 101)]
+    assert lowest_classes([*found, ("d", None, [])]) == "lowest: c90 90 % (x), c91 91 % (x), c92 92 % (x)"
 
 
 def test_right_answers_are_counted(model: tuple[Path, str], tmp_path: Path) -> None:
@@ -49,8 +63,13 @@ def test_right_answers_are_counted(model: tuple[Path, str], tmp_path: Path) -> N
     write_images(tmp_path / "more" / "blue", (30, 30, 200), 1, 3)
     done = CliRunner().invoke(main, ["test", str(model[0]), str(tmp_path / "more")])
     assert done.exit_code == 0, done.output
-    assert "80.0 % of 5 images named rightly (37.6 to 96.4 in 95 of 100 cases)" in done.stdout
-    assert "blue (1)" in done.stdout
+    assert done.stdout.splitlines() == [
+        "accuracy: 80.0 % of 5 images of 2 classes (95 % interval 37.6 to 96.4)",
+        "lowest: red 75 % (blue); each class: --all",
+    ]
+    whole = CliRunner().invoke(main, ["test", str(model[0]), str(tmp_path / "more"), "--all"]).stdout
+    assert "blue (1)" in whole
+    assert "lowest" not in whole
     told = CliRunner().invoke(main, ["test", str(model[0]), str(tmp_path / "more"), "--json"])
     scored = json.loads(told.stdout)
     assert (scored["accuracy"], scored["images"]) == (80.0, 5)

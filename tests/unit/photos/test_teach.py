@@ -412,6 +412,9 @@ def in_browser(*arguments: str, **options: Any) -> Iterator[Any]:
         browser.close()
 
 
+RIGHT_END = "(selector) => document.querySelector(selector).getBoundingClientRect().right"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
@@ -433,6 +436,10 @@ def test_the_page_fits_and_tells_pairs_of_many_classes(tmp_path: Path, width: in
             page.set_input_files("#image", list((tmp_path / "images").rglob("0.png"))[:3])
             page.wait_for_selector(".tried >> nth=2")
             assert page.evaluate("document.documentElement.scrollWidth") <= width
+            # what was found of a class is seen without scrolling
+            assert page.locator("#check th >> nth=4").inner_text() == "found"
+            frame = page.evaluate(RIGHT_END, ".wide:has(#check)")
+            assert page.evaluate(RIGHT_END, "#check th:nth-child(5)") <= frame
             first_pair = page.locator("#confusion tr").first.inner_text()
             assert re.search(r"taken for\s.*\d+ of 6$", first_pair, re.DOTALL)
             assert page.locator("#confusion tr").count() <= 20

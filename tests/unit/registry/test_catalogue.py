@@ -117,7 +117,7 @@ def test_unknown_name_suggests_the_nearest_and_names_broken_plugins():
     with pytest.raises(UnknownComponentError) as caught:
         catalogue.get("policy", "minimun")
     assert str(caught.value) == (
-        "no policy is called 'minimun' (did you mean 'minimum'?); run `lw2g plugins` for all names "
+        "no policy is called 'minimun' (did you mean 'minimum'?); `lw2g plugins policy` lists all "
         "(plugins with problems: broken)"
     )
 

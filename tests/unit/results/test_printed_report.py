@@ -92,7 +92,7 @@ def test_a_run_that_lost_its_configuration_is_not_passed_over(write_run, tmp_pat
 
 def test_markdown_has_means_differences_and_remarks(folder):
     """Means with deviations, the paper's values, differences with intervals, and what does not count."""
-    printed = call("report", folder, "--columns", "faa,pra,caa", "--against", "always")
+    printed = call("report", folder, "--columns", "faa,pra,caa", "--against", "always", "--all")
     lines = printed.splitlines()
     assert lines[0] == "### CIFAR-100, 2 classes, 10 a task"
     assert lines[2] == "backbone sup21k vit cccccccc, protocol official, data bbbbbbbb"
@@ -100,7 +100,27 @@ def test_markdown_has_means_differences_and_remarks(folder):
     assert "| dual-prompt x always | 2 | 80.50 ± 0.71 | 85.94 ± 0.1 | -5.44 | - | 59.44 ± 0.3 | - |" in lines
     assert "| dual-prompt x min | 2 | +3.00 [-9.71, +15.71] | - |" in lines
     assert any(line.startswith("- FAA: final average accuracy") for line in lines)
-    assert any(line.endswith("(2/3 tasks, interrupted)") for line in lines)
+    assert any("interrupted after task 2 of 3; lw2g resume " in line for line in lines)
+
+
+def test_five_remarks_stand_below_a_table_and_the_others_are_counted(folder, write_run):
+    """One line defines the columns; what marks mean, what does not count and whose values come next."""
+    write_run(70.0, **{"baseline.name": "simple-cil", "baseline.epochs": 9})
+    write_run(70.0, **{"baseline.head": "lda", "run.precision": "32-true"})
+    write_run(71.0, **{"baseline.head": "lda", "run.precision": "32-true"})
+    printed = call("report", folder, "--columns", "faa,pra,ffm", "--against", "x min")
+    remarks = [line for line in printed.splitlines() if line.startswith("- ")]
+    assert len(remarks) == 5
+    assert remarks[0].startswith("- FAA: final average accuracy (elsewhere last accuracy, A_T); PRA: ")
+    assert "over n runs; control: a bound" in remarks[1]
+    assert remarks[3].startswith("- not counted: ")
+    assert "lw2g resume" in remarks[3]
+    hidden = int(remarks[4].partition(" more: lw2g report --all")[0].removeprefix("- "))
+    every = call("report", folder, "--columns", "faa,pra,ffm", "--against", "x min", "--all")
+    assert "- PRA: retrieval accuracy: mean over tasks" in every
+    assert hidden > 1
+    assert every.count("\n- ") > hidden + 4
+    assert lw2g.report(folder, columns="faa").to_text().count("\n- ") <= 5
 
 
 def test_a_table_without_the_row_has_no_differences(folder, write_run):
@@ -141,7 +161,7 @@ def test_constants_have_no_spread_and_zeros_no_sign(write_run, tmp_path):
         "| dual-prompt x min | 2 | +0.00 [+0.00, +0.00] | -0.01 [-0.07, +0.06] | +0 [+0, +0] | +0 [+0, +0] |"
         in lines
     )
-    assert any("left out where it rounds to 0" in line for line in lines)
+    assert "left out where it rounds to 0" in call("report", str(tmp_path), *columns, "--all")
     latex = call("report", str(tmp_path), *columns, "--format", "latex")
     assert "4{,}200{,}001" in latex
     entries = json.loads(call("report", str(tmp_path), *columns, "--format", "json"))["entries"]

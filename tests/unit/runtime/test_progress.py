@@ -87,24 +87,27 @@ def test_a_loss_is_read_only_when_it_is_passed_on() -> None:
 
 
 def test_evidence_and_spaces_are_counted_to_their_end(catalogue: Any, quick: Any, tmp_path: Any) -> None:
-    """A run reports how much of its evidence and of its spaces is done, up to all of it, and every loss."""
+    """A run counts the images of evidence, spaces and training up to all of them, and reports every loss."""
     heard = Heard()
     start(quick(policy="min"), catalogue, tmp_path / "run", [heard])
     last = {(step.task, step.phase): step for step in heard.steps}
     for task, phase in ((1, "evidence"), (0, "spaces"), (1, "spaces"), (0, "evaluation")):
         step = last[task, phase]
-        assert step.done == step.total > 1 or phase == "evaluation"
+        assert (step.done, step.unit) == (step.total, "images")
+        assert step.images_per_second > 0
+    sizes = {step.task: step.total for step in heard.steps if step.phase == "prompts"}
+    assert last[1, "prompts"].done == sizes[1] > 1
     assert all(step.loss is not None for step in heard.steps if step.phase == "prompts")
     assert all(step.remaining is not None and step.remaining >= 0 for step in heard.steps)
 
 
 def test_steps_count_up() -> None:
-    """Every call counts one of the known number."""
+    """Every call counts some of the known number."""
     seen: list[tuple[int, int]] = []
-    step = Steps(2, lambda done, total: seen.append((done, total)))
-    step()
-    step()
-    assert seen == [(1, 2), (2, 2)]
+    step = Steps(5, lambda done, total: seen.append((done, total)))
+    step(3)
+    step(2)
+    assert seen == [(3, 5), (5, 5)]
 
 
 @pytest.mark.parametrize(

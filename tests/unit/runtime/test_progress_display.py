@@ -27,7 +27,7 @@ PROMPTS = {"task": 1, "phase": "prompts"}
 GROW = {"decision": "grow", "set": 1, "candidates": [measured_set(0, 1.25).as_mapping()]}
 
 
-STEP = {"tasks": 3, "total": 10, "epochs": 2, "images_per_second": 99.6, "elapsed": 65.0}
+STEP = {"tasks": 3, "total": 10, "epochs": 2, "images_per_second": 99.6, "unit": "images", "elapsed": 65.0}
 
 
 def events():
@@ -62,9 +62,10 @@ def test_plain_lines_tell_what_was_decided_and_reached():
     assert isinstance(tracker, LineProgress)
     assert text.splitlines() == [
         "running run-1: dual-prompt x min x cpk",
-        "task 2/3: evidence 7/34; 0:01:00 elapsed",
+        "task 2/3: evidence 7 of 34; 0:01:00 elapsed",
         "task 2/3: new set #1 (hindrance: #0 1.25 ± -)",
-        "task 2/3: prompts epoch 2/2, 10/10, loss 0.2500, 100 images/s; 0:01:05 elapsed, about 0:10:00 left",
+        "task 2/3: prompts epoch 2/2, 10 of 10 images, 100 images/s, loss 0.2500; 0:01:05 elapsed, "
+        "about 0:10:00 left",
         "warning: disk [almost] full",
         "task 2/3: accuracy 85.00 over all seen tasks, retrieval 65.00",
     ]
@@ -98,7 +99,7 @@ def test_a_bar_shows_where_the_run_stands_and_milestones_stay(face, monkeypatch,
     text += "\n".join(shown) + capsys.readouterr().out
     for part in (
         "task 2/3: prompts",
-        "epoch 2/2, 10/10, loss 0.2500, 100 images/s",
+        "epoch 2/2, 10 of 10 images, 100 images/s, loss 0.2500",
         "new set #1",
         "[almost]",
     ):

@@ -203,8 +203,11 @@ def test_problems_with_plugins_are_mentioned() -> None:
         ([], "nothing to check; give names (`lw2g plugins` lists them) or --all"),
         (["--all", "grows"], "--all and names exclude each other; leave one out"),
         (["--all", "--kind", "retrieval"], "no retrieval is registered; `lw2g doctor` says why"),
-        (["grow"], "no component is called 'grow' (did you mean 'grows'?); run `lw2g plugins` for all names"),
-        (["grows", "--kind", "tracker"], "no tracker is called 'grows'; run `lw2g plugins` for all names"),
+        (
+            ["grow"],
+            "no component is called 'grow' (did you mean 'grows'?); `lw2g plugins` says what there is",
+        ),
+        (["grows", "--kind", "tracker"], "no tracker is called 'grows'; `lw2g plugins tracker` lists all"),
         (["needy", "--set", "margn=2"], "policy 'needy': margn: no such option (did you mean 'margin'?)"),
         (["needy", "--set", "margin=-1"], "policy 'needy': margin: must be >= 0.0"),
         (["needy", "--set", "margin"], "--set: expected KEY=VALUE but got 'margin'"),

@@ -1,0 +1,167 @@
+"""What training adds to the frozen answer, by images a class and by how near the images are.
+
+    python experiments/frozen/frozen_gains.py
+
+Prints the verdicts of ``surface.toml``; ``frozen_page.py`` writes the tables and the file that lw2g reads.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import attrs
+import numpy as np
+from frozen_results import (
+    HERE,
+    ROOT,
+    Difference,
+    Stream,
+    Trained,
+    apart,
+    hits_by_order,
+    interval,
+    store,
+    streams,
+)
+from frozen_results import trained as trained_runs
+
+from lw2g_photos.training_gains import BANDS, Gain, band_of
+
+SURFACE = tomllib.loads((HERE / "surface.toml").read_text(encoding="utf-8"))
+FACTS = tomllib.loads((ROOT / "experiments" / "streams.toml").read_text(encoding="utf-8"))["stream"]
+FILE = "plugins/lw2g_photos/training_gains.json"
+NAMES = {5: "five", 10: "ten", 20: "twenty"}
+METHOD = "recommended"
+NEARNESS = (f"far: below {BANDS[0]:.0f}", f"{BANDS[0]:.0f} to {BANDS[1]:.0f}", f"near: from {BANDS[1]:.0f}")
+
+Few = Mapping[tuple[str, int], Difference]
+
+
+def frozen_cells() -> dict[str, Any]:
+    """Return what ``surface.py`` has found, by set and images a class."""
+    found: dict[str, Any] = json.loads((HERE / "surface.json").read_text(encoding="utf-8"))
+    return found
+
+
+def few(runs: Trained) -> dict[tuple[str, int], Difference]:
+    """Return the trained row less `auto` on each set and number of images that has a run, of draw 0."""
+    found = {}
+    for name, cells in frozen_cells().items():
+        for count, word in NAMES.items():
+            run = runs.get((f"few-{name}-{word}", METHOD), {}).get(0)
+            bits = cells.get(str(count), {}).get("right")
+            if run is None or bits is None:
+                continue
+            # both by the stream's classes, then by the names of files
+            order = np.argsort(run.true, kind="stable")
+            own = (run.true == run.predicted)[order].astype(np.float64)
+            parts = [own - np.array([float(bit) for bit in bits["auto"]])]
+            low, high = interval(parts, shared=True)
+            mean = 100 * float(parts[0].mean())
+            found[name, count] = Difference(mean=mean, low=low, high=high, orders=1, images=len(own))
+    return found
+
+
+def gains(known: Mapping[str, Stream], runs: Trained) -> list[Gain]:
+    """Return what training adds on every stream that has packs of it, by images a class."""
+    rows = []
+    for name, stream in known.items():
+        own = None
+        if (name, METHOD) in runs:
+            own = apart(stream, hits_by_order(stream, runs[name, METHOD]), "auto")
+        if own is not None:
+            rows.append(_gain(name, FACTS[name]["train_per_class"], stream.accuracy("lda"), own))
+    cells = frozen_cells()
+    for (name, count), own in few(runs).items():
+        lda = cells[name][str(count)]["accuracy"]["lda"][0]
+        rows.append(_gain(f"few-{name}-{NAMES[count]}", count, lda, own))
+    return sorted(rows, key=lambda row: (row.images, -row.lda))
+
+
+def _gain(stream: str, images: int, lda: float, own: Difference) -> Gain:
+    ends = {"gain": round(own.mean, 1), "low": round(own.low, 1), "high": round(own.high, 1)}
+    return Gain(stream=stream, images=images, lda=round(lda, 1), orders=own.orders, **ends)
+
+
+def written(known: Mapping[str, Stream], runs: Trained) -> str:
+    """Return the file that lw2g reads."""
+    lines = [json.dumps(attrs.asdict(row)) for row in gains(known, runs)]
+    return "[\n " + ",\n ".join(lines) + "\n]\n"
+
+
+def table(known: Mapping[str, Stream], runs: Trained) -> Iterator[str]:
+    """Yield what training adds: a line for a number of images a class, a column for how near images are."""
+    rows = gains(known, runs)
+    yield f"| images a class | {' | '.join(NEARNESS)} |"
+    yield f"| --- |{' --- |' * len(NEARNESS)}"
+    for least, most in ((1, 5), (6, 10), (11, 20), (21, 60)):
+        own = [row for row in rows if least <= row.images <= most]
+        cells = []
+        for band in range(len(NEARNESS)):
+            here = [row for row in own if band_of(row.lda) == band]
+            cells.append("; ".join(_cell(row) for row in here) or "not run")
+        if own:
+            counts = sorted({row.images for row in own})
+            shown = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+            yield f"| {shown} | {' | '.join(cells)} |"
+
+
+def _cell(row: Gain) -> str:
+    sure = "**" if row.low > 0 or row.high < 0 else ""
+    return f"{row.stream} {sure}{row.gain:+.1f}{sure}"
+
+
+def frozen_table() -> Iterator[str]:
+    """Yield right answers of frozen heads by images a class: mean over draws, and their spread."""
+    found = frozen_cells()
+    counts = [count for count in SURFACE["images"] if any(str(count) in cells for cells in found.values())]
+    yield f"| set | head | {' | '.join(map(str, counts))} |"
+    yield f"| --- | --- |{' ---: |' * len(counts)}"
+    for name, cells in found.items():
+        for row in SURFACE["rows"]:
+            shown = []
+            for count in counts:
+                own = cells.get(str(count))
+                shown.append("-" if own is None else _spread(own["accuracy"][row]))
+            yield f"| {name} | `{row}` | {' | '.join(shown)} |"
+
+
+def _spread(values: list[float]) -> str:
+    if len(set(values)) == 1:
+        return f"{values[0]:.1f}"
+    return f"{np.mean(values):.1f}, sd {np.std(values, ddof=1):.1f}"
+
+
+def verdicts(runs: Trained) -> Iterator[str]:
+    """Yield the verdicts of ``surface.toml``."""
+    found = few(runs)
+    names = list(SURFACE["set"])
+    five = {name: found[name, 5] for name in names if (name, 5) in found}
+    above = [name for name, own in five.items() if own.low > 0]
+    verdict = f"refuted on {', '.join(above)}" if above else "holds"
+    yield _line("i", verdict, len(five), len(names), {name: str(own) for name, own in five.items()})
+    pairs = {name: (five[name], found[name, 20]) for name in five if (name, 20) in found}
+    falling = [name for name, (own, more) in pairs.items() if more.mean <= own.mean]
+    verdict = f"refuted on {', '.join(falling)}" if falling else "holds"
+    told = {name: f"{own.mean:+.1f} with 5, {more.mean:+.1f} with 20" for name, (own, more) in pairs.items()}
+    yield _line("ii", verdict, len(pairs), len(names), told)
+
+
+def _line(name: str, verdict: str, found: int, wanted: int, told: Mapping[str, str]) -> str:
+    if found < wanted:
+        verdict = f"open ({found} of {wanted} sets)" + (f"; on these: {verdict}" if found else "")
+    shown = "; ".join(f"{key}: {value}" for key, value in told.items())
+    return f"- **({name})** {SURFACE[name]['claim']} **{verdict}**" + (f". {shown}" if shown else "")
+
+
+def main() -> None:
+    """Print tables and verdicts."""
+    known, runs = streams(), trained_runs(store())
+    print("\n".join([*table(known, runs), "", *frozen_table(), "", *verdicts(runs)]))
+
+
+if __name__ == "__main__":
+    main()

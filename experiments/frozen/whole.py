@@ -1,0 +1,94 @@
+"""Lay out all of CIFAR-100 and store its features: 60,000 images, ten to thirty minutes of a core.
+
+    python experiments/frozen/whole.py --archives ARCHIVES --data DATA --weights FILE --out FEATURES
+    python experiments/frozen/heads.py --streams cifar-whole --no-strangers --data DATA
+        --features FEATURES --out experiments/frozen/cells
+
+The classes lie in twenty sets of five, ``DATA/images/cifar100_whole.NN``, each with a file of features of its
+own, so that an interrupted run goes on with the set in which it stopped. The stream ``cifar-whole`` links all
+of them in their official order. ``ARCHIVES`` is that of ``experiments/carries/lay_out.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+
+FOLDER = Path(__file__).resolve().parent
+sys.path.insert(0, str(FOLDER.parent / "carries"))
+
+from features import LAYERS, command, keep_own, write_own  # noqa: E402
+from lay_out import STREAMS, _link, hash_of  # noqa: E402
+
+from lw2g.cli.main import main as lw2g  # noqa: E402
+
+SIDE = 32
+CLASSES_OF_SET = 5
+LIMITS = {"train": 500, "test": 100}
+
+
+def unpack(archives: Path, images: Path) -> list[Path]:
+    """Write all images as PNG files that are not there yet, and return the folders of training classes."""
+    folders = []
+    for archive in sorted(archives.glob("cifar100_*.zip")):
+        with zipfile.ZipFile(archive) as members:
+            for member in members.namelist():
+                split, _, sheet = member.partition("/")
+                number = int(sheet[:3]) // CLASSES_OF_SET
+                folder = images / f"cifar100_whole.{number:02d}" / split / Path(sheet).stem
+                if split == "train":
+                    folders.append(folder)
+                if len([*folder.glob("*.png")]) < LIMITS[split]:
+                    _write(members.read(member), folder, LIMITS[split])
+    return sorted(folders, key=lambda path: path.name)
+
+
+def _write(sheet: bytes, folder: Path, most: int) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    pixels = np.asarray(Image.open(io.BytesIO(sheet)).convert("RGB"))
+    rows, columns = pixels.shape[0] // SIDE, pixels.shape[1] // SIDE
+    images = pixels.reshape(rows, SIDE, columns, SIDE, 3).swapaxes(1, 2).reshape(-1, SIDE, SIDE, 3)
+    for place in range(most):
+        Image.fromarray(images[place]).save(folder / f"{place:03d}.png", compress_level=1)
+
+
+def main() -> None:
+    """Lay out what is not laid out, and store what is not stored yet."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    for name in ("archives", "data", "weights", "out"):
+        parser.add_argument(f"--{name}", type=Path, required=True)
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    torch.set_num_threads(1)
+    images = arguments.data / "images"
+    classes = unpack(arguments.archives, images)
+    found = hash_of(classes, LIMITS)
+    known = tomllib.loads(STREAMS.read_text())["stream"]["cifar-whole"]["sha256"]
+    if [found] != known:
+        raise SystemExit(
+            f"the images have the hash {found}, not that of {STREAMS.name}; look at the archives"
+        )
+    _link(classes, arguments.data / "cifar-whole" / "0")
+    kept = keep_own()
+    for folder in sorted(images.glob("cifar100_whole.*")):
+        own, joined = (arguments.out / f"{folder.name}.{layers}.npz" for layers in (1, LAYERS))
+        if own.exists():
+            continue
+        for half in (joined, joined.with_name(f"{joined.name}.part")):
+            half.unlink(missing_ok=True)
+        kept.clear()
+        limits = (LIMITS["train"], LIMITS["test"])
+        lw2g(command(folder, limits, arguments.weights, joined), standalone_mode=False)
+        write_own(joined, kept, own)
+
+
+if __name__ == "__main__":
+    main()

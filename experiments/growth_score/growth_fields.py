@@ -1,0 +1,94 @@
+"""What sentences of docs/growth.md may ask of the study: figures and verdicts.
+
+A field is ``{WHO/WHERE/WHAT}``, as in ``scripts/sentences.py``:
+
+- ``{prompts/block-input/rank}``: a method's cross table of all tokens at energy 0.95; also LoRA, adapters.
+- ``{keep/glyphs/sets}``: a policy on a stream of the comparison at equal budgets.
+- ``{min/sketch-first/shared}``: a policy where sketches and photographs take turns.
+- ``{verdict/rank/word}``, ``{verdict/rank/found}``: what became of a hypothesis.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from score_pages import CELLS, PLAN, TAPS, images_seen
+from score_results import Cross, Run, chosen, crosses, joins, less, runs_of, z_of_second
+from score_verdicts import PACS, READING, judged
+
+from lw2g_store.stored import Stored
+
+Fields = dict[str, str]
+FOUND = ("least", "greatest-beyond-rank", "energy", "class-means")
+"""Scores that sentences may name, as of ``Cross.score``."""
+
+
+def told(stored: Stored) -> Fields:
+    """Return what stands for each field."""
+    plan = tomllib.loads(PLAN.read_text(encoding="utf-8"))
+    found, runs = crosses(CELLS, plan["tables"]), runs_of(stored)
+    named: dict[tuple[str, str, str], str] = {}
+    for cross in found:
+        named |= dict(of_cross(cross))
+    for stream in plan["keep"]["streams"]:
+        named |= dict(of_policies(runs, stream))
+    for stream in PACS:
+        named |= dict(of_turns(plan["pacs"], runs, stream))
+    for verdict in judged(plan, found, runs):
+        named["verdict", verdict.name, "word"] = verdict.verdict
+        named["verdict", verdict.name, "found"] = verdict.found
+    return {f"{{{'/'.join(key)}}}": value for key, value in named.items()}
+
+
+def of_cross(cross: Cross) -> Iterator[tuple[tuple[str, str, str], str]]:
+    """Yield the fields of a cross table: shares of the variance, degrees, how often scores find the kind."""
+    for tap in TAPS:
+        reading = f"{tap}|{READING}"
+        values = {part: f"{share:.1f}" for part, share in cross.shares(reading).items()}
+        values["own"] = f"{cross.own(reading).mean:+.1f}"
+        values["hfc"] = f"{cross.hfc(reading).mean():.1f}"
+        values |= {score: f"{cross.found(score, reading).mean:.0f}" for score in FOUND}
+        for what, value in values.items():
+            yield (cross.words, tap, what), value
+
+
+def of_policies(runs: Sequence[Run], stream: str) -> Iterator[tuple[tuple[str, str, str], str]]:
+    """Yield the fields of the policies on a stream: accuracy, sets, and the difference from others."""
+    for row in dict.fromkeys(run.row for run in runs if run.stream == stream):
+        own = chosen(runs, stream, row)
+        tasks = sum(len(run.record["task_to_set"]) for run in own.values())
+        yield (row, stream, "orders"), str(len(own))
+        yield (row, stream, "faa"), f"{statistics.fmean(run.faa for run in own.values()):.1f}"
+        if row != "lda":
+            sets = [run.sets for run in own.values()]
+            seen = statistics.fmean(images_seen(run.record, row) for run in own.values())
+            yield (row, stream, "sets"), f"{statistics.fmean(sets):.1f}"
+            yield (row, stream, "sets-percent"), f"{100 * sum(sets) / tasks:.0f}"
+            yield (row, stream, "images"), f"{seen:.1f}"
+        for than in ("always", "one"):
+            apart = less(own, chosen(runs, stream, than))
+            if apart is not None:
+                yield (row, stream, f"less-{than}"), str(apart)
+
+
+def of_turns(
+    plan: Mapping[str, Any], runs: Sequence[Run], stream: str
+) -> Iterator[tuple[tuple[str, str, str], str]]:
+    """Yield the fields of the policies where sketches and photographs take turns."""
+    for row in plan["policies"]:
+        own = chosen(runs, stream, row)
+        if not own:
+            continue
+        second = [run.record["task_to_set"][1] == 0 for run in own.values()]
+        yield (row, stream, "seeds"), str(len(own))
+        yield (row, stream, "shared"), str(sum(second))
+        yield (row, stream, "faa"), f"{statistics.fmean(run.faa for run in own.values()):.1f}"
+        shared, like = joins(runs, stream, row)
+        yield (row, stream, "joins"), f"{like} of {shared}"
+        measured = [pair for run in own.values() if (pair := z_of_second(run)) is not None]
+        if measured:
+            for what, values in zip(("z", "z-by-ranks"), zip(*measured, strict=True), strict=True):
+                yield (row, stream, what), f"{statistics.fmean(values):+.1f}"

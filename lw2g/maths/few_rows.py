@@ -1,0 +1,112 @@
+"""Rows that stand in place of wide sums, as long as they are few.
+
+Of n rows of M numbers the sums ``H^T H`` are M x M and have n directions. As long as n is half of M at
+most, the rows say the same in less memory, and what is solved of the sums is solved of n x n products in
+coordinates of their range: ridge regression, discriminants and distances do not change where features are
+turned. With more rows a head forms its sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["FewRows", "few_rows", "sharing_ranges"]
+
+_WIDE = 1024
+"""Width up to which sums are small, and solved in no time."""
+_FEW = 2
+"""How many times their number rows are wide at least."""
+
+_shared: ContextVar[list[FewRows] | None] = ContextVar("_shared", default=None)
+"""Rows whose range is known, where others may have the same."""
+
+
+class FewRows(nn.Module):
+    """Rows and their labels, and the coordinates of their range.
+
+    Args:
+        width: Width M of the rows.
+
+    Attributes:
+        rows: ``[n, M]`` float64.
+        labels: ``[n]`` int64.
+    """
+
+    rows: Tensor
+    labels: Tensor
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.register_buffer("rows", torch.zeros(0, width, dtype=torch.float64))
+        self.register_buffer("labels", torch.zeros(0, dtype=torch.int64))
+        self._range: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def bytes_of_sums(self) -> int:
+        """The bytes of the sums in whose place they stand."""
+        width = self.rows.shape[1]
+        return width * width * self.rows.element_size()
+
+    def has_room(self, count: int) -> bool:
+        """Return whether they are few with so many more."""
+        return _FEW * (len(self.rows) + count) <= self.rows.shape[1]
+
+    def add(self, rows: Tensor, labels: Tensor) -> None:
+        """Keep rows ``[n, M]`` with labels ``[n]``."""
+        self.rows = torch.cat([self.rows, rows])
+        self.labels = torch.cat([self.labels, labels])
+        self._range = None
+
+    def clear(self) -> None:
+        """Keep none any more."""
+        self.rows = self.rows[:0]
+        self.labels = self.labels[:0]
+        self._range = None
+
+    def range(self) -> tuple[Tensor, Tensor]:
+        """Return orthogonal directions that span the rows, ``[M, n]``, and their coordinates, ``[n, n]``."""
+        if self._range is None or self._range[0].device != self.rows.device:
+            self._range = self._known_range()
+        return self._range
+
+    def _known_range(self) -> tuple[Tensor, Tensor]:
+        shared = _shared.get()
+        for other in shared or ():
+            if other._range is not None and torch.equal(other.rows, self.rows):
+                return other._range
+        basis, upper = torch.linalg.qr(self.rows.T)
+        if shared is not None:
+            shared.append(self)
+        return basis, upper.T
+
+    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *others: Any) -> None:
+        # states that an earlier lw2g wrote have the sums
+        state.setdefault(f"{prefix}rows", self.rows[:0])
+        state.setdefault(f"{prefix}labels", self.labels[:0])
+        for name in ("rows", "labels"):
+            # torch refuses a state whose shape is not that of the buffer
+            value = state[prefix + name]
+            setattr(self, name, torch.empty_like(value, device=self.rows.device))
+        self._range = None
+        super()._load_from_state_dict(state, prefix, *others)
+
+
+def few_rows(width: int) -> FewRows | None:
+    """Return what keeps rows of some width in place of their sums; None where the sums are small."""
+    return FewRows(width) if width > _WIDE else None
+
+
+@contextmanager
+def sharing_ranges() -> Iterator[None]:
+    """Compute the range of the same rows once within the context, whichever heads keep them."""
+    token = _shared.set([])
+    try:
+        yield
+    finally:
+        _shared.reset(token)

@@ -1,0 +1,171 @@
+"""The table of results on a page: columns in which rows differ; what is the same in all rows is said once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+
+from lw2g.results.cells import Cell, mean_cells, omits_equal
+from lw2g.results.columns import Column
+from lw2g.results.table import ALL_ROWS, Table
+
+__all__ = ["Heading", "Line", "ResultCell", "Results", "results_of"]
+
+_UNITS = ("s", "ms", "mflop")
+"""Units at the end of columns' titles."""
+_LISTED = 8
+"""The largest number of unfinished runs that are listed."""
+_MIXED = "mixed"
+"""The column that tells in what rows are not comparable."""
+_STAYS = "FAA"
+"""The column that stands there even where all rows have the same."""
+
+
+@attrs.frozen(kw_only=True)
+class Heading:
+    """The head of a column: its title, for an option its whole key, and whether the column is text."""
+
+    title: str
+    key: str = ""
+    text: bool = False
+
+
+@attrs.frozen
+class ResultCell:
+    """A cell: the title of its column, its content, the published value, and whether it is text."""
+
+    title: str
+    content: Cell | str
+    published: str = ""
+    text: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class Line:
+    """The line of a row: its name here, its complete label, whether it is a control, and its cells."""
+
+    name: str
+    label: str
+    control: bool
+    cells: Sequence[ResultCell]
+
+
+@attrs.frozen(kw_only=True)
+class Results:
+    """The table of results.
+
+    Attributes:
+        head: The heads of the columns after the name.
+        lines: A line per row.
+        same: What is the same in all rows, in sentences.
+        unfinished: Runs that are not finished, by name, and how far each has come.
+        further: How many such runs are not listed.
+    """
+
+    head: Sequence[Heading]
+    lines: Sequence[Line]
+    same: Sequence[str]
+    unfinished: Sequence[tuple[str, str]]
+    further: int
+
+
+def results_of(table: Table, columns: Sequence[Column], shown: Sequence[Column]) -> Results:
+    """Return the table of results: options in which rows differ, then numbers.
+
+    Args:
+        table: The table.
+        columns: What was asked for; without names, what is the same in all rows has no column.
+        shown: Those in which some row has a value.
+    """
+    head, *lines = mean_cells(table, shown)
+    numbers = [_with_published(line, head) for line in lines]
+    told = [note.removeprefix(ALL_ROWS) for note in table.notes if note.startswith(ALL_ROWS)]
+    if numbers and omits_equal(table, columns):
+        numbers, equal = _without_equal(numbers)
+        told = [*equal, *told]
+    told = [*_take_common(numbers), *told]
+    same = []
+    if told:
+        lead = "The same in all rows" if len(table.rows) > 1 else "Options that were set"
+        same.append(f"{lead}: {', '.join(told)}.")
+
+    options = table.options
+    if options.same:
+        shared = ", ".join(f"{key} {value}" for key, value in options.same.items())
+        same.append(f"In all rows that have it: {shared}.")
+    heads = []
+    for title, key in zip(options.titles, options.keys, strict=True):
+        heads.append(Heading(title=title, key=key, text=True))
+    if numbers:
+        heads += [Heading(title=_with_its_unit(cell.title), text=cell.text) for cell in numbers[0]]
+    made = []
+    for row, name, values, cells in zip(table.rows, options.names, options.values, numbers, strict=True):
+        chosen = []
+        for title, value in zip(options.titles, values, strict=True):
+            chosen.append(ResultCell(title, value or "-", text=True))
+        made.append(Line(name=name, label=row.label, control=row.control, cells=[*chosen, *cells]))
+
+    unfinished = [(str(run.path), run.standing) for run in table.unfinished]
+    for row in table.rows:
+        if not row.finished:
+            unfinished += [(row.label, run.standing) for run in row.runs]
+    return Results(
+        head=heads,
+        lines=made,
+        same=same,
+        unfinished=unfinished[:_LISTED],
+        further=max(0, len(unfinished) - _LISTED),
+    )
+
+
+def _without_equal(lines: Sequence[Sequence[ResultCell]]) -> tuple[list[list[ResultCell]], list[str]]:
+    """Return the lines without columns that say the same in all of them, and what these say."""
+    equal = set()
+    told = []
+    for place, cell in enumerate(lines[0]):
+        contents = {(str(line[place].content), line[place].published) for line in lines}
+        if len(contents) == 1 and cell.title != _STAYS and not cell.published:
+            equal.add(place)
+            told.append(f"{cell.title} {cell.content}")
+    kept = [[cell for place, cell in enumerate(line) if place not in equal] for line in lines]
+    return kept, told
+
+
+def _take_common(lines: Sequence[list[ResultCell]]) -> list[str]:
+    """Shorten the column of what a table mixes to what differs, and return what all its cells begin with."""
+    place = next((at for at, cell in enumerate(lines[0]) if cell.title == _MIXED), None) if lines else None
+    if place is None:
+        return []
+    parts = [str(line[place].content).split(", ") for line in lines]
+    common = 0
+    while len({tuple(one[: common + 1]) for one in parts}) == 1 and common < min(map(len, parts)):
+        common += 1
+    for line, own in zip(lines, parts, strict=True):
+        line[place] = attrs.evolve(line[place], content=", ".join(own[common:]) or "-")
+    return parts[0][:common]
+
+
+def _with_its_unit(title: str) -> str:
+    """Return the title of a column whose unit, its last word, stays on the line of the word before."""
+    name, _, unit = title.rpartition(" ")
+    if not name or unit not in _UNITS:
+        return title
+    return f"{name}\N{NO-BREAK SPACE}{unit}"
+
+
+def _with_published(line: Sequence[Cell | str], head: Sequence[Cell | str]) -> list[ResultCell]:
+    """Return the cells of a line after its label, with published values beside the results that they are of.
+
+    On a terminal the published value of the column ``x`` has a column of its own, ``paper x``.
+    """
+    titles = list(map(str, head))
+    published = {}
+    for title, cell in zip(titles, line, strict=True):
+        if title.startswith("paper ") and str(cell) != "-":
+            published[title.removeprefix("paper ")] = str(cell)
+    cells = []
+    for title, cell in zip(titles[1:], line[1:], strict=True):
+        if not title.startswith(("paper ", "minus paper")):
+            cells.append(ResultCell(title, cell, published.get(title, ""), text=title == _MIXED))
+    return cells

@@ -1,0 +1,114 @@
+"""What `lw2g start`, `learn` and `test` print: a line for each thing that was found, and few notes."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lw2g.api.recorded import words_of_choice
+from lw2g.errors import counted
+
+__all__ = ["accuracy_words", "as_typed", "few_notes", "lowest_classes", "step_lines"]
+
+_LOWEST = 3
+"""Classes that are named beside the accuracy."""
+_NAMES = 5
+"""Classes that a note names."""
+_NOTES = 5
+"""Notes that are printed."""
+
+
+def step_lines(report: Mapping[str, Any], *, has_old_classes: bool) -> Iterator[str]:
+    """Yield what a model has learned, and what the checks say.
+
+    Args:
+        report: Of the step.
+        has_old_classes: Whether the model knew classes before.
+    """
+    classes = report["classes"]
+    images = sum(entry["images"] for entry in classes)
+    new = [entry for entry in classes if entry["new"]]
+    kinds = []
+    if new:
+        kinds.append(counted(len(new), "new class" if has_old_classes else "class"))
+    if len(new) < len(classes):
+        kinds.append(counted(len(classes) - len(new), "known class"))
+    model = as_typed(report["out"])
+    yield f"{model}: learned {counted(images, 'image')} of {' and '.join(kinds)} in {report['seconds']:.1f} s"
+    if report["accuracy"] is not None:
+        checked = sum(entry["checked"] for entry in classes)
+        where = f"{counted(checked, 'image')} not learned from"
+        yield f"accuracy: {accuracy_words(report['accuracy'], report['interval'], where)}"
+    lowest = lowest_classes([(entry["class"], entry["recall"], entry["taken_for"]) for entry in classes])
+    if lowest:
+        yield f"{lowest}; each class: lw2g show {shlex.quote(model)} --all"
+    if "choice" in report:
+        yield words_of_choice(report["choice"])
+    if has_old_classes:
+        losses = []
+        for how, value in (("measured", report["loss"]), ("estimated", report["estimated_loss"])):
+            if value is not None:
+                losses.append(f"{value:.1f} points ({how})")
+        yield f"loss of the old classes: {', '.join(losses) or 'not known for this head'}"
+    if report["ece"] is not None:
+        yield f"calibration error of probabilities: {report['ece']:.1f} % (ECE, 15 bins)"
+
+
+def accuracy_words(accuracy: float, interval: Sequence[float], where: str) -> str:
+    """Return an accuracy with its interval, in percent, and the images that it is of."""
+    low, high = interval
+    return f"{accuracy:.1f} % of {where} (95 % interval {low:.1f} to {high:.1f})"
+
+
+def lowest_classes(rows: Iterable[tuple[str, float | None, Sequence[str]]]) -> str:
+    """Return the classes of which the fewest images are found; nothing where all are.
+
+    Args:
+        rows: Of each class its name, how many of its images are found in percent (None where none was
+            checked), and what the others are taken for, the most frequent first.
+
+    >>> lowest_classes([("cat", 80.0, ["dog"]), ("dog", 100.0, []), ("ant", None, [])])
+    'lowest: cat 80 % (dog)'
+    """
+    missed = [
+        (found, name, taken_for) for name, found, taken_for in rows if found is not None and found < 100
+    ]
+    missed.sort(key=lambda row: row[:2])
+    shown = []
+    for found, name, taken_for in missed[:_LOWEST]:
+        shown.append(f"{name} {found:.0f} %" + (f" ({taken_for[0]})" if taken_for else ""))
+    return f"lowest: {', '.join(shown)}" if shown else ""
+
+
+def few_notes(notes: Iterable[str]) -> list[str]:
+    """Return notes, five at most: those that say the same of several classes are one.
+
+    >>> few_notes(["cat: not checked", "a disk", "dog: not checked"])
+    ['cat, dog: not checked', 'a disk']
+    """
+    classes: dict[str, list[str]] = {}
+    for note in notes:
+        name, colon, text = note.partition(": ")
+        said = classes.setdefault(f": {text}" if colon else note, [])
+        if colon:
+            said.append(name)
+    joined = []
+    for text, names in classes.items():
+        named = ", ".join(names[:_NAMES])
+        if len(names) > _NAMES:
+            named += f" and {len(names) - _NAMES} more"
+        joined.append(f"{named}{text}")
+    if len(joined) <= _NOTES:
+        return joined
+    shown = joined[: _NOTES - 1]
+    return [*shown, f"{len(joined) - len(shown)} more (--json prints all)"]
+
+
+def as_typed(place: str) -> str:
+    """Return a path as the next command may name it: from here, if it lies below."""
+    path = Path(place)
+    if path.is_absolute() and path.is_relative_to(Path.cwd()):
+        return str(path.relative_to(Path.cwd()))
+    return place

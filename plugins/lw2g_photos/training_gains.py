@@ -1,0 +1,97 @@
+"""What training added to the frozen answer on streams like a user's photographs.
+
+``training_gains.json`` is written by ``experiments/frozen/frozen_gains.py`` from the packs of the store.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+import attrs
+
+__all__ = ["BANDS", "Gain", "TrainingGain", "band_of", "known_gains", "training_gain"]
+
+BANDS = (70.0, 85.0)
+"""Accuracies of `lda` on the last class token, in per cent, that part far, middling and near images."""
+_LIKE = 2.0
+"""Streams are alike whose images a class differ by this factor at most."""
+
+
+@attrs.frozen(kw_only=True)
+class Gain:
+    """What training added on a stream.
+
+    Attributes:
+        stream: The stream.
+        images: Training images a class.
+        lda: Right answers of `lda` on the last class token, in per cent.
+        gain: Right answers of the trained method less those of the frozen answer, in points.
+        low: Lower end of its 95 % interval.
+        high: Upper end.
+        orders: Orders of tasks, or draws, that it rests on.
+    """
+
+    stream: str
+    images: int
+    lda: float
+    gain: float
+    low: float
+    high: float
+    orders: int
+
+
+@attrs.frozen(kw_only=True)
+class TrainingGain:
+    """What training added on streams that are alike.
+
+    Attributes:
+        least: The smallest gain of a stream, in points; negative where training ended lower.
+        most: The largest.
+        streams: The number of streams.
+    """
+
+    least: float
+    most: float
+    streams: int
+
+    def __str__(self) -> str:
+        """Return a sentence's worth of it, such as ``-2.5 to +0.1 points on 5 streams like this``."""
+        if self.streams == 1:
+            return f"{self.most:+.1f} points on the one stream like this"
+        return f"{self.least:+.1f} to {self.most:+.1f} points on {self.streams} streams like this"
+
+
+@lru_cache(maxsize=1)
+def known_gains() -> tuple[Gain, ...]:
+    """Return the streams that are known, of ViT-Tiny at 224 pixels."""
+    text = files("lw2g_photos").joinpath("training_gains.json").read_text(encoding="utf-8")
+    rows: list[dict[str, Any]] = json.loads(text)
+    return tuple(Gain(**row) for row in rows)
+
+
+def band_of(accuracy: float) -> int:
+    """Return how near images are by the accuracy of `lda` in per cent: 0 far, 1 middling, 2 near."""
+    return sum(accuracy >= edge for edge in BANDS)
+
+
+def training_gain(images: float, accuracy: float, known: Sequence[Gain] | None = None) -> TrainingGain | None:
+    """Return what training added on streams like a user's data; None where none is alike.
+
+    Args:
+        images: Training images a class.
+        accuracy: Right answers of `lda` on the last class token, in per cent, of images that it has not
+            learned.
+        known: Streams to look among; by default those of :func:`known_gains`.
+    """
+    alike = []
+    for one in known_gains() if known is None else known:
+        close = one.images <= _LIKE * images and images <= _LIKE * one.images
+        if close and band_of(one.lda) == band_of(accuracy):
+            alike.append(one.gain)
+    if not alike:
+        return None
+    return TrainingGain(least=min(alike), most=max(alike), streams=len(alike))

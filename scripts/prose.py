@@ -1,0 +1,75 @@
+"""Numbers and verdicts in sentences: a script fills them from packs, or prose.toml lists them with a reason.
+
+A page of prose.toml has no other digit, number of points, times, forwards, orders or streams in words, or
+word of a verdict outside code, links and the marks of scripts. So a digit that somebody changes by hand is
+found wherever it stands: between marks it differs from the packs, elsewhere it is not on the list.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+LISTED = Path(__file__).with_name("prose.toml")
+EVERYWHERE = "every page"
+"""The section of what may stand on all pages."""
+_WORDS = (
+    "half|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|sixteen"
+    "|twenty|thirty|forty|fifty|hundred"
+)
+_COUNTED = "times|points|forwards|orders|streams|seeds|per cent"
+TOLD = re.compile(
+    rf"\d[\d,.]*\d|\d|\b(?:{_WORDS}) (?:to (?:{_WORDS}) )?(?:{_COUNTED})\b"
+    r"|\b(?:wins?|loses?|undecided|holds|refuted|confirmed)\b"
+)
+"""What a pack, or the list, has to bear."""
+_OUTSIDE = re.compile(
+    r"<summary>The methods</summary>.*?</details>"  # names and years, which test_readme.py compares
+    r"|^```.*?^```|^(?: {4}|\t)[^\n]*$|^\|[^\n]*$|`[^`\n]*(?:\n[^`\n]+)?`"
+    r"|\]\([^)]*\)|<!--.*?-->|<[a-zA-Z/][^>]*>",
+    re.DOTALL | re.MULTILINE,
+)
+"""Code, tables, targets of links and HTML, in which no sentence stands."""
+
+
+def listed() -> dict[str, dict[str, str]]:
+    """Return what may stand in the sentences of each page, with the reason."""
+    return tomllib.loads(LISTED.read_text(encoding="utf-8"))
+
+
+def pages() -> tuple[str, ...]:
+    """Return the pages whose sentences are looked at."""
+    return tuple(page for page in listed() if page != EVERYWHERE)
+
+
+def sentences(text: str, marked: re.Pattern[str]) -> str:
+    """Return a page with all blank but its sentences by hand, each where it stood."""
+    return _OUTSIDE.sub(_blank, marked.sub(_blank, text))
+
+
+def faults(text: str, marked: re.Pattern[str], page: str) -> Iterator[str]:
+    """Yield what is wrong with the sentences of a page: what nothing bears, and a list that is too long.
+
+    Args:
+        text: The page.
+        marked: What scripts write.
+        page: Its name in prose.toml.
+    """
+    known = listed()
+    rest = sentences(text, marked)
+    # longer ones first: one may be a part of another
+    for own in sorted({**known[EVERYWHERE], **known[page]}, key=len, reverse=True):
+        # words of a sentence may stand on two lines, and a number is not a part of a longer one
+        spaced = r"\s+".join(map(re.escape, own.split()))
+        rest, found = re.subn(rf"(?<![\w.,]){spaced}(?!\w|[.,]\d)", _blank, rest)
+        if not found and own in known[page]:
+            yield f"{page}: {LISTED.name} lists {own!r}, which its sentences do not have"
+    for told in TOLD.finditer(rest):
+        at = rest.count("\n", 0, told.start()) + 1
+        yield f"{page}:{at}: no pack bears {told[0]!r}; fill it by a script, or list it in {LISTED.name}"
+
+
+_blank: Callable[[re.Match[str]], str] = lambda found: re.sub(r"[^\n]", " ", found[0])  # noqa: E731
+"""Cut out, with lines and columns kept."""
