@@ -181,7 +181,10 @@ def whole(name: str, node: Named, said: str) -> Iterator[str]:
         yield from (f"`{shown}`", "")
     yield from markdown(said)
     for child, told in methods_of(node):
-        yield from (f"### {name}.{child.name}", "", f"`{method(child, typed=True)}`", "", *markdown(told))
+        yield from (f"### {name}.{child.name}", "")
+        if (shown := method(child, typed=True)) != child.name:
+            yield from (f"`{shown}`", "")
+        yield from markdown(told)
 
 
 @cache

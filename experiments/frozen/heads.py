@@ -33,6 +33,7 @@ from lw2g.blocks.ridge import Ridge
 from lw2g.interfaces.context import derive_seed
 from lw2g.maths.choosing import first_within_error
 from lw2g.maths.normal_equations import _LEVELS, _validation_error
+from lw2g.model.left_out import left_out_places
 from lw2g.model.rejection import Gaussians, moments_of, temperature_of
 
 STREAMS = Path(__file__).resolve().parents[1] / "streams.toml"
@@ -65,6 +66,11 @@ class Images:
         if features == "own":
             return self.own[split]
         return self.joined[split][:, -int(features) * COLUMNS :]
+
+    @property
+    def left_out(self) -> Tensor:
+        """Which training images are left out: all, or of very many as many of each class as lw2g does."""
+        return left_out_places(*self.joined["train"].shape)
 
     def of_classes(self, classes: Tensor) -> Images:
         """Return the images of some classes, numbered in the order in which they are given."""
@@ -241,10 +247,11 @@ def learned(name: str, images: Images, classes: int) -> tuple[Learned, Row]:
             share = ratio / (1 + ratio)
             own = Learned(Discriminant(len(turn.T), classes, share), turn, (1 - share) / (1 - SHRINKAGE))
     own.head.learn(rows, labels, torch.Generator().manual_seed(0))
-    left_out = own.head.without_each(rows, labels, classes)
+    chosen = images.left_out
+    left_out = own.head.without_each(rows[chosen], labels[chosen], classes)
     if left_out is not None:
         left_out = own.scale * left_out
-    return own, row_of(own.scores(images.part(features, "test"), classes), left_out, labels)
+    return own, row_of(own.scores(images.part(features, "test"), classes), left_out, labels[chosen])
 
 
 def _penalty_of(rows: Tensor, labels: Tensor, classes: int, width: int) -> float:
@@ -310,8 +317,9 @@ def measured(images: Images) -> tuple[dict[str, Row], dict[str, Any]]:
         began = time.monotonic()
         _, rows[name] = learned(name, images, classes)
         seconds[name] = round(time.monotonic() - began, 2)
-    rows["product"] = product(rows["lda"], rows["ridge-12"], images.labels["train"])
-    stands = choices(rows, len(images.labels["train"]))
+    labels = images.labels["train"][images.left_out]
+    rows["product"] = product(rows["lda"], rows["ridge-12"], labels)
+    stands = choices(rows, len(labels))
     facts = {
         "stands": stands,
         "left_out": {name: row.accuracy for name, row in rows.items()},
@@ -349,7 +357,7 @@ def kept_out(images: Images, last: Tensor) -> tuple[dict[str, NDArray[np.float32
             distances[name] = (own.known(tested, len(known)), own.known(unknown, len(known)))
     # the sums of a ridge hold the same means and the same scatter
     distances["ridge-12"] = distances["lda-12"]
-    labels = taught.labels["train"]
+    labels = taught.labels["train"][taught.left_out]
     rows["product"] = product(rows["lda"], rows["ridge-12"], labels)
     of_strangers = {name: attrs.evolve(rows[name], scores=scores) for name, scores in apart.items()}
     of_strangers["product"] = attrs.evolve(

@@ -56,12 +56,13 @@ def drawn(images: Path, name: str, draw: int) -> Classes:
 def rows_of(classes: Classes, features: Path, count: int) -> tuple[dict[str, torch.Tensor], str]:
     """Return whether each test image is answered rightly, by row, and what `auto` takes."""
     images = read(classes, features, {"train": count, "test": PLAN["test_per_class"]})
-    labels = images.labels
+    test_labels = images.labels["test"]
+    labels = images.labels["train"][images.left_out]
     rows = {name: learned(name, images, len(classes))[1] for name in OFFERED}
-    rows["product"] = product(rows["lda"], rows["ridge-12"], labels["train"])
-    takes = choices(rows, len(labels["train"]))["auto"]
+    rows["product"] = product(rows["lda"], rows["ridge-12"], labels)
+    takes = choices(rows, len(labels))["auto"]
     rows["auto"] = rows[takes]
-    return {name: rows[name].scores.argmax(1) == labels["test"] for name in PLAN["rows"]}, takes
+    return {name: rows[name].scores.argmax(1) == test_labels for name in PLAN["rows"]}, takes
 
 
 def main() -> None:

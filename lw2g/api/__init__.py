@@ -216,8 +216,8 @@ def fork(
     """Start a run from the end of a task of the run in the directory ``run``, which stays unchanged.
 
     It takes over the tasks 1 to ``at_task``. Choices that are not named stay. If nothing changes, the new run
-    repeats the old one. Options that these tasks depend on cannot change. ``--policy fixed --set
-    policy.map=[0,0,1]`` forces decisions.
+    repeats the old one. Options that these tasks depend on cannot change. Decisions are forced by
+    ``--policy fixed --set policy.map=[0,0,1]``.
 
     Args:
         run: The other run's directory.

@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 from lw2g.api.finding import Finding, note, ok, problem
 from lw2g.config.directory import RUNS
 from lw2g.ground.free_memory import CGROUP, usable_memory
-from lw2g.ground.processor import allowed_cores
+from lw2g.ground.processor import allowed_cores, is_busy
 
 __all__ = ["machine_findings", "package_findings", "room_finding", "thread_finding", "usable_cores"]
 
@@ -66,7 +66,7 @@ def thread_finding(cores: float, load: float, setting: str | None) -> Finding:
         # torch takes a thread for each core, and threads that wait for each other are slower than one
         if cores <= 2:
             return note("machine", text, "cores are few: export OMP_NUM_THREADS=1")
-        if load > cores / 2:
+        if is_busy(load, cores):
             return note("machine", text, "cores are busy: export OMP_NUM_THREADS=1")
         return ok("machine", text)
     text += setting

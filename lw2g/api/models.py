@@ -13,7 +13,7 @@ from lw2g.api.given_objects import catalogue_of
 from lw2g.errors import DataError
 from lw2g.ground.hub_address import is_hub_address, parsed_address
 from lw2g.ground.spelling import expands_paths
-from lw2g.runtime.collector import collector_waits
+from lw2g.runtime.importing import importing_torch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,8 +55,7 @@ def load(
 
     file = None if weights is None else Path(weights)
     folder = folder_of(run)
-    # imports make many objects and no garbage, and a collection would look at all of them
-    with collector_waits():
+    with importing_torch():
         from lw2g.model.saved import open_model
 
         # a run and an export say which plugins they need; others are not imported
@@ -108,8 +107,8 @@ def predict(
 
     A model of stored features takes .npy files of vectors, or the test rows of files of stored features.
 
-    The model is that after the run's last task unless ``task`` says otherwise. Of several images those that
-    cannot be read get no answer, and the others do.
+    The model is that after the run's last task unless ``task`` says otherwise. Images that cannot be read get
+    no answer, and the others do.
 
     Args:
         run: As for :func:`load`.
@@ -140,7 +139,8 @@ def predict(
     missing = [str(path) for path in images if not Path(path).exists()]
     if missing:
         raise DataError(f"no image file at {', '.join(map(repr, missing))}", "check the paths")
-    from lw2g.api.box_answers import crops_of, require_place, write_answers
+    with importing_torch():
+        from lw2g.api.box_answers import crops_of, require_place, write_answers
 
     require_place(images, boxes, out)
     folder = "" if boxes is None else images[0]

@@ -20,7 +20,7 @@ __all__ = ["predict"]
 
 @click.command(
     cls=LongCommand,
-    help=help_of(models.predict, "Exit code 1 says that some could not be read."),
+    help=help_of(models.predict, "Exit code 1 says that some image could not be read."),
 )
 @click.argument("run", metavar="RUN", type=AnyPath(path_type=Path, file_okay=False))
 @click.argument("images", metavar="IMAGES...", type=AnyPath(path_type=Path), nargs=-1, required=True)

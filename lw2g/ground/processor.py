@@ -8,7 +8,7 @@ from pathlib import Path
 
 import attrs
 
-__all__ = ["CPU_INFO", "Processor", "allowed_cores", "read_processor"]
+__all__ = ["CPU_INFO", "Processor", "allowed_cores", "is_busy", "read_processor"]
 
 CPU_INFO = Path("/proc/cpuinfo")
 _MAKER = re.compile(r"^(?:vendor_id|CPU implementer)\s*:\s*(\S+)", re.MULTILINE)
@@ -33,6 +33,16 @@ def allowed_cores() -> int:
     if hasattr(os, "sched_getaffinity"):  # not on macOS
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def is_busy(load: float, cores: float) -> bool:
+    """Return whether so many cores have less than half of their time for another process.
+
+    Args:
+        load: The load average of the last minute.
+        cores: Cores that this process may use.
+    """
+    return load > cores / 2
 
 
 def read_processor(info: Path = CPU_INFO) -> Processor | None:

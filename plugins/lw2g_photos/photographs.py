@@ -14,7 +14,7 @@ from lw2g.api.given_objects import Locals, catalogue_of
 from lw2g.api.models import load
 from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.defaults import CHOSEN_HEAD
-from lw2g.runtime.collector import collector_waits
+from lw2g.runtime.importing import importing_torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -59,8 +59,8 @@ def start(
             tasks: lda, ridge, cosine, mahalanobis, or one of your own that declares ``exact``.
         settings: Options of the backbone and the head by their dotted keys, such as ``backbone.pool=avg``,
             ``baseline.head_features=0``.
-        test: Images, CLASS/*, that check the result; None for a fifth of the new ones, which join
-            afterwards.
+        test: Images, CLASS/*, that check the result; None for a fifth of the new images, which are learned
+            after the check.
         boxes: Boxes in a file, or a folder, of COCO, YOLO, Pascal VOC or CSV, instead of class folders: each
             is an image of its own class, cut out of one in ``folder``.
         margin: With ``boxes``: the share of its sides that a box gets on each of them.
@@ -76,7 +76,7 @@ def start(
         DataError: The folder, an image or the weights cannot be used.
         ConfigError: A name is unknown, or ``out`` is in use.
     """
-    with collector_waits():
+    with importing_torch():
         from lw2g.api.box_answers import crops_of
         from lw2g_photos.starting import start as begin
 
@@ -117,18 +117,18 @@ def learn(
     """Let the exported ``model`` learn the images in ``folder``/CLASS; the result goes into a new folder.
 
     A known name adds images to that class, any other name is a new class. No old image is read. The backbone
-    stays as it is and the sums of the closed-form head grow, so the result is the model that a stream with
-    the same images would have. A model of stored features learns from the training rows of a file of these
-    (``test``: from its test rows).
+    stays as it is and the sums of the closed-form head grow, so the result equals that of learning all images
+    at once. A model of stored features learns from the training rows of a file of these (``test``: from its
+    test rows).
 
-    A run that shall train on new classes goes on with ``lw2g continue RUN --benchmark folder``.
+    To train a run on new classes: ``lw2g continue RUN --benchmark folder``.
 
     Args:
         model: The export, which is not changed.
         folder: ``CLASS/IMAGE``, or a file of stored features.
         out: The new folder; None for the next free MODEL-N.
-        test: Images, CLASS/*, that check the result; None for a fifth of the new ones, which join
-            afterwards.
+        test: Images, CLASS/*, that check the result; None for a fifth of the new images, which are learned
+            after the check.
         max_loss: Points of accuracy that the old classes may lose, measured or estimated, before the result
             is refused.
         boxes: As for :func:`start`.
@@ -146,7 +146,7 @@ def learn(
         DataError: The model, the folder or an image cannot be used.
         ConfigError: The head cannot learn, ``out`` is in use, or the old classes lose too much.
     """
-    with collector_waits():
+    with importing_torch():
         from lw2g.api.box_answers import crops_of
         from lw2g_photos.updating import learn as add
 
@@ -195,7 +195,7 @@ def unlearn(
         DataError: There is no such class or step.
         ConfigError: The head's sums do not tell the class from others.
     """
-    with collector_waits():
+    with importing_torch():
         from lw2g_photos.updating import unlearn as remove
 
         catalogue = catalogue_of(local, model)
@@ -222,15 +222,15 @@ def score(
 ) -> dict[str, Any]:
     """Classify the images in ``folder``/CLASS with the run or model ``model``, and count the right answers.
 
-    Classes of the model may be missing in ``folder``. Copies of an image count once. How true probabilities
-    are is said as their expected calibration error (ECE): in each of 15 equal bins of the probability of the
-    best class, the share of right answers less the mean probability, averaged over images without its sign.
+    Classes of the model may be missing in ``folder``. Copies of an image count once. From 200 images on there
+    is the expected calibration error (ECE) of probabilities: in each of 15 equal bins of the probability of
+    the best class the gap between the share of right answers and the mean probability, averaged over images.
 
     Args:
         model: The directory of the run or the export.
         folder: ``CLASS/IMAGE``; for a model of stored features a file of these, whose test rows count.
-        strangers: Images of classes that the model does not know, in and below a folder, or such a file; it
-            is counted how many of them are called unknown.
+        strangers: Images of classes that the model does not know, in and below a folder, or such a file:
+            counts how many of them are called unknown.
         reject: With ``strangers``: the share of known images that may be called unknown.
         boxes: As for :func:`start`.
         margin: As for :func:`start`.
@@ -253,8 +253,9 @@ def score(
             cannot be read.
         ConfigError: There are strangers, and the model cannot tell unknown images at this rate.
     """
-    from lw2g.api.box_answers import crops_of
-    from lw2g_photos.scoring import score as count
+    with importing_torch():
+        from lw2g.api.box_answers import crops_of
+        from lw2g_photos.scoring import score as count
 
     crops = crops_of(folder, boxes, margin=margin, min_side=min_side, square=square)
     opened = load(model, device=device, weights=weights, local=local)
@@ -293,10 +294,11 @@ def teach(
         ConfigError: The model's head is trained, the port cannot be had, or there is neither model nor
             backbone.
     """
-    from lw2g.disk.origins import made_with
-    from lw2g.registry.catalogue import load_catalogue
-    from lw2g_photos.classroom import Classroom
-    from lw2g_photos.server import Server
+    with importing_torch():
+        from lw2g.disk.origins import made_with
+        from lw2g.registry.catalogue import load_catalogue
+        from lw2g_photos.classroom import Classroom
+        from lw2g_photos.server import Server
 
     file = None if weights is None else Path(weights)
     directory = _path(model)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 import shlex
 import textwrap
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
 import click
 import pytest
 import torch
+from click.testing import CliRunner
 from PIL import Image
 
 import lw2g
@@ -24,7 +27,6 @@ from lw2g.errors import Lw2gError
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.sweeps.grid import read_executor, read_grid
 from lw2g.sweeps.sweep_engine import require_valid
-from lw2g_store.stored import stored_runs
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = {
@@ -149,18 +151,18 @@ def options_of(words: list[str], page: str, catalogue: Catalogue, place: Path) -
 
 
 @pytest.fixture(scope="module")
-def packs(catalogue: Catalogue) -> dict[str, list[dict[str, Any]]]:
+def packs() -> dict[str, list[dict[str, Any]]]:
     """The options of all packs at 224 px by method."""
-    store = ROOT / "experiments" / "store"
-    stored = stored_runs(store, catalogue)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(ROOT / "scripts"))
-        runs = runpy.run_path(str(ROOT / "scripts" / "stream_tables.py"))["runs_of"](store, stored)
-    configs = {pack.path: pack.record["config"] for pack, _ in stored.runs}
+        method_of = runpy.run_path(str(ROOT / "scripts" / "stream_tables.py"))["_method"]
     found: dict[str, list[dict[str, Any]]] = {}
-    for run in runs:
-        if run.size == 224:
-            found.setdefault(run.method, []).append(flat(configs[run.path]))
+    for file in (ROOT / "experiments" / "store" / "runs" / "folder").rglob("*.224*@*/*/*/record.json"):
+        record, submission = (
+            json.loads(path.read_text(encoding="utf-8")) for path in (file, file.with_name("submission.json"))
+        )
+        method = method_of(SimpleNamespace(record=record, submission=submission))
+        found.setdefault(method, []).append(flat(record["config"]))
     return found
 
 
@@ -195,15 +197,37 @@ def test_vit_tiny_is_the_network_of_the_packs(catalogue: Catalogue) -> None:
     assert {**known, "image_size": preset.image_size or 224} == BACKBONE
 
 
-def test_the_first_command_reads_the_middle_of_an_image(tmp_path: Path) -> None:
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Sixteen images of two classes, no two alike."""
+    for split, first in (("train", 0), ("test", 9)):
+        for name, shade in (("dark", 40), ("light", 200)):
+            folder = tmp_path / "photos" / split / name
+            folder.mkdir(parents=True)
+            for number in range(first, first + 4):
+                Image.new("RGB", (32, 32), (shade + number,) * 3).save(folder / f"{number}.png")
+    return tmp_path / "photos"
+
+
+def test_a_run_of_a_page_records_the_options_that_were_compared(
+    photos: Path, catalogue: Catalogue, tmp_path: Path
+) -> None:
+    """The frozen answer of docs/use.md on a small folder: its record has what the test above resolves."""
+    (words,) = [own for own in commands(PAGES["docs/use.md"]) if "--recommended" in own]
+    small = f"--set benchmark.root={photos} --set benchmark.increment=1 --backbone micro --device cpu"
+    options = options_of([*words, *small.split()], "docs/use.md", catalogue, tmp_path)
+    words[1] = str(tmp_path / "conditions.toml")
+    ended = CliRunner().invoke(main, [*words, *small.split(), "--out", str(tmp_path / "run")])
+    assert ended.exit_code == 0, ended.output
+    recorded = flat(json.loads((tmp_path / "run" / "record.json").read_text(encoding="utf-8"))["config"])
+    common = (options.keys() & recorded.keys()) - APART.keys()
+    assert {key: options[key] for key in common} == {key: recorded[key] for key in common}
+    assert recorded["benchmark.test_resize"] == "squash"
+
+
+def test_the_first_command_reads_the_middle_of_an_image(photos: Path, tmp_path: Path) -> None:
     """`lw2g start` differs from the rows in that alone, and the pages say so; it never augments."""
-    for name, shade in (("dark", 40), ("light", 200)):
-        (tmp_path / "photos" / name).mkdir(parents=True)
-        for number in range(5):
-            Image.new("RGB", (32, 32), (shade + number,) * 3).save(
-                tmp_path / "photos" / name / f"{number}.png"
-            )
-    model, _ = lw2g.start(tmp_path / "photos", tmp_path / "model")
+    model, _ = lw2g.start(photos / "train", tmp_path / "model")
     wide = torch.zeros(3, 32, 64, dtype=torch.uint8)
     wide[:, :, :12] = 255  # beyond the middle, so that nothing of it is read
     assert torch.equal(model.transform(wide), model.transform(torch.zeros_like(wide)))

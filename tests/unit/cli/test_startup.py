@@ -216,3 +216,27 @@ def test_nothing_stays_out_of_the_collectors_sight_at_the_end() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stdout.split() == ["True", "0"]
+
+
+@pytest.mark.parametrize(("load", "setting", "threads"), [(9.0, None, 1), (0.0, None, 2), (9.0, "2", 2)])
+def test_a_command_that_answers_leaves_the_cores_of_a_busy_machine(load, setting, threads) -> None:
+    """On cores that others hold it computes on one thread, unless the user has said on how many."""
+    code = (
+        "import os\n"
+        f"os.getloadavg = lambda: ({load}, 0, 0)\n"
+        "import lw2g.runtime.importing as importing\n"
+        "importing.allowed_cores = lambda: 2\n"
+        "with importing.importing_torch():\n    import torch\n    torch.set_num_threads(2)\n"
+        "print(torch.get_num_threads())\n"
+        "torch.set_num_threads(2)\n"
+        "with importing.importing_torch():\n    pass\n"
+        "print(torch.get_num_threads())\n"
+    )
+    environment = {key: value for key, value in os.environ.items() if key != "OMP_NUM_THREADS"}
+    if setting is not None:
+        environment["OMP_NUM_THREADS"] = setting
+    ended = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    # a second time torch is there already, and what a program has set stays
+    assert ended.stdout.split() == [str(threads), "2"]

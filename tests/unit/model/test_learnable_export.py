@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,8 +19,9 @@ def test_the_first_twenty_images_of_each_class_are_kept(expert: Any, trained: bo
     """In the order of the task: training images, or test images where features were trained."""
     asked = []
 
-    def features(images: list[int], *, queries: bool) -> torch.Tensor:
+    def features(images: list[int], *, queries: bool, progress: Callable[[int], None]) -> torch.Tensor:
         asked.append(queries)
+        progress(len(images))
         return torch.tensor(images, dtype=torch.float32)[:, None]
 
     # rows of the source stand in another order than the task's images, and classes are mixed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -452,3 +453,33 @@ def test_a_file_is_named_by_its_hash_unless_the_hash_is_known(write_run, install
         ),
         (f"{named} dddddddd", ()),
     ]
+
+
+def test_layers_that_a_run_has_chosen_are_no_other_checkpoint(write_run, installed):
+    """They are a part of its method; those that somebody asked for make features that do not compare."""
+    joined = {"record.backbone.layers": 12, "record.backbone.pool": "both", "backbone.pool": "default"}
+    runs = [write_run(50.0), write_run(60.0, **joined, **{"backbone.layers": "auto", "baseline.epochs": 3})]
+    (table,) = tables_of(runs, installed)
+    assert [run.metric("faa") for row in table.rows for run in row.runs] == [50.0, 60.0]
+    runs.append(write_run(70.0, **joined, **{"backbone.layers": 12, "baseline.epochs": 4}))
+    with pytest.raises(ConfigError, match=r"the runs mix checkpoints .*both pooling, 12 layers"):
+        tables_of(runs, installed)
+
+
+@pytest.mark.parametrize(
+    ("state", "progress", "told"),
+    [
+        ("finished", {}, ""),
+        ("stopped", {}, "stopped after task 2 of 3, as it was asked to; lw2g continue PLACE goes on"),
+        ("interrupted", {}, "interrupted after task 2 of 3; lw2g resume PLACE goes on"),
+        (
+            "running",
+            {"remaining": 90.4},
+            "running, after task 2 of 3, about 0:01:30 left; make the report again for more",
+        ),
+    ],
+)
+def test_a_run_says_how_far_it_is_and_what_goes_on_with_it(write_run, state, progress, told):
+    """In words with the command, for a page and below a table; of a finished run there is nothing to say."""
+    run = attrs.evolve(write_run(50.0, **{"record.tasks": 3}), state=state, progress=progress)
+    assert run.standing == told.replace("PLACE", str(run.path))
