@@ -229,11 +229,12 @@ def adapted(known: Streams, runs: Trained) -> Iterator[str]:
         "recommended-joined": "trained, head and expert (`lda`) on 12 layers",
         "recommended-beside": "trained, head on 12 layers beside the frozen answer",
     }
-    yield f"| less `auto` | {' | '.join(methods.values())} |"
-    yield f"| --- |{' ---: |' * len(methods)}"
+    there = {name: shown for name, shown in methods.items() if any(method == name for _, method in runs)}
+    yield f"| less `auto` | {' | '.join(there.values())} |"
+    yield f"| --- |{' ---: |' * len(there)}"
     for role in ROLES:
         for name in PLAN[role]:
-            cells = [_gain(known[name], runs, method) for method in methods] if name in known else []
+            cells = [_gain(known[name], runs, method) for method in there] if name in known else []
             if set(cells) - {"-"}:
                 yield f"| {name} ({role}) | {' | '.join(cells)} |"
 

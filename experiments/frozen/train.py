@@ -43,9 +43,6 @@ def command(stream: str, order: int, method: str, data: Path, weights: Path, run
         "run.seed": order,
         "run.protocol": "like-for-like",
     }
-    if facts["role"] == "surface":
-        # whose tests are a large part of a run
-        options["run.evaluate"] = "last"
     if "classes" in facts:
         # of which the last task has fewer
         options["benchmark.uneven"] = "true"

@@ -296,8 +296,11 @@ class Before(nn.Module):
 
 
 def take_shape(module: nn.Module, name: str, state: Mapping[str, Any], prefix: str) -> None:
-    """Give a buffer the shape that it has in a state about to be loaded."""
+    """Give a buffer the shape that it has in a state about to be loaded.
+
+    Sums of another width are refused: an empty stack of them may claim any.
+    """
     value = state.get(prefix + name)
-    if value is not None:
+    if value is not None and (value.numel() or value.shape[1:] == module.get_buffer(name).shape[1:]):
         # torch refuses a state whose shape is not that of the buffer
         setattr(module, name, torch.empty_like(value, device=module.get_buffer(name).device))

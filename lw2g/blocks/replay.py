@@ -136,7 +136,7 @@ def replay_phase(
                     _descend(parameters, gradient, velocities, lr_now, weight_decay)
                 progress(epoch + 1, epochs)
 
-    return ComputePhase(name=name, run=run)
+    return ComputePhase(name=name, run=run, counts="epochs")
 
 
 @torch.no_grad()

@@ -90,16 +90,17 @@ def _print_overview(
     by_kind: Mapping[str, Sequence[Registered]], of_others: Mapping[str, RegisteredCommand]
 ) -> None:
     """Print a line for each kind: how many components there are, and as many names as fit."""
-    names = {}
+    listed: dict[str, list[str]] = {}
     for kind in KINDS:
         # those of other packages first: a line has room for some
-        of_kind = sorted(by_kind.get(kind, ()), key=lambda entry: entry.origin.first_party)
-        names[kind] = [_name(entry.component.name, entry.origin) for entry in of_kind]
-    names["command"] = [_name(typed, entry.origin) for typed, entry in of_others.items()]
-    listed = {kind: of_kind for kind, of_kind in names.items() if of_kind}
+        entries = sorted(by_kind.get(kind, ()), key=lambda entry: entry.origin.first_party)
+        if entries:
+            listed[kind] = [_name(entry.component.name, entry.origin) for entry in entries]
+    if of_others:
+        listed["command"] = [_name(typed, entry.origin) for typed, entry in of_others.items()]
     width = max(map(len, listed), default=0)
-    for kind, of_kind in listed.items():
-        line = f"{kind.ljust(width)}  {len(of_kind):>3}  {', '.join(of_kind)}"
+    for kind_or_command, names in listed.items():
+        line = f"{kind_or_command.ljust(width)}  {len(names):>3}  {', '.join(names)}"
         click.echo(printable(_cut(line)))
     click.echo("\nwhat they are: lw2g plugins KIND, such as baseline; options of one: lw2g plugins NAME")
 

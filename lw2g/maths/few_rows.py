@@ -89,10 +89,10 @@ class FewRows(nn.Module):
         # states that an earlier lw2g wrote have the sums
         state.setdefault(f"{prefix}rows", self.rows[:0])
         state.setdefault(f"{prefix}labels", self.labels[:0])
-        for name in ("rows", "labels"):
-            # torch refuses a state whose shape is not that of the buffer
-            value = state[prefix + name]
-            setattr(self, name, torch.empty_like(value, device=self.rows.device))
+        # torch refuses a state whose shape is not that of the buffers
+        count = len(state[f"{prefix}rows"])
+        self.rows = self.rows.new_empty(count, self.rows.shape[1])
+        self.labels = self.labels.new_empty(count)
         self._range = None
         super()._load_from_state_dict(state, prefix, *others)
 

@@ -347,9 +347,13 @@ def weights_name(record: Mapping[str, Any], catalogue: Catalogue) -> str:
     """Return a name of a run's weights and, unless it is the class token, of what features are pooled from.
 
     A file that nobody knows and an object are named by their hashes. Features of one model under two
-    poolings, or of several layers and one, do not compare.
+    poolings, or of several layers and one, do not compare. Which of them a run has chosen by itself is a part
+    of its method, and does.
     """
     name = _name_of_weights(record, catalogue)
+    asked = record["config"]["backbone"]
+    if asked.get("layers") == "auto" and asked.get("pool") == "default":
+        return name
     pool = record["backbone"].get("pool", "token")  # older records know the class token alone
     layers = record["backbone"].get("layers", 1)  # older records know one layer alone
     if pool != "token":

@@ -17,9 +17,9 @@ __all__ = ["importing_torch"]
 def importing_torch() -> Iterator[None]:
     """Let torch be imported in the context without collections, and on a busy machine compute on one thread.
 
-    Threads of torch wait for each other in loops: on cores that others hold, two of them take several times the
-    time of one. ``OMP_NUM_THREADS`` has the last word. Runs keep their threads, whose number is one of the
-    things that their last bits depend on. In a process that has imported torch nothing changes.
+    Threads of torch wait for each other in loops: on cores that others hold, two of them take several
+    times the time of one. ``OMP_NUM_THREADS`` has the last word. Runs keep their threads, whose number is
+    one of the things that their last bits depend on. In a process that has imported torch nothing changes.
     """
     is_first = "torch" not in sys.modules
     with collector_waits():

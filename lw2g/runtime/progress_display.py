@@ -20,7 +20,7 @@ from lw2g.interfaces.tracker import (
     Warned,
 )
 from lw2g.runtime.console import method_name, number, printable
-from lw2g.runtime.telling import Telling, bars_on, duration, figures
+from lw2g.runtime.telling import WIDE, Telling, bars_on, duration, figures
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -106,14 +106,14 @@ def _title(event: PhaseStarted | Stepped) -> str:
     return f"task {_of(event.task, event.tasks)}: {event.phase}"
 
 
-def _details(event: Stepped) -> str:
-    """Return a phase's progress, loss and speed."""
+def _details(event: Stepped, *, short: bool = False) -> str:
+    """Return a phase's progress, loss and speed; in a short form for a narrow terminal."""
     parts = []
     if event.epochs > 1:
         parts.append(f"epoch {event.epoch + 1}/{event.epochs}")
-    parts.append(figures(event.done, event.total, event.unit, event.images_per_second))
+    parts.append(figures(event.done, event.total, event.unit, event.images_per_second, short=short))
     if event.loss is not None:
-        parts.append(f"loss {event.loss:.4f}")
+        parts.append(f"loss {event.loss:.{2 if short else 4}f}")
     return ", ".join(parts)
 
 
@@ -122,9 +122,14 @@ def _share(event: Stepped) -> float:
 
 
 class _Clock:
-    """The elapsed and remaining seconds of the run, counted on between two steps."""
+    """The elapsed and remaining seconds of the run, counted on between two steps.
 
-    def __init__(self) -> None:
+    Args:
+        short: Whether one of them is enough: the remaining ones, once they are known.
+    """
+
+    def __init__(self, *, short: bool = False) -> None:
+        self._short = short
         self._elapsed = 0.0
         self._at = time.monotonic()  # when the elapsed time was told
         self._remaining: float | None = None
@@ -140,7 +145,8 @@ class _Clock:
         elapsed = f"{duration(self._elapsed + since)} elapsed"
         if self._remaining is None:
             return elapsed
-        return f"{elapsed}, about {duration(max(self._remaining - since, 0))} left"
+        left = f"{duration(max(self._remaining - since, 0))} left"
+        return left if self._short else f"{elapsed}, about {left}"
 
 
 class LineProgress:
@@ -228,7 +234,8 @@ class TerminalProgress:
     def __init__(self, console: Console) -> None:
         self._progress = bars_on(console)
         self._bar: TaskID | None = None
-        self._clock = _Clock()
+        self._short = console.width < WIDE
+        self._clock = _Clock(short=self._short)
         self._tasks = 0
 
     def on_event(self, event: Event) -> None:
@@ -242,7 +249,8 @@ class TerminalProgress:
             case Stepped():
                 self._clock.set(event)
                 bar = self._begin(event) if self._bar is None else self._bar
-                self._progress.update(bar, completed=_share(event), total=1, details=_details(event))
+                details = _details(event, short=self._short)
+                self._progress.update(bar, completed=_share(event), total=1, details=details)
         line = milestone(event, self._tasks)
         if line is not None:
             self._progress.console.print(printable(line, lines=True), markup=False, highlight=False)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-__all__ = ["CommandLog", "Telling", "bars_on", "duration", "figures"]
+__all__ = ["WIDE", "CommandLog", "Telling", "bars_on", "duration", "figures"]
 
 _LOGGER = logging.getLogger("lw2g.progress")
 _SECONDS = 5.0
@@ -32,7 +32,13 @@ _SECONDS_TO_A_BAR = 0.5
 _SECONDS_BETWEEN_MOVES = 0.1
 
 
-def figures(done: int, total: int | None, unit: str, per_second: float | None = None) -> str:
+WIDE = 110
+"""Columns of a terminal from which a bar has room for whole words."""
+
+
+def figures(
+    done: int, total: int | None, unit: str, per_second: float | None = None, *, short: bool = False
+) -> str:
     """Return how much is done of all, and how fast.
 
     Args:
@@ -41,21 +47,24 @@ def figures(done: int, total: int | None, unit: str, per_second: float | None = 
         unit: What they count, such as ``images``; ``bytes`` are told in a suitable unit, and without one the
             numbers stand alone.
         per_second: What is done in a second; None where nothing is said of it.
+        short: Whether the speed leaves out the unit.
 
-    >>> figures(320, 640, "images", 99.6)
-    '320 of 640 images, 100 images/s'
+    >>> figures(320, 640, "images", 99.6), figures(320, 640, "images", 99.6, short=True)
+    ('320 of 640 images, 100 images/s', '320/640 images, 100/s')
     >>> figures(3, 9, "")
     '3 of 9'
     """
     if unit == "bytes":
         text = in_units(done) if total is None else f"{in_units(done)} of {in_units(total)}"
         return text if per_second is None else f"{text}, {in_units(per_second)}/s"
-    text = f"{done}" if total is None else f"{done} of {total}"
+    text = f"{done}"
+    if total is not None:
+        text += f"/{total}" if short else f" of {total}"
     if unit:
         text += f" {unit}"
     if per_second is not None:
-        # what is slower than an image a second is not 0
-        text += f", {per_second:.0f} {unit}/s" if per_second >= 10 else f", {per_second:.1f} {unit}/s"
+        digits = 0 if per_second >= 10 else 1  # what is slower than an image a second is not 0
+        text += f", {per_second:.{digits}f}" + ("/s" if short else f" {unit}/s")
     return text
 
 

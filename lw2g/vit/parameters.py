@@ -79,7 +79,7 @@ def _biases_cast_together(places: Sequence[tuple[nn.Module, str]], values: list[
     if not chosen or not torch.is_autocast_enabled(values[0].device.type):
         return values
     joined = in_product_dtype(torch.cat([values[number] for number in chosen]))
-    pieces = joined.split([len(values[number]) for number in chosen])
+    pieces = torch.split(joined, [len(values[number]) for number in chosen])
     for number, piece in zip(chosen, pieces, strict=True):
         values[number] = piece
     return values

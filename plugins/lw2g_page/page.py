@@ -334,6 +334,8 @@ def _origin(run: ReportedRun, catalogue: Catalogue) -> dict[str, str]:
         if name in environment:
             origin[name] = str(environment[name])
     origin["checkpoint"] = f"{weights_name(record, catalogue)}, SHA-256 {record['backbone']['sha256']}"
+    if record["backbone"].get("layers", 1) > 1:
+        origin["features"] = f"{record['backbone']['layers']} layers, {record['backbone']['pool']} pooling"
     for name, fingerprint in record["fingerprints"].items():
         origin[f"{name} fingerprint"] = fingerprint
     origin["record SHA-256"] = sha256_of(run.path / RECORD) or _UNKNOWN

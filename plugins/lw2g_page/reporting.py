@@ -8,7 +8,7 @@ from __future__ import annotations
 import html
 import json
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -146,7 +146,7 @@ class Report(Tabular):
         """
         from lw2g.results import render
 
-        forms = {
+        forms: dict[str, Callable[..., str]] = {
             "md": partial(render.as_markdown, every_remark=every_remark),
             "latex": render.as_latex,
             "csv": render.as_csv,

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+import lw2g.api.plugins
 import lw2g.cli.main  # the modules that look components up are imported with the true function  # noqa: F401
 from lw2g.registry import catalogue
 

@@ -251,7 +251,7 @@ def test_few_rows_give_the_discriminant_of_their_scatter(monkeypatch: pytest.Mon
 
 
 def test_a_state_with_sums_goes_on_with_sums(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What an earlier lw2g wrote has no rows, and opens; a state with rows opens as rows, to the bit."""
+    """What an earlier lw2g wrote has no rows, and opens; rows open to the bit; empty sums claim no width."""
     monkeypatch.setattr(few_rows, "_WIDE", 60)
     rows, labels = wide(20)
     many = Ridge(60, CLASSES, 0, 0, choice="gcv")
@@ -267,6 +267,9 @@ def test_a_state_with_sums_goes_on_with_sums(monkeypatch: pytest.MonkeyPatch) ->
     again = Ridge(60, CLASSES, 0, 0, choice="gcv")
     again.load_state_dict(few.state_dict())
     assert torch.equal(again.scores(rows, CLASSES), few.scores(rows, CLASSES))
+    forged = few.state_dict() | {"gram": torch.zeros(0, 10**6, 10**6, dtype=torch.float64)}
+    with pytest.raises(RuntimeError, match="size mismatch for gram"):
+        again.load_state_dict(forged)
 
 
 def test_the_same_rows_have_their_range_computed_once() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 from types import SimpleNamespace
 
@@ -44,6 +45,11 @@ def events():
         TaskEvaluated(task=1, accuracy=(80.0, 90.0), retrieval=(70.0, 60.0), metrics={"pra": 65.0}),
         RunEnded(metrics={}, seconds=1.0),
     ]
+
+
+def plain(text):
+    """Return what a terminal would show of a text, without colours and moves."""
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
 
 
 def played(console):
@@ -105,6 +111,15 @@ def test_a_bar_shows_where_the_run_stands_and_milestones_stay(face, monkeypatch,
     ):
         assert part in text
     assert "0:01:05 elapsed, about 0:10:00 left" in text
+
+
+def test_a_narrow_terminal_shows_the_whole_line():
+    """At 80 columns nothing is cut: count, speed, loss and the time left, with a bar beside them."""
+    _, text = played(Console(file=io.StringIO(), width=80, force_terminal=True))
+    (shown,) = set(re.findall(r"task 2/3: prompts [^\r\n]*epoch 2/2[^\r\n]*", plain(text)))
+    assert len(shown) <= 80
+    assert "…" not in shown
+    assert shown.split("━")[-1].strip() == "epoch 2/2, 10/10 images, 100/s, loss 0.25 0:10:00 left"
 
 
 @pytest.mark.parametrize("terminal", [False, True])
