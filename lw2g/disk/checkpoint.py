@@ -221,8 +221,10 @@ class CheckpointStore(CheckpointFiles):
         else:
             wanted = task
             if wanted < 0 or not (self._directory / checkpoint_name(wanted)).exists():
-                last = f", the last one is {finished[-1] + 1}" if finished else ""
-                raise DataError(f"task {task + 1} is not finished{last}")
+                what = f"task {task + 1} is not finished"
+                if not finished:
+                    raise DataError(what)
+                raise DataError(f"{what}, the last one is {finished[-1] + 1}", "choose an earlier one")
         checkpoint = _NOTHING
         checksum = ""
         # the state is put together from the first task on: each file holds what its task has changed

@@ -116,7 +116,9 @@ def open_after(directory: Path, task: int | None = None) -> StoredRun:
     try:
         checkpoint = store.of_task(task)
     except DataError as error:
-        remedy = f"{error.remedy or 'choose an earlier one'}, or go on: lw2g resume {as_word(directory)}"
+        remedy = f"go on: lw2g resume {as_word(directory)}"
+        if error.remedy:
+            remedy = f"{error.remedy}, or {remedy}"
         raise DataError(f"run {str(directory)!r}: {error.what}", remedy) from error
     checksums = checkpoint.ledger["files"]
     _require_unedited(files, checksums)

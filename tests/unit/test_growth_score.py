@@ -87,7 +87,7 @@ def test_a_verdict_waits_for_all_orders(study):
     plan = {"streams": ["turns-small"], "orders": 2}
     few = [run(study, 0, [1], [0, 0, 1])]
     assert verdicts.fewer_sets({"most": 80.0}, plan, few) == (
-        "open (1 of 2 so far: holds)",
+        "open (turns-small 1 of 2; so far holds)",
         "turns-small 67 %",
     )
     whole = [*few, run(study, 1, [1], [0, 1, 2])]

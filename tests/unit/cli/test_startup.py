@@ -148,7 +148,7 @@ def test_a_model_is_made_used_and_taught_without_slow_imports(drawings, tmp_path
     model, image = str(tmp_path / "model"), str(drawings / "old" / "red" / "0.png")
     start = ["start", str(drawings / "old"), model, "--device", "cpu"]
     printed, imported = called(tmp_path, start)
-    assert "learned in" in printed
+    assert "learned 24 images of 3 classes" in printed
     assert SLOW & imported == set()
 
     # one process for those that use a model: what one of them imports, all have imported
