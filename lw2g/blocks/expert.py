@@ -47,8 +47,8 @@ class FrozenExpert(nn.Module):
         super().__init__()
         self.dim = dim
         # a name each: runs of before have sums by the first one
-        self.register_module("lda", Discriminant(dim, num_classes) if chosen is None else None)
-        self.register_module("chosen", chosen)
+        self.lda = Discriminant(dim, num_classes) if chosen is None else None
+        self.chosen = chosen
         temperature = None
         if fitted:
             temperature = Temperature(1.0)

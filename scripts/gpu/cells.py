@@ -64,7 +64,8 @@ def _sweep(lab: Lab) -> dict[str, Any]:
             alarm.cancel()
     states = Counter(status.state for status in store.statuses(cells))
     if states["finished"]:
-        table = report(store.path, mix=("protocols",)).to_text("md")
+        # rows may pool features of one backbone otherwise, as the frozen answer chooses for itself
+        table = report(store.path, mix=("protocols", "checkpoints")).to_text("md")
         (lab.out / "cells.md").write_text(table, encoding="utf-8")
     over = states["finished"] + states["failed"] == len(cells)
     return {**states, "MiB to bring back": _mib(store.path), **({} if over else {"unfinished": True})}

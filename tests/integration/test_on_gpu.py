@@ -91,6 +91,18 @@ def test_a_cell_goes_on_in_the_next_slice(here, tmp_path, monkeypatch):
     assert here(tmp_path, *options)[0] == ""
 
 
+@pytest.mark.slow
+def test_rows_that_pool_features_otherwise_share_a_table(here, tmp_path):
+    """A frozen answer, which chooses several layers, stands beside a head on one of the same backbone."""
+    grid = tmp_path / "grid.toml"
+    rows = [f'[[rows]]\nbaseline = {{ name = "simple-cil", head = "{head}" }}\n' for head in ("lda", "auto")]
+    grid.write_text("\n".join(rows))
+    options = ("--device", "cpu", "--toy", "--parts", "cells", "--grid", grid)
+    found = here(tmp_path / "out", *options)[1]["cells"]["all"]
+    assert (found.get("error"), found["finished"]) == (None, 2)
+    assert (tmp_path / "out" / "cells.md").read_text().count("| simple-cil") == 2
+
+
 def test_without_time_nothing_is_measured(here, tmp_path):
     """A slice without time leaves an empty part, and a part that is not there is refused."""
     options = ("--device", "cpu", "--toy", "--parts", "steps", "--minutes", 0)

@@ -15,7 +15,7 @@ from lw2g.blocks.discriminants import Discriminant
 from lw2g.blocks.ridge import Ridge
 
 FOLDER = Path(__file__).resolve().parents[2] / "experiments" / "frozen"
-MODULES = ("heads", "frozen_results", "frozen_rule", "stream_tables")
+MODULES = ("heads", "frozen_results", "frozen_rule", "frozen_gains", "stream_tables")
 
 if not FOLDER.exists():
     pytest.skip("needs the source tree", allow_module_level=True)
@@ -74,6 +74,30 @@ def test_an_interval_is_over_images_and_over_orders(script):
         assert low < -15
         assert high > 15
         assert results.interval([np.zeros(5)], shared=shared) == (0, 0)
+
+
+def test_few_images_are_paired_class_by_class_and_judged(script, monkeypatch):
+    """Right answers of a run stand in any order of classes; the verdict is open until every set has a run."""
+    gains = script("frozen_gains")
+    right = {"auto": "100" + "110" * 9}  # one image of three of class 0, two of the nine others
+    monkeypatch.setattr(gains, "frozen_cells", lambda: {"signs": {"5": {"right": right}}})
+    true = np.arange(10).repeat(3)[::-1]
+    run = SimpleNamespace(true=true, predicted=np.where(true > 0, true, 5))
+    runs = {("few-signs-five", "recommended"): {0: run}}
+    own = gains.few(runs)["signs", 5]
+    # all but class 0 are right: nine more, one fewer, of thirty
+    assert own.mean == pytest.approx(100 * 8 / 30)
+    assert own.images == 30
+    assert "open (1 of 4 sets); on these: refuted on signs" in next(gains.verdicts(runs))
+    names = list(gains.SURFACE["set"])
+    nothing = SimpleNamespace(mean=0.0, low=-1.0, high=1.0)
+    more = SimpleNamespace(mean=0.5, low=-1.0, high=2.0)
+    monkeypatch.setattr(
+        gains,
+        "few",
+        lambda runs: {(name, count): more if count == 20 else nothing for name in names for count in (5, 20)},
+    )
+    assert all("**holds**" in line for line in gains.verdicts({}))
 
 
 def test_a_candidate_replaces_what_is_held_on_three_streams(script, monkeypatch):

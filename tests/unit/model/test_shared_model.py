@@ -27,7 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for number in range(8):
             pixels = draw.integers(0, 80, (16, 16, 3)) + shade
             Image.fromarray(pixels.astype(np.uint8)).save(root / "images" / name / f"{number}.png")
-    lw2g.start(root / "images", root / "model", device="cpu")
+    lw2g.start(root / "images", root / "model", device="cpu", head="lda")
     return root / "model"
 
 
