@@ -185,7 +185,10 @@ def missing_run(directory: Path) -> DataError:
     names = {path.name for path in entries}
     # signs are read from the most certain to the least: several may hold at once
     if names & {MANIFEST, WEIGHTS}:
-        return DataError(f"{where} holds an exported model and no run", "give the run that it was taken from")
+        return DataError(
+            f"{where} holds an exported model and no run",
+            "give the run that it was taken from; a model of lw2g start has none",
+        )
     if CELLS in names:
         return DataError(
             f"{where} holds the runs of a sweep",

@@ -352,8 +352,10 @@ class TrainedModel(nn.Module):
 
         Raises:
             DataError: As :meth:`answer`; in part, where no image can be used.
-            ConfigError: The model cannot reject at this rate.
+            ConfigError: The model cannot reject at this rate, or ``top_k`` is below 1.
         """
+        if top_k < 1:
+            raise ConfigError(f"top_k names at least one class, not {top_k!r}", "give 1 or more")
         listed, names = self._listed(images)
         threshold = None if reject is None else self.threshold(reject)
         files = [Path(image) for image in listed if isinstance(image, str | Path)]

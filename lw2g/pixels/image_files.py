@@ -195,7 +195,7 @@ def examine_image(path: Path) -> ImageHeader:
         raise DataError(f"{str(path)!r}: {error.what}", error.remedy) from error
     except Exception as error:  # given noise, a decoder may raise anything
         raise DataError(
-            f"{str(path)!r} cannot be decoded ({first_line(error)})", "replace the file"
+            f"{str(path)!r} cannot be decoded ({first_line(error)})", "replace or delete the file"
         ) from error
     return ImageHeader(
         mode=mode,
@@ -380,7 +380,9 @@ def pixels_of(image: Any) -> Tensor:
     if isinstance(image, Tensor):
         image = image.detach().cpu().numpy()
     if not isinstance(image, np.ndarray):
-        raise DataError(f"a {type(image).__name__} is no image", "give a path, PIL image, array or tensor")
+        raise DataError(
+            f"an object of type {type(image).__name__} is no image", "give a path, PIL image, array or tensor"
+        )
     shape = image.shape
     if image.ndim == 2:
         image = image[None]

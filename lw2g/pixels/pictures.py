@@ -46,7 +46,7 @@ def as_list(images: ImageLike | Sequence[ImageLike]) -> Sequence[ImageLike]:
             image = content_of(image)  # an upload is closed when its request is answered
         if not isinstance(image, _KINDS):
             raise DataError(
-                f"a {type(image).__name__} is no image",
+                f"an object of type {type(image).__name__} is no image",
                 "give paths, bytes or open files, PIL images, arrays [H, W, 3], or tensors [3, H, W]",
             )
         if not isinstance(image, str | Path):

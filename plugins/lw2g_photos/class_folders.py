@@ -22,7 +22,7 @@ from lw2g.pixels.found_images import (
 )
 from lw2g.pixels.image_files import examine_images
 
-__all__ = ["ClassImages", "digest_of", "notes_of", "read_class_folders", "shared_files"]
+__all__ = ["ClassImages", "digest_of", "notes_of", "read_class_folders", "require_classes", "shared_files"]
 
 _HELD_OUT = 5
 """Of so many images, one is set apart."""
@@ -60,13 +60,12 @@ class ClassImages:
         return [digest in chosen for digest in self.digests]
 
 
-def read_class_folders(folder: Path) -> dict[str, ClassImages]:
-    """Return the images below ``FOLDER/<class>``, by sorted class name.
+def require_classes(folder: Path) -> None:
+    """Look at the folders of a folder, and at no image.
 
     Raises:
         DataError: There is no such folder, no class in it, or ``train/`` and its like instead of classes; a
-            class has no image or a name with control characters; a file is no usable image, or lies in the
-            folders of two classes.
+            class has a name with control characters.
     """
     if not folder.is_dir():
         raise DataError(no_folder(folder), "give a folder that holds CLASS/IMAGE")
@@ -80,6 +79,16 @@ def read_class_folders(folder: Path) -> dict[str, ClassImages]:
     _require_no_splits(folder, names)
     if unprintable := [name for name in names if not is_name(name)]:
         raise DataError(f"no class can be called {shown(unprintable[0])}", "rename its folder")
+
+
+def read_class_folders(folder: Path) -> dict[str, ClassImages]:
+    """Return the images below ``FOLDER/<class>``, by sorted class name.
+
+    Raises:
+        DataError: As :func:`require_classes`; a class has no image; a file is no usable image, or lies in the
+            folders of two classes.
+    """
+    require_classes(folder)
     classes = find_classes(folder)
     headers = examine_images(path for found in classes.values() for path in found.paths)
     owner: dict[str, str] = {}

@@ -131,4 +131,4 @@ def _more_accuracy(report: Mapping[str, Any]) -> str:
     known = report["training"]
     if known is None:
         return f"{more}, or training: lw2g run --trained"
-    return f"{more}; training (lw2g run --trained) added {known['words']}, with ViT-Tiny"
+    return f"{more}; training (lw2g run --trained) changed it by {known['words']}, with ViT-Tiny"

@@ -47,7 +47,7 @@ from lw2g.vit.own_feature import with_layers
 from lw2g.vit.pool_words import FEATURE_OPTIONS, WIDEST
 from lw2g.vit.pooling import layers_within
 from lw2g.vit.weights import state_sha256
-from lw2g_photos.class_folders import digest_of
+from lw2g_photos.class_folders import digest_of, require_classes
 from lw2g_photos.class_vectors import facts_of_file, read_class_vectors
 from lw2g_photos.head_choice import FirstModel, choose_head
 from lw2g_photos.updating import take_step
@@ -89,6 +89,9 @@ def start(
                 f"{key}: only options of the backbone and of the head can be set here",
                 "run an experiment: lw2g run",
             )
+    # before the backbone, whose weights may have to be fetched
+    if crops is None and not is_feature_file(folder):
+        require_classes(folder)
     configured = partial(
         _configured,
         catalogue=catalogue,

@@ -62,3 +62,6 @@ def test_the_recipe_answers_as_the_model(folder: Path) -> None:
         refused = ask(b"no image")
         assert (refused.status_code, refused.json()["detail"][:30]) == (422, "it is no image of the formats ")
         assert ask(*photos[:1] * 65).status_code == 413
+        files = [("images", ("photo.png", photos[0]))]
+        none = httpx.post(f"{address}/predict", params={"top_k": 0}, files=files, timeout=60)
+        assert none.status_code == 422

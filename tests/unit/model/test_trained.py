@@ -264,6 +264,8 @@ def test_entries_name_classes_and_probabilities(model, pixels):
     assert [one["class_index"] for one in entry["top"]] == answers.top(2)[1][0].tolist()
     assert entry["probability"] == entry["top"][0]["probability"] == float(answers.probabilities.max())
     assert (entry["task"], entry["set"]) == (int(answers.tasks[0]), int(answers.sets[0]))
+    with pytest.raises(ConfigError, match="top_k names at least one class, not 0; give 1 or more"):
+        model.predict(pixels[0], top_k=0)
 
 
 def test_it_is_a_module_that_is_not_trained(model, pixels):
@@ -292,8 +294,8 @@ def test_device_batch_size_and_task_are_chosen_on_loading(finished, catalogue):
     ("images", "message"),
     [
         ([], "no image was given"),
-        (7, "a int is no image; give paths, bytes or open files, PIL images"),
-        ([[1, 2]], "a list is no image"),
+        (7, "an object of type int is no image; give paths, bytes or open files, PIL images"),
+        ([[1, 2]], "an object of type list is no image"),
         (torch.zeros(2, 16, 16), r"expected a tensor \[3, H, W\] but got \[2, 16, 16\]; put channels first"),
         (
             torch.zeros(3, 17, 16),

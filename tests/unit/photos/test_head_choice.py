@@ -197,7 +197,7 @@ def test_start_says_what_was_tried_and_what_comes_next(photos: Path, tmp_path: P
     done = CliRunner().invoke(main, arguments)
     assert done.exit_code == 0, done.output
     assert "of 24 images, each left out in turn" in done.stdout
-    assert "% of 3 images not learned from (" in done.stdout
+    assert "% of 3 images not yet learned from (" in done.stdout
     assert f"next: lw2g predict '{tmp_path}/my model' PHOTO --reject 0.05, lw2g test" in done.stdout
     assert "more accuracy: more images of each class" in done.stdout
 
@@ -218,8 +218,8 @@ def test_start_says_what_training_added_on_streams_like_the_images(
     assert asked == [(8.0, report["choice"]["tried"][0]["accuracy"])]
     assert report["training"]["least"] == -1.0
     done = CliRunner().invoke(main, ["start", str(photos / "photos"), str(tmp_path / "again")])
-    words = "training (lw2g run --trained) added -1.0 to +0.5 points on 2 streams like this, with ViT-Tiny"
-    assert f"more accuracy: more images of each class; {words}" in done.stdout
+    words = "(lw2g run --trained) changed it by -1.0 to +0.5 points on 2 streams like this, with ViT-Tiny"
+    assert f"more accuracy: more images of each class; training {words}" in done.stdout
     monkeypatch.setattr(head_choice, "training_gain", lambda images, accuracy: None)
     done = CliRunner().invoke(main, ["start", str(photos / "photos"), str(tmp_path / "unknown")])
     assert "more accuracy: more images of each class, or training: lw2g run --trained" in done.stdout

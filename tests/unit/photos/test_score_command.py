@@ -39,7 +39,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 def test_start_prints_a_total(model: tuple[Path, str]) -> None:
     """Of the images that were held out, two of each class."""
-    assert "accuracy: 100.0 % of 4 images not learned from" in model[1]
+    assert "accuracy: 100.0 % of 4 images not yet learned from" in model[1]
     assert "old classes" not in model[1]  # a first model has none
     assert len(model[1].splitlines()) <= 10
     table = CliRunner().invoke(main, ["show", str(model[0]), "--all"]).stdout.splitlines()

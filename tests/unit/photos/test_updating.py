@@ -326,6 +326,11 @@ def test_wrong_folders_are_one_line(models: dict[str, Path], glyphs: Path, tmp_p
             "the scores of 'ridge' may depend on how images are cut into tasks",
         ),
         (("start", glyphs / "first", tmp_path / "out", "--head", "ldaa"), "(did you mean 'lda'?)"),
+        # before the weights are looked for, which are nowhere
+        (
+            ("start", glyphs / "frist", tmp_path / "out", "--weights", tmp_path / "no.pt"),
+            f"no folder '{glyphs / 'frist'}' (did you mean",
+        ),
     ):
         done = command(*words)
         assert (done.exit_code, told in done.stderr) == (2, True), done.stderr

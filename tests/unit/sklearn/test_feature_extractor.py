@@ -101,7 +101,7 @@ def test_a_pipeline_learns_from_images(drawings):
         (["no.png", "none.png"], "2 images cannot be used"),
         (np.zeros((4, 64)), r"an array of shape \[4, 64\] is no batch of images"),
         (np.full((1, 8, 8), 3.0), "no known range; give uint8, or floats from 0 to 1"),
-        ([3], "a int is no image"),
+        ([3], "an object of type int is no image"),
         (["."], r"'\.' is a folder; name the images in it one by one"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
