@@ -28,7 +28,7 @@ import prose
 import write_leaderboard
 from seed_tables import seeds_of
 from sentences import sentence
-from stream_tables import Line, StreamRun, lines_of, markdown, matrix, runs_of
+from stream_tables import LABELS, Line, StreamRun, lines_of, markdown, matrix, runs_of
 
 from lw2g.registry.catalogue import load_catalogue
 from lw2g_store.stored import Stored, stored_runs
@@ -211,12 +211,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     stored = stored_runs(STORE, load_catalogue())
     if given.packs:
         for line in table_lines(facts()[given.packs], runs_of(STORE, stored)):
+            named = LABELS.get(line.method, line.method)
             for run in line.runs:
                 once = ""
                 if abs(run.faa - run.told) > 0.005:
                     once = f" by the stream's tasks, {run.told:.2f} as the pack's one task"
                 place = run.path.relative_to(ROOT)
-                print(f"{line.stream}, order {run.order}: FAA {run.faa:.2f}{once}, {place}")
+                print(f"{line.stream}, {named}, order {run.order}: FAA {run.faa:.2f}{once}, {place}")
         return 0
     if given.check:
         wrong = list(differing(stored))

@@ -146,3 +146,25 @@ def test_no_link_of_a_page_is_broken(
             assert linked.is_relative_to(DOCS), (
                 f"{target}: the site has no file outside docs; name it in backquotes"
             )
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, those of a file that it includes among them."""
+    text = page.read_text(encoding="utf-8")
+    for included in re.findall(r"^```\{include\} (\S+)", text, flags=re.MULTILINE):
+        text += "\n" + (page.parent / included).read_text(encoding="utf-8")
+    headings = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def test_no_link_leads_to_a_missing_heading() -> None:
+    """What a link of the README or a page names behind `#` is a heading of that page."""
+    missing = []
+    for page in (ROOT / "README.md", *sorted(DOCS.rglob("*.md"))):
+        for target, anchor in re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", page.read_text(encoding="utf-8")):
+            linked = page.parent / target if target else page
+            # pages that the site writes have no file here
+            ours = "://" not in target and linked.suffix == ".md" and linked.exists()
+            if ours and anchor not in anchors(linked):
+                missing.append(f"{page.relative_to(ROOT)}: {target}#{anchor}")
+    assert missing == []

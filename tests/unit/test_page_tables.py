@@ -109,6 +109,16 @@ def test_a_pack_that_is_gone_or_broken_is_found(script, stored):
     assert "left out of the store: seal" in list(tables.differing(broken))
 
 
+def test_the_packs_of_a_table_are_named_by_row(script, stored, monkeypatch, capsys):
+    """`--packs` says stream, row as the table calls it, order, FAA and a pack that is there."""
+    tables = script("tables")
+    monkeypatch.setattr(tables, "stored_runs", lambda *_: stored)
+    assert tables.main(["--packs", "worth"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("cifar-second, `ridge` (floor), order 0: FAA ") for line in lines)
+    assert all((ROOT / line.rpartition(", ")[2]).is_dir() for line in lines)
+
+
 def test_a_page_without_its_marks_is_refused(script):
     """No mark, no end, or the mark twice."""
     tables = script("tables")
