@@ -84,6 +84,7 @@ OF_SENTENCES = {
 """A number or a verdict in a sentence of a page."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("places_of", [{}, OF_SENTENCES], ids=["tables", "sentences"])
 def test_a_changed_number_is_found(places_of, script, stored, root):
     """In whichever table or sentence, with its line; all pages at once: each look makes all tables anew."""
@@ -100,6 +101,7 @@ def test_a_changed_number_is_found(places_of, script, stored, root):
     assert all("99.9" in line for line in found)
 
 
+@pytest.mark.slow
 def test_a_pack_that_is_gone_or_broken_is_found(script, stored):
     """A table without one order is another table; a pack that does not hold is named."""
     tables = script("tables")
