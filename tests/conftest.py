@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import signal
 from collections.abc import Callable, Generator
@@ -56,6 +57,13 @@ def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest
 def pytest_collection_finish() -> None:
     """Search for garbage again."""
     gc.enable()
+
+
+@pytest.fixture(autouse=True)
+def passes_on_notes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Notes reach `caplog` also where an earlier test ran a command, which keeps them to itself."""
+    # the oldest pytest that is supported hears loggers alone that pass on what they are told
+    monkeypatch.setattr(logging.getLogger("lw2g.progress"), "propagate", True)
 
 
 QUICK = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -30,13 +29,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lw2g.learn(root / "m1", root / "more", out=root / "m2", **given)
     lw2g.unlearn(root / "m2", "Bertha Mayer", out=root / "m3", **given)
     return root / "m3"
-
-
-@pytest.fixture(autouse=True)
-def passes_on_notes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Notes reach a test also where an earlier one ran a command, which keeps them to itself."""
-    # the oldest pytest that is supported hears loggers alone that pass on what they are told
-    monkeypatch.setattr(logging.getLogger("lw2g.progress"), "propagate", True)
 
 
 @pytest.fixture

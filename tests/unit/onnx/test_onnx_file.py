@@ -355,11 +355,8 @@ def test_where_the_file_computes_otherwise_a_note_says_so(
     learned: Run,
     pretended: Callable[[float], None],
     caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Of a run in bf16, and of one that nothing calibrates."""
-    # the oldest pytest that is supported hears loggers alone that pass on what they are told
-    monkeypatch.setattr(logging.getLogger("lw2g.progress"), "propagate", True)
     pretended(0.0)
     run = learned("simple-cil", **{"run.precision": "bf16-mixed", "run.probabilities": False})
     with caplog.at_level(logging.WARNING, "lw2g.progress"):

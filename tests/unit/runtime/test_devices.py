@@ -1,6 +1,5 @@
 """Tests of device, precision and determinism."""
 
-import logging
 import os
 from types import SimpleNamespace
 
@@ -118,8 +117,6 @@ def test_a_small_network_is_the_processors_unless_a_gpu_is_named(monkeypatch, as
 @pytest.mark.parametrize(("products", "devices", "told"), [(99e6, 1, True), (101e6, 1, False), (1, 2, False)])
 def test_where_a_network_of_small_products_computes_is_told(monkeypatch, caplog, products, devices, told):
     """In one line, with the option that puts it on the GPU; several processes were placed before."""
-    # a command that ran before in this process prints the notes itself
-    monkeypatch.setattr(logging.getLogger("lw2g.progress"), "propagate", True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)

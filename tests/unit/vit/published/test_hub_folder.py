@@ -161,16 +161,16 @@ def test_a_missing_folder_is_told(tmp_path):
         resolve(load_catalogue(), backbone="local-dir:nowhere")
 
 
-def test_a_folder_of_weights_brings_its_statistics(folder, notes):
+def test_a_folder_of_weights_brings_its_statistics(folder, caplog):
     """A bare architecture needs no statistics beside a folder; those given count, and a line says so."""
     backbone = load_backbone("vit_tiny_patch16_224", weights=folder, image_size=32)
     assert (backbone.fingerprint.mean, backbone.fingerprint.std) == (tuple(MEAN), tuple(STD))
     assert backbone.fingerprint.interpolation == "bilinear"
-    assert notes.messages == []
+    assert caplog.messages == []
     half = [0.5, 0.5, 0.5]
     other = load_backbone("vit_tiny_patch16_224", weights=folder, image_size=32, mean=half, std=STD)
     assert (other.fingerprint.mean, other.fingerprint.std) == (tuple(half), tuple(STD))
     assert [
-        line for line in notes.messages if line.startswith(f"note: mean is {half} as given")
-    ] == notes.messages
-    assert len(notes.messages) == 1
+        line for line in caplog.messages if line.startswith(f"note: mean is {half} as given")
+    ] == caplog.messages
+    assert len(caplog.messages) == 1

@@ -44,40 +44,40 @@ def _is(state, expected):
     ("trained", "averaged"),
     [("state_dict", "state_dict_ema"), ("model", "model_ema")],
 )
-def test_averaged_weights_are_taken_and_told(tmp_path, notes, trained, averaged):
+def test_averaged_weights_are_taken_and_told(tmp_path, caplog, trained, averaged):
     """Of trained and averaged weights the averaged ones are read, as by timm, and one line says so."""
     state = _read(tmp_path, {"epoch": 3, trained: TRAINED, averaged: AVERAGED})
     assert _is(state, AVERAGED)
     assert [
-        BOTH in line and f"{averaged!r} is read, and not {trained!r}" in line for line in notes.messages
+        BOTH in line and f"{averaged!r} is read, and not {trained!r}" in line for line in caplog.messages
     ] == [True]
 
 
 @pytest.mark.parametrize("key", ["state_dict_ema", "model_ema", "ema", "ema_state_dict"])
-def test_averaged_weights_alone_are_read_without_a_word(tmp_path, notes, key):
+def test_averaged_weights_alone_are_read_without_a_word(tmp_path, caplog, key):
     """A file of averaged weights alone leaves no choice to tell of."""
     state = _read(tmp_path, {key: AVERAGED, "optimizer": {"state": {0: {"exp_avg": torch.zeros(1)}}}})
     assert _is(state, AVERAGED)
-    assert notes.messages == []
+    assert caplog.messages == []
 
 
-def test_what_timm_does_not_take_for_averaged_weights_is_not_taken_but_told(tmp_path, notes):
+def test_what_timm_does_not_take_for_averaged_weights_is_not_taken_but_told(tmp_path, caplog):
     """Weights under another word for the average stay unread beside trained ones, and a line says so."""
     state = _read(tmp_path, {"ema": AVERAGED, "model": TRAINED})
     assert _is(state, TRAINED)
-    assert "'model' is read, and not 'ema'" in notes.text
+    assert "'model' is read, and not 'ema'" in caplog.text
 
 
 @pytest.mark.parametrize("inner", ["state_dict", "module"])
-def test_averaged_weights_may_stand_beside_how_they_are_averaged(tmp_path, notes, inner):
+def test_averaged_weights_may_stand_beside_how_they_are_averaged(tmp_path, caplog, inner):
     """Averaged weights in a table of their own are read as those that stand alone, and told as unread."""
     averaged = {inner: AVERAGED, "decay": 0.99}
     taken = _read(tmp_path, {"model": TRAINED, "model_ema": averaged})
     left = _read(tmp_path, {"model": TRAINED, "ema": averaged})
     assert _is(taken, AVERAGED)
     assert _is(left, TRAINED)
-    assert "'model_ema' is read, and not 'model'" in notes.text
-    assert "'model' is read, and not 'ema'" in notes.text
+    assert "'model_ema' is read, and not 'model'" in caplog.text
+    assert "'model' is read, and not 'ema'" in caplog.text
 
 
 def test_an_empty_container_holds_no_weights(tmp_path):
@@ -229,6 +229,6 @@ def test_a_folder_with_one_file_is_that_file(tmp_path):
 
 def test_a_folder_without_weights_is_refused(tmp_path):
     """Nothing is taken from a folder of other files."""
-    (tmp_path / "notes.txt").write_text("none")
+    (tmp_path / "caplog.txt").write_text("none")
     with pytest.raises(DataError, match="holds no weights"):
         read_weights(tmp_path)
