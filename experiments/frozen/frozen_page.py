@@ -1,4 +1,4 @@
-"""The tables, verdicts and picture of docs/frozen.md and docs/frozen_tables.md, from cells and packs.
+"""The tables, verdicts and picture of docs/frozen.md, frozen_tables.md and worth.md, from cells and packs.
 
     python experiments/frozen/frozen_page.py            # write them
     python experiments/frozen/frozen_page.py --print    # print what the page shows
@@ -38,9 +38,11 @@ from frozen_results import (
 from frozen_verdicts import judged
 
 README, PAGE, TABLES, PICTURE = "README.md", "docs/frozen.md", "docs/frozen_tables.md", "docs/frozen.svg"
+WORTH = "docs/worth.md"
 MARKS = {
     README: ("headline",),
-    PAGE: ("short", "report", "adds", "recommended"),
+    PAGE: ("short", "report", "recommended"),
+    WORTH: ("adds", "slopes"),
     TABLES: ("answers", "rule", "adapted", "few", "sure", "quarters", "verdicts", "squares", "shrinkage"),
 }
 """What stands on each page, as ``<!-- frozen: NAME -->`` before and ``<!-- end of frozen -->`` behind it."""
@@ -72,8 +74,8 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
     gains = {name: between(known[name], "auto", "lda").mean for name in names}
     low, high = (choose(gains, key=lambda name: gains[name]) for choose in (min, max))
     yield (
-        f"- On report streams `auto` gives {gains[low]:+.1f} ({low}) to {gains[high]:+.1f} points ({high}) "
-        "over `lda` on the last class token."
+        f"- The frozen answer has {gains[low]:+.1f} ({low}) to {gains[high]:+.1f} points ({high}) more than "
+        "`lda` on the last class token."
     )
     trained_less = {}
     for name in names:
@@ -83,13 +85,17 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
                 trained_less[name] = own
     above = [name for name, own in trained_less.items() if own.low > 0]
     below = [name for name, own in trained_less.items() if own.high < 0]
+    undecided = [name for name in trained_less if name not in (*above, *below)]
     yield (
-        f"- The trained method ends above it with its interval on {', '.join(above) or 'none'}, below it on "
-        f"{', '.join(below) or 'none'} ({len(trained_less)} streams)."
+        f"- Training ends above it on {', '.join(above) or 'none'}, below it on "
+        f"{', '.join(below) or 'none'}; on {', '.join(undecided) or 'none'} the interval has 0 in it."
     )
     errors = {row: [known[name].ece(row) for name in names] for row in ("auto", "lda at temperature 1")}
-    shown = [f"{min(own):.1f} to {max(own):.1f} %" for own in errors.values()]
-    yield f"- Its calibration error is {shown[0]}; that of `lda` before it had a temperature was {shown[1]}."
+    shown = [f"{min(own):.1f} to {max(own):.1f}" for own in errors.values()]
+    yield (
+        f"- Its probabilities are {shown[0]} points off on average (calibration error); those of `lda` were "
+        f"{shown[1]} off before it had a temperature."
+    )
 
 
 def headline(known: Streams, runs: Trained) -> Iterator[str]:
@@ -117,6 +123,11 @@ def report(known: Streams, runs: Trained) -> Iterator[str]:
 def adds(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield what training adds by images a class and by how near the images are."""
     yield from frozen_gains.table(known, runs)
+
+
+def slopes(known: Streams, runs: Trained) -> Iterator[str]:
+    """Yield what each doubling of the images a class changes in that."""
+    yield from frozen_gains.regression(runs)
 
 
 def few(known: Streams, runs: Trained) -> Iterator[str]:
@@ -248,7 +259,7 @@ def recommended(known: Streams, runs: Trained) -> Iterator[str]:
             f"- {step.name} gains over {step.held} with its interval on {len(step.positive)} of "
             f"{len(step.gains)} streams that have it, and {what}"
         )
-    yield f"- so `--recommended` is to be: **{frozen_rule.verdict(found)}**"
+    yield f"- so `--recommended` is to be: **{frozen_rule.verdict(found)}**{frozen_rule.settled(found)}"
 
 
 def rule(known: Streams, runs: Trained) -> Iterator[str]:
