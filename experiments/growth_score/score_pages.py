@@ -86,6 +86,9 @@ SHORT = {
     "keep-equal": "`keep` ends no lower than `always` by a point",
     "keep-buys": "`keep` ends above the better of `always` and `one`",
     "keep-order": "the sets of `keep` depend on the order more than those of `min`",
+    "report-fewer": "report streams: `keep` makes at most 80 % of the sets of `always`",
+    "report-equal": "report streams: `keep` ends no lower than `always` by a point",
+    "report-buys": "report streams: `keep` ends above the better of `always` and `one`",
 }
 """The hypotheses in few words; their criteria are those of ``hypotheses.toml``."""
 VALUES = {"sema": ("modules", "zero"), "ewc": ("plain", "reversed")}
