@@ -22,11 +22,20 @@ from lw2g.pixels.found_images import (
 )
 from lw2g.pixels.image_files import examine_images
 
-__all__ = ["ClassImages", "digest_of", "notes_of", "read_class_folders", "require_classes", "shared_files"]
+__all__ = [
+    "LEAST_CHECKED",
+    "ClassImages",
+    "digest_of",
+    "notes_of",
+    "read_class_folders",
+    "require_classes",
+    "shared_files",
+]
 
 _HELD_OUT = 5
 """Of so many images, one is set apart."""
-_LEAST = 5
+LEAST_CHECKED = 5
+"""Images of a class from which on some are set apart."""
 _MOST = 10
 """Images of a class that are set apart at most."""
 _SHOWN = 3
@@ -52,7 +61,7 @@ class ClassImages:
     @property
     def held_out(self) -> list[bool]:
         """Which images check the model before they join it: a fifth by content, at most ten, from five."""
-        if len(self.paths) < _LEAST:
+        if len(self.paths) < LEAST_CHECKED:
             return [False] * len(self.paths)
         count = min(len(self.paths) // _HELD_OUT, _MOST)
         # by content: the same images are set apart whatever the files are called

@@ -17,7 +17,7 @@ from lw2g.model.manifest import Manifest
 from lw2g.model.rejection import Gaussians
 from lw2g.model.solved import Solved
 from lw2g.pixels.image_files import Crop
-from lw2g_photos.class_folders import ClassImages, notes_of
+from lw2g_photos.class_folders import LEAST_CHECKED, ClassImages, notes_of
 
 __all__ = ["accuracy_of", "learned_twice", "look_alikes", "recall", "shared_rows", "warnings_of", "wilson"]
 
@@ -214,7 +214,7 @@ def warnings_of(
     for entry in report["classes"]:
         name = entry["class"]
         if not entry["checked"]:
-            yield f"{name}: not checked, {counted(entry['images'], 'image')} cannot spare any"
+            yield f"{name}: not checked, {counted(entry['images'], 'image')} cannot spare any; {LEAST_CHECKED} can"
         elif entry["recall"] < 50:
             others = ", ".join(entry["taken_for"])
             yield f"{name}: {entry['recall']:.0f} % of its images are found; others pass for {others}"

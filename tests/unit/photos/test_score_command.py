@@ -85,7 +85,7 @@ def test_a_class_that_the_model_does_not_know_is_refused(model: tuple[Path, str]
     write_images(tmp_path / "more" / "rad", (200, 30, 30), 1, 2)
     done = CliRunner().invoke(main, ["test", str(model[0]), str(tmp_path / "more")])
     assert done.exit_code == 2
-    assert "the model knows no class 'rad' (did you mean 'red'?)" in done.stderr
+    assert "the model knows no class 'rad' (did you mean 'red'?); rename its folder" in done.stderr
 
 
 def test_strangers_are_counted_where_they_are_called_unknown(model: tuple[Path, str], tmp_path: Path) -> None:

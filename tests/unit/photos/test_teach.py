@@ -465,7 +465,7 @@ def test_two_classes_are_taught_in_a_browser(server: Server, tmp_path: Path) -> 
             page.wait_for_selector(f"#message:has-text('model-taught/{shade - 1}')")
         assert page.locator("#classes td:first-child").all_inner_texts() == ["black", "grey", "light", NASTY]
         assert page.locator("#confusion > tr").count() == 4
-        assert page.inner_text("#total") == "100.0 % of 1 image not learned from"
+        assert page.inner_text("#total") == "100.0 % of 1 image, asked before the model learned from them"
         assert page.locator("img").count() == 0  # no broken picture before the first try
         page.set_input_files("#image", [tmp_path / NASTY / "0.png", tmp_path / "light" / "0.png"])
         page.wait_for_selector(".tried >> nth=1")
