@@ -214,7 +214,8 @@ def warnings_of(
     for entry in report["classes"]:
         name = entry["class"]
         if not entry["checked"]:
-            yield f"{name}: not checked, {counted(entry['images'], 'image')} cannot spare any; {LEAST_CHECKED} can"
+            count = counted(entry["images"], "image")
+            yield f"{name}: not checked, {count} cannot spare any; {LEAST_CHECKED} can"
         elif entry["recall"] < 50:
             others = ", ".join(entry["taken_for"])
             yield f"{name}: {entry['recall']:.0f} % of its images are found; others pass for {others}"

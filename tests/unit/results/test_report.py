@@ -343,7 +343,7 @@ def test_a_users_own_method_differs_from_nothing_published(write_run, installed)
     catalogue = installed.with_component(own)
     changes = {"baseline.epochs": 9, "growth.energy": 0.9, **LW2G}
     runs = [write_run(80.0, **changes)]
-    assert "baseline.epochs 50, ours 9" in tables_of(runs, installed)[0].rows[0].differs
+    assert "baseline.epochs 40, ours 9" in tables_of(runs, installed)[0].rows[0].differs
     assert tables_of(runs, catalogue)[0].rows[0].differs == ("growth.energy 0.95, ours 0.9",)
 
 
