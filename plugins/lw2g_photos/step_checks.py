@@ -206,6 +206,7 @@ def warnings_of(
         images: What it has learned, by class.
         manifest: The model before it.
     """
+    yield from notes_of(images)
     before = set(manifest.class_map.target_names)
     after = before.union(images)
     if len(after) == 1:
@@ -223,7 +224,6 @@ def warnings_of(
             yield f"{name}: a class of this name was forgotten; this one has a new number"
         if images[name].copies:
             yield f"{name}: {counted(images[name].copies, 'copy')} of other files, counted once"
-    yield from notes_of(images)
     said = set()
     for twin in report["twins"]:
         pair = frozenset((twin["class"], twin["like"]))

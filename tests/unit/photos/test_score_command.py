@@ -88,6 +88,21 @@ def test_a_class_that_the_model_does_not_know_is_refused(model: tuple[Path, str]
     assert "the model knows no class 'rad' (did you mean 'red'?); rename its folder" in done.stderr
 
 
+def test_a_folder_is_named_with_a_hint_at_strangers(model: tuple[Path, str], tmp_path: Path) -> None:
+    """One line on stderr where the model could refuse, and none where it was told to or for programs."""
+    write_images(tmp_path / "more" / "red", (200, 30, 30), 3, 2)
+    folder = str(tmp_path / "more")
+    hint = "note: no image is called unknown; add --reject 0.05\n"
+    for words, said in (
+        ([folder], hint),
+        ([folder, "--reject", "0.1"], ""),
+        ([folder, "--json"], ""),
+        ([f"{folder}/red/0.png"], ""),
+    ):
+        done = CliRunner().invoke(main, ["predict", str(model[0]), *words])
+        assert (done.exit_code, done.stderr, "unknown" in done.stdout) == (0, said, False), words
+
+
 def test_strangers_are_counted_where_they_are_called_unknown(model: tuple[Path, str], tmp_path: Path) -> None:
     """By the answers of `predict --reject`, which names a nearest class all the same."""
     write_images(tmp_path / "more" / "red", (200, 30, 30), 4, 2)

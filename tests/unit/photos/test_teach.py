@@ -147,7 +147,11 @@ def test_a_session_has_a_folder_of_its_own(first: Path, tmp_path: Path) -> None:
         classroom = Classroom(tmp_path / start, load_catalogue(), device="cpu")
         image = png(2, len(ends))
         one = Upload(class_name="cat", name="x.png", size=len(image))
-        classroom.learn([one], BytesIO(image))
+        broken = Upload(class_name="cat", name="y.png", size=2)
+        classroom.learn([one, broken], BytesIO(image + b"no"))
+        # what is no image is left out, and named as it was sent
+        said = classroom.state()["check"]["warnings"]
+        assert said[0].startswith("left out 1 of 2 images, first 'cat/y.png': it is no image")
         ends.append(Path(classroom.state()["folder"]).relative_to(tmp_path).as_posix())
         classroom.close()
     assert ends == ["model-taught/1", "model-taught-2/1", "model-taught-3/1"]
