@@ -67,6 +67,24 @@ def test_a_push_is_private_and_one_commit(model: Path, hub: HubStub) -> None:
     assert "the file with SHA-256" in done.stderr  # its weights came as a file
 
 
+def test_a_model_of_few_images_says_that_it_holds_their_features(
+    model: Path, hub: HubStub, tmp_path: Path
+) -> None:
+    """Before anything is sent: without --learnable, too, its head keeps rows in place of wide sums."""
+    lw2g.start(
+        model.parent / "first",
+        tmp_path / "wide",
+        backbone="micro",
+        head="lda",
+        settings={"backbone.layers": 6},
+        device="cpu",
+    )
+    told = "note: model.safetensors holds the features of 16 images"
+    assert told in command("push", tmp_path / "wide", REPO, "--dry-run").stderr
+    assert told.partition(" of ")[0] not in command("push", model, REPO, "--dry-run").stderr
+    assert hub.requests == []
+
+
 def test_public_is_what_somebody_says(model: Path, hub: HubStub) -> None:
     """A public repository is made, and pushed to, with --public alone; a private one stays private."""
     assert lw2g.push(model, REPO, public=True)["private"] is False

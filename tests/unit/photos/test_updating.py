@@ -25,6 +25,7 @@ import lw2g
 from lw2g.cli.main import main
 from lw2g.errors import ConfigError, DataError
 from lw2g.interfaces.head import ClosedForm, HeadContext
+from lw2g.maths.few_rows import rows_in
 from lw2g.model import exported, places
 from lw2g.registry.catalogue import load_catalogue
 from lw2g_photos import updating as learning
@@ -172,6 +173,32 @@ def test_a_forgotten_class_was_never_learned(models: dict[str, Path], glyphs: Pa
     assert "a class of this name was forgotten" in " ".join(report["warnings"])
     lw2g.unlearn(tmp_path / "again", out=tmp_path / "undone", device="cpu")
     assert same(tmp_path / "undone", tmp_path / "without")
+
+
+@pytest.mark.parametrize("head", ["lda", "ridge"])
+def test_no_file_of_a_model_of_few_images_tells_of_a_forgotten_class(
+    head: str, glyphs: Path, tmp_path: Path
+) -> None:
+    """Rows, class rows, counts and calibration have the bytes of one that never met it; its name stays."""
+    shutil.copytree(glyphs / "first", tmp_path / "two")
+    shutil.copytree(glyphs / "cat/cat", tmp_path / "two/cat")
+    # wider than images are many, so that each stands as its row of features
+    wide = {"backbone.layers": 6, "baseline.head_features": 0}
+    for folder, name in ((tmp_path / "two", "with"), (glyphs / "first", "never")):
+        lw2g.start(folder, tmp_path / name, head=head, settings=wide, device="cpu")
+    done = command("unlearn", tmp_path / "with", "cat", "--out", tmp_path / "without")
+    assert f"{tmp_path / 'with'} stays as it is, and still knows it" in done.stderr
+    one, other = (exported.read_export(tmp_path / name).manifest for name in ("without", "never"))
+    assert rows_in(exported.read_export(tmp_path / "without").tensors) == sum(one.history.steps[0].images)
+    assert one.files == other.files  # of both files the bytes
+    assert one.tasks == other.tasks
+    history, step = one.history, one.history.steps[0]
+    assert (history.names, history.numbers, list(history.forgotten)) == (["ant", "bee", "cat"], [0, 1], ["2"])
+    # the checksum over all images would tell whether one is among them
+    assert step.digest == ""
+    assert (step.classes, step.images) == (other.history.steps[0].classes, other.history.steps[0].images)
+    assert "cat" not in json.dumps(attrs.asdict(step))
+    assert step.checks["interval"] == other.history.steps[0].checks["interval"]
 
 
 def test_more_images_of_a_known_class_are_one_class(
