@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 import lw2g
 from hub_stub import TELLING, HubStub
 from lw2g.cli.main import main
-from lw2g.errors import ConfigError, DataError
+from lw2g.errors import ConfigError, DataError, counted
 from lw2g.model.exported import read_export, read_manifest, write_export
 from lw2g_hub.hub_client import commit, known_repository
 from lw2g_hub.model_card import renewed
@@ -121,7 +121,7 @@ def test_the_card_says_what_the_record_says(model: Path, hub: HubStub) -> None:
     assert f"| bird | 8 | {found['bird']['recall']:.0f} % of {found['bird']['checked']} |" in text
     low, high = checks["interval"]
     images = sum(entry["checked"] for entry in found.values())
-    assert f"- Accuracy: {checks['accuracy']:.1f} % of {images} images" in text
+    assert f"- Accuracy: {checks['accuracy']:.1f} % of {counted(images, 'image')}" in text
     assert f"(95 % interval {low:.1f} to {high:.1f})" in text
     temperature = float(read_export(model).tensors["calibration/temperature"])
     assert f"temperature {temperature:.4g}" in text
