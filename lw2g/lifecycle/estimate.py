@@ -154,7 +154,8 @@ def _plan(parts: RunParts, tasks: int, *, reads: bool) -> tuple[int, ...]:
     for task in range(tasks):
         live = tuple(CandidateEvidence(set=known) for known in sorted(set(plan)))
         generator = np.random.default_rng(derive_seed(parts.config.run.seed, "task", task, "policy"))
-        decision = parts.growth.policy.decide(Evidence(task=task, candidates=live), generator)
+        evidence = Evidence(task=task, candidates=live, task_to_set=tuple(plan))
+        decision = parts.growth.policy.decide(evidence, generator)
         if isinstance(decision, Grow):
             plan.append(len(live))
         else:
