@@ -179,7 +179,9 @@ def _forwards(record: Mapping[str, Any], stream: Mapping[str, Any], bare: float)
         return 0.0
     # the last task of a stream may be smaller
     classes = stream.get("classes", stream["tasks"] * stream["increment"])
-    epochs = config["epochs"] * (stream["increment"] / classes if config["name"] in FIRST_TASK else 1)
+    # 0 of an option that has it: all tasks train
+    trained_tasks = 1 if config["name"] in FIRST_TASK else config.get("trained_tasks") or stream["tasks"]
+    epochs = config["epochs"] * min(1, trained_tasks * stream["increment"] / classes)
     images = classes * stream["train_per_class"]
     carried = (record["findings"].get("carry_forwards") or 0) / images
     closed = config["name"] in FIRST_TASK or config.get("head", "linear") != "linear"

@@ -208,7 +208,7 @@ class RanPac(Baseline):
         closed_form: The classifier that predicts.
     """
 
-    first_task_alone = True
+    trained_tasks = 1
 
     classifier: CosineClassifier | None
     closed_form: RandomFeatureRidge
