@@ -189,7 +189,7 @@ def _forwards(record: Mapping[str, Any], stream: Mapping[str, Any], bare: float)
 
 
 def _method(pack: Pack) -> str:
-    """Return the method as the store's folders call it, where needed with carry, penalty and expert.
+    """Return the method as the store's folders call it, where needed with carry, penalty, expert and end.
 
     The folders name baseline, policy and head; most runs carry the head by ``affine``, and ``ranpac`` chooses
     its penalty on the last task.
@@ -203,6 +203,8 @@ def _method(pack: Pack) -> str:
     beside = {"frozen": "expert", "auto": "beside"}.get(config.get("routing", {}).get("expert"))
     if beside:
         parts.append(beside)
+    if trained_tasks := config["baseline"].get("trained_tasks"):
+        parts.append(f"first-{trained_tasks}")
     # `auto` belongs to the head that is chosen, and is no choice of its own
     if config["backbone"].get("layers", 1) not in (1, "auto"):
         parts.append("joined")
