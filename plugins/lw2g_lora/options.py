@@ -137,8 +137,8 @@ class SlcaConfig(HeadOptions):
 
     trained_tasks: int = option(
         0,
-        "how many tasks, from the first on, train the network; a head in closed form learns the later ones from "
-        "features that no longer move; 0: all",
+        "how many tasks, from the first on, train the network; a head in closed form learns later ones from "
+        "features that move no more; 0: all",
         validator=ge(0),
         published=0,
     )

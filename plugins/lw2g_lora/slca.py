@@ -217,8 +217,8 @@ class SlcaPlusPlus(HeadedBaseline):
             return None
         if self.closed_form is None:
             raise ConfigError(
-                f"baseline.trained_tasks: {asked!r} leaves later tasks without training, and the trained head "
-                "learns by nothing else",
+                f"baseline.trained_tasks: {asked!r} leaves later tasks without training, and the head learns "
+                "by nothing else",
                 "set baseline.head to a head in closed form such as 'auto', or leave trained_tasks out",
             )
         if asked > self.context.num_tasks:
