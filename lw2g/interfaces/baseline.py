@@ -21,6 +21,12 @@ from lw2g.interfaces.site import Site
 
 __all__ = ["Baseline", "mask_logits"]
 
+_FORMER = {
+    "feature_scope": "scope = POOL, from lw2g.plugin",
+    "first_task_alone": "trained_tasks = 1",
+}
+"""Names of attributes of older versions, with what is declared in their place."""
+
 
 def mask_logits(logits: Tensor, classes: Sequence[int] | range) -> Tensor:
     """Return the logits with minus infinity at all classes outside ``classes``.
@@ -74,18 +80,13 @@ class Baseline(nn.Module, ABC):
     trained_tasks: int | None = None
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Refuse a class whose scope would be ignored or is none."""
+        """Refuse a class that declares what is not read, or a scope that is none."""
         super().__init_subclass__(**options)
-        if "feature_scope" in vars(cls):
-            raise TypeError(
-                f"{cls.__name__}: feature_scope = {vars(cls)['feature_scope']!r} is not read; declare "
-                "for example scope = POOL, from lw2g.plugin"
-            )
-        if "first_task_alone" in vars(cls):
-            raise TypeError(
-                f"{cls.__name__}: first_task_alone = {vars(cls)['first_task_alone']!r} is not read; declare "
-                "trained_tasks = 1 where it is True, and leave it out else"
-            )
+        for name, now in _FORMER.items():
+            if name in vars(cls):
+                raise TypeError(
+                    f"{cls.__name__}: {name} = {vars(cls)[name]!r} is not read; declare for example {now}"
+                )
         if not isinstance(cls.scope, Scope):
             raise TypeError(
                 f"{cls.__name__}: scope = {cls.scope!r} is no scope; take BACKBONE, SET_SHARED, POOL or EACH "

@@ -179,6 +179,13 @@ class SameNames(SPromptPlusPlus):
         return (*super().phases(context), *super().phases(context))
 
 
+@breaks(
+    "phases_are_a_plan", "'prompts' of task 2 trains, and trained_tasks = 1 says that no phase of it does"
+)
+class TrainsTooLong(SPromptPlusPlus):
+    trained_tasks = 1
+
+
 class TrainsMore(SPromptPlusPlus):
     """Trains the set, the head, and whatever a subclass adds."""
 
