@@ -50,6 +50,8 @@ LABELS = {
         "`--trained`: `slca-plus-plus`, `lda` carried `gated`, frozen expert"
     ),
     "ranpac_always_running_joined": "`ranpac`, adapters of the first task, ridge on 12 layers",
+    "slca-plus-plus_always_auto_first-1": "`slca-plus-plus` on the first task, then the frozen answer",
+    "slca-plus-plus_always_auto_first-2": "`slca-plus-plus` on the first two, then the frozen answer",
     "slca-plus-plus_always_lda_gated_expert_joined": "`--trained`, with head and expert on 12 layers",
     "slca-plus-plus_always_lda_gated_beside_joined": "the same, beside the frozen answer",
     "slca-plus-plus_always_lda": "`slca-plus-plus`, `lda` carried by `affine`",

@@ -245,6 +245,13 @@ def test_literal_variants_are_seen_to_mix_the_batch(
         case.run()
 
 
+@pytest.mark.slow
+def test_a_method_whose_later_tasks_train_nothing_keeps_every_promise() -> None:
+    """Under a head in closed form, which learns them."""
+    cases = contract_cases("slca-plus-plus", options={"head": "lda", "trained_tasks": 1})
+    assert {case.result().status for case in cases} == {"passed"}
+
+
 def test_an_empty_pool_says_what_to_do_first() -> None:
     """No routing leaves an empty pool, nor one to a set that is not there."""
     pool = Pool()
