@@ -19,6 +19,7 @@ from typing import Any
 
 import frozen_gains
 import frozen_rule
+import frozen_stopped
 import numpy as np
 from frozen_results import (
     HERE,
@@ -43,7 +44,18 @@ MARKS = {
     README: ("headline",),
     PAGE: ("short", "report", "recommended"),
     WORTH: ("adds", "slopes"),
-    TABLES: ("answers", "rule", "adapted", "few", "sure", "quarters", "verdicts", "squares", "shrinkage"),
+    TABLES: (
+        "answers",
+        "rule",
+        "adapted",
+        "stopped",
+        "few",
+        "sure",
+        "quarters",
+        "verdicts",
+        "squares",
+        "shrinkage",
+    ),
 }
 """What stands on each page, as ``<!-- frozen: NAME -->`` before and ``<!-- end of frozen -->`` behind it."""
 END = "<!-- end of frozen -->"
@@ -239,6 +251,8 @@ def adapted(known: Streams, runs: Trained) -> Iterator[str]:
         "ranpac-joined": "adapters of the first task, ridge on 12 layers",
         "recommended-joined": "trained, head and expert (`lda`) on 12 layers",
         "recommended-beside": "trained, head on 12 layers beside the frozen answer",
+        "stopped-1": "`auto`, trained on the first task",
+        "stopped-2": "`auto`, trained on the first two",
     }
     there = {name: shown for name, shown in methods.items() if any(method == name for _, method in runs)}
     yield f"| less `auto` | {' | '.join(there.values())} |"
@@ -248,6 +262,11 @@ def adapted(known: Streams, runs: Trained) -> Iterator[str]:
             cells = [_gain(known[name], runs, method) for method in there] if name in known else []
             if set(cells) - {"-"}:
                 yield f"| {name} ({role}) | {' | '.join(cells)} |"
+
+
+def stopped(known: Streams, runs: Trained) -> Iterator[str]:
+    """Yield the verdicts on training that stops early."""
+    yield from frozen_stopped.lines(known, runs)
 
 
 def recommended(known: Streams, runs: Trained) -> Iterator[str]:

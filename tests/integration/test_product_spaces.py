@@ -82,7 +82,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "every second task evaluated": FOLDER | LDA | {"run.evaluate": 2},
     "the last task evaluated": FOLDER | TRAINED | {"run.evaluate": "last"},
     "mixed precision": FOLDER | TRAINED | {"run.precision": "bf16-mixed"},
-    "expert": FOLDER | LDA | EXPERT | {"baseline": "slca-plus-plus"},
+    "expert": FOLDER | LDA | EXPERT | {"baseline": "slca-plus-plus", "baseline.trained_tasks": 2},
     "text": VECTORS | LDA | TEXT | {"head.text.mix": "lda"},
     "merges": FOLDER | LDA | {"baseline": "hide-prompt", "policy": "one", "growth.merge": 0.5},
     "two workers": FOLDER | CROPS | TRAINED | {"run.workers": 2},
