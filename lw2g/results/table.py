@@ -290,7 +290,8 @@ def _table(
     notes = [f"mixes {kind}: rows with different ones are not comparable" for kind in mixed]
     for run in firsts:
         if run.label in labels:  # the name that a grid gave says not what was changed
-            notes.append(f"{run.label}: {method_of(run, catalogue)}")
+            method = method_of(run, settings[id(run)], shared, catalogue)
+            notes.append(f"{run.label}: {method}")
     if shared:
         options = [f"{key} {plain(value)}" for key, value in shared.items()]
         notes.append(f"{ALL_ROWS}{', '.join(options)}")
