@@ -31,6 +31,7 @@ METHODS = {
     "recommended-beside": "slca-plus-plus_always_lda_gated_beside_joined",
     "ranpac-joined": "ranpac_always_running_joined",
     "ranpac-adapted": "ranpac_always_running",
+    "one-set": "dual-prompt_one_lda_key-cosine",
 }
 """What the store's tables call the trained rows."""
 BINS = 15
