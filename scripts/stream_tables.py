@@ -415,22 +415,9 @@ def _runs(runs: Iterable[StreamRun], stream: str, method: str) -> list[StreamRun
     return sorted(found, key=lambda run: run.order)
 
 
-def markdown(
-    lines: Sequence[Line], columns: Sequence[str] = tuple(COLUMNS), *, repeated: bool = False
-) -> Iterator[str]:
-    """Yield the lines of a table in Markdown.
-
-    Args:
-        lines: What its rows tell.
-        columns: Names of :data:`COLUMNS`.
-        repeated: Name the stream in each row, for tables that readers sort, not in the first one alone.
-    """
-    yield f"| {' | '.join(COLUMNS[name][0] for name in columns)} |"
-    yield f"| {' | '.join('---' if name in WORDS else '---:' for name in columns)} |"
-    before = ""
+def markdown(lines: Sequence[Line]) -> Iterator[str]:
+    """Yield the lines of a table in Markdown; each row names its stream, for readers sort it."""
+    yield f"| {' | '.join(head for head, _ in COLUMNS.values())} |"
+    yield f"| {' | '.join('---' if name in WORDS else '---:' for name in COLUMNS)} |"
     for line in lines:
-        cells = {name: COLUMNS[name][1](line) for name in columns}
-        if line.stream == before and not repeated:
-            cells["stream"] = ""
-        before = line.stream
-        yield f"| {' | '.join(cells[name] for name in columns)} |"
+        yield f"| {' | '.join(cell(line) for _, cell in COLUMNS.values())} |"

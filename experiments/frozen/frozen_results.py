@@ -33,6 +33,7 @@ METHODS = {
     "stopped-2": "slca-plus-plus_always_auto_first-2",
     "ranpac-joined": "ranpac_always_running_joined",
     "ranpac-adapted": "ranpac_always_running",
+    "one-set": "dual-prompt_one_lda_key-cosine",
 }
 """What the store's tables call the trained rows."""
 BINS = 15
