@@ -1,9 +1,9 @@
 """Rows that stand in place of wide sums, as long as they are few.
 
-Of n rows of M numbers the sums ``H^T H`` are M x M and have n directions. As long as n is half of M at
-most, the rows say the same in less memory, and what is solved of the sums is solved of n x n products in
+Of n rows of M numbers the sums ``H^T H`` are M x M and have n directions. As long as n is three quarters of M
+at most, the rows say the same in less memory, and what is solved of the sums is solved of n x n products in
 coordinates of their range: ridge regression, discriminants and distances do not change where features are
-turned. With more rows a head forms its sums.
+turned. With more rows a head forms its sums, because to find the range then takes longer than it saves.
 """
 
 from __future__ import annotations
@@ -13,18 +13,40 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+import attrs
 import torch
 from torch import Tensor, nn
 
-__all__ = ["FewRows", "few_rows", "sharing_ranges"]
+__all__ = ["FewRows", "Range", "few_rows", "sharing_ranges"]
 
 _WIDE = 1024
 """Width up to which sums are small, and solved in no time."""
-_FEW = 2
+_FEW = 4 / 3
 """How many times their number rows are wide at least."""
 
 _shared: ContextVar[list[FewRows] | None] = ContextVar("_shared", default=None)
 """Rows whose range is known, where others may have the same."""
+
+
+@attrs.frozen(eq=False)
+class Range:
+    """What rows span.
+
+    Attributes:
+        rows: ``[n, M]``.
+        basis: Orthogonal directions that span them, ``[M, n]``.
+        inner: Their coordinates along these, ``[n, n]``.
+    """
+
+    rows: Tensor
+    basis: Tensor
+    inner: Tensor
+
+    def coordinates(self, rows: Tensor) -> Tensor:
+        """Return the coordinates of other rows ``[k, M]``, or of the same, which are known: ``[k, n]``."""
+        if torch.equal(rows, self.rows):
+            return self.inner
+        return rows @ self.basis
 
 
 class FewRows(nn.Module):
@@ -45,7 +67,7 @@ class FewRows(nn.Module):
         super().__init__()
         self.register_buffer("rows", torch.zeros(0, width, dtype=torch.float64))
         self.register_buffer("labels", torch.zeros(0, dtype=torch.int64))
-        self._range: tuple[Tensor, Tensor] | None = None
+        self._range: Range | None = None
 
     @property
     def bytes_of_sums(self) -> int:
@@ -69,13 +91,13 @@ class FewRows(nn.Module):
         self.labels = self.labels[:0]
         self._range = None
 
-    def range(self) -> tuple[Tensor, Tensor]:
-        """Return orthogonal directions that span the rows, ``[M, n]``, and their coordinates, ``[n, n]``."""
-        if self._range is None or self._range[0].device != self.rows.device:
+    def range(self) -> Range:
+        """Return what the rows span."""
+        if self._range is None or self._range.rows.device != self.rows.device:
             self._range = self._known_range()
         return self._range
 
-    def _known_range(self) -> tuple[Tensor, Tensor]:
+    def _known_range(self) -> Range:
         shared = _shared.get()
         for other in shared or ():
             if other._range is not None and torch.equal(other.rows, self.rows):
@@ -83,7 +105,7 @@ class FewRows(nn.Module):
         basis, upper = torch.linalg.qr(self.rows.T)
         if shared is not None:
             shared.append(self)
-        return basis, upper.T
+        return Range(self.rows, basis, upper.T)
 
     def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *others: Any) -> None:
         # states that an earlier lw2g wrote have the sums
