@@ -202,19 +202,18 @@ class Discriminant(ClassMoments):
         if few is None:
             return *self.within(seen), None
         known = few.range()
-        basis = known.basis
         _, means, away = self._means(seen)
-        inner_means = self.mean @ basis
-        differences = torch.cat([known.inner - inner_means[few.labels], away @ basis])
+        inner_means = known.coordinates(self.mean)
+        differences = torch.cat([known.inner - inner_means[few.labels], known.coordinates(away)])
         covariance = products(differences) / self._freedom(seen)
-        return means @ basis, _shrunk(covariance, self.shrinkage, len(basis)), known
+        return known.coordinates(means), _shrunk(covariance, self.shrinkage, self.mean.shape[1]), known
 
     def solve(self, seen: int) -> tuple[Tensor, ...]:
         """Return weights ``[dim, targets]`` and biases ``[targets]`` from one shrunk covariance."""
         means, covariance, known = self._system(seen)
         weight = torch.cholesky_solve(means.T, factor(covariance))
         bias = -0.5 * (means * weight.T).sum(1)
-        return weight if known is None else known.basis @ weight, bias
+        return weight if known is None else known.spread(weight), bias
 
     def without_each(self, features: Tensor, labels: Tensor, seen: int) -> Tensor:
         """Return minus half the squared distances by means and covariance without each row, ``[n, targets]``.

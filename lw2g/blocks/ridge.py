@@ -27,7 +27,6 @@ from lw2g.maths.normal_equations import (
     add_products,
     best_penalty,
     left_out_scores,
-    products,
     require_factor,
     weights_of,
 )
@@ -316,7 +315,7 @@ class Ridge(ClosedForm):
             weights = Spectrum(gram, cross_of_targets).cut(max(rank, 1), penalty)
         else:
             weights = weights_of(gram, cross_of_targets, penalty)
-        return weights if known is None else known.basis @ weights, solved_at
+        return weights if known is None else known.spread(weights), solved_at
 
     def without_each(self, features: Tensor, labels: Tensor, seen: int) -> Tensor | None:
         """Return what the regression without each row alone predicts for it, at the penalty of all rows.
@@ -332,7 +331,7 @@ class Ridge(ClosedForm):
         stamp = self._stamp(seen)
         if self._solved is None or self._solved[0] != stamp:
             # a factor of wide sums takes a second, and the solution needs the same one
-            whole = weights if known is None else known.basis @ weights
+            whole = weights if known is None else known.spread(weights)
             self._solved = (stamp, (whole, torch.tensor(penalty, dtype=torch.float64)))
         target_of_class = torch.tensor(self.targets[:seen], device=labels.device)
         targets = target_of_class[labels]
@@ -352,7 +351,7 @@ class Ridge(ClosedForm):
         few = self.rows_in_range()
         if few is not None:
             known = few.range()
-            return products(known.inner), known.basis.T @ cross_of_targets, known
+            return known.gram, known.coordinates(cross_of_targets.T).T, known
         # of one owner no copy
         gram = self.gram[0] if len(self.gram) == 1 else self.gram.sum(0)
         return gram, cross_of_targets, None

@@ -156,7 +156,8 @@ def left_out_places(count: int, width: int) -> Tensor:
         count: Number of images, which lie class by class.
         width: Width of their features.
     """
-    most_rows = max(_FEWEST, _OPERATIONS // width**2)
+    side = min(count, width)  # of few rows, sums are of their number
+    most_rows = max(_FEWEST, _OPERATIONS // side**2)
     if count <= most_rows:
         return torch.arange(count)
     return torch.linspace(0, count - 1, most_rows).long()

@@ -117,7 +117,15 @@ class Gaussians:
 
     def white(self, inner: Tensor) -> Tensor:
         """Return rows ``[n, D]`` about the mean of all, turned so that classes have the covariance 1."""
+        if self.known is not None and inner is self.known.inner:
+            return self._white_images
         return _whitened(inner - self._centre, self._factor_within)
+
+    @cached_property
+    def _white_images(self) -> Tensor:
+        """The images themselves, where they are few."""
+        assert self.known is not None
+        return _whitened(self.known.inner - self._centre, self._factor_within)
 
     def squares(self, white: Tensor) -> Tensor:
         """Return squared distances of white rows to classes, ``[n, C]``."""
@@ -195,11 +203,19 @@ def _gaussians_of(known: Range, labels: Tensor, classes: int) -> Gaussians:
         labels: Their targets, ``[n]``.
         classes: Number of targets.
     """
+    # of the same images under another head they are the same
+    others = known.shared.get("gaussians")
+    if others is not None and torch.equal(others[0], labels):
+        shared: Gaussians = others[1]
+        return shared
     rows = known.inner
     counts = torch.bincount(labels, minlength=classes)
     means = rows.new_zeros(classes, rows.shape[1]).index_add_(0, labels, rows)
     means /= counts.clamp(min=1)[:, None]
-    return Gaussians(counts, means, products(rows - means[labels]), len(known.basis), known)
+    within = products(rows - means[labels])
+    gaussians = Gaussians(counts, means, within, known.rows.shape[1], known)
+    known.shared["gaussians"] = (labels, gaussians)
+    return gaussians
 
 
 @attrs.frozen(kw_only=True, eq=False)

@@ -326,9 +326,24 @@ def test_the_same_rows_have_their_range_computed_once() -> None:
     with few_rows.sharing_ranges():
         first, second, third = (one.range() for one in kept)
     assert second is first
-    torch.testing.assert_close(third.basis @ third.inner.T, (rows + 1).T)
+    assert third is not first
     assert first.coordinates(rows.clone()) is first.inner
-    torch.testing.assert_close(third.coordinates(rows) @ third.basis.T @ third.basis, rows @ third.basis)
+
+
+@pytest.mark.parametrize("alike", [False, True])
+def test_coordinates_turn_rows_and_lose_nothing_in_their_range(alike: bool) -> None:
+    """Products of rows are those of coordinates; two images that are nearly one have a range like others."""
+    rows, _ = wide(20)
+    if alike:
+        rows[7] = rows[3] * (1 + 1e-9)
+    known = few_rows.Range.of(rows)
+    assert (known.basis is not None) == alike
+    torch.testing.assert_close(known.inner @ known.inner.T, rows @ rows.T)
+    torch.testing.assert_close(known.spread(known.inner.T), rows.T, rtol=1e-10, atol=1e-10)
+    others = torch.randn(4, 60, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    within = known.coordinates(others)
+    torch.testing.assert_close(within @ known.inner.T, others @ rows.T, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(known.coordinates(known.spread(within.T).T), within, rtol=1e-9, atol=1e-9)
 
 
 def wide(count: int) -> tuple[Tensor, Tensor]:
