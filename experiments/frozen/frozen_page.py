@@ -19,6 +19,7 @@ from typing import Any
 
 import frozen_gains
 import frozen_rule
+import frozen_stopped
 import numpy as np
 from frozen_results import (
     HERE,
@@ -39,11 +40,24 @@ from frozen_verdicts import judged
 
 README, PAGE, TABLES, PICTURE = "README.md", "docs/frozen.md", "docs/frozen_tables.md", "docs/frozen.svg"
 WORTH = "docs/worth.md"
+USE = "docs/use.md"
 MARKS = {
     README: ("headline",),
+    USE: ("choice",),
     PAGE: ("short", "report", "recommended"),
     WORTH: ("adds", "slopes"),
-    TABLES: ("answers", "rule", "adapted", "few", "sure", "quarters", "verdicts", "squares", "shrinkage"),
+    TABLES: (
+        "answers",
+        "rule",
+        "adapted",
+        "stopped",
+        "few",
+        "sure",
+        "quarters",
+        "verdicts",
+        "squares",
+        "shrinkage",
+    ),
 }
 """What stands on each page, as ``<!-- frozen: NAME -->`` before and ``<!-- end of frozen -->`` behind it."""
 END = "<!-- end of frozen -->"
@@ -79,10 +93,8 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
     )
     trained_less = {}
     for name in names:
-        if (name, "recommended") in runs:
-            own = apart(known[name], hits_by_order(known[name], runs[name, "recommended"]), "auto")
-            if own is not None:
-                trained_less[name] = own
+        if (own := _apart_from_auto(known[name], runs, "recommended")) is not None:
+            trained_less[name] = own
     above = [name for name, own in trained_less.items() if own.low > 0]
     below = [name for name, own in trained_less.items() if own.high < 0]
     undecided = [name for name in trained_less if name not in (*above, *below)]
@@ -108,6 +120,44 @@ def headline(known: Streams, runs: Trained) -> Iterator[str]:
             gained = between(stream, "auto", "lda")
             cells = [f"{stream.accuracy('lda'):.1f}", f"{stream.accuracy('auto'):.1f}: {gained}"]
             yield f"| {name} | {' | '.join(cells)} | {_gain(stream, runs, 'recommended')} |"
+
+
+TRAINED = {
+    "recommended": "training",
+    "ranpac-adapted": "adapters of the first task",
+    "one-set": "one prompt set",
+}
+"""The trained rows of the page on what to use, with what stands above them."""
+
+
+def choice(known: Streams, runs: Trained) -> Iterator[str]:
+    """Yield what each kind of training has more than the frozen answer, where that is sure, and forwards."""
+    above: dict[str, list[str]] = {method: [] for method in TRAINED}
+    below: dict[str, list[str]] = {method: [] for method in TRAINED}
+    yield f"| | frozen answer | {' | '.join(TRAINED.values())} |"
+    yield f"| --- | ---: |{' ---: |' * len(TRAINED)}"
+    for name in PLAN["report"]:
+        cells = [f"{known[name].accuracy('auto'):.1f}"]
+        for method in TRAINED:
+            cells.append(_gain(known[name], runs, method))
+            gained = _apart_from_auto(known[name], runs, method)
+            if gained is not None and gained.low > 0:
+                above[method].append(name)
+            if gained is not None and gained.high < 0:
+                below[method].append(name)
+        yield f"| {name} | {' | '.join(cells)} |"
+    spent = [_forwards(runs, method) for method in TRAINED]
+    yield f"| forwards a training image | 1 | {' | '.join(spent)} |"
+    yield ""
+    for method, shown in TRAINED.items():
+        won, lost = (", ".join(names[method]) or "none" for names in (above, below))
+        yield f"- {shown[:1].upper()}{shown[1:]}: its interval is above 0 on {won}, below 0 on {lost}."
+
+
+def _forwards(runs: Trained, method: str) -> str:
+    """Return the least and the greatest forwards of a row for each training image on report streams."""
+    every = [run.told.forwards for name in PLAN["report"] for run in runs.get((name, method), {}).values()]
+    return f"{min(every):.1f} to {max(every):.1f}"
 
 
 def report(known: Streams, runs: Trained) -> Iterator[str]:
@@ -166,10 +216,15 @@ def _answers_line(stream: Stream, runs: Trained) -> str:
 
 def _gain(stream: Stream, runs: Trained, method: str) -> str:
     """Return what a trained row has more than `auto`, with its orders; a dash without one."""
-    if (stream.name, method) not in runs:
-        return "-"
-    own = apart(stream, hits_by_order(stream, runs[stream.name, method]), "auto")
+    own = _apart_from_auto(stream, runs, method)
     return "-" if own is None else f"{own}, n={own.orders}"
+
+
+def _apart_from_auto(stream: Stream, runs: Trained, method: str) -> Difference | None:
+    """Return what a trained row has more than `auto`; None without one."""
+    if (stream.name, method) not in runs:
+        return None
+    return apart(stream, hits_by_order(stream, runs[stream.name, method]), "auto")
 
 
 def sure(known: Streams, runs: Trained) -> Iterator[str]:
@@ -239,6 +294,8 @@ def adapted(known: Streams, runs: Trained) -> Iterator[str]:
         "ranpac-joined": "adapters of the first task, ridge on 12 layers",
         "recommended-joined": "trained, head and expert (`lda`) on 12 layers",
         "recommended-beside": "trained, head on 12 layers beside the frozen answer",
+        "stopped-1": "`auto`, trained on the first task",
+        "stopped-2": "`auto`, trained on the first two",
     }
     there = {name: shown for name, shown in methods.items() if any(method == name for _, method in runs)}
     yield f"| less `auto` | {' | '.join(there.values())} |"
@@ -248,6 +305,11 @@ def adapted(known: Streams, runs: Trained) -> Iterator[str]:
             cells = [_gain(known[name], runs, method) for method in there] if name in known else []
             if set(cells) - {"-"}:
                 yield f"| {name} ({role}) | {' | '.join(cells)} |"
+
+
+def stopped(known: Streams, runs: Trained) -> Iterator[str]:
+    """Yield the verdicts on training that stops early."""
+    yield from frozen_stopped.lines(known, runs)
 
 
 def recommended(known: Streams, runs: Trained) -> Iterator[str]:
