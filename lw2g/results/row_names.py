@@ -251,9 +251,13 @@ def _has(options: Mapping[str, Any], key: str, value: Any) -> bool:
     return key in options and bool(options[key] == value)
 
 
-def method_of(run: ReportedRun, catalogue: Catalogue) -> str:
-    """Return what a label stands for: the components, and every option that differs from the preset."""
-    return ", ".join(_composed(run, catalogue, settings_of(run, catalogue).changed))
+def method_of(run: ReportedRun, settings: Settings, left_out: Container[str], catalogue: Catalogue) -> str:
+    """Return what a label stands for: the components, and the options that differ from the preset.
+
+    Those that are left out, such as what all rows of a table share, stand elsewhere.
+    """
+    shown = {key: value for key, value in settings.changed.items() if key not in left_out}
+    return ", ".join(_composed(run, catalogue, shown))
 
 
 def _composed(run: ReportedRun, catalogue: Catalogue, shown: Mapping[str, Any]) -> Iterator[str]:
