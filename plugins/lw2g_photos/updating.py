@@ -79,7 +79,7 @@ def learn(
 ) -> tuple[TrainedModel, dict[str, Any]]:
     """Let an exported model learn from new images, as :func:`lw2g.learn` says, and write the result."""
     if max_loss is not None and not 0 <= max_loss < math.inf:  # NaN is not, either
-        raise ConfigError(f"max-loss: expected points of accuracy from 0 but got {max_loss}", "such as 2.5")
+        raise ConfigError(f"--max-loss: expected points of accuracy from 0 but got {max_loss}", "such as 2.5")
     saved = read_export(directory, whole=True)
 
     def build(more: Saved) -> TrainedModel:
@@ -415,7 +415,7 @@ def _require_small_loss(report: Mapping[str, Any], max_loss: float | None) -> No
         what = f"is {max(known):.1f} points"
     else:
         return
-    raise ConfigError(f"max-loss: the loss of the old classes {what}", "raise it, or leave it out")
+    raise ConfigError(f"--max-loss: the loss of the old classes {what}", "raise it, or leave it out")
 
 
 # -- writing -------------------------------------------------------------------------------------------------

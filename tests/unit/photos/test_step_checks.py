@@ -333,7 +333,7 @@ def test_estimates_and_counts_are_taken_together() -> None:
 @pytest.mark.parametrize("most", [-0.1, float("nan"), float("inf")])
 def test_a_loss_that_is_none_is_refused_before_anything_is_read(most: float, tmp_path: Path) -> None:
     """Points of accuracy from 0, without an end of their own; the model need not be there."""
-    with pytest.raises(ConfigError, match="max-loss: expected points of accuracy from 0 but got"):
+    with pytest.raises(ConfigError, match="max_loss: expected points of accuracy from 0 but got"):
         lw2g.learn(tmp_path / "model", tmp_path, max_loss=most)
 
 
