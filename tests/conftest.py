@@ -8,18 +8,19 @@ import os
 import signal
 from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-import torch
 from _pytest.doctest import DoctestModule
 from hypothesis import HealthCheck, settings
 
-from lw2g.config.resolve import Resolved, resolve
-from lw2g.learning.session import Session, open_session
-from lw2g.lifecycle.runner import start
-from lw2g.registry.catalogue import Catalogue
-from lw2g_testing.tiny import tiny_catalogue
+# torch and lw2g are imported where they are used: pytest-xdist's controller, which its workers wait for, needs neither
+if TYPE_CHECKING:
+    from torch import Generator as TorchGenerator
+
+    from lw2g.config.resolve import Resolved
+    from lw2g.learning.session import Session
+    from lw2g.registry.catalogue import Catalogue
 
 # The first torch call is slow, so deadlines say nothing.
 settings.register_profile(
@@ -27,15 +28,6 @@ settings.register_profile(
 )
 settings.register_profile("fast", settings.get_profile("thorough"), max_examples=25, derandomize=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
-
-torch.set_num_threads(1)
-
-if not torch.cuda.is_available() and not torch.backends.mps.is_available():
-    # torch keeps each seed, and the stack of its call, until a GPU appears; pytest's stacks are deep
-    def _seed_the_cpu(seed: int) -> torch.Generator:
-        return torch.default_generator.manual_seed(int(seed))
-
-    torch.manual_seed = _seed_the_cpu
 
 gc.disable()  # until all tests are collected: what collecting makes stays to the end
 
@@ -48,6 +40,23 @@ for _number, _usual in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.
 os.environ.pop("COLUMNS", None)  # pytest-xdist sets it, and what is printed off terminals would obey
 
 
+def pytest_collection() -> None:
+    """Give torch one thread and a cheap seed, and let nothing wait for the disk, before any test is imported."""
+    import torch
+
+    # no test cuts the power: what a killed process has written, the system has
+    os.fsync = lambda descriptor: None
+    torch.set_num_threads(1)
+    if torch.cuda.is_available() or torch.backends.mps.is_available():
+        return
+
+    # torch keeps each seed, and the stack of its call, until a GPU appears; pytest's stacks are deep
+    def seed_the_cpu(seed: int) -> TorchGenerator:
+        return torch.default_generator.manual_seed(int(seed))
+
+    torch.manual_seed = seed_the_cpu
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
     """Collect tests alone here: the examples of docstrings are those of the packages."""
@@ -55,7 +64,8 @@ def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest
 
 
 def pytest_collection_finish() -> None:
-    """Search for garbage again."""
+    """Search for garbage again, not among what stays to the end."""
+    gc.freeze()
     gc.enable()
 
 
@@ -79,12 +89,15 @@ QUICK = {
 @pytest.fixture(scope="session")
 def catalogue() -> Catalogue:
     """All installed plugins and the tiny benchmark and backbone."""
+    from lw2g_testing.tiny import tiny_catalogue
+
     return tiny_catalogue()
 
 
 @pytest.fixture(scope="session")
 def quick(catalogue: Catalogue) -> Callable[..., Resolved]:
     """Resolve an experiment on the tiny components; dotted overrides go before names."""
+    from lw2g.config.resolve import resolve
 
     def make(overrides: dict[str, Any] | None = None, **names: Any) -> Resolved:
         chosen = {"baseline": "dual-prompt", "benchmark": "tiny", "backbone": "tiny"} | names
@@ -96,6 +109,7 @@ def quick(catalogue: Catalogue) -> Callable[..., Resolved]:
 @pytest.fixture(scope="session")
 def session_of(catalogue: Catalogue, quick: Callable[..., Resolved]) -> Callable[..., Session]:
     """Open the session of an experiment on the tiny components."""
+    from lw2g.learning.session import open_session
 
     def make(overrides: dict[str, Any] | None = None, **names: Any) -> Session:
         return open_session(quick(overrides, **names).config, catalogue)
@@ -111,5 +125,7 @@ def finished(
 
     It records a second measure, which stores something of every task.
     """
+    from lw2g.lifecycle.runner import start
+
     directory = tmp_path_factory.mktemp("finished") / "run"
     return directory, start(quick({"growth.measures": ["energy"]}), catalogue, directory)
