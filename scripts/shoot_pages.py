@@ -1,16 +1,19 @@
 """Take the pictures of the page that teaches and of a report, in light and in dark, for docs/pictures.
 
     python scripts/shoot_pages.py teach PHOTOS --weights vit_tiny.safetensors
-    python scripts/shoot_pages.py report REPORT.html
+    python scripts/shoot_pages.py report
 
 PHOTOS holds sample photographs of scikit-image that are in the public domain: ``chelsea.png`` and
 ``coffee.png`` (CC0 by their photographers), ``rocket.jpg`` (SpaceX) and ``astronaut.png`` (NASA). Each is cut
 into crops, a class each. The rocket is taught on the page, and crops that were not learned from are tried.
+
+The report is of packs of ``experiments/store``: nothing is run.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +26,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from lw2g.config.directory import CELLS
+
 ROOT = Path(__file__).resolve().parents[1]
 PICTURES = ROOT / "docs" / "pictures"
 FILES = {
@@ -34,6 +39,13 @@ FILES = {
 TAUGHT = "rocket"
 NUM_CROPS, NUM_TRIED = 20, 3
 SCHEMES = ("light", "dark")
+PACKS = ROOT / "experiments" / "store" / "runs" / "folder" / "like-for-like" / "cifar-second.0.224@1"
+ROWS = {
+    "ridge on frozen features": "simple-cil_ridge/69022a7e8128",
+    "training (--trained)": "slca-plus-plus_always_lda/9dadedb4a44f",
+    "hide-prompt": "hide-prompt_always_linear_classifier/352a1cadbb9d",
+}
+"""The rows of the report and their packs."""
 
 
 def cut(photos: Path, out: Path) -> None:
@@ -99,12 +111,31 @@ def shoot_teach(photos: Path, weights: Path | None) -> None:
             classroom.close()
 
 
-def shoot_report(report: Path) -> None:
-    """Take the top of a report."""
+def copy_named(out: Path) -> None:
+    """Copy the packs of the report into a folder, with a list that names its rows as a sweep does."""
+    cells = []
+    for number, (row, pack) in enumerate(ROWS.items()):
+        shutil.copytree(PACKS / pack, out / str(number))
+        cells.append({"name": str(number), "row": row})
+    (out / CELLS).write_text(json.dumps({"cells": cells}), encoding="utf-8")
+
+
+def shoot_report() -> None:
+    """Take the results of a report and its first figure."""
+    from lw2g_page.reporting import report
+
+    with TemporaryDirectory() as made:
+        place = Path(made)
+        copy_named(place / "runs")
+        shoot_results(report(place / "runs").save(place / "report.html"))
+
+
+def shoot_results(page_file: Path) -> None:
+    """Take the results on a page and its first figure."""
     for scheme in SCHEMES:
         with tab(scheme, 1100, 900) as page:
-            page.goto(report.absolute().as_uri())
-            page.wait_for_selector("figure svg", timeout=60_000)
+            page.goto(page_file.absolute().as_uri())
+            page.wait_for_selector("html[data-ready]", timeout=60_000)
             # images of data sets are not ours to show, and the table and the first figure say enough
             hidden = "[id$=-tasks], [id$=-confused], .contents"
             page.evaluate(
@@ -133,13 +164,15 @@ def main() -> None:
     """Take what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=("teach", "report"))
-    parser.add_argument("source", type=Path, metavar="PHOTOS|REPORT.html")
+    parser.add_argument("photos", type=Path, metavar="PHOTOS", nargs="?")
     parser.add_argument("--weights", type=Path)
     asked = parser.parse_args()
     if asked.what == "teach":
-        shoot_teach(asked.source, asked.weights)
+        if asked.photos is None:
+            parser.error("teach needs PHOTOS")
+        shoot_teach(asked.photos, asked.weights)
     else:
-        shoot_report(asked.source)
+        shoot_report()
 
 
 if __name__ == "__main__":

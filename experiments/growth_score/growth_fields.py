@@ -33,7 +33,7 @@ def told(stored: Stored) -> Fields:
     named: dict[tuple[str, str, str], str] = {}
     for cross in found:
         named |= dict(of_cross(cross))
-    for stream in plan["keep"]["streams"]:
+    for stream in [*plan["keep"]["streams"], *plan["report"]["streams"]]:
         named |= dict(of_policies(runs, stream))
     for stream in PACS:
         named |= dict(of_turns(plan["pacs"], runs, stream))
@@ -56,12 +56,21 @@ def of_cross(cross: Cross) -> Iterator[tuple[tuple[str, str, str], str]]:
 
 
 def of_policies(runs: Sequence[Run], stream: str) -> Iterator[tuple[tuple[str, str, str], str]]:
-    """Yield the fields of the policies on a stream: accuracy, sets, and the difference from others."""
+    """Yield the fields of the policies on a stream.
+
+    These are accuracy, sets, both with their deviation over orders, the difference from other policies, and
+    the least seconds as a multiple of those of ``always``, for a busy machine only adds to them.
+    """
+    least = seconds(chosen(runs, stream, "always"))
     for row in dict.fromkeys(run.row for run in runs if run.stream == stream):
         own = chosen(runs, stream, row)
         tasks = sum(len(run.record["task_to_set"]) for run in own.values())
         yield (row, stream, "orders"), str(len(own))
         yield (row, stream, "faa"), f"{statistics.fmean(run.faa for run in own.values()):.1f}"
+        if len(own) > 1:
+            yield (row, stream, "faa-deviation"), f"{statistics.stdev(run.faa for run in own.values()):.1f}"
+            yield (row, stream, "sets-deviation"), f"{statistics.stdev(run.sets for run in own.values()):.1f}"
+        yield (row, stream, "times"), f"{seconds(own) / least:.1f}"
         if row != "lda":
             sets = [run.sets for run in own.values()]
             seen = statistics.fmean(images_seen(run.record, row) for run in own.values())
@@ -72,6 +81,11 @@ def of_policies(runs: Sequence[Run], stream: str) -> Iterator[tuple[tuple[str, s
             apart = less(own, chosen(runs, stream, than))
             if apart is not None:
                 yield (row, stream, f"less-{than}"), str(apart)
+
+
+def seconds(own: Mapping[int, Run]) -> float:
+    """Return the least seconds of a policy's runs on a stream."""
+    return min((float(run.record["seconds"]["total"]) for run in own.values()), default=float("nan"))
 
 
 def of_turns(

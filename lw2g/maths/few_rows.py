@@ -8,7 +8,7 @@ turned. With more rows a head forms its sums.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -16,7 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-__all__ = ["FewRows", "few_rows", "sharing_ranges"]
+__all__ = ["FewRows", "few_rows", "rows_in", "sharing_ranges"]
+
+FEW = "few"
+"""What heads call such rows, as the names of their tensors say."""
 
 _WIDE = 1024
 """Width up to which sums are small, and solved in no time."""
@@ -95,6 +98,11 @@ class FewRows(nn.Module):
         self.labels = self.labels.new_empty(count)
         self._range = None
         super()._load_from_state_dict(state, prefix, *others)
+
+
+def rows_in(state: Mapping[str, Tensor]) -> int:
+    """Return of how many images a state holds the rows themselves; heads of one model keep the same ones."""
+    return max((len(value) for name, value in state.items() if name.endswith(f".{FEW}.rows")), default=0)
 
 
 def few_rows(width: int) -> FewRows | None:

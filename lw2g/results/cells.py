@@ -269,8 +269,17 @@ def remarks_on(table: Table, columns: Sequence[Column], against: str | None) -> 
     return [*remarks, *_unfinished(table), *table.notes]
 
 
-def few_remarks_on(table: Table, columns: Sequence[Column], against: str | None) -> list[str]:
-    """Return the most important remarks, five at most; where there are more, the last one says how many."""
+def few_remarks_on(
+    table: Table, columns: Sequence[Column], against: str | None, others: str = _WHERE_ALL_ARE
+) -> list[str]:
+    """Return the most important remarks, five at most; where there are more, the last one says how many.
+
+    Args:
+        table: The table.
+        columns: Its columns, which are defined; none to define none.
+        against: Label of the row that differences refer to, or a unique part of it.
+        others: Where all remarks are.
+    """
     # what columns and marks mean takes a line each, however many there are
     remarks = []
     if columns:
@@ -286,20 +295,21 @@ def few_remarks_on(table: Table, columns: Sequence[Column], against: str | None)
         remarks.append("; ".join(marks))
     if table.reference(against) is not None:
         remarks.append(_DIFFERENCES)
-    remarks += [*_by_kind(_unfinished(table)), *_by_kind(_citations(table)), *_by_kind(table.notes)]
+    for notes in (_unfinished(table), _citations(table), table.notes):
+        remarks += _by_kind(notes, others)
     if len(remarks) <= _FEW:
         return remarks
     shown = remarks[: _FEW - 1]
-    return [*shown, f"{len(remarks) - len(shown)} more: {_WHERE_ALL_ARE}"]
+    return [*shown, f"{len(remarks) - len(shown)} more: {others}"]
 
 
-def _by_kind(notes: Iterable[str]) -> Iterator[str]:
+def _by_kind(notes: Iterable[str], others: str) -> Iterator[str]:
     """Yield notes that begin alike, up to a colon, as one: the first of them, and how many more there are."""
     kinds: dict[str, list[str]] = {}
     for note in notes:
         kinds.setdefault(note.partition(": ")[0], []).append(note)
-    for first, *others in kinds.values():
-        yield f"{first}; {len(others)} more: {_WHERE_ALL_ARE}" if others else first
+    for first, *further in kinds.values():
+        yield f"{first}; {len(further)} more: {others}" if further else first
 
 
 def _unfinished(table: Table) -> list[str]:

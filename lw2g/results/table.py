@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ from lw2g.config.describe import plain
 from lw2g.errors import ConfigError, counted, nearest
 from lw2g.registry.catalogue import Catalogue, Registered
 from lw2g.results.bootstrap import holm, over_orders_and_images
-from lw2g.results.columns import Column
+from lw2g.results.columns import COLUMNS, Column
 from lw2g.results.conditions import (
     benchmark_title,
     conditions_of,
@@ -27,7 +28,7 @@ from lw2g.results.conditions import (
     task_size,
 )
 from lw2g.results.found_runs import ReportedRun
-from lw2g.results.paper import Printed, differences_of, printed_for
+from lw2g.results.paper import Printed, differences_of, of_published, printed_for
 from lw2g.results.right_answers import RightAnswers, right_answers_of
 from lw2g.results.row_names import (
     TABLE_OPTIONS,
@@ -56,6 +57,7 @@ class Row:
         label: Its name, unique in its table.
         runs: The runs, one per seed and class order.
         control: Whether it is not a usable continual learner, but a bound or one that knows the answer.
+        trains: Whether it trains more than a head in closed form on frozen features.
         marks: Its checkpoint, split or protocol, where the table mixes them.
         differs: The differences of its method from the published one.
         paper: The published values, by columns.
@@ -64,6 +66,7 @@ class Row:
     label: str
     runs: tuple[ReportedRun, ...]
     control: bool
+    trains: bool
     marks: tuple[str, ...]
     differs: tuple[str, ...]
     paper: Mapping[str, Printed]
@@ -114,6 +117,7 @@ class Table:
         conditions: What all runs share: backbone, protocol, split, and the fingerprints of the data.
         rows: The rows, in the order of their first runs.
         options: The options in which the rows differ.
+        shared: The options that all rows changed alike, by dotted keys.
         unfinished: Runs that belong to no row.
         notes: Remarks, one sentence each; those that begin with :data:`ALL_ROWS` tell what all rows share.
     """
@@ -123,6 +127,7 @@ class Table:
     conditions: tuple[str, ...]
     rows: tuple[Row, ...]
     options: OptionColumns
+    shared: Mapping[str, str]
     unfinished: tuple[ReportedRun, ...]
     notes: tuple[str, ...]
 
@@ -156,6 +161,19 @@ class Table:
         if wanted is None or len(self.rows) < 2 or not any(wanted in row.label for row in self.rows):
             return None
         return self.row(wanted)
+
+    def floor(self) -> Row | None:
+        """Return the finished row of best final accuracy among those that train nothing; None without one.
+
+        What trains is worth its time where it is above that row.
+        """
+        best = None
+        most = -math.inf
+        for row in self.rows:
+            ends = row.summary(COLUMNS["faa"]).mean
+            if row.finished and not row.trains and ends is not None and ends > most:
+                best, most = row, ends
+        return best
 
     def differences(self, reference: Row, column: Column) -> Mapping[str, Difference | None]:
         """Return the differences of the other rows from one, by label; p values are corrected (Holm)."""
@@ -272,7 +290,8 @@ def _table(
     notes = [f"mixes {kind}: rows with different ones are not comparable" for kind in mixed]
     for run in firsts:
         if run.label in labels:  # the name that a grid gave says not what was changed
-            notes.append(f"{run.label}: {method_of(run, catalogue)}")
+            method = method_of(run, settings[id(run)], shared, catalogue)
+            notes.append(f"{run.label}: {method}")
     if shared:
         options = [f"{key} {plain(value)}" for key, value in shared.items()]
         notes.append(f"{ALL_ROWS}{', '.join(options)}")
@@ -296,6 +315,7 @@ def _table(
         conditions=tuple(conditions_of(tabled, mixed, catalogue)),
         rows=tuple(rows),
         options=option_columns(firsts, [settings[id(run)] for run in firsts], labels, shared, catalogue),
+        shared={key: plain(value) for key, value in shared.items()},
         unfinished=tuple(others),
         notes=tuple(notes),
     )
@@ -312,12 +332,14 @@ def _row(
     single = {_pair(run): run for run in reversed(group)}
     first = group[0]
     differs = differences_of(first, catalogue)
+    answering = _answering(first.config["baseline"], catalogue)
     return Row(
         label=label,
         runs=tuple(reversed(single.values())),
         control=_is_control(first, catalogue),
+        trains=answering is None or answering.component.kind != "head",
         marks=tuple(name_of(first) for name_of in mixed),
-        differs=tuple(differs),
+        differs=tuple(of_published(first, differs, catalogue)),
         paper=printed_for(first, differs, catalogue),
     )
 
@@ -392,7 +414,7 @@ def _warnings(rows: Sequence[Row]) -> list[str]:
     for text, labels in of_values.items():
         warnings.append(f"published values are for {text} ({places(labels)})")
     for text, labels in of_methods.items():
-        warnings.append(f"differs from the published method: {text} ({places(labels)})")
+        warnings.append(f"differs from what was published: {text} ({places(labels)})")
     return warnings
 
 

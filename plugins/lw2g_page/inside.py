@@ -62,6 +62,8 @@ class Inside:
 
 def look_inside(run: ReportedRun, label: str) -> Inside:
     """Return a run with the predictions that its record lists."""
+    if run.answers is not None:  # of a pack, which was checked when it was opened
+        return Inside(run=run, label=label, predicted=run.answers, why="")
     files = run.record.get("files", {})
     newest = ""
     for name in files:

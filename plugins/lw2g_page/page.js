@@ -74,12 +74,21 @@
     return least < 50 ? 0 : Math.min(90, 10 * Math.floor((least - 1) / 10));
   };
 
+  // The tasks that an axis names: each, or every so many that about twenty are named, the last one among them.
+  const wholeSteps = (values) => {
+    const last = Math.max(...values.filter(Number.isFinite));
+    const every = Math.ceil(last / 20);
+    return Number.isFinite(last) ? Array.from({ length: Math.ceil(last / every) }, (_, at) => last - at * every).reverse() : [];
+  };
+
   function filled(part, section, definition, panel, data) {
     const accurate = definition.accuracies.length && (!definition.accurate.length || definition.accurate.includes(panel));
     const from = accurate ? beginning(definition, data) : 0;
     const labels = section.rows.map((row) => row.label);
+    const steps = wholeSteps(data.map((datum) => datum.after));
     const [texts, colours, forms] = [0, 1, 2].map((at) => definition.key.map((entry) => entry[at]));
     const scales = {
+      "@steps": steps,
       "@accuracy": accurate ? { domain: [from, 100], nice: false, zero: false, clamp: true } : { zero: false, padding: 8 },
       "@key": { domain: texts, range: colours.map((name) => `var(--${name})`) },
       "@forms": { domain: texts, range: forms.map((form) => form ?? "circle") },
@@ -106,11 +115,11 @@
   }, []);
 
   const LAYOUTS = {
-    rows(spec, data, width) {
+    rows(spec, data, width, section) {
       const whole = Object.groupBy(data, (datum) => datum.row);
       const labels = Object.entries(whole).map(([row, found]) => {
         const total = found[0].part === undefined ? "" : `: ${found.reduce((sum, one) => sum + one.value, 0).toLocaleString("en", { maximumFractionDigits: 1 })}`;
-        return { row, lines: wrapped(row + total, width / 6.9) };
+        return { row, lines: wrapped(section.short[row] + total, width / 6.9) };
       });
       const most = Math.max(...labels.map((label) => label.lines.length));
       spec.height = labels.length * (26 + 14 * most);
@@ -139,7 +148,7 @@
     spec.width = width;
     spec.autosize = { type: "fit-x", contains: "padding" };
     spec.description = `${[definition.title, panel].filter(Boolean).join(": ")}. ${definition.reading} The numbers are in the table below.`;
-    LAYOUTS[definition.layout]?.(spec, data, width);
+    LAYOUTS[definition.layout]?.(spec, data, width, section);
     await vegaEmbed(place, spec, { actions: false, renderer: "svg", config: CONFIG, tooltip: { theme: "own" }, logLevel: 1 });
   }
 
@@ -164,7 +173,7 @@
     for (const choice of figure.querySelectorAll(".picks select")) {
       const at = field(choice.name);
       if (!choice.options.length) {
-        choice.append(...distinct(rows.map((row) => row[at])).map((text) => make("option", { textContent: text })));
+        choice.append(...distinct(rows.map((row) => row[at])).map((text) => make("option", { textContent: section.short[text] ?? text, value: text })));
         choice.value = section.picked[choice.name] ?? choice.value;
         choice.onchange = () => draw(figure, definition, numbers, section);
       }
@@ -193,12 +202,12 @@
       const present = new Set(rows.map((row) => row[own]));
       legend.replaceChildren(...section.rows.flatMap((row, at) => {
         if (!present.has(row.label)) return [];
-        const button = make("button", { type: "button", ariaPressed: String(!section.hidden.has(row.label)), title: "show or hide this row everywhere" },
-          swatch(row, at), row.label);
+        const button = make("button", { type: "button", ariaPressed: String(!section.hidden.has(row.label)), title: `${row.label}: show or hide this row everywhere` },
+          swatch(row, at), row.short);
         button.onclick = async () => {
           section.hidden.delete(row.label) || section.hidden.add(row.label);
           await drawAll(section, section.numbers);
-          figure.querySelectorAll(".legend button")[legendPlace(figure, row.label)]?.focus();
+          figure.querySelectorAll(".legend button")[legendPlace(figure, row.short)]?.focus();
         };
         return [make("li", {}, button)];
       }));
@@ -209,8 +218,8 @@
     details.ontoggle = fill;
     fill();
   }
-  const legendPlace = (figure, label) =>
-    [...figure.querySelectorAll(".legend button")].findIndex((button) => button.textContent === label);
+  const legendPlace = (figure, short) =>
+    [...figure.querySelectorAll(".legend button")].findIndex((button) => button.textContent === short);
 
   // -- the page -------------------------------------------------------------------------------------------
 
@@ -243,6 +252,7 @@
     const sections = [];
     for (const element of document.querySelectorAll("section.report")) {
       const section = { id: element.id, hidden: new Set(), ...(await unpack(`${element.id}-rows`)) };
+      section.short = Object.fromEntries(section.rows.map((row) => [row.label, row.short]));
       element.querySelectorAll(".key").forEach((key) => key.append(swatch(section.rows[key.dataset.row], +key.dataset.row)));
       const choice = element.querySelector(".chooser select");
       const inside = async () => {

@@ -18,7 +18,7 @@ from lw2g.config.directory import RECORD
 from lw2g.disk.sealed import sha256_of
 from lw2g.errors import ConfigError
 from lw2g.registry.catalogue import Catalogue
-from lw2g.results.cells import remarks_on, valued_columns
+from lw2g.results.cells import few_remarks_on, remarks_on, valued_columns
 from lw2g.results.columns import COLUMNS, Column
 from lw2g.results.found_runs import ReportedRun
 from lw2g.results.row_names import weights_name
@@ -34,6 +34,7 @@ from lw2g_page.gallery import (
 )
 from lw2g_page.inside import Inside, look_inside
 from lw2g_page.numbers import Numbers
+from lw2g_page.page_head import conditions_above, question_of
 from lw2g_page.repeating import command_of
 from lw2g_page.result_lines import Results, results_of
 from lw2g_page.thumbnails import Allowance, Thumbnails
@@ -64,10 +65,13 @@ class _Section:
     Attributes:
         benchmark: The name of the data.
         title: That name and the size of tasks.
-        conditions: What else its runs have in common.
+        question: What the table answers.
+        conditions: What its runs have in common: of what, and what it is.
         results: The table of results.
         published: Whether there are published values.
-        remarks: Remarks on the table.
+        reference: The short name of the row that differences refer to; empty without one.
+        remarks: The remarks on the table that matter most.
+        all_remarks: Definitions of its columns, and all remarks.
         packed: The rows and the numbers that compare them, for the script.
         runs: Name, packed numbers and origin of each run.
         tiles: The results of a single run; else none.
@@ -79,10 +83,13 @@ class _Section:
 
     benchmark: str
     title: str
-    conditions: Sequence[str]
+    question: str
+    conditions: Sequence[tuple[str, str]]
     results: Results
     published: bool
+    reference: str
     remarks: Sequence[str]
+    all_remarks: Sequence[str]
     packed: str
     runs: Sequence[Mapping[str, Any]]
     tiles: Sequence[_Tile]
@@ -105,7 +112,8 @@ def page_of(
         tables: Its tables, in which unfinished runs have their own rows.
         catalogue: Resolves commands and opens data sets.
         columns: The columns of the table of results.
-        against: The row that differences first refer to; None for the first row.
+        against: The row that differences first refer to; None for the best of those that train nothing, or
+            the first.
         command: The command that repeats the report.
 
     Raises:
@@ -193,7 +201,7 @@ def _section(
         table: The table.
         catalogue: Resolves commands and opens data sets.
         columns: What may be shown.
-        against: Label of the row that differences refer to, or a unique part of it.
+        against: Label of the row that differences refer to, or a unique part of it; None for none.
         allowance: What images may take of the page.
         single: Whether this is all of the page and of one run, so that there is room for its mistakes.
     """
@@ -213,15 +221,20 @@ def _section(
     # what all rows share and what is not finished stands above the table
     own_notes = tuple(note for note in table.notes if not note.startswith(ALL_ROWS))
     remarked = attrs.evolve(table, notes=own_notes, unfinished=())
+    reference = _reference(table, against)
+    names = dict(zip([row.label for row in table.rows], table.options.short, strict=True))
     return _Section(
         benchmark=table.benchmark,
         title=table.title,
-        conditions=table.conditions,
-        results=results_of(table, columns, shown),
+        question=question_of(table, reference, names, named=against is not None),
+        conditions=conditions_above(table, _num_tested(opened)),
+        results=results_of(table, columns, shown, reference),
         published=any(row.paper for row in table.rows),
-        # no row to differ from: the script shows differences, in a figure that explains them
-        remarks=remarks_on(remarked, shown, against=None),
-        packed=_packed(_compared(table, against)),
+        reference="" if reference is None else names[reference.label],
+        # no row to differ from: the page explains differences where they stand
+        remarks=few_remarks_on(remarked, (), against=None, others="all remarks below"),
+        all_remarks=remarks_on(remarked, shown, against=None),
+        packed=_packed(_compared(table, reference)),
         runs=[_run(inside, catalogue, best=inside is best) for inside in opened],
         tiles=tiles,
         gallery=gallery,
@@ -249,7 +262,27 @@ def _opened(table: Table) -> tuple[list[Inside], Inside | None]:
     return opened, best
 
 
-def _compared(table: Table, against: str | None) -> dict[str, Any]:
+def _reference(table: Table, against: str | None) -> Row | None:
+    """Return the row that differences refer to; None where the table has no such row, or no other one."""
+    finished = [row for row in table.rows if row.finished]
+    if len(finished) < 2:
+        return None
+    if against is not None:
+        return table.reference(against)
+    return table.floor() or finished[0]
+
+
+def _num_tested(opened: Sequence[Inside]) -> int | None:
+    """Return the number of test images that all finished runs have; None where it is not known."""
+    counts = {
+        None if inside.predicted is None else len(inside.predicted["true"])
+        for inside in opened
+        if inside.run.state == "finished"
+    }
+    return counts.pop() if len(counts) == 1 else None
+
+
+def _compared(table: Table, reference: Row | None) -> dict[str, Any]:
     """Return the rows of a table and the numbers that compare them, for the script."""
     finished = [row for row in table.rows if row.finished]
     numbers = {}
@@ -257,20 +290,21 @@ def _compared(table: Table, against: str | None) -> dict[str, Any]:
         if figure.scope == "rows":
             numbers[figure.name] = _for_script(figure.of(finished if figure.finished else table.rows))
     picked = {}
-    reference = table.reference(against)
     if reference is not None:
         picked["against"] = reference.label
-    rows = [{"label": row.label, "control": row.control} for row in table.rows]
+    rows = []
+    for row, short in zip(table.rows, table.options.short, strict=True):
+        rows.append({"label": row.label, "short": short, "control": row.control})
     return {"rows": rows, "numbers": numbers, "picked": picked}
 
 
 def _runs(table: Table) -> Iterator[tuple[str, Row, ReportedRun]]:
     """Yield all runs of a table with their rows, under unique names."""
-    for row in table.rows:
+    for row, short in zip(table.rows, table.options.short, strict=True):
         seeds = Counter(run.record["seed"] for run in row.runs)
         for run in row.runs:
             seed = run.record["seed"]
-            name = f"{row.label}, seed {seed}"
+            name = f"{short}, seed {seed}"
             if seeds[seed] > 1:  # they differ in the class order
                 name += f", {run.path.name}"
             yield name, row, run

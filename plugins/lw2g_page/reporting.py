@@ -60,6 +60,7 @@ def report(
     """
     # tables compute by numpy, which `lw2g report --help` does without
     from lw2g.results.table import require_row, tables_of
+    from lw2g_store.stored import beside, with_answers
 
     found = list(find_runs([Path(run) for run in runs]))
     if not found:
@@ -67,12 +68,11 @@ def report(
             f"no run at or below {', '.join(map(repr, map(str, runs)))}", "give directories of runs"
         )
     catalogue = load_catalogue()
-    left_out: Sequence[str] = ()
+    found, left_out = with_answers(found, catalogue)
     if store is not None:
-        from lw2g_store.stored import beside
-
-        others, left_out = beside(Path(store), catalogue, found)
+        others, not_held = beside(Path(store), catalogue, found)
         found += others
+        left_out = [*left_out, *not_held]
     chosen = chosen_columns(columns, further_columns([run.record for run in found], catalogue))
     mixed = (mix,) if isinstance(mix, str) else tuple(mix)
     tables = tables_of(found, catalogue, mixed, so_far=unfinished)

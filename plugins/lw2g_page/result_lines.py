@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import attrs
 
 from lw2g.results.cells import Cell, mean_cells, omits_equal
-from lw2g.results.columns import Column
-from lw2g.results.table import ALL_ROWS, Table
+from lw2g.results.columns import COLUMNS, Column
+from lw2g.results.table import Row, Table
+from lw2g_page.page_head import SECTIONS_ABOVE
 
 __all__ = ["Heading", "Line", "ResultCell", "Results", "results_of"]
 
@@ -20,6 +21,8 @@ _MIXED = "mixed"
 """The column that tells in what rows are not comparable."""
 _STAYS = "FAA"
 """The column that stands there even where all rows have the same."""
+_DIFFERENCE = "FAA less reference"
+"""The column of differences of that one."""
 
 
 @attrs.frozen(kw_only=True)
@@ -33,21 +36,21 @@ class Heading:
 
 @attrs.frozen
 class ResultCell:
-    """A cell: the title of its column, its content, the published value, and whether it is text."""
+    """A cell: the title of its column, its content, what stands small below it, and whether it is text."""
 
     title: str
     content: Cell | str
-    published: str = ""
+    below: str = ""
     text: bool = False
 
 
 @attrs.frozen(kw_only=True)
 class Line:
-    """The line of a row: its name here, its complete label, whether it is a control, and its cells."""
+    """The line of a row: its name here, its complete label, what it is beside a method, and its cells."""
 
     name: str
     label: str
-    control: bool
+    roles: Sequence[str]
     cells: Sequence[ResultCell]
 
 
@@ -70,21 +73,29 @@ class Results:
     further: int
 
 
-def results_of(table: Table, columns: Sequence[Column], shown: Sequence[Column]) -> Results:
+def results_of(
+    table: Table, columns: Sequence[Column], shown: Sequence[Column], reference: Row | None = None
+) -> Results:
     """Return the table of results: options in which rows differ, then numbers.
 
     Args:
         table: The table.
         columns: What was asked for; without names, what is the same in all rows has no column.
         shown: Those in which some row has a value.
+        reference: The row whose final accuracy is taken from that of the others, in a column of its own.
     """
     head, *lines = mean_cells(table, shown)
     numbers = [_with_published(line, head) for line in lines]
-    told = [note.removeprefix(ALL_ROWS) for note in table.notes if note.startswith(ALL_ROWS)]
+    told = []
+    for key, value in table.shared.items():
+        if key.partition(".")[0] not in SECTIONS_ABOVE:  # else it stands in the head of the section
+            told.append(f"{key} {value}")
     if numbers and omits_equal(table, columns):
         numbers, equal = _without_equal(numbers)
         told = [*equal, *told]
     told = [*_take_common(numbers), *told]
+    if reference is not None:
+        numbers = _with_differences(numbers, table, reference)
     same = []
     if told:
         lead = "The same in all rows" if len(table.rows) > 1 else "Options that were set"
@@ -104,7 +115,10 @@ def results_of(table: Table, columns: Sequence[Column], shown: Sequence[Column])
         chosen = []
         for title, value in zip(options.titles, values, strict=True):
             chosen.append(ResultCell(title, value or "-", text=True))
-        made.append(Line(name=name, label=row.label, control=row.control, cells=[*chosen, *cells]))
+        roles = ["control"] if row.control else []
+        if row is reference:
+            roles.append("reference")
+        made.append(Line(name=name, label=row.label, roles=roles, cells=[*chosen, *cells]))
 
     unfinished = [(str(run.path), run.standing) for run in table.unfinished]
     for row in table.rows:
@@ -124,8 +138,8 @@ def _without_equal(lines: Sequence[Sequence[ResultCell]]) -> tuple[list[list[Res
     equal = set()
     told = []
     for place, cell in enumerate(lines[0]):
-        contents = {(str(line[place].content), line[place].published) for line in lines}
-        if len(contents) == 1 and cell.title != _STAYS and not cell.published:
+        contents = {(str(line[place].content), line[place].below) for line in lines}
+        if len(contents) == 1 and cell.title != _STAYS and not cell.below:
             equal.add(place)
             told.append(f"{cell.title} {cell.content}")
     kept = [[cell for place, cell in enumerate(line) if place not in equal] for line in lines]
@@ -144,6 +158,26 @@ def _take_common(lines: Sequence[list[ResultCell]]) -> list[str]:
     for line, own in zip(lines, parts, strict=True):
         line[place] = attrs.evolve(line[place], content=", ".join(own[common:]) or "-")
     return parts[0][:common]
+
+
+def _with_differences(
+    lines: Sequence[list[ResultCell]], table: Table, reference: Row
+) -> list[list[ResultCell]]:
+    """Return the lines with a cell behind that of FAA: its difference from a row, and the 95 % interval."""
+    place = next((at for at, cell in enumerate(lines[0]) if cell.title == _STAYS), None)
+    if place is None:
+        return list(lines)
+    gaps = table.differences(reference, COLUMNS["faa"])
+    made = []
+    for row, line in zip(table.rows, lines, strict=True):
+        content, interval = "-", ""
+        gap = gaps.get(row.label)
+        if gap is not None:
+            content = f"{gap.mean:+z.1f}"
+            if gap.low is not None and gap.high is not None:
+                interval = f"{gap.low:+z.1f} to {gap.high:+z.1f}"
+        made.append([*line[: place + 1], ResultCell(_DIFFERENCE, content, interval), *line[place + 1 :]])
+    return made
 
 
 def _with_its_unit(title: str) -> str:
@@ -167,5 +201,6 @@ def _with_published(line: Sequence[Cell | str], head: Sequence[Cell | str]) -> l
     cells = []
     for title, cell in zip(titles[1:], line[1:], strict=True):
         if not title.startswith(("paper ", "minus paper")):
-            cells.append(ResultCell(title, cell, published.get(title, ""), text=title == _MIXED))
+            below = f"paper {published[title]}" if title in published else ""
+            cells.append(ResultCell(title, cell, below, text=title == _MIXED))
     return cells

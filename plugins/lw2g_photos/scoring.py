@@ -105,10 +105,10 @@ def _read(folder: Path, model: TrainedModel, crops: Crops | None) -> dict[str, C
             tell_note(text)
     unknown = [name for name in tested if name not in model.classes]
     if unknown:
+        what = "its folder" if crops is None else "the class of its boxes"
         raise DataError(
             f"{str(folder)!r}: the model knows no class {unknown[0]!r}{nearest(unknown[0], model.classes)}",
-            "name folders, or the classes of boxes, as the model's classes; images of other classes are for "
-            "--strangers",
+            f"rename {what} as the model calls it; images of classes that it does not know are strangers",
         )
     return tested
 

@@ -142,7 +142,7 @@ def unlearn(
         "out": str(place),
         "forgotten": sorted(set(saved.manifest.class_map.target_names) - set(remaining)),
         "classes": remaining,
-        "remains": _remains(model.parts),
+        "remains": [*_remains(model.parts), *_choices_of(saved.manifest, less.manifest)],
     }
     return model, report
 
@@ -470,6 +470,15 @@ def _write(
     }
     write_export(attrs.evolve(saved, tensors=tensors), out, look=look)
     model.calibration = calibration
+
+
+def _choices_of(before: Manifest, after: Manifest) -> list[str]:
+    """Return, in words, what was chosen by images of a class that is forgotten now."""
+    first, *_ = (*before.history.steps, None)
+    left, *_ = (*after.history.steps, None)
+    if first is None or left is None or "choice" not in first.checks or first.classes == left.classes:
+        return []
+    return ["the choice of the head and its layers, which images of this class took part in"]
 
 
 def _remains(parts: ModelParts) -> list[str]:

@@ -21,9 +21,9 @@ from lw2g.registry.catalogue import Catalogue
 from lw2g.results.found_runs import Given, ReportedRun
 from lw2g_store.badges import read_badges
 from lw2g_store.layout import BADGES, RUN_FOLDER, packs_in, read_protocol, require_store
-from lw2g_store.packs import Pack, opened
+from lw2g_store.packs import Pack, is_pack, opened
 
-__all__ = ["Stored", "beside", "stored_runs"]
+__all__ = ["Stored", "beside", "stored_runs", "with_answers"]
 
 _LONGEST = 40
 """The letters of a submitter's name that a row has room for."""
@@ -117,6 +117,29 @@ def _reported(pack: Pack, protocol: str, badges: tuple[str, ...]) -> ReportedRun
         given=given,
         answers=pack.evaluations[-1],
     )
+
+
+def with_answers(
+    runs: Sequence[ReportedRun], catalogue: Catalogue
+) -> tuple[list[ReportedRun], Sequence[str]]:
+    """Give each pack among some runs the predictions that it holds, which lie elsewhere than those of a run.
+
+    Returns:
+        The runs, and a line for each pack that does not hold, which is left out.
+    """
+    held = []
+    left_out = []
+    for run in runs:
+        if not is_pack(run.path):
+            held.append(run)
+            continue
+        try:
+            pack = opened(run.path, catalogue)
+        except DataError as error:
+            left_out.append(f"left out: {error.what}")
+        else:
+            held.append(attrs.evolve(run, answers=pack.evaluations[-1]))
+    return held, left_out
 
 
 def beside(

@@ -77,7 +77,7 @@ OF_A_TABLE = r"^\|(?: [^|]*\|)+? [+]?(\d\d?\.\d)"
 OF_SENTENCES = {
     "README.md": r", (\d+) times\s+the\s+forwards",
     "docs/use.md": r"ends at\s+(\d\d\.\d) with\s+adapters",
-    "docs/frozen.md": r"stands for, (\d\d\.\d) to",
+    "docs/frozen.md": r"probabilities are (\d\.\d) to",
     "docs/worth.md": r"so \(near\) is\s+(\w+)\.",
     "docs/growth.md": r"Over (\d) orders\s+one prompt set",
 }
@@ -115,10 +115,14 @@ def test_the_packs_of_a_table_are_named_by_row(script, stored, monkeypatch, caps
     """`--packs` says stream, row as the table calls it, order, FAA and a pack that is there."""
     tables = script("tables")
     monkeypatch.setattr(tables, "stored_runs", lambda *_: stored)
-    assert tables.main(["--packs", "worth"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    told = []
+    for named in ("worth", "leaderboard"):
+        assert tables.main(["--packs", named]) == 0
+        told.append(capsys.readouterr().out.splitlines())
+    lines, every = told
     assert any(line.startswith("cifar-second, `ridge` (floor), order 0: FAA ") for line in lines)
-    assert all((ROOT / line.rpartition(", ")[2]).is_dir() for line in lines)
+    assert all((ROOT / line.rpartition(", ")[2]).is_dir() for line in every)
+    assert set(lines) < set(every)
 
 
 def test_a_page_without_its_marks_is_refused(script):
@@ -269,7 +273,7 @@ def test_development_streams_stand_apart_and_differences_are_paired(script):
     # the eighth image differs in both orders, two more in the second
     interval = r"\+20\.0 \[\+0\.0, \+[56]0\.0\]"
     assert re.fullmatch(
-        rf"\|  \| mine \| 2 \| 90\.0 \| 80\.0 \| {interval} \| 1 \| 12\.3 \| 1,000 \|", shown[-1]
+        rf"\| turns \| mine \| 2 \| 90\.0 \| 80\.0 \| {interval} \| 1 \| 12\.3 \| 1,000 \|", shown[-1]
     )
     assert shown[-2].startswith("| turns | `lda` (the floor) | 3 | 76.7 | 70.0 | - |")
     alike = tables.lines_of([run("turns", order, tables.FLOOR, 7) for order in range(2)], "report", 224)
@@ -356,8 +360,8 @@ def test_every_report_stream_says_what_a_choice_has_seen(script):
 
 
 def test_lines_stand_by_their_difference_from_the_floor_of_the_same_orders(script, stored):
-    """In the table of use.md and on the leaderboard; each line has orders of the floor."""
-    tables, streams, board = script("tables"), script("stream_tables"), script("write_leaderboard")
+    """On the leaderboard, which has each line; each line has orders of the floor."""
+    streams, board = script("stream_tables"), script("write_leaderboard")
     runs = streams.runs_of(STORE, stored)
     for role in ("report", "development"):
         lines = board.by_accuracy(streams.lines_of(runs, role, 224))
@@ -367,8 +371,11 @@ def test_lines_stand_by_their_difference_from_the_floor_of_the_same_orders(scrip
             assert less is not None or line.method == streams.FLOOR, (line.stream, line.method)
             apart[line.stream].append(0.0 if less is None else less.mean)
         assert all(own == sorted(own, reverse=True) for own in apart.values())
-    written = tables.table_text(tables.facts()["use-224"], runs, stored, tables.sentence_fields)
-    rows = [line.split(" | ") for line in written]
-    shown = [[row[1], row[5].split()[0]] for row in rows[2:]]
-    lines = board.by_accuracy(tables.table_lines(tables.facts()["use-224"], runs))
-    assert [name for name, _ in shown] == [streams.LABELS[line.method] for line in lines]
+    lines = board.by_accuracy(streams.lines_of(runs, "report", 224))
+    rows = [line.split(" | ") for line in streams.markdown(lines)][2:]
+    names = [streams.LABELS.get(line.method, line.method) for line in lines]
+    assert [(row[0].strip("| "), row[1]) for row in rows] == [
+        (line.stream, name) for line, name in zip(lines, names, strict=True)
+    ]
+    page = (ROOT / "docs" / "leaderboard.md").read_text()
+    assert "\n".join(streams.markdown(lines)) in page

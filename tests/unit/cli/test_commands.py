@@ -206,7 +206,7 @@ def test_run_starts_the_resolved_experiment(fake_catalogue, runner_calls, tmp_pa
 
 
 FOUND = {"ssp": 3, "pra": 85.66, "chance_pra": 38.0}
-RECOMMENDED = "next, the recommended method: lw2g run --baseline simple-cil --set baseline.head=auto"
+RECOMMENDED = "next, the recommended method: lw2g run --recommended"
 
 
 @pytest.mark.parametrize(

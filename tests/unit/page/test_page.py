@@ -18,9 +18,11 @@ from lw2g.cli.main import main
 from lw2g.results.cells import Cell
 from lw2g.results.columns import COLUMNS, DEFAULT_COLUMNS
 from lw2g.results.found_runs import find_runs
+from lw2g.results.row_options import OptionColumns
 from lw2g.results.table import tables_of
 from lw2g_page import page, result_lines
 from lw2g_page.figures import FIGURES
+from lw2g_page.page_head import question_of
 from lw2g_page.result_lines import ResultCell, results_of
 
 NASTY = "</script><img src=http://nowhere.invalid/x onerror=alert(1)>"
@@ -96,8 +98,15 @@ def test_a_page_names_the_data_and_the_best(write_full_run, tmp_path):
     assert report(tmp_path, "--html", tmp_path / "out.html", "--columns", "faa").exit_code == 0
     text = (tmp_path / "out.html").read_text(encoding="utf-8")
     assert "<title>Class-incremental learning on digits</title>" in text
-    assert "digits, 6 classes, 2 a task: 2 configurations, 2 runs." in text
-    assert "backbone micro cccccccc, protocol like-for-like, data bbbbbbbb" in text
+    asked = "What share of the test images does each of 2 configurations get right in the end"
+    assert f"{asked}, and how far is that from hide-prompt x always, the first row?" in text
+    conditions = dict(re.findall(r"<dt>(.*)</dt><dd>(.*)</dd></div>\n", text[: text.index("<nav")]))
+    assert conditions == {
+        "Data": "digits, 6 classes, 2 a task, 3 tasks, 12 test images, data bbbbbbbb",
+        "Backbone": "micro cccccccc",
+        "Protocol": "like-for-like",
+        "Runs": "2 runs, seed 42, 1 class order",
+    }
     assert text.count('class="best"') == 1
     assert '<span class="best">66.67</span>' in text
     assert "± is one sample standard deviation" in text
@@ -135,7 +144,7 @@ def test_published_values_share_the_cell_of_ours():
     line = result_lines._with_published(["x", "2", ours, theirs, Cell(value="-5.4"), ours, none, none], head)
     assert line == [
         ResultCell("n", "2"),
-        ResultCell("FAA", ours, "85.9 ± 0.1 *"),
+        ResultCell("FAA", ours, "paper 85.9 ± 0.1 *"),
         ResultCell("PRA", ours),
     ]
 
@@ -162,6 +171,45 @@ def test_columns_are_what_rows_differ_in(write_full_run, installed, tmp_path):
     ]
     wanted = results_of(table, [COLUMNS["bwt"]], [COLUMNS["bwt"]])
     assert [one.title for one in wanted.head] == ["lr", "n", "BWT"]
+
+
+def test_names_in_figures_tell_rows_apart_and_nothing_more(write_full_run, installed, tmp_path):
+    """The method, and the fewest options by which a row differs from the others of its method."""
+    for lr, epochs in ((0.01, 5), (0.02, 6)):
+        overrides = {"baseline.lr": lr, "baseline.epochs": epochs}
+        write_full_run(f"lr-{lr}", policy="min", overrides=overrides)
+    write_full_run("other", policy="always", overrides={"baseline.epochs": 5})
+    (table,) = tables_of(list(find_runs([tmp_path])), installed)
+    assert dict(zip([row.label for row in table.rows], table.options.short, strict=True)) == {
+        "hide-prompt[lr=0.01,epochs=5] x min": "hide-prompt x min[lr=0.01]",
+        "hide-prompt[lr=0.02,epochs=6] x min": "hide-prompt x min[lr=0.02]",
+        "hide-prompt[epochs=5] x always": "hide-prompt x always",
+    }
+    keys = ("constraints.cpk.on", "constraints.orthogonal.on", "growth.heads")
+    assert OptionColumns(keys=keys).titles == ["cpk.on", "orthogonal.on", "heads"]
+
+
+def test_rows_are_compared_with_the_best_that_trains_nothing(write_full_run, installed, tmp_path):
+    """In a column beside FAA, with the interval; its own row is marked, and the question names it."""
+    write_full_run("min", policy="min")
+    for seed, head in enumerate(("lda", "ridge")):
+        overrides = {"baseline.head": head}
+        write_full_run(head, {"metrics.faa": 50.0 + seed}, baseline="simple-cil", overrides=overrides)
+    (table,) = tables_of(list(find_runs([tmp_path])), installed)
+    assert [row.trains for row in table.rows] == [False, True, False]
+    reference = table.floor()
+    assert reference is table.rows[2]
+    results = results_of(table, [COLUMNS["faa"]], [COLUMNS["faa"]], reference)
+    assert [line.roles for line in results.lines] == [[], [], ["reference"]]
+    assert [one.title for one in results.head][-2:] == ["FAA", "FAA less reference"]
+    gap = table.rows[1].difference(reference, COLUMNS["faa"])
+    assert [str(line.cells[-1].content) for line in results.lines] == ["-1.0", "+15.7", "-"]
+    assert gap is not None
+    names = dict(zip([row.label for row in table.rows], table.options.short, strict=True))
+    asked = question_of(table, reference, names, named=False)
+    assert asked.endswith(
+        "how far is that from simple-cil[head=ridge], the best of those that train nothing?"
+    )
 
 
 def test_what_is_mixed_is_told_by_what_differs():

@@ -15,9 +15,11 @@ from lw2g.disk.sealed import seal_json, unseal_json
 from lw2g.errors import ConfigError
 from lw2g.registry.catalogue import Catalogue
 from lw2g.results.found_runs import read_run
+from lw2g.results.right_answers import right_answers_of
 from lw2g.results.table import tables_of
 from lw2g_store.badges import Badge, add_badge
 from lw2g_store.packs import opened
+from lw2g_store.stored import with_answers
 from lw2g_store.submit import public
 from store_packs import Forged, failed, forge, invoke, only
 
@@ -42,6 +44,27 @@ def test_reports_do_not_rank_across_protocols(honest: tuple[Path, Path, Path], k
         "protocol official/ranpac",
         "protocol official/simple-cil",
     ]
+
+
+def test_packs_are_reported_with_their_predictions(
+    honest: tuple[Path, Path, Path], store: Path, known: Catalogue, tmp_path: Path
+) -> None:
+    """A folder of packs is a report as that of their runs is; one that does not hold is left out, named."""
+    run, pack = read_run(honest[0]), read_run(only(store))
+    assert run is not None
+    assert pack is not None
+    assert right_answers_of(pack) is None
+    (held,), left_out = with_answers([pack], known)
+    own, of_pack = right_answers_of(run), right_answers_of(held)
+    assert own is not None
+    assert of_pack is not None
+    assert of_pack.right.tolist() == own.right.tolist()
+    assert left_out == []
+    shutil.copytree(only(store), tmp_path / "broken")
+    (tmp_path / "broken" / "predictions.safetensors").write_bytes(b"")
+    result = invoke("report", tmp_path, honest[0], "--columns", "faa")
+    assert result.exit_code == 0
+    assert f"note: left out: '{tmp_path / 'broken'}': " in result.output
 
 
 def test_a_report_has_others_rows_of_the_same_protocol(
