@@ -14,7 +14,7 @@ import pytest
 from _pytest.doctest import DoctestModule
 from hypothesis import HealthCheck, settings
 
-# torch and lw2g are imported where they are used: pytest-xdist's controller, which its workers wait for, needs neither
+# torch and lw2g are imported where they are used: what starts pytest-xdist's workers needs neither
 if TYPE_CHECKING:
     from torch import Generator as TorchGenerator
 
@@ -40,8 +40,34 @@ for _number, _usual in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.
 os.environ.pop("COLUMNS", None)  # pytest-xdist sets it, and what is printed off terminals would obey
 
 
+WHOLE = ("tests/contract/", "tests/property/", "tests/unit/vit/")
+"""Tests of which ``--first-cases`` leaves out none: of every component, and of the networks of timm."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add an option for the oldest dependencies, which may lack a call, whatever it is called with."""
+    told = f"of each test the first of its cases alone, but in {', '.join(WHOLE)}"
+    parser.addoption("--first-cases", action="store_true", help=told)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep first cases where this is asked for; markers and ``--deselect`` have chosen before."""
+    if not config.getoption("first_cases"):
+        return
+    kept: dict[str, pytest.Item] = {}
+    left_out = []
+    for item in items:
+        whole = item.nodeid.startswith(WHOLE)
+        test = item.nodeid if whole else item.nodeid.partition("[")[0]
+        if kept.setdefault(test, item) is not item:
+            left_out.append(item)
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = kept.values()
+
+
 def pytest_collection() -> None:
-    """Give torch one thread and a cheap seed, and let nothing wait for the disk, before any test is imported."""
+    """Give torch one thread and a cheap seed, and let nothing wait for the disk; no test is imported yet."""
     import torch
 
     # no test cuts the power: what a killed process has written, the system has
