@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from lw2g.errors import DataError, nearest
+from lw2g.errors import DataError, counted, nearest
 from lw2g.ground.notes import tell_note
 from lw2g.model.rejection import calibration_error
 from lw2g.model.trained import TrainedModel
@@ -57,12 +57,17 @@ def score(
         _require_strange(strangers, model)
     tested = _read(folder, model, crops)
     # all at once: whoever waits sees one count
-    every = model.predict([image for of_class in tested.values() for image in of_class.paths], reject=rate)
+    images_of_all = [image for of_class in tested.values() for image in of_class.paths]
+    answers_of_all = model.predict(images_of_all, reject=rate, partial=True)
+    _tell_of_bad(answers_of_all)
+    every = [entry for entry in answers_of_all if "error" not in entry]
     rows: list[dict[str, Any]] = []
     rights: list[bool] = []
-    following = iter(every)
+    following = iter(answers_of_all)
     for name, images in tested.items():
-        entries = list(islice(following, len(images.paths)))
+        entries = [entry for entry in islice(following, len(images.paths)) if "error" not in entry]
+        if not entries:
+            continue
         # what is refused has a nearest class all the same: probability and "unknown" are two answers
         answers = Counter(entry["top"][0]["class"] for entry in entries)
         rights += [entry["top"][0]["class"] == name for entry in entries]
@@ -111,6 +116,13 @@ def _read(folder: Path, model: TrainedModel, crops: Crops | None) -> dict[str, C
             f"rename {what} as the model calls it; images of classes that it does not know are strangers",
         )
     return tested
+
+
+def _tell_of_bad(entries: Entries) -> None:
+    """Say which images were found to be none while they were decoded."""
+    bad = [entry["error"] for entry in entries if "error" in entry]
+    if bad:
+        tell_note(f"left out {len(bad)} of {counted(len(entries), 'image')} more, first {bad[0]}")
 
 
 def _require_strange(folder: Path, model: TrainedModel) -> None:
