@@ -47,7 +47,7 @@ def score(
         As :func:`lw2g_photos.photographs.score`.
 
     Raises:
-        DataError: A folder's name is no class of the model, or an image cannot be read.
+        DataError: A folder's name is no class of the model, or no image of a class or of all can be read.
         ConfigError: There are strangers, and the model cannot tell unknown images at this rate.
     """
     rate = None
@@ -61,25 +61,7 @@ def score(
     answers_of_all = model.predict(images_of_all, reject=rate, partial=True)
     _tell_of_bad(answers_of_all)
     every = [entry for entry in answers_of_all if "error" not in entry]
-    rows: list[dict[str, Any]] = []
-    rights: list[bool] = []
-    following = iter(answers_of_all)
-    for name, images in tested.items():
-        entries = [entry for entry in islice(following, len(images.paths)) if "error" not in entry]
-        if not entries:
-            continue
-        # what is refused has a nearest class all the same: probability and "unknown" are two answers
-        answers = Counter(entry["top"][0]["class"] for entry in entries)
-        rights += [entry["top"][0]["class"] == name for entry in entries]
-        right = answers.pop(name, 0)
-        rows.append(
-            {
-                "class": name,
-                "images": len(entries),
-                "recall": 100 * right / len(entries),
-                "taken_for": answers.most_common(),
-            }
-        )
+    rows, rights = _compared(tested, answers_of_all)
     probabilities = torch.tensor([entry["probability"] for entry in every], dtype=torch.float64)
     accuracy = 100 * sum(rights) / len(every)
     return {
@@ -91,6 +73,35 @@ def score(
         "ece": calibration_error(probabilities, torch.tensor(rights)),
         "strangers": None if strangers is None else _refused(model, strangers, reject, every),
     }
+
+
+def _compared(tested: Mapping[str, ClassImages], answers: Entries) -> tuple[list[dict[str, Any]], list[bool]]:
+    """Return what is found of each class, and of each image with an answer whether it is right.
+
+    Args:
+        tested: The images of each class.
+        answers: Of all of them, one after the other.
+    """
+    rows: list[dict[str, Any]] = []
+    rights: list[bool] = []
+    following = iter(answers)
+    for name, images in tested.items():
+        entries = [entry for entry in islice(following, len(images.paths)) if "error" not in entry]
+        if not entries:
+            continue
+        # what is refused has a nearest class all the same: probability and "unknown" are two answers
+        counts = Counter(entry["top"][0]["class"] for entry in entries)
+        rights += [entry["top"][0]["class"] == name for entry in entries]
+        right = counts.pop(name, 0)
+        rows.append(
+            {
+                "class": name,
+                "images": len(entries),
+                "recall": 100 * right / len(entries),
+                "taken_for": counts.most_common(),
+            }
+        )
+    return rows, rights
 
 
 def _read(folder: Path, model: TrainedModel, crops: Crops | None) -> dict[str, ClassImages]:
@@ -118,11 +129,11 @@ def _read(folder: Path, model: TrainedModel, crops: Crops | None) -> dict[str, C
     return tested
 
 
-def _tell_of_bad(entries: Entries) -> None:
-    """Say which images were found to be none while they were decoded."""
+def _tell_of_bad(entries: Entries, of: str = "") -> None:
+    """Say which images were found to be none while they were decoded; ``of`` says of what they are."""
     bad = [entry["error"] for entry in entries if "error" in entry]
     if bad:
-        tell_note(f"left out {len(bad)} of {counted(len(entries), 'image')} more, first {bad[0]}")
+        tell_note(f"{of}left out {len(bad)} of {counted(len(entries), 'image')}, first {bad[0]}")
 
 
 def _require_strange(folder: Path, model: TrainedModel) -> None:
@@ -152,7 +163,9 @@ def _refused(model: TrainedModel, strangers: Path, reject: float, known: Entries
         reject: As for :func:`score`.
         known: The entries of the known images.
     """
-    entries = model.predict(strangers, reject=reject)
+    answers = model.predict(strangers, reject=reject, partial=True)
+    _tell_of_bad(answers, "strangers: ")
+    entries = [entry for entry in answers if "error" not in entry]
     accepted = Counter(entry["class"] for entry in entries if not entry["rejected"])
     return {
         "images": len(entries),
