@@ -689,7 +689,7 @@ def test_unknown_images_are_rejected_on_request_alone(models: dict[str, Path], g
     )
     assert np.mean([row["rejected"] for row in model.predict(list(noise), reject=0.2)]) > 0.7
     done = command("predict", models["dog"], images[0], "--reject", "0.001")
-    with pytest.raises(DataError, match=r"holds a run and no exported model; lw2g export .* --learnable makes one"):
+    assert done.exit_code == 2
     assert re.search(r"a rate of 0.001 needs 999 kept images, and the model has \d+; raise", done.stderr)
     told = json.loads(command("predict", models["dog"], images[0], "--reject", "0.1", "--json").stdout)
     assert told[0].keys() >= {"score", "threshold", "rejected", "best"}
@@ -700,7 +700,7 @@ def test_a_model_that_cannot_learn_says_so(tmp_path: Path) -> None:
     lw2g.run(out=tmp_path / "run", baseline="no-prompt", **SMALL, **{"baseline.epochs": 1})
     with pytest.raises(ConfigError, match="the head of baseline 'no-prompt' is trained"):
         lw2g.export(tmp_path / "run", tmp_path / "out", learnable=True)
-    with pytest.raises(DataError, match="holds no exported model; make one: lw2g export RUN MODEL"):
+    with pytest.raises(DataError, match="holds a run and no exported model; lw2g export "):
         lw2g.load(tmp_path / "run").learn(tmp_path)
 
 
