@@ -610,7 +610,7 @@ def test_a_twin_is_told_and_a_loss_refused(models: dict[str, Path], glyphs: Path
     assert report["twins"][0]["like"] == "ant"
     assert report["losing"][0]["class"] == "ant"
     assert report["loss"] > 5
-    with pytest.raises(ConfigError, match="max-loss: the loss of the old classes is"):
+    with pytest.raises(ConfigError, match="max_loss: the loss of the old classes is"):
         lw2g.learn(models["first"], tmp_path / "new", out=tmp_path / "no", max_loss=1, device="cpu")
     assert not (tmp_path / "no").exists()
 
@@ -652,7 +652,7 @@ def test_the_larger_loss_decides_and_no_more_than_allowed_passes(
     monkeypatch.setattr(learning, "look_alikes", lambda *given: look(*given) | {"estimated_loss": estimated})
     out = tmp_path / "out"
     if told:
-        with pytest.raises(ConfigError, match=f"max-loss: the loss of the old classes {told}"):
+        with pytest.raises(ConfigError, match=f"max_loss: the loss of the old classes {told}"):
             lw2g.learn(models["first"], glyphs / "cat", out=out, max_loss=most, device="cpu")
         assert not out.exists()
         return
