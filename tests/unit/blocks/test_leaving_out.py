@@ -342,8 +342,8 @@ def test_coordinates_turn_rows_and_lose_nothing_in_their_range(alike: bool) -> N
     rows, _ = wide(20)
     if alike:
         rows[7] = rows[3] * (1 + 1e-9)
-    known = few_rows.Range.of(rows)
-    assert (known.basis is not None) == alike
+    known = few_rows.Range(rows)
+    assert (known._directions[1] is not None) == alike
     torch.testing.assert_close(known.inner @ known.inner.T, rows @ rows.T)
     torch.testing.assert_close(known.spread(known.inner.T), rows.T, rtol=1e-10, atol=1e-10)
     others = torch.randn(4, 60, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
