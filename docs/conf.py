@@ -48,6 +48,14 @@ GLOSSARY = {
     "HFC": "hindrance of the forward pass of a task by an old space, an angle in degrees",
 }
 """Words that pages show the meaning of where the pointer rests on them."""
+SHOWN = {
+    (HERE / beside).resolve(): page.name
+    for page in HERE.glob("*.md")
+    for beside in re.findall(r"^```\{include\} (\S+)", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+}
+"""Files outside this folder, and the pages of the site that show them."""
+_SITE = re.compile(r"<!-- site: (.*?) -->", re.DOTALL)
+_OUTSIDE = re.compile(r"\]\(((?:\.\./)+[^)#\s]+\.md)")
 _TERM = re.compile(rf"\b({'|'.join(GLOSSARY)})\b")
 
 
@@ -74,6 +82,23 @@ def explain_terms(app: Sphinx, doctree: nodes.document, docname: str) -> None:
             parent.replace(text, [*parts, nodes.Text(text[rest:])])
 
 
+def lead_within_the_site(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Let links to a file that a page shows lead to that page, and uncover what stands for the site alone.
+
+    In a checkout links lead to files of the repository. What only the site has, such as a page for each
+    component, is linked within ``<!-- site: ... -->``.
+    """
+    folder = (HERE / docname).parent
+
+    def on_site(link: re.Match[str]) -> str:
+        """Return the beginning of a link to the page that shows a file."""
+        page = SHOWN.get((folder / link[1]).resolve())
+        return f"](/{page}" if page else link[0]
+
+    source[0] = _OUTSIDE.sub(on_site, _SITE.sub(r"\1", source[0]))
+
+
 def setup(app: Sphinx) -> None:
     """Register what the pages need beside their text."""
+    app.connect("source-read", lead_within_the_site)
     app.connect("doctree-resolved", explain_terms)

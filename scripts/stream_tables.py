@@ -50,6 +50,8 @@ LABELS = {
         "`--trained`: `slca-plus-plus`, `lda` carried `gated`, frozen expert"
     ),
     "ranpac_always_running_joined": "`ranpac`, adapters of the first task, ridge on 12 layers",
+    "slca-plus-plus_always_auto_first-1": "`slca-plus-plus` on the first task, then the frozen answer",
+    "slca-plus-plus_always_auto_first-2": "`slca-plus-plus` on the first two, then the frozen answer",
     "slca-plus-plus_always_lda_gated_expert_joined": "`--trained`, with head and expert on 12 layers",
     "slca-plus-plus_always_lda_gated_beside_joined": "the same, beside the frozen answer",
     "slca-plus-plus_always_lda": "`slca-plus-plus`, `lda` carried by `affine`",
@@ -179,7 +181,9 @@ def _forwards(record: Mapping[str, Any], stream: Mapping[str, Any], bare: float)
         return 0.0
     # the last task of a stream may be smaller
     classes = stream.get("classes", stream["tasks"] * stream["increment"])
-    epochs = config["epochs"] * (stream["increment"] / classes if config["name"] in FIRST_TASK else 1)
+    # 0 of an option that has it: all tasks train
+    trained_tasks = 1 if config["name"] in FIRST_TASK else config.get("trained_tasks") or stream["tasks"]
+    epochs = config["epochs"] * min(1, trained_tasks * stream["increment"] / classes)
     images = classes * stream["train_per_class"]
     carried = (record["findings"].get("carry_forwards") or 0) / images
     closed = config["name"] in FIRST_TASK or config.get("head", "linear") != "linear"
@@ -187,7 +191,7 @@ def _forwards(record: Mapping[str, Any], stream: Mapping[str, Any], bare: float)
 
 
 def _method(pack: Pack) -> str:
-    """Return the method as the store's folders call it, where needed with carry, penalty and expert.
+    """Return the method as the store's folders call it, where needed with carry, penalty, expert and end.
 
     The folders name baseline, policy and head; most runs carry the head by ``affine``, and ``ranpac`` chooses
     its penalty on the last task.
@@ -201,6 +205,8 @@ def _method(pack: Pack) -> str:
     beside = {"frozen": "expert", "auto": "beside"}.get(config.get("routing", {}).get("expert"))
     if beside:
         parts.append(beside)
+    if trained_tasks := config["baseline"].get("trained_tasks"):
+        parts.append(f"first-{trained_tasks}")
     # `auto` belongs to the head that is chosen, and is no choice of its own
     if config["backbone"].get("layers", 1) not in (1, "auto"):
         parts.append("joined")
@@ -409,22 +415,9 @@ def _runs(runs: Iterable[StreamRun], stream: str, method: str) -> list[StreamRun
     return sorted(found, key=lambda run: run.order)
 
 
-def markdown(
-    lines: Sequence[Line], columns: Sequence[str] = tuple(COLUMNS), *, repeated: bool = False
-) -> Iterator[str]:
-    """Yield the lines of a table in Markdown.
-
-    Args:
-        lines: What its rows tell.
-        columns: Names of :data:`COLUMNS`.
-        repeated: Name the stream in each row, for tables that readers sort, not in the first one alone.
-    """
-    yield f"| {' | '.join(COLUMNS[name][0] for name in columns)} |"
-    yield f"| {' | '.join('---' if name in WORDS else '---:' for name in columns)} |"
-    before = ""
+def markdown(lines: Sequence[Line]) -> Iterator[str]:
+    """Yield the lines of a table in Markdown; each row names its stream, for readers sort it."""
+    yield f"| {' | '.join(head for head, _ in COLUMNS.values())} |"
+    yield f"| {' | '.join('---' if name in WORDS else '---:' for name in COLUMNS)} |"
     for line in lines:
-        cells = {name: COLUMNS[name][1](line) for name in columns}
-        if line.stream == before and not repeated:
-            cells["stream"] = ""
-        before = line.stream
-        yield f"| {' | '.join(cells[name] for name in columns)} |"
+        yield f"| {' | '.join(cell(line) for _, cell in COLUMNS.values())} |"

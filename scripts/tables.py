@@ -2,7 +2,7 @@
 
     python scripts/tables.py                    # write all
     python scripts/tables.py --check            # exit code 1 where a page and the packs differ
-    python scripts/tables.py --packs use-224    # the packs behind a table, to be examined by `lw2g verify`
+    python scripts/tables.py --packs worth      # the packs behind a table, to be examined by `lw2g verify`
 
 Which tables there are says tables.toml. The tables of docs/carries.md come from the answers in
 experiments/carries/cells, those of docs/frozen.md and docs/frozen_tables.md from experiments/frozen/cells as
@@ -28,7 +28,7 @@ import prose
 import write_leaderboard
 from seed_tables import seeds_of
 from sentences import sentence
-from stream_tables import LABELS, Line, StreamRun, lines_of, markdown, matrix, runs_of
+from stream_tables import LABELS, Line, StreamRun, lines_of, matrix, runs_of
 
 from lw2g.registry.catalogue import load_catalogue
 from lw2g_store.stored import Stored, stored_runs
@@ -42,6 +42,7 @@ CARRIES, WORTH, GROWTH_ARCHIVE = "docs/carries.md", "docs/worth.md", "docs/growt
 CELLS = ROOT / "experiments" / "carries" / "cells"
 PAGES = (
     "README.md",
+    "docs/start.md",
     "docs/use.md",
     GROWTH,
     "docs/heads.md",
@@ -70,7 +71,7 @@ def facts() -> dict[str, dict[str, Any]]:
 
 def streams_tables() -> list[str]:
     """Return the names of the tables whose rows are methods on streams."""
-    return [name for name, table in facts().items() if table.get("form", "lines") in ("lines", "matrix")]
+    return [name for name, table in facts().items() if table["form"] == "matrix"]
 
 
 def table_lines(table: Mapping[str, Any], runs: Sequence[StreamRun]) -> list[Line]:
@@ -118,7 +119,7 @@ def table_text(
 
     ``fields`` is :func:`sentence_fields` of a study.
     """
-    form = table.get("form", "lines")
+    form = table["form"]
     if form == "heads":
         lines: Iterator[str] = of_experiment("heads", "heads_table").heads_of(stored)
         return lines
@@ -127,10 +128,7 @@ def table_text(
         return sentence(table["text"], names, table["size"], runs, further)
     if form == "seeds":
         return seeds_of(stored, table["protocol"], table["rows"], table["against"])
-    of_streams = table_lines(table, runs)
-    if form == "matrix":
-        return matrix(of_streams, table["methods"])
-    return markdown(write_leaderboard.by_accuracy(of_streams), table["columns"])
+    return matrix(table_lines(table, runs), table["methods"])
 
 
 def pages(stored: Stored, root: Path = ROOT) -> dict[str, str]:
@@ -205,12 +203,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     way = parser.add_mutually_exclusive_group()
     way.add_argument("--check", action="store_true", help="write nothing; 1 where page and packs differ")
     way.add_argument(
-        "--packs", metavar="TABLE", choices=streams_tables(), help="name the packs behind a table"
+        "--packs",
+        metavar="TABLE",
+        choices=[*streams_tables(), "leaderboard"],
+        help="name the packs behind a table",
     )
     given = parser.parse_args(arguments)
     stored = stored_runs(STORE, load_catalogue())
     if given.packs:
-        for line in table_lines(facts()[given.packs], runs_of(STORE, stored)):
+        runs = runs_of(STORE, stored)
+        table = facts().get(given.packs)
+        for line in write_leaderboard.every_line(runs) if table is None else table_lines(table, runs):
             named = LABELS.get(line.method, line.method)
             for run in line.runs:
                 once = ""

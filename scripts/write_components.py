@@ -57,21 +57,16 @@ TITLES: Mapping[Kind, str] = {
 LIST = """\
 # All components
 
-`lw2g plugins` prints these names. `lw2g plugins NAME`, or its page on the [site](components/index.md), tells
-options, paper and what differs from it; a record tells what differed in its run (`deviations`).
+`lw2g plugins` prints these names. `lw2g plugins NAME`, or its page on the
+site<!-- site:  ([all](components/index.md)) -->, tells options, paper and what differs from it; a record
+tells what differed in its run (`deviations`).
 
 A method that *grows* composes with every growth policy. One with *other heads* takes
 `--set baseline.head=NAME` in place of its own.
 
 Rests on: the records that plugins register, from which `scripts/write_components.py` writes this page.
 """
-OTHERS = """\
-## Other kinds
-
-Each page says what these are and what they do; so does `lw2g plugins KIND`, such as `lw2g plugins head`.
-"""
 METRICS = """\
-
 No metric ships as a component: every record has the [built-in ones](records.md). A plugin adds its own.
 """
 HEAD = "# Components\n\nOne page each, written from the records that plugins register.\n"
@@ -204,11 +199,12 @@ def listing() -> str:
             other_heads = any(field.name == "head" for field in attrs.fields(one.config))
             told = (f"`{one.name}`", inline(summary_of(one)), inline(source(one.citation)))
             rows.append((*told, "yes" if one.growth == "sets" else "", "yes" if other_heads else ""))
-    lines = [LIST, *table(("method", "what it is", "source", "grows", "other heads"), rows), OTHERS]
+    lines = [LIST, *table(("method", "what it is", "source", "grows", "other heads"), rows)]
     for kind, title in TITLES.items():
         named = ", ".join(f"`{one.name}`" for one in there if one.kind == kind)
-        lines.append(f"- [{title}](components/{PLURALS[kind]}.md): {named}")
-    return "\n".join(lines) + "\n" + METRICS
+        pages = f"<!-- site:  ([what each does](components/{PLURALS[kind]}.md)) -->"
+        lines += [f"## {title}", "", f"`lw2g plugins {kind}`{pages}: {named}", ""]
+    return "\n".join([*lines, METRICS])
 
 
 def write(folder: Path) -> None:

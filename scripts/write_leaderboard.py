@@ -52,8 +52,13 @@ then drawings. Bad results for us stand here, too. In the built site a click on 
 - (floor): heads on frozen features, which a training has to beat ([when it does](worth.md)); (control): for
   comparison only.
 
+- `ranpac adapt=none`: 2,000 random units of the last class token; each task's own images choose the penalty.
+
 Rests on: the runs in `experiments/store`, from whose predictions `scripts/write_leaderboard.py` recomputes
-every number; [what each badge does not say](howto/store.md#badges).
+every number; [what each badge does not say](howto/store.md#badges). `python scripts/tables.py --packs
+leaderboard` names the pack behind each number, and `lw2g verify PACK` computes it again. A head that sees no
+order has learned all classes as one task: its pack says the share of all images that are right, the table
+reads the same answers by the stream's tasks, and `--packs` prints both.
 """
 OF_STREAMS = """\
 ## {size} px: {role} streams
@@ -104,16 +109,24 @@ def page(store: Path, stored: Stored) -> str:
 
 def of_streams(store: Path, stored: Stored) -> Iterator[str]:
     """Yield the lines of the tables of streams: the larger images first, report streams first."""
-    runs = runs_of(store, stored)
-    for size in sorted({run.size for run in runs}, reverse=True):
-        for role, caution in CAUTION.items():
-            if not (lines := lines_of(runs, role, size)):
-                continue
-            yield OF_STREAMS.format(size=size, role=role, caution=caution)
-            if (size, role) == PICTURED:
-                yield from (SEEN, *shared(role), "", PICTURE_LINES, "")
-            yield from markdown(by_accuracy(lines), repeated=True)
-            yield ""
+    for (size, role), lines in tables_of_streams(runs_of(store, stored)).items():
+        yield OF_STREAMS.format(size=size, role=role, caution=CAUTION[role])
+        if (size, role) == PICTURED:
+            yield from (SEEN, *shared(role), "", PICTURE_LINES, "")
+        yield from markdown(by_accuracy(lines))
+        yield ""
+
+
+def tables_of_streams(runs: Sequence[StreamRun]) -> dict[tuple[int, str], list[Line]]:
+    """Return the lines of the tables of streams by size and role, in the order of the page."""
+    sizes = sorted({run.size for run in runs}, reverse=True)
+    every = {(size, role): lines_of(runs, role, size) for size in sizes for role in CAUTION}
+    return {which: lines for which, lines in every.items() if lines}
+
+
+def every_line(runs: Sequence[StreamRun]) -> list[Line]:
+    """Return the lines of all tables of streams."""
+    return [line for lines in tables_of_streams(runs).values() for line in lines]
 
 
 def by_accuracy(lines: Sequence[Line]) -> list[Line]:

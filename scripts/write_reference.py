@@ -41,8 +41,9 @@ ESTIMATORS = (
 HEAD = """# Reference
 
 What programs call, a line each. In Python `help(NAME)` has the rest: types, shapes, units, errors, source. So
-has the [site](reference/index.md), a page a section. How it fits together: [Python](howto/python.md),
-[writing a plugin](plugins.md); what holds across releases: [compatibility](compatibility.md).
+has the site<!-- site: , [a page a section](reference/index.md) -->. How it fits together:
+[Python](howto/python.md), [writing a plugin](plugins.md); what holds across releases:
+[compatibility](compatibility.md).
 
 Rests on: the docstrings, from which `scripts/write_reference.py` writes these pages.
 """
@@ -231,9 +232,12 @@ def reference() -> str:
             lines += brief(node, said)
         lines.append("")
     lines += ["From here on: `from lw2g.plugin import NAME`.", ""]
-    for title, part in parts_of_authors().items():
-        named = ", ".join(f"`{name}`" for name in part)
-        lines += [f"## {title}", "", f"[Docstrings](reference/{page_of(title)}.md) of {named}.", ""]
+    for title, part in authors_names().items():
+        lines += [f"## {title}", "", f"<!-- site: [Docstrings](reference/{page_of(title)}.md) of: -->", ""]
+        for module, names in part.items():
+            named = ", ".join(f"`{name}`" for name in names)
+            lines.append(f"- [{module.rpartition('.')[2]}](../{file_of(module)}): {named}")
+        lines.append("")
     return "\n".join(lines).rstrip() + "\n"
 
 

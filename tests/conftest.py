@@ -8,18 +8,19 @@ import os
 import signal
 from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-import torch
 from _pytest.doctest import DoctestModule
 from hypothesis import HealthCheck, settings
 
-from lw2g.config.resolve import Resolved, resolve
-from lw2g.learning.session import Session, open_session
-from lw2g.lifecycle.runner import start
-from lw2g.registry.catalogue import Catalogue
-from lw2g_testing.tiny import tiny_catalogue
+# torch and lw2g are imported where they are used: what starts pytest-xdist's workers needs neither
+if TYPE_CHECKING:
+    from torch import Generator as TorchGenerator
+
+    from lw2g.config.resolve import Resolved
+    from lw2g.learning.session import Session
+    from lw2g.registry.catalogue import Catalogue
 
 # The first torch call is slow, so deadlines say nothing.
 settings.register_profile(
@@ -27,15 +28,6 @@ settings.register_profile(
 )
 settings.register_profile("fast", settings.get_profile("thorough"), max_examples=25, derandomize=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
-
-torch.set_num_threads(1)
-
-if not torch.cuda.is_available() and not torch.backends.mps.is_available():
-    # torch keeps each seed, and the stack of its call, until a GPU appears; pytest's stacks are deep
-    def _seed_the_cpu(seed: int) -> torch.Generator:
-        return torch.default_generator.manual_seed(int(seed))
-
-    torch.manual_seed = _seed_the_cpu
 
 gc.disable()  # until all tests are collected: what collecting makes stays to the end
 
@@ -48,6 +40,49 @@ for _number, _usual in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.
 os.environ.pop("COLUMNS", None)  # pytest-xdist sets it, and what is printed off terminals would obey
 
 
+WHOLE = ("tests/contract/", "tests/property/", "tests/unit/vit/")
+"""Tests of which ``--first-cases`` leaves out none: of every component, and of the networks of timm."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add an option for the oldest dependencies, which may lack a call, whatever it is called with."""
+    told = f"of each test the first of its cases alone, but in {', '.join(WHOLE)}"
+    parser.addoption("--first-cases", action="store_true", help=told)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep first cases where this is asked for; markers and ``--deselect`` have chosen before."""
+    if not config.getoption("first_cases"):
+        return
+    kept: dict[str, pytest.Item] = {}
+    left_out = []
+    for item in items:
+        whole = item.nodeid.startswith(WHOLE)
+        test = item.nodeid if whole else item.nodeid.partition("[")[0]
+        if kept.setdefault(test, item) is not item:
+            left_out.append(item)
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = kept.values()
+
+
+def pytest_collection() -> None:
+    """Give torch one thread and a cheap seed, and let nothing wait for the disk; no test is imported yet."""
+    import torch
+
+    # no test cuts the power: what a killed process has written, the system has
+    os.fsync = lambda descriptor: None
+    torch.set_num_threads(1)
+    if torch.cuda.is_available() or torch.backends.mps.is_available():
+        return
+
+    # torch keeps each seed, and the stack of its call, until a GPU appears; pytest's stacks are deep
+    def seed_the_cpu(seed: int) -> TorchGenerator:
+        return torch.default_generator.manual_seed(int(seed))
+
+    torch.manual_seed = seed_the_cpu
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
     """Collect tests alone here: the examples of docstrings are those of the packages."""
@@ -55,7 +90,8 @@ def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest
 
 
 def pytest_collection_finish() -> None:
-    """Search for garbage again."""
+    """Search for garbage again, not among what stays to the end."""
+    gc.freeze()
     gc.enable()
 
 
@@ -79,12 +115,15 @@ QUICK = {
 @pytest.fixture(scope="session")
 def catalogue() -> Catalogue:
     """All installed plugins and the tiny benchmark and backbone."""
+    from lw2g_testing.tiny import tiny_catalogue
+
     return tiny_catalogue()
 
 
 @pytest.fixture(scope="session")
 def quick(catalogue: Catalogue) -> Callable[..., Resolved]:
     """Resolve an experiment on the tiny components; dotted overrides go before names."""
+    from lw2g.config.resolve import resolve
 
     def make(overrides: dict[str, Any] | None = None, **names: Any) -> Resolved:
         chosen = {"baseline": "dual-prompt", "benchmark": "tiny", "backbone": "tiny"} | names
@@ -96,6 +135,7 @@ def quick(catalogue: Catalogue) -> Callable[..., Resolved]:
 @pytest.fixture(scope="session")
 def session_of(catalogue: Catalogue, quick: Callable[..., Resolved]) -> Callable[..., Session]:
     """Open the session of an experiment on the tiny components."""
+    from lw2g.learning.session import open_session
 
     def make(overrides: dict[str, Any] | None = None, **names: Any) -> Session:
         return open_session(quick(overrides, **names).config, catalogue)
@@ -111,5 +151,7 @@ def finished(
 
     It records a second measure, which stores something of every task.
     """
+    from lw2g.lifecycle.runner import start
+
     directory = tmp_path_factory.mktemp("finished") / "run"
     return directory, start(quick({"growth.measures": ["energy"]}), catalogue, directory)

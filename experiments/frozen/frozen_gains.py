@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import attrs
 import numpy as np
 from frozen_results import (
     HERE,
+    PLAN,
     ROOT,
     Difference,
+    Hits,
     Stream,
     Trained,
     apart,
@@ -46,8 +48,11 @@ def frozen_cells() -> dict[str, Any]:
     return found
 
 
-def few(runs: Trained) -> dict[tuple[str, int], Difference]:
-    """Return the trained row less `auto` on each set and number of images that has a run, of draw 0."""
+def pairs(runs: Trained) -> dict[tuple[str, int], Hits]:
+    """Return the right answers of the trained row less those of `auto`, by test image of draw 0.
+
+    The images of a set are the same, in the same order, for every number of training images.
+    """
     found = {}
     for name, cells in frozen_cells().items():
         for count, word in NAMES.items():
@@ -58,10 +63,17 @@ def few(runs: Trained) -> dict[tuple[str, int], Difference]:
             # both by the stream's classes, then by the names of files
             order = np.argsort(run.true, kind="stable")
             own = (run.true == run.predicted)[order].astype(np.float64)
-            parts = [own - np.array([float(bit) for bit in bits["auto"]])]
-            low, high = interval(parts, shared=True)
-            mean = 100 * float(parts[0].mean())
-            found[name, count] = Difference(mean=mean, low=low, high=high, orders=1, images=len(own))
+            found[name, count] = own - np.array([float(bit) for bit in bits["auto"]])
+    return found
+
+
+def few(runs: Trained) -> dict[tuple[str, int], Difference]:
+    """Return the trained row less `auto` on each set and number of images that has a run, of draw 0."""
+    found = {}
+    for key, part in pairs(runs).items():
+        low, high = interval([part], shared=True)
+        mean = 100 * float(part.mean())
+        found[key] = Difference(mean=mean, low=low, high=high, orders=1, images=len(part))
     return found
 
 
@@ -135,6 +147,69 @@ def _spread(values: list[float]) -> str:
     return f"{np.mean(values):.1f}, sd {np.std(values, ddof=1):.1f}"
 
 
+def doublings(cells: Mapping[tuple[str, int], Hits]) -> tuple[dict[str, Difference], Difference | None]:
+    """Return what training adds for each doubling of the images a class, in points.
+
+    Least squares on the logarithm of the number of images. Intervals are a bootstrap over test images alone:
+    sets, draws of classes and seeds are as they are.
+
+    Args:
+        cells: What :func:`pairs` returns.
+
+    Returns:
+        The slope of each set that has two numbers of images, and the slope that is common to these sets, each
+        with a level of its own; None with fewer than two sets.
+    """
+    # by set: the products of the centred logarithms with each image's differences, and their squares
+    products: dict[str, Hits] = {}
+    squares: dict[str, float] = {}
+    for name in dict.fromkeys(name for name, _ in cells):
+        counts = [count for own, count in cells if own == name]
+        places = np.log2(counts) - np.mean(np.log2(counts))
+        if len(counts) > 1:
+            products[name] = places @ np.stack([cells[name, count] for count in counts])
+            squares[name] = float(places @ places)
+    own = {name: _slope([part], squares[name]) for name, part in products.items()}
+    if len(own) < 2:
+        return own, None
+    return own, _slope(products.values(), sum(squares.values()))
+
+
+def _slope(products: Iterable[Hits], squares: float) -> Difference:
+    """Return the slope of sets; `products` and `squares` are those of :func:`doublings`."""
+    draw = np.random.default_rng(0)
+    mean, images = 0.0, 0
+    means = np.zeros(PLAN["draws"])
+    for part in products:
+        values, counts = np.unique(part, return_counts=True)
+        drawn = draw.multinomial(len(part), counts / len(part), size=len(means)) @ values / len(part)
+        mean += 100 * float(part.mean()) / squares
+        means += 100 * drawn / squares
+        images += len(part)
+    low, high = np.quantile(means.round(9), [0.025, 0.975])  # machines add up in different orders
+    return Difference(mean=mean, low=float(low), high=float(high), orders=1, images=images)
+
+
+def regression(runs: Trained) -> Iterator[str]:
+    """Yield the slopes of :func:`doublings`, and what they do not say."""
+    found = few(runs)
+    own, common = doublings(pairs(runs))
+    for name, slope in own.items():
+        counts = [count for of, count in found if of == name]
+        ends = "; ".join(f"{found[name, count].mean:+.1f} with {count}" for count in counts)
+        yield f"- {name}: {slope} points for each doubling ({ends})"
+    if common is None:
+        sets = ", ".join(own) or "no set"
+        yield f"- no regression over sets: {sets} alone has trained rows of two numbers of images"
+        return
+    most = max(count for name, count in found if name in own)
+    ends = [found[name, most].mean for name in own if (name, most) in found]
+    yield (
+        f"- over {len(own)} sets, each with a level of its own: **{common}** points for each doubling; "
+        f"with {most} images a class the sets lie {max(ends) - min(ends):.1f} points apart"
+    )
+
+
 def verdicts(runs: Trained) -> Iterator[str]:
     """Yield the verdicts of ``surface.toml``."""
     found = few(runs)
@@ -143,11 +218,11 @@ def verdicts(runs: Trained) -> Iterator[str]:
     above = [name for name, own in five.items() if own.low > 0]
     verdict = f"refuted on {', '.join(above)}" if above else "holds"
     yield _line("i", verdict, len(five), len(names), {name: str(own) for name, own in five.items()})
-    pairs = {name: (five[name], found[name, 20]) for name in five if (name, 20) in found}
-    falling = [name for name, (own, more) in pairs.items() if more.mean <= own.mean]
+    both = {name: (five[name], found[name, 20]) for name in five if (name, 20) in found}
+    falling = [name for name, (own, more) in both.items() if more.mean <= own.mean]
     verdict = f"refuted on {', '.join(falling)}" if falling else "holds"
-    told = {name: f"{own.mean:+.1f} with 5, {more.mean:+.1f} with 20" for name, (own, more) in pairs.items()}
-    yield _line("ii", verdict, len(pairs), len(names), told)
+    told = {name: f"{own.mean:+.1f} with 5, {more.mean:+.1f} with 20" for name, (own, more) in both.items()}
+    yield _line("ii", verdict, len(both), len(names), told)
 
 
 def _line(name: str, verdict: str, found: int, wanted: int, told: Mapping[str, str]) -> str:
@@ -160,7 +235,7 @@ def _line(name: str, verdict: str, found: int, wanted: int, told: Mapping[str, s
 def main() -> None:
     """Print tables and verdicts."""
     known, runs = streams(), trained_runs(store())
-    print("\n".join([*table(known, runs), "", *frozen_table(), "", *verdicts(runs)]))
+    print("\n".join([*table(known, runs), "", *regression(runs), "", *frozen_table(), "", *verdicts(runs)]))
 
 
 if __name__ == "__main__":

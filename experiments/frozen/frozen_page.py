@@ -1,4 +1,4 @@
-"""The tables, verdicts and picture of docs/frozen.md and docs/frozen_tables.md, from cells and packs.
+"""The tables, verdicts and picture of docs/frozen.md, frozen_tables.md and worth.md, from cells and packs.
 
     python experiments/frozen/frozen_page.py            # write them
     python experiments/frozen/frozen_page.py --print    # print what the page shows
@@ -19,6 +19,7 @@ from typing import Any
 
 import frozen_gains
 import frozen_rule
+import frozen_stopped
 import numpy as np
 from frozen_results import (
     HERE,
@@ -38,10 +39,25 @@ from frozen_results import (
 from frozen_verdicts import judged
 
 README, PAGE, TABLES, PICTURE = "README.md", "docs/frozen.md", "docs/frozen_tables.md", "docs/frozen.svg"
+WORTH = "docs/worth.md"
+USE = "docs/use.md"
 MARKS = {
     README: ("headline",),
-    PAGE: ("short", "report", "adds", "recommended"),
-    TABLES: ("answers", "rule", "adapted", "few", "sure", "quarters", "verdicts", "squares", "shrinkage"),
+    USE: ("choice",),
+    PAGE: ("short", "report", "recommended"),
+    WORTH: ("adds", "slopes"),
+    TABLES: (
+        "answers",
+        "rule",
+        "adapted",
+        "stopped",
+        "few",
+        "sure",
+        "quarters",
+        "verdicts",
+        "squares",
+        "shrinkage",
+    ),
 }
 """What stands on each page, as ``<!-- frozen: NAME -->`` before and ``<!-- end of frozen -->`` behind it."""
 END = "<!-- end of frozen -->"
@@ -72,24 +88,26 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
     gains = {name: between(known[name], "auto", "lda").mean for name in names}
     low, high = (choose(gains, key=lambda name: gains[name]) for choose in (min, max))
     yield (
-        f"- On report streams `auto` gives {gains[low]:+.1f} ({low}) to {gains[high]:+.1f} points ({high}) "
-        "over `lda` on the last class token."
+        f"- The frozen answer has {gains[low]:+.1f} ({low}) to {gains[high]:+.1f} points ({high}) more than "
+        "`lda` on the last class token."
     )
     trained_less = {}
     for name in names:
-        if (name, "recommended") in runs:
-            own = apart(known[name], hits_by_order(known[name], runs[name, "recommended"]), "auto")
-            if own is not None:
-                trained_less[name] = own
+        if (own := _apart_from_auto(known[name], runs, "recommended")) is not None:
+            trained_less[name] = own
     above = [name for name, own in trained_less.items() if own.low > 0]
     below = [name for name, own in trained_less.items() if own.high < 0]
+    undecided = [name for name in trained_less if name not in (*above, *below)]
     yield (
-        f"- The trained method ends above it with its interval on {', '.join(above) or 'none'}, below it on "
-        f"{', '.join(below) or 'none'} ({len(trained_less)} streams)."
+        f"- Training ends above it on {', '.join(above) or 'none'}, below it on "
+        f"{', '.join(below) or 'none'}; on {', '.join(undecided) or 'none'} the interval has 0 in it."
     )
     errors = {row: [known[name].ece(row) for name in names] for row in ("auto", "lda at temperature 1")}
-    shown = [f"{min(own):.1f} to {max(own):.1f} %" for own in errors.values()]
-    yield f"- Its calibration error is {shown[0]}; that of `lda` before it had a temperature was {shown[1]}."
+    shown = [f"{min(own):.1f} to {max(own):.1f}" for own in errors.values()]
+    yield (
+        f"- Its probabilities are {shown[0]} points off on average (calibration error); those of `lda` were "
+        f"{shown[1]} off before it had a temperature."
+    )
 
 
 def headline(known: Streams, runs: Trained) -> Iterator[str]:
@@ -102,6 +120,44 @@ def headline(known: Streams, runs: Trained) -> Iterator[str]:
             gained = between(stream, "auto", "lda")
             cells = [f"{stream.accuracy('lda'):.1f}", f"{stream.accuracy('auto'):.1f}: {gained}"]
             yield f"| {name} | {' | '.join(cells)} | {_gain(stream, runs, 'recommended')} |"
+
+
+TRAINED = {
+    "recommended": "training",
+    "ranpac-adapted": "adapters of the first task",
+    "one-set": "one prompt set",
+}
+"""The trained rows of the page on what to use, with what stands above them."""
+
+
+def choice(known: Streams, runs: Trained) -> Iterator[str]:
+    """Yield what each kind of training has more than the frozen answer, where that is sure, and forwards."""
+    above: dict[str, list[str]] = {method: [] for method in TRAINED}
+    below: dict[str, list[str]] = {method: [] for method in TRAINED}
+    yield f"| | frozen answer | {' | '.join(TRAINED.values())} |"
+    yield f"| --- | ---: |{' ---: |' * len(TRAINED)}"
+    for name in PLAN["report"]:
+        cells = [f"{known[name].accuracy('auto'):.1f}"]
+        for method in TRAINED:
+            cells.append(_gain(known[name], runs, method))
+            gained = _apart_from_auto(known[name], runs, method)
+            if gained is not None and gained.low > 0:
+                above[method].append(name)
+            if gained is not None and gained.high < 0:
+                below[method].append(name)
+        yield f"| {name} | {' | '.join(cells)} |"
+    spent = [_forwards(runs, method) for method in TRAINED]
+    yield f"| forwards a training image | 1 | {' | '.join(spent)} |"
+    yield ""
+    for method, shown in TRAINED.items():
+        won, lost = (", ".join(names[method]) or "none" for names in (above, below))
+        yield f"- {shown[:1].upper()}{shown[1:]}: its interval is above 0 on {won}, below 0 on {lost}."
+
+
+def _forwards(runs: Trained, method: str) -> str:
+    """Return the least and the greatest forwards of a row for each training image on report streams."""
+    every = [run.told.forwards for name in PLAN["report"] for run in runs.get((name, method), {}).values()]
+    return f"{min(every):.1f} to {max(every):.1f}"
 
 
 def report(known: Streams, runs: Trained) -> Iterator[str]:
@@ -117,6 +173,11 @@ def report(known: Streams, runs: Trained) -> Iterator[str]:
 def adds(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield what training adds by images a class and by how near the images are."""
     yield from frozen_gains.table(known, runs)
+
+
+def slopes(known: Streams, runs: Trained) -> Iterator[str]:
+    """Yield what each doubling of the images a class changes in that."""
+    yield from frozen_gains.regression(runs)
 
 
 def few(known: Streams, runs: Trained) -> Iterator[str]:
@@ -155,10 +216,15 @@ def _answers_line(stream: Stream, runs: Trained) -> str:
 
 def _gain(stream: Stream, runs: Trained, method: str) -> str:
     """Return what a trained row has more than `auto`, with its orders; a dash without one."""
-    if (stream.name, method) not in runs:
-        return "-"
-    own = apart(stream, hits_by_order(stream, runs[stream.name, method]), "auto")
+    own = _apart_from_auto(stream, runs, method)
     return "-" if own is None else f"{own}, n={own.orders}"
+
+
+def _apart_from_auto(stream: Stream, runs: Trained, method: str) -> Difference | None:
+    """Return what a trained row has more than `auto`; None without one."""
+    if (stream.name, method) not in runs:
+        return None
+    return apart(stream, hits_by_order(stream, runs[stream.name, method]), "auto")
 
 
 def sure(known: Streams, runs: Trained) -> Iterator[str]:
@@ -228,6 +294,8 @@ def adapted(known: Streams, runs: Trained) -> Iterator[str]:
         "ranpac-joined": "adapters of the first task, ridge on 12 layers",
         "recommended-joined": "trained, head and expert (`lda`) on 12 layers",
         "recommended-beside": "trained, head on 12 layers beside the frozen answer",
+        "stopped-1": "`auto`, trained on the first task",
+        "stopped-2": "`auto`, trained on the first two",
     }
     there = {name: shown for name, shown in methods.items() if any(method == name for _, method in runs)}
     yield f"| less `auto` | {' | '.join(there.values())} |"
@@ -239,6 +307,11 @@ def adapted(known: Streams, runs: Trained) -> Iterator[str]:
                 yield f"| {name} ({role}) | {' | '.join(cells)} |"
 
 
+def stopped(known: Streams, runs: Trained) -> Iterator[str]:
+    """Yield the verdicts on training that stops early."""
+    yield from frozen_stopped.lines(known, runs)
+
+
 def recommended(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield what the rule recommends, and what became of each candidate."""
     found = list(frozen_rule.steps(known, runs))
@@ -248,7 +321,7 @@ def recommended(known: Streams, runs: Trained) -> Iterator[str]:
             f"- {step.name} gains over {step.held} with its interval on {len(step.positive)} of "
             f"{len(step.gains)} streams that have it, and {what}"
         )
-    yield f"- so `--recommended` is to be: **{frozen_rule.verdict(found)}**"
+    yield f"- so `--recommended` is to be: **{frozen_rule.verdict(found)}**{frozen_rule.settled(found)}"
 
 
 def rule(known: Streams, runs: Trained) -> Iterator[str]:

@@ -29,8 +29,11 @@ METHODS = {
     "recommended": "slca-plus-plus_always_lda_gated_expert",
     "recommended-joined": "slca-plus-plus_always_lda_gated_expert_joined",
     "recommended-beside": "slca-plus-plus_always_lda_gated_beside_joined",
+    "stopped-1": "slca-plus-plus_always_auto_first-1",
+    "stopped-2": "slca-plus-plus_always_auto_first-2",
     "ranpac-joined": "ranpac_always_running_joined",
     "ranpac-adapted": "ranpac_always_running",
+    "one-set": "dual-prompt_one_lda_key-cosine",
 }
 """What the store's tables call the trained rows."""
 BINS = 15

@@ -98,6 +98,14 @@ def verdict(found: list[Step]) -> str:
     return held
 
 
+def settled(found: list[Step]) -> str:
+    """Return that streams without a run cannot change the verdict, where that is so; else nothing."""
+    whole = all(len(step.gains) == len(RULE["development"]) for step in found)
+    if whole or verdict(found).startswith("open"):
+        return ""
+    return ", whatever the streams without a run would give"
+
+
 def lines(known: Mapping[str, Stream], runs: Trained) -> Iterator[str]:
     """Yield what becomes of each candidate, and what is recommended."""
     found = steps(known, runs)
@@ -107,7 +115,7 @@ def lines(known: Mapping[str, Stream], runs: Trained) -> Iterator[str]:
         yield f"{step.name} against {step.held}: positive on {shares}, {what}"
         for stream, own in step.gains.items():
             yield f"    {stream}: {own} ({own.orders} order{'s' * (own.orders > 1)})"
-    yield f"recommended: {verdict(found)}"
+    yield f"recommended: {verdict(found)}{settled(found)}"
 
 
 def main() -> None:

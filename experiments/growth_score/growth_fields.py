@@ -10,6 +10,7 @@ A field is ``{WHO/WHERE/WHAT}``, as in ``scripts/sentences.py``:
 
 from __future__ import annotations
 
+import re
 import statistics
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +34,7 @@ def told(stored: Stored) -> Fields:
     named: dict[tuple[str, str, str], str] = {}
     for cross in found:
         named |= dict(of_cross(cross))
-    for stream in plan["keep"]["streams"]:
+    for stream in [*plan["keep"]["streams"], *plan["report"]["streams"]]:
         named |= dict(of_policies(runs, stream))
     for stream in PACS:
         named |= dict(of_turns(plan["pacs"], runs, stream))
@@ -56,22 +57,37 @@ def of_cross(cross: Cross) -> Iterator[tuple[tuple[str, str, str], str]]:
 
 
 def of_policies(runs: Sequence[Run], stream: str) -> Iterator[tuple[tuple[str, str, str], str]]:
-    """Yield the fields of the policies on a stream: accuracy, sets, and the difference from others."""
+    """Yield the fields of the policies on a stream.
+
+    These are accuracy, sets, both with their deviation over orders, the difference from other policies, and
+    the least seconds as a multiple of those of ``always``, for a busy machine only adds to them.
+    """
+    least = seconds(chosen(runs, stream, "always"))
     for row in dict.fromkeys(run.row for run in runs if run.stream == stream):
         own = chosen(runs, stream, row)
+        name = re.sub("[, ]+", "-", row)
         tasks = sum(len(run.record["task_to_set"]) for run in own.values())
-        yield (row, stream, "orders"), str(len(own))
-        yield (row, stream, "faa"), f"{statistics.fmean(run.faa for run in own.values()):.1f}"
+        yield (name, stream, "orders"), str(len(own))
+        yield (name, stream, "faa"), f"{statistics.fmean(run.faa for run in own.values()):.1f}"
+        if len(own) > 1:
+            yield (name, stream, "faa-deviation"), f"{statistics.stdev(run.faa for run in own.values()):.1f}"
+            yield (name, stream, "sets-deviation"), f"{statistics.stdev(run.sets for run in own.values()):.1f}"
+        yield (name, stream, "times"), f"{seconds(own) / least:.1f}"
         if row != "lda":
             sets = [run.sets for run in own.values()]
             seen = statistics.fmean(images_seen(run.record, row) for run in own.values())
-            yield (row, stream, "sets"), f"{statistics.fmean(sets):.1f}"
-            yield (row, stream, "sets-percent"), f"{100 * sum(sets) / tasks:.0f}"
-            yield (row, stream, "images"), f"{seen:.1f}"
+            yield (name, stream, "sets"), f"{statistics.fmean(sets):.1f}"
+            yield (name, stream, "sets-percent"), f"{100 * sum(sets) / tasks:.0f}"
+            yield (name, stream, "images"), f"{seen:.1f}"
         for than in ("always", "one"):
             apart = less(own, chosen(runs, stream, than))
             if apart is not None:
-                yield (row, stream, f"less-{than}"), str(apart)
+                yield (name, stream, f"less-{than}"), str(apart)
+
+
+def seconds(own: Mapping[int, Run]) -> float:
+    """Return the least seconds of a policy's runs on a stream."""
+    return min((float(run.record["seconds"]["total"]) for run in own.values()), default=float("nan"))
 
 
 def of_turns(

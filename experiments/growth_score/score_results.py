@@ -154,8 +154,8 @@ class Run:
     """A pack as the study needs it.
 
     Attributes:
-        stream: ``glyphs``, ``digits``, ``turns-small``, or, with sketches and photographs in turn,
-            ``sketch-first`` or ``photo-first``.
+        stream: A stream of hypotheses.toml, or, with sketches and photographs in turn, ``sketch-first``
+            or ``photo-first``.
         order: The order of the stream; of sketches and photographs the seed.
         row: The policy, and what else tells rows apart.
         record: Its record.
@@ -224,8 +224,8 @@ def protocol_name(record: Mapping[str, Any]) -> str:
     benchmark = record["config"]["benchmark"]
     if benchmark["name"] != "folder":
         return f"growth-score.{benchmark['name']}.{benchmark['order_seed']}"
-    *_, stream, order = Path(benchmark["root"]).parts
-    return f"growth-score.{stream if stream == 'turns-small' else f'{stream}-first'}.{order}"
+    *_, whole, stream, order = Path("here", benchmark["root"]).parts
+    return f"growth-score.{f'{stream}-first' if whole == 'pacs-turns' else stream}.{order}"
 
 
 def _row(record: Mapping[str, Any]) -> str:

@@ -47,9 +47,9 @@ def judged(plan: Mapping[str, Any], crosses: Sequence[Cross], runs: Sequence[Run
         "second task": lambda one: second_task(one, plan["pacs"]["seeds"], runs),
         "joins": lambda one: like_joins_like(plan["pacs"]["seeds"], runs),
         "spread": lambda one: spread(one, plan["pacs"], runs),
-        "sets": lambda one: fewer_sets(one, plan["keep"], runs),
-        "less": lambda one: not_below(one, plan["keep"], runs),
-        "best": lambda one: buys(one, plan["keep"], runs),
+        "sets": lambda one: fewer_sets(one, plan[one.get("of", "keep")], runs),
+        "less": lambda one: not_below(one, plan[one.get("of", "keep")], runs),
+        "best": lambda one: buys(one, plan[one.get("of", "keep")], runs),
         "order": lambda one: by_order(one, plan["keep"], runs),
     }
     missing = [

@@ -10,12 +10,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lw2g.api.arguments import as_typed
 from lw2g.api.models import folder_of
 from lw2g.config.directory import CONFIG, MANIFEST, RECORD, missing_run
 from lw2g.errors import DataError, as_word
 from lw2g.ground.spelling import expands_paths
-from lw2g.interfaces.defaults import DEFAULT_BACKBONE, DEFAULT_BENCHMARK, RECOMMENDED
+from lw2g.interfaces.defaults import DEFAULT_BACKBONE, DEFAULT_BENCHMARK, METHODS, RECOMMENDED
 from lw2g.interfaces.metric import DEFINITIONS
 from lw2g.maths.choosing import words_of_choice
 from lw2g.registry.catalogue import load_catalogue
@@ -118,14 +117,15 @@ def head_taken(record: Mapping[str, Any]) -> str:
 
 
 def next_method(record: Mapping[str, Any]) -> str:
-    """Return the options of the method to try next, after a first run on embedded data; else nothing."""
+    """Return the option that stands for the method to try next, after a first run on embedded data."""
     config = record["config"]
     is_embedded = (
         config["benchmark"]["name"] == DEFAULT_BENCHMARK and config["backbone"]["name"] == DEFAULT_BACKBONE
     )
     if not is_embedded or config["baseline"]["name"] == RECOMMENDED["baseline"]:
         return ""
-    return as_typed(RECOMMENDED)
+    (word,) = (word for word, method in METHODS.items() if method is RECOMMENDED)
+    return f"--{word}"
 
 
 @expands_paths

@@ -336,7 +336,8 @@ class _TaskHead:
         self.views: list[_View] = []
         self.owner = 0
         if baseline.before is not None:
-            self.views = _drifting_views(baseline.scope, context)
+            if baseline.trains(context.task):  # otherwise no feature moves
+                self.views = _drifting_views(baseline.scope, context)
             self.owner = baseline.scope.made_under(context.set_id)
 
     def rows(self, routing: Routing, progress: Callable[[int, int], None]) -> tuple[Tensor, Tensor]:

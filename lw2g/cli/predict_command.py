@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,9 +13,16 @@ from lw2g.api import models
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import FiniteRange, box_options, json_option
 from lw2g.cli.signature import Further, LongCommand, help_of, option_of, options_of
-from lw2g.runtime.console import console, percent, printable, table
+from lw2g.errors import ConfigError
+from lw2g.runtime.console import console, note, percent, printable, table
+
+if TYPE_CHECKING:
+    from lw2g.model.trained import TrainedModel
 
 __all__ = ["predict"]
+
+_REJECT = 0.05
+"""The usual share of known images that may be called unknown."""
 
 
 @click.command(
@@ -43,10 +50,21 @@ def predict(run: Path, images: tuple[Path, ...], as_json: bool, **options: Any) 
             has_several_sets=len(set(model.task_to_set)) > 1,
             is_calibrated=model.temperature is not None,
         )
+        if options["reject"] is None and any(path.is_dir() for path in images) and _can_reject(model):
+            note(f"no image is called unknown; add --reject {_REJECT:g}")
     for entry in bad:
         click.echo(f"error: {printable(entry['error'])}", err=True)
     if bad:
         raise click.exceptions.Exit(1)
+
+
+def _can_reject(model: TrainedModel) -> bool:
+    """Return whether the model tells unknown images at the usual rate."""
+    try:
+        model.threshold(_REJECT)
+    except ConfigError:
+        return False
+    return True
 
 
 def _print(entries: Sequence[dict[str, Any]], *, has_several_sets: bool, is_calibrated: bool) -> None:

@@ -105,7 +105,7 @@ def _print_short(results: Recorded) -> None:
     if by_rank := rank_line(results):
         lines.append(by_rank)
     count = len(record["deviations"])
-    summary = f"{counted(count, 'deviation')} from the published method" if count else "no deviations"
+    summary = f"{counted(count, 'deviation')} from what was published" if count else "no deviations"
     lines.append(f"{summary}; all numbers: lw2g show {as_word(results.run)} --all")
     for line in lines:
         click.echo(printable(line))
@@ -359,14 +359,14 @@ def _known(value: float | None) -> str:
 def _print_deviations(deviations: Sequence[Record]) -> None:
     """Print the options that are not those of the published method, with its values."""
     if not deviations:
-        console().print("no deviations from the published method")
+        console().print("no deviations from what was published")
         return
     rows = [
         (entry["option"], _value(entry["value"]), _value(entry.get("published")), entry.get("note", ""))
         for entry in deviations
     ]
     console().print(
-        table("deviations from the published method", ("option", "value", "published", "note"), rows, left=4)
+        table("deviations from what was published", ("option", "value", "published", "note"), rows, left=4)
     )
 
 

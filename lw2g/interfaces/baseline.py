@@ -21,6 +21,12 @@ from lw2g.interfaces.site import Site
 
 __all__ = ["Baseline", "mask_logits"]
 
+_FORMER = {
+    "feature_scope": "scope = POOL, from lw2g.plugin",
+    "first_task_alone": "trained_tasks = 1",
+}
+"""Names of attributes of older versions, with what is declared in their place."""
+
 
 def mask_logits(logits: Tensor, classes: Sequence[int] | range) -> Tensor:
     """Return the logits with minus infinity at all classes outside ``classes``.
@@ -57,8 +63,8 @@ class Baseline(nn.Module, ABC):
             such as statistics for replay; an exported model leaves them out.
         several_classes: Whether phases train by a loss over a task's classes, so that a task needs two of
             them; a run of others is refused before it begins. Declared by the class, or set as ``scope`` is.
-        first_task_alone: Whether phases train in the first task alone. Later tasks may then bring one class,
-            over which a loss would be 0.
+        trained_tasks: How many tasks, from the first on, have phases that train; None: all. Later tasks may
+            then bring one class, over which a loss would be 0. Declared by the class, or set as ``scope`` is.
         closed_form: The classifier in closed form that predicts, to whose sums new classes can be added; None
             where a trained head predicts.
         frozen_expert: A second classifier, on un-prompted features, whose answer is combined with the head's.
@@ -71,16 +77,16 @@ class Baseline(nn.Module, ABC):
     scope: Scope = SET
     learning_only: ClassVar[tuple[str, ...]] = ()
     several_classes: bool = False
-    first_task_alone: ClassVar[bool] = False
+    trained_tasks: int | None = None
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Refuse a class whose scope would be ignored or is none."""
+        """Refuse a class that declares what is not read, or a scope that is none."""
         super().__init_subclass__(**options)
-        if "feature_scope" in vars(cls):
-            raise TypeError(
-                f"{cls.__name__}: feature_scope = {vars(cls)['feature_scope']!r} is not read; declare "
-                "for example scope = POOL, from lw2g.plugin"
-            )
+        for name, now in _FORMER.items():
+            if name in vars(cls):
+                raise TypeError(
+                    f"{cls.__name__}: {name} = {vars(cls)[name]!r} is not read; declare for example {now}"
+                )
         if not isinstance(cls.scope, Scope):
             raise TypeError(
                 f"{cls.__name__}: scope = {cls.scope!r} is no scope; take BACKBONE, SET_SHARED, POOL or EACH "
@@ -189,6 +195,10 @@ class Baseline(nn.Module, ABC):
 
         On resume it is called again for every task up to the current one, before the state is loaded.
         """
+
+    def trains(self, task: TaskInfo) -> bool:
+        """Return whether a task has phases that train."""
+        return self.trained_tasks is None or task.index < self.trained_tasks
 
     @abstractmethod
     def phases(self, context: TaskContext) -> Sequence[TrainingPhase | ComputePhase]:

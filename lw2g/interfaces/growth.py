@@ -137,10 +137,20 @@ class Evidence:
     Attributes:
         task: The task that has arrived, from 0.
         candidates: One entry per live set, ascending; unmeasured where the policy reads no measure.
+        task_to_set: The set of each task learned so far, as in :class:`lw2g.interfaces.evidence.Sample`.
     """
 
     task: int
     candidates: tuple[CandidateEvidence, ...] = ()
+    task_to_set: tuple[int, ...] = ()
+
+    def tasks_of(self, set_id: int) -> tuple[int, ...]:
+        """Return the tasks that a set holds, from 0, ascending.
+
+        >>> Evidence(task=3, task_to_set=(0, 1, 0)).tasks_of(0)
+        (0, 2)
+        """
+        return tuple(task for task, owner in enumerate(self.task_to_set) if owner == set_id)
 
     @property
     def eligible(self) -> tuple[CandidateEvidence, ...]:

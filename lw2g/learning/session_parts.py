@@ -205,9 +205,7 @@ class RunParts(ModelParts):
         Raises:
             ConfigError: There is such a task.
         """
-        trained = self.infos[index:]
-        if self.baseline.first_task_alone:
-            trained = trained[:1]
+        trained = [info for info in self.infos[index:] if self.baseline.trains(info)]
         # all tasks are checked: whoever has to change them wants to know it before the first is learned
         for info in trained:
             require_several_classes(info.index, len(info.classes), self.names[0])

@@ -154,7 +154,8 @@ def _plan(parts: RunParts, tasks: int, *, reads: bool) -> tuple[int, ...]:
     for task in range(tasks):
         live = tuple(CandidateEvidence(set=known) for known in sorted(set(plan)))
         generator = np.random.default_rng(derive_seed(parts.config.run.seed, "task", task, "policy"))
-        decision = parts.growth.policy.decide(Evidence(task=task, candidates=live), generator)
+        evidence = Evidence(task=task, candidates=live, task_to_set=tuple(plan))
+        decision = parts.growth.policy.decide(evidence, generator)
         if isinstance(decision, Grow):
             plan.append(len(live))
         else:
@@ -194,7 +195,9 @@ def _continued(
         device_memory = max(first.device_memory, second.device_memory) + more
     names = len(json.dumps(list(data.evaluator.ids)))  # bytes of the list of test images
     return Estimate(
-        seconds=opening + _learning(tasks, plan, first, second) + _evaluation(tasks, rows, first, second),
+        seconds=opening
+        + _learning(tasks, plan, first, second, run.baseline.trained_tasks)
+        + _evaluation(tasks, rows, first, second),
         memory=memory,
         device_memory=device_memory,
         disk=names + _ROW * sum(rows) + _sum_of_line(first.disk, second.disk, len(tasks)),
@@ -215,13 +218,29 @@ def _rows(run: RunParts, tasks: Sequence[Task]) -> list[int]:
     return rows
 
 
-def _learning(tasks: Sequence[Task], plan: Sequence[int], first: TaskCost, second: TaskCost) -> float:
-    """Return the seconds of all tasks but for their evaluations, on the lines through the first two."""
+def _learning(
+    tasks: Sequence[Task],
+    plan: Sequence[int],
+    first: TaskCost,
+    second: TaskCost,
+    trained: int | None = None,
+) -> float:
+    """Return the seconds of all tasks but for their evaluations, on the lines through the first two.
+
+    Args:
+        tasks: The tasks.
+        plan: The set of each.
+        first: The cost of the first task.
+        second: That of the second.
+        trained: How many tasks train; None: all.
+    """
     count = len(tasks)
     pace = first.training / len(tasks[0].train)
     later_pace = pace
+    spared = 0.0  # of each image of a task that trains nothing
     if count > 1:
         later_pace = second.training / len(tasks[1].train)
+        spared = second.steps / len(tasks[1].train)
     # a slope between two measurements of the same work would be multiplied by the number of tasks
     slope = 0.0
     if later_pace > _NOISE * pace:
@@ -231,6 +250,8 @@ def _learning(tasks: Sequence[Task], plan: Sequence[int], first: TaskCost, secon
     for index, task in enumerate(tasks[1:]):
         seconds += first.evidence + of_a_set * len(set(plan[: index + 1]))
         seconds += len(task.train) * (later_pace + slope * index)
+        if trained is not None and index + 1 >= trained:
+            seconds -= len(task.train) * spared
         seconds += second.copies * len(task.train) / len(tasks[1].train)
     seconds += first.spaces + second.spaces * (count - 1)
     return seconds + _sum_of_line(first.checkpoints, second.checkpoints, count)

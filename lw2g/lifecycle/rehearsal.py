@@ -137,6 +137,7 @@ class _Clock(Observer):
 
     Attributes:
         seconds: Of all phases of a run.
+        steps: Those of training by steps.
         spent: Seconds of what the rehearsal did of them.
         epochs: Of all phases; a checkpoint is saved after each.
     """
@@ -147,6 +148,7 @@ class _Clock(Observer):
         self._images = images
         self._small = len(session.data.stream.tasks[index].train)
         self.seconds = 0.0
+        self.steps = 0.0
         self.spent = 0.0
         self.epochs = 0
         self._ticks: list[float] = []
@@ -205,7 +207,9 @@ class _Clock(Observer):
         cold = statistics.median(steps[:in_epoch])
         warm = min(cold, statistics.median(steps[in_epoch:] or [cold]))
         # a run has ``images / batch`` steps an epoch
-        self.seconds += (cold + warm * (phase.epochs - 1)) * self._images / batch
+        seconds = (cold + warm * (phase.epochs - 1)) * self._images / batch
+        self.steps += seconds
+        self.seconds += seconds
 
     def _now(self) -> float:
         self._session.parts.engine.synchronize()
@@ -216,12 +220,14 @@ class _Clock(Observer):
 class TaskCost:
     """The cost of one task at its full size: seconds and bytes.
 
-    ``copies`` are the seconds of training copies to the end before the decision, however many sets there are.
+    ``copies`` are the seconds of training copies to the end before the decision, however many sets there are;
+    ``steps`` those of ``training`` that a task without training is spared.
     """
 
     evidence: float
     copies: float = 0.0
     training: float
+    steps: float = 0.0
     spaces: float
     evaluation: float
     checkpoints: float
@@ -286,6 +292,7 @@ class Rehearsal:
             # the first task has no set to compare a new one with
             copies=_COPIES * clock.seconds if index and session.parts.growth.trains_copies else 0.0,
             training=clock.seconds + routing,
+            steps=clock.steps,
             spaces=clock.reporter.seconds["subspace"] * larger,
             evaluation=evaluation * len(whole.test) / len(small.test),
             # one after each epoch and one after the task, whose end checks the backbone's weights, too

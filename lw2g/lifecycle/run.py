@@ -142,7 +142,7 @@ class Run(Observer):
         self._write_goal()
         config = to_mapping(self._session.parts.config)
         settled = self._session.precision
-        notes = [*self._session.parts.layer_notes, *self._growth_notes()]
+        notes = [*self._session.parts.layer_notes, *self._training_notes(), *self._growth_notes()]
         if settled.asked == "auto":
             notes.insert(0, str(settled))
         name = self._files.path.name
@@ -175,6 +175,16 @@ class Run(Observer):
             if workers is not None:
                 workers.close()
         return record
+
+    def _training_notes(self) -> list[str]:
+        """Return how many tasks train, where the first ones do and later ones do not."""
+        trained = self._session.parts.baseline.trained_tasks
+        if not trained or trained >= self._goal:
+            return []
+        first = "only the first task trains"
+        if trained > 1:
+            first = f"only the first {trained} tasks train"
+        return [f"{first} the network; the head alone learns the others, from features that move no more"]
 
     def _growth_notes(self) -> list[str]:
         """Return how much memory comes with the classes; nobody would see it in the first tasks."""

@@ -7,20 +7,36 @@ them (``benchmarks/ridge_sums.py memory``): at 4,608 features 0.17 GB each.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
-__all__ = ["add_products", "best_penalty", "left_out_scores", "penalised", "require_factor", "weights_of"]
+from lw2g.maths.band import Band, lower_squares, reduced
 
+__all__ = [
+    "ROWS_OF_WIDE",
+    "WIDE_SUMS",
+    "add_products",
+    "best_penalty",
+    "left_out_scores",
+    "penalised",
+    "products",
+    "require_factor",
+    "weights_of",
+]
+
+WIDE_SUMS = 2048
+"""Width of sums above which products are added in halves, which have other last bits."""
+ROWS_OF_WIDE = 4096
+"""Rows whose products are added to them at once: of fewer they are slow, of more they take memory."""
 _LEVELS: tuple[float, ...] = tuple(10.0 ** (half / 2) for half in range(-18, 5))
 """Candidates of generalised cross-validation, in mean eigenvalues of the sums: features of any scale fit."""
 _FIRST = 14
 """The candidate that is tried first: 0.01 mean eigenvalues, to which the best one is often near."""
 _FREE = 0.99
 """Share of the rows beyond which degrees of freedom leave no residual to judge a penalty by."""
-_COLUMNS = 300
+_COLUMNS = 80
 """Columns up to which a product of them is computed whole."""
 _SMALLEST = 1e-9
 """What a row leaves to the others at least; a row that explains itself alone says nothing."""
@@ -36,25 +52,20 @@ def add_products(gram: Tensor, parts: Iterable[Tensor]) -> None:
         parts: Rows, ``[n, M]`` float64 each.
     """
     for rows in parts:
-        for down, across in _lower_squares(0, len(gram)):
+        for down, across in lower_squares(0, len(gram), _COLUMNS):
             gram[down, across].addmm_(rows[:, down].T, rows[:, across])
-    for down, across in _lower_squares(0, len(gram)):
+    for down, across in lower_squares(0, len(gram), _COLUMNS):
         if down != across:
             gram[across, down] = gram[down, across].T
 
 
-def _lower_squares(first: int, last: int) -> Iterator[tuple[slice, slice]]:
-    """Yield rows and columns of squares that make up a lower half, as large as they come: these are fastest.
-
-    Small ones on the diagonal are whole.
-    """
-    if last - first <= _COLUMNS:
-        yield slice(first, last), slice(first, last)
-        return
-    middle = (first + last) // 2
-    yield from _lower_squares(first, middle)
-    yield from _lower_squares(middle, last)
-    yield slice(middle, last), slice(first, middle)
+def products(rows: Tensor) -> Tensor:
+    """Return ``rows^T rows`` of rows ``[n, M]`` float64: ``[M, M]``."""
+    if rows.shape[1] <= WIDE_SUMS:
+        return rows.T @ rows
+    gram = rows.new_zeros(rows.shape[1], rows.shape[1])
+    add_products(gram, [rows])
+    return gram
 
 
 def penalised(gram: Tensor, penalty: float) -> tuple[Tensor, bool]:
@@ -102,10 +113,9 @@ def best_penalty(gram: Tensor, cross: Tensor, rows: int, norm: float, *, width: 
     """Return the penalty of least generalised cross-validation error, from the sums alone.
 
     The error is ``(R / n) / (1 - df / n)^2`` with the residual ``R`` and the degrees of freedom ``df`` of
-    ridge regression. ``df = sum_i s_i / (s_i + p)`` over the eigenvalues of G, which are computed once;
-    ``R = |Y|^2 - tr(W^T Q) - p |W|^2`` takes a factorisation for each candidate, so that the way goes from
-    one of them downhill. A penalty whose degrees of freedom reach the number of rows explains everything and
-    says nothing: its error is infinite.
+    ridge regression: ``df = M - p tr((G + p I)^-1)`` and ``R = |Y|^2 - tr(W^T Q) - p |W|^2``, of a band to
+    which the sums are reduced once. From one of the candidates the way goes downhill. A penalty whose degrees
+    of freedom reach the number of rows explains everything and says nothing: its error is infinite.
 
     Args:
         gram: ``G``, ``[M, M]`` float64.
@@ -117,15 +127,14 @@ def best_penalty(gram: Tensor, cross: Tensor, rows: int, norm: float, *, width: 
     # candidates are in mean eigenvalues, of which those outside of a range are zero
     level = float(gram.diagonal().mean()) * (len(gram) / (width or len(gram)))
     errors: dict[int, float] = {}
-    # one half is read, and rounding takes the smallest below zero
-    values = torch.linalg.eigvalsh(gram).clamp(min=0)
+    band = reduced(gram, cross)
 
     def error(place: int) -> float:
         """Return the error of a candidate; infinite where it says nothing."""
         if place not in range(len(_LEVELS)):
             return float("inf")
         if place not in errors:
-            errors[place] = _validation_error(gram, cross, values, _LEVELS[place] * level, rows, norm)
+            errors[place] = _validation_error(band, len(gram), _LEVELS[place] * level, rows, norm)
         return errors[place]
 
     best = _FIRST
@@ -139,21 +148,18 @@ def best_penalty(gram: Tensor, cross: Tensor, rows: int, norm: float, *, width: 
     return _LEVELS[best] * level
 
 
-def _validation_error(
-    gram: Tensor, cross: Tensor, values: Tensor, penalty: float, rows: int, norm: float
-) -> float:
+def _validation_error(band: Band, width: int, penalty: float, rows: int, norm: float) -> float:
     """Return the generalised cross-validation error of one penalty, as :func:`best_penalty` says."""
-    freedom = float((values / (values + penalty)).sum()) / rows
-    if not freedom <= _FREE:  # or NaN: 0 / 0, where all features are zero and so the penalty
+    traces = band.at(penalty)
+    if traces is None:
         return float("inf")
-    lower, found = penalised(gram, penalty)
-    if not found:
+    inverse, explained, squares = traces
+    unexplained = 1 - (width - penalty * inverse) / rows
+    if not unexplained >= 1 - _FREE:  # or NaN
         return float("inf")
-    weights = torch.cholesky_solve(cross, lower)
-    residual = norm - float((weights * cross).sum()) - penalty * float(weights.square().sum())
-    unexplained = 1 - freedom
     # rounding may take what is left of the labels below zero
-    return max(residual, 0.0) / rows / (unexplained * unexplained)
+    residual = max(norm - explained - penalty * squares, 0.0)
+    return residual / rows / (unexplained * unexplained)
 
 
 def left_out_scores(lower: Tensor, weights: Tensor, rows: Tensor, targets: Tensor) -> Tensor:

@@ -131,7 +131,7 @@ class Step:
         parent: SHA-256 of the state it started from; empty where it started from nothing.
         classes: Names of the classes.
         images: Number of images of each.
-        digest: SHA-256 over the sorted checksums of all image files.
+        digest: SHA-256 over the sorted checksums of all image files; empty where a class was forgotten since.
         checks: What was measured and estimated then.
     """
 

@@ -15,9 +15,9 @@ from lw2g.config.protocols import AUTO
 from lw2g.config.roles import role_of_key
 from lw2g.registry.catalogue import Catalogue
 from lw2g.results.found_runs import ReportedRun
-from lw2g.results.row_names import has_known_weights, settings_of, weights_name
+from lw2g.results.row_names import components_of, has_known_weights, settings_of, weights_name
 
-__all__ = ["Printed", "differences_of", "printed_for"]
+__all__ = ["Printed", "differences_of", "of_published", "printed_for"]
 
 _STATED = ("benchmark.split", "backbone.name")
 """Options that :func:`_differences` compares with what the source itself states."""
@@ -93,6 +93,28 @@ def differences_of(run: ReportedRun, catalogue: Catalogue) -> dict[str, str]:
             text = f"{deviation['option']} {plain(deviation['published'])}, ours {plain(deviation['value'])}"
         differences[text] = deviation["option"]
     return differences
+
+
+def of_published(run: ReportedRun, differs: Mapping[str, str], catalogue: Catalogue) -> list[str]:
+    """Return the differences that are from something published: a user's own method was not.
+
+    Args:
+        run: The run.
+        differs: The result of :func:`differences_of` for it.
+        catalogue: Says which components were published.
+    """
+    cited = {place: bool(component.citation) for place, component in components_of(run, catalogue).items()}
+    is_published = cited.get("baseline", True)
+    texts = []
+    for text, option in differs.items():
+        place = option.rpartition(".")[0] or option
+        if place in ("benchmark", "retrieval"):  # the data and the retrieval of the method
+            is_of_published = is_published
+        else:
+            is_of_published = cited.get(place, True)
+        if is_of_published:
+            texts.append(text)
+    return texts
 
 
 def printed_for(run: ReportedRun, differs: Mapping[str, str], catalogue: Catalogue) -> dict[str, Printed]:

@@ -31,6 +31,7 @@ __all__ = [
     "PRECISION",
     "TABLE_OPTIONS",
     "Settings",
+    "components_of",
     "composed_name",
     "has_known_weights",
     "labels_of",
@@ -123,7 +124,7 @@ def _as_stored(value: Any) -> Any:
     return stored
 
 
-def _components(run: ReportedRun, catalogue: Catalogue) -> dict[str, Component]:
+def components_of(run: ReportedRun, catalogue: Catalogue) -> dict[str, Component]:
     """Return the installed components of a run by section."""
     components: dict[str, Component] = {}
     for section, record in SECTIONS.items():
@@ -138,7 +139,7 @@ def _components(run: ReportedRun, catalogue: Catalogue) -> dict[str, Component]:
 
 def _described(run: ReportedRun, catalogue: Catalogue) -> dict[str, OptionDescription]:
     """Describe the options of a run's installed components, and lw2g's own, by dotted keys."""
-    sections = [(place, component.config) for place, component in _components(run, catalogue).items()]
+    sections = [(place, component.config) for place, component in components_of(run, catalogue).items()]
     described = {}
     for section, config in (*sections, *OWN_OPTIONS):
         for option in _described_once(config):  # type: ignore[arg-type]  # a class is hashable
@@ -148,7 +149,7 @@ def _described(run: ReportedRun, catalogue: Catalogue) -> dict[str, OptionDescri
 
 def _protocol_of(run: ReportedRun, catalogue: Catalogue, name: str) -> Protocol:
     """Return a protocol's values for a run; none if its baseline or benchmark is not installed."""
-    components = _components(run, catalogue)
+    components = components_of(run, catalogue)
     baseline = components.get("baseline")
     benchmark = components.get("benchmark")
     if not isinstance(baseline, BaselineComponent) or not isinstance(benchmark, BenchmarkComponent):
@@ -262,7 +263,7 @@ def method_of(run: ReportedRun, settings: Settings, left_out: Container[str], ca
 def _composed(run: ReportedRun, catalogue: Catalogue, shown: Mapping[str, Any]) -> Iterator[str]:
     """Yield the parts of a name: the components, and the sections with options to show."""
     config = run.config
-    installed = _components(run, catalogue)
+    installed = components_of(run, catalogue)
     options: dict[str, list[str]] = defaultdict(list)
     for key, value in shown.items():
         section, _, option = key.rpartition(".")

@@ -28,7 +28,7 @@ from lw2g.results.conditions import (
     task_size,
 )
 from lw2g.results.found_runs import ReportedRun
-from lw2g.results.paper import Printed, differences_of, printed_for
+from lw2g.results.paper import Printed, differences_of, of_published, printed_for
 from lw2g.results.right_answers import RightAnswers, right_answers_of
 from lw2g.results.row_names import (
     TABLE_OPTIONS,
@@ -339,7 +339,7 @@ def _row(
         control=_is_control(first, catalogue),
         trains=answering is None or answering.component.kind != "head",
         marks=tuple(name_of(first) for name_of in mixed),
-        differs=tuple(differs),
+        differs=tuple(of_published(first, differs, catalogue)),
         paper=printed_for(first, differs, catalogue),
     )
 
@@ -414,7 +414,7 @@ def _warnings(rows: Sequence[Row]) -> list[str]:
     for text, labels in of_values.items():
         warnings.append(f"published values are for {text} ({places(labels)})")
     for text, labels in of_methods.items():
-        warnings.append(f"differs from the published method: {text} ({places(labels)})")
+        warnings.append(f"differs from what was published: {text} ({places(labels)})")
     return warnings
 
 

@@ -48,6 +48,7 @@ Settings = dict[str, Any]
 
 _PARTS = ("base", "axes", "rows", "extends", "executor", "report")
 _SEED = "run.seed"
+_FORM = f"write options as SECTION.OPTION = VALUE, of the sections {', '.join(SECTIONS)}"
 _NAMES = tuple(key for key in SHORT.values() if key.endswith(".name"))
 """Keys that name the component of a section which has one."""
 _ORDER = {"baseline.name": 0, "policy.name": 1, "retrieval.name": 2, "constraints": 3}
@@ -207,6 +208,8 @@ def _read(path: Path, before: tuple[Path, ...]) -> _Grid:
     """Read a grid file; ``before`` are the files that extend it."""
     if path.resolve() in before:
         raise ConfigError(f"{str(path)!r} extends itself", "remove one `extends`")
+    if path.is_dir():
+        raise ConfigError(f"{str(path)!r} is a folder and no grid", "give the path of a TOML file")
     table = read_toml(path)
     unknown = sorted(table.keys() - {*_PARTS})
     if unknown:
@@ -411,7 +414,8 @@ def settings_of(table: Mapping[str, Any], where: str) -> Settings:
     settings: Settings = {}
     for key, value in table.items():
         if key.partition(".")[0] not in SECTIONS and key not in SHORT:
-            raise ConfigError(f"{where}: no such section {key!r}{nearest(key, (*SECTIONS, *SHORT))}")
+            hint = nearest(key, (*SECTIONS, *SHORT))
+            raise ConfigError(f"{where}: no such section {key!r}{hint}", _FORM)
         if key == "constraints":
             settings[key] = _names(value, where)
             if isinstance(value, Mapping):  # the tables have options as well as names

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from lw2g.config.directory import LEARNED, MANIFEST, WEIGHTS
-from lw2g.errors import ConfigError, DataError, shown
+from lw2g.errors import ConfigError, DataError, counted, shown
 from lw2g.ground.free_memory import require_memory
 from lw2g.ground.hub_address import is_commit, is_hub_address, parsed_address
 from lw2g.ground.notes import tell_note
@@ -63,6 +63,7 @@ def push(
         ConfigError: There is no token, the repository is public and nobody said so, or the model's
             description names a place of this machine.
     """
+    from lw2g.maths.few_rows import rows_in
     from lw2g.model.exported import read_export
     from lw2g_hub.model_card import card_of
     from lw2g_hub.pushed_model import published
@@ -77,6 +78,12 @@ def push(
     saved = read_export(Path(model), whole=learnable)
     files = _contents(published(saved, learnable=learnable))
     files[CARD] = card_of(saved, place).encode()
+    rows = rows_in(saved.tensors)
+    if rows:
+        tell_note(
+            f"{WEIGHTS} holds the features of {counted(rows, 'image')}, as in any model of few images, where "
+            "they take less room than sums; they tell about the images"
+        )
     if saved.manifest.fingerprint.source == "file":
         tell_note(
             "the backbone's weights came as a file and do not go along: others get those of this name, or "

@@ -27,8 +27,9 @@ def published(saved: Saved, *, learnable: bool) -> Saved:
     """Return a model as others get it.
 
     It has no path of this machine, no name of a weights file, and no name of a forgotten class. Unless it is
-    learnable, it has no features of images either: its steps count as learned before the first one, as those
-    of a run's export do, so that it can learn more classes and take none back.
+    learnable, its steps count as learned before the first one, as those of a run's export do, so that it can
+    learn more classes and take none back. It has no features of images then, but for a model of few images,
+    whose head keeps them in place of wide sums (:mod:`lw2g.maths.few_rows`).
 
     Args:
         saved: The model; with what only learning reads where it is to be learnable.

@@ -135,6 +135,13 @@ class InfLoraConfig(SteppingOptions, LowRankOptions):
 class SlcaConfig(HeadOptions):
     """Options of ``slca-plus-plus``; defaults are those of the authors on CIFAR-100."""
 
+    trained_tasks: int = option(
+        0,
+        "how many tasks, from the first on, train the network; a head in closed form learns later ones from "
+        "features that move no more; 0: all",
+        validator=ge(0),
+        published=0,
+    )
     rank: int = option(4, "rank of the updates; 0: none", validator=ge(0), published=4)
     final_norm: Literal["pretrained", "fresh"] = option(
         "pretrained",

@@ -3,6 +3,9 @@
 Zhang et al., "SLCA++: Unleash the Power of Sequential Fine-tuning for Continual Learning with Pre-training",
 2024. Beside the updates it trains norms, biases and the class token (Hybrid-SL). Features of old classes move
 with every task, so the Gaussians that the classifier is aligned on are stale by design.
+
+``trained_tasks`` ends the training after the first tasks. From then on features stay as they are: a head in
+closed form learns later tasks exactly, and old classes are carried no further.
 """
 
 from __future__ import annotations
@@ -194,6 +197,7 @@ class SlcaPlusPlus(HeadedBaseline):
             raise ConfigError(
                 f"baseline.rank: {config.rank!r} exceeds the backbone's width {dim}", "use a smaller one"
             )
+        self.trained_tasks = self._tasks_to_train()
         self.aligned = TaskHeads(dim, classes)
         gaussians = None
         if self.closed_form is None:
@@ -201,6 +205,28 @@ class SlcaPlusPlus(HeadedBaseline):
         self.register_module("statistics", gaussians)
         self.register_buffer("scales", torch.ones(context.num_tasks))
         self.to(context.device)
+
+    def _tasks_to_train(self) -> int | None:
+        """Return how many tasks train the network; None: all.
+
+        Raises:
+            ConfigError: The trained head would have to learn later tasks, or the stream is shorter.
+        """
+        asked = self.config.trained_tasks
+        if not asked:
+            return None
+        if self.closed_form is None:
+            raise ConfigError(
+                f"baseline.trained_tasks: {asked!r} leaves later tasks without training, and the head learns "
+                "by nothing else",
+                "set baseline.head to a head in closed form such as 'auto', or leave trained_tasks out",
+            )
+        if asked > self.context.num_tasks:
+            raise ConfigError(
+                f"baseline.trained_tasks: {asked!r} exceeds the stream's {self.context.num_tasks} tasks",
+                "name fewer, or 0 to train on all",
+            )
+        return asked
 
     def new_head(self) -> TaskHeads:  # type: ignore[override]
         """Return classifiers for no task yet."""
@@ -251,6 +277,8 @@ class SlcaPlusPlus(HeadedBaseline):
         The chosen head adds what it needs (:meth:`with_head`): its fit after them if it is in closed form,
         and before them a pass that stores features if a carry moves statistics.
         """
+        if not self.trains(context.task):
+            return self.with_head(context)
         config = self.config
         slow_set = cast(SlowSet, context.parameters)
         task_head = cast(TaskHeads, self.head).tasks[context.task.index]

@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from lw2g.errors import DataError, as_word, no_folder, shown
+from lw2g.errors import DataError, as_word, counted, no_folder, shown
 from lw2g.ground.spelling import is_name
 from lw2g.pixels.found_images import (
     SPLITS,
@@ -20,13 +20,22 @@ from lw2g.pixels.found_images import (
     is_hidden,
     passed_over,
 )
-from lw2g.pixels.image_files import examine_images
+from lw2g.pixels.image_files import ImageHeader, examine_each, read_image, refusal
 
-__all__ = ["ClassImages", "digest_of", "notes_of", "read_class_folders", "require_classes", "shared_files"]
+__all__ = [
+    "LEAST_CHECKED",
+    "ClassImages",
+    "digest_of",
+    "notes_of",
+    "read_class_folders",
+    "require_classes",
+    "shared_files",
+]
 
 _HELD_OUT = 5
 """Of so many images, one is set apart."""
-_LEAST = 5
+LEAST_CHECKED = 5
+"""Images of a class from which on some are set apart."""
 _MOST = 10
 """Images of a class that are set apart at most."""
 _SHOWN = 3
@@ -42,17 +51,19 @@ class ClassImages:
         digests: SHA-256 of each.
         copies: Number of files that were left out for that.
         found: Where the files were found, and what was passed over; None of vectors.
+        bad: What is wrong with files that were left out since they are no usable image.
     """
 
     paths: tuple[Any, ...]
     digests: tuple[str, ...]
     copies: int
     found: FoundImages | None = None
+    bad: Mapping[Path, DataError] = attrs.field(factory=dict)
 
     @property
     def held_out(self) -> list[bool]:
         """Which images check the model before they join it: a fifth by content, at most ten, from five."""
-        if len(self.paths) < _LEAST:
+        if len(self.paths) < LEAST_CHECKED:
             return [False] * len(self.paths)
         count = min(len(self.paths) // _HELD_OUT, _MOST)
         # by content: the same images are set apart whatever the files are called
@@ -81,21 +92,30 @@ def require_classes(folder: Path) -> None:
         raise DataError(f"no class can be called {shown(unprintable[0])}", "rename its folder")
 
 
-def read_class_folders(folder: Path) -> dict[str, ClassImages]:
-    """Return the images below ``FOLDER/<class>``, by sorted class name.
+def read_class_folders(folder: Path, *, decode: bool = False) -> dict[str, ClassImages]:
+    """Return the images below ``FOLDER/<class>``, by sorted class name; files that are none are left out.
+
+    So all is as if these files were not there. :func:`notes_of` names them.
+
+    Args:
+        folder: The folder.
+        decode: Whether to decode each file. Without, some look whole that are not: whoever comes upon one
+            reads again.
 
     Raises:
-        DataError: As :func:`require_classes`; a class has no image; a file is no usable image, or lies in the
-            folders of two classes.
+        DataError: As :func:`require_classes`; a class has no usable image; an image lies in the folders of
+            two classes.
     """
     require_classes(folder)
     classes = find_classes(folder)
-    headers = examine_images(path for found in classes.values() for path in found.paths)
+    headers, bad = _examined(classes, decode=decode)
     owner: dict[str, str] = {}
     images = {}
     for name, found in classes.items():
         files: dict[str, Path] = {}
         for path in found.paths:
+            if path in bad[name]:
+                continue
             digest = headers[path].digest.hex()
             # an image of two classes would teach that they are one
             if owner.setdefault(digest, name) != name:
@@ -103,16 +123,58 @@ def read_class_folders(folder: Path) -> dict[str, ClassImages]:
                     f"{str(path)!r} is an image of class {owner[digest]!r}, too", "keep it in one of the two"
                 )
             files.setdefault(digest, path)  # a copy is no second image
-        copies = len(found.paths) - len(files)
+        copies = len(found.paths) - len(bad[name]) - len(files)
         images[name] = ClassImages(
-            paths=tuple(files.values()), digests=tuple(files), copies=copies, found=found
+            paths=tuple(files.values()), digests=tuple(files), copies=copies, found=found, bad=bad[name]
         )
     return images
+
+
+def _examined(
+    classes: Mapping[str, FoundImages], *, decode: bool
+) -> tuple[dict[Path, ImageHeader], dict[str, dict[Path, DataError]]]:
+    """Return the headers of the files that are images, and by class what is wrong with the others.
+
+    Raises:
+        DataError: A class has no file that is an image.
+    """
+    paths = [path for found in classes.values() for path in found.paths]
+    headers: dict[Path, ImageHeader] = {}
+    wrong: dict[Path, DataError] = {}
+    for path, header in zip(paths, examine_each(paths), strict=True):
+        if isinstance(header, DataError):
+            wrong[path] = header
+            continue
+        headers[path] = header
+        if decode:
+            try:
+                read_image(path)
+            except DataError as error:
+                wrong[path] = error
+    bad = {}
+    for name, found in classes.items():
+        bad[name] = {path: wrong[path] for path in found.paths if path in wrong}
+    empty = [name for name, found in classes.items() if len(bad[name]) == len(found.paths)]
+    if empty:
+        which = f"class {empty[0]!r}" + (f" and {len(empty) - 1} more" if len(empty) > 1 else "")
+        error = refusal({path: wrong[path] for name in empty for path in bad[name]})
+        raise DataError(
+            f"no image of {which} can be used: {error.what}", "replace them, or remove the folder"
+        )
+    return headers, bad
 
 
 def notes_of(images: Mapping[str, ClassImages]) -> Iterator[str]:
     """Yield what a user should know of the folders that images were read from."""
     classes = {name: of_class.found for name, of_class in images.items() if of_class.found is not None}
+    bad = [found for of_class in images.values() for found in of_class.bad.items()]
+    if bad:
+        total = sum(len(found.paths) for found in classes.values())
+        also = [repr(str(path)) for path, _ in bad[1 : _SHOWN + 1]]
+        if len(bad) > len(also) + 1:
+            also.append(f"{len(bad) - len(also) - 1} more")
+        named = f"; also {', '.join(also)}" if also else ""
+        yield f"left out {len(bad)} of {counted(total, 'image')}, first {bad[0][1].what}{named}"
     if left_out := passed_over(classes.values()):
         yield left_out
     domains = domains_below(classes)

@@ -190,7 +190,8 @@ class Classroom:
             with self._busy(f"learning from {counted(len(uploads), 'image')}"), _named(names):
                 with self._next() as out:
                     model, report = self._learned(Path(made), out)
-                self._take(out, read_export(out, whole=True), model, report)
+                said = [_as_sent(warning, names) for warning in report["warnings"]]
+                self._take(out, read_export(out, whole=True), model, report | {"warnings": said})
 
     def undo(self) -> None:
         """Take the last step back.
@@ -371,7 +372,11 @@ def _named(names: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     except Lw2gError as error:
-        what = error.what
-        for path, name in names.items():
-            what = what.replace(repr(path), shown(name))
-        raise type(error)(what, error.remedy) from error
+        raise type(error)(_as_sent(error.what, names), error.remedy) from error
+
+
+def _as_sent(text: str, names: Mapping[str, str]) -> str:
+    """Return a text that tells of files by the names that they were sent under."""
+    for path, name in names.items():
+        text = text.replace(repr(path), shown(name))
+    return text

@@ -90,6 +90,8 @@ def unlearn(model: Path, name: str | None, last: bool, as_json: bool, **options:
     )
     for words in report["remains"]:
         note(f"not taken back: {words}")
+    if report["forgotten"]:
+        note(f"{model} stays as it is, and still knows it: remove that folder if nobody is to")
 
 
 def _print(report: Mapping[str, Any], *, as_json: bool, has_old_classes: bool) -> None:

@@ -15,7 +15,7 @@ from lw2g.config.resolve import resolve
 from lw2g.config.settings import ExperimentConfig, RunConfig
 from lw2g.config.structure import read_plain
 from lw2g.config.toml import to_toml
-from lw2g.errors import ConfigError
+from lw2g.errors import ConfigError, DataError
 from lw2g.ground.notes import tell_note
 from lw2g.interfaces.context import BuildContext
 from lw2g.interfaces.defaults import (
@@ -375,7 +375,10 @@ def _require_small(images: Iterable[Path | Crop]) -> None:
         ConfigError: An image is larger than what the embedded backbone was trained on.
     """
     for first in images:
-        width, height = first.header.size if isinstance(first, Crop) else examine_image(first).size
+        try:
+            width, height = first.header.size if isinstance(first, Crop) else examine_image(first).size
+        except DataError:  # reported where all are read
+            continue
         if max(width, height) > _EMBEDDED_SIDE:
             raise ConfigError(
                 f"{str(first)!r} has {width} x {height} pixels, and the embedded backbone knows drawings of "

@@ -17,7 +17,7 @@ from lw2g.model.manifest import Manifest
 from lw2g.model.rejection import Gaussians
 from lw2g.model.solved import Solved
 from lw2g.pixels.image_files import Crop
-from lw2g_photos.class_folders import ClassImages, notes_of
+from lw2g_photos.class_folders import LEAST_CHECKED, ClassImages, notes_of
 
 __all__ = ["accuracy_of", "learned_twice", "look_alikes", "recall", "shared_rows", "warnings_of", "wilson"]
 
@@ -206,6 +206,7 @@ def warnings_of(
         images: What it has learned, by class.
         manifest: The model before it.
     """
+    yield from notes_of(images)
     before = set(manifest.class_map.target_names)
     after = before.union(images)
     if len(after) == 1:
@@ -214,7 +215,8 @@ def warnings_of(
     for entry in report["classes"]:
         name = entry["class"]
         if not entry["checked"]:
-            yield f"{name}: not checked, {counted(entry['images'], 'image')} cannot spare any"
+            count = counted(entry["images"], "image")
+            yield f"{name}: not checked, {count} cannot spare any; {LEAST_CHECKED} can"
         elif entry["recall"] < 50:
             others = ", ".join(entry["taken_for"])
             yield f"{name}: {entry['recall']:.0f} % of its images are found; others pass for {others}"
@@ -222,7 +224,6 @@ def warnings_of(
             yield f"{name}: a class of this name was forgotten; this one has a new number"
         if images[name].copies:
             yield f"{name}: {counted(images[name].copies, 'copy')} of other files, counted once"
-    yield from notes_of(images)
     said = set()
     for twin in report["twins"]:
         pair = frozenset((twin["class"], twin["like"]))

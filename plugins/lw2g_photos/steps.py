@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -25,6 +25,7 @@ from lw2g.ground.spelling import composed
 from lw2g.interfaces.context import TaskInfo
 from lw2g.model.exported import Saved
 from lw2g.model.manifest import Manifest, Step, TaskNote
+from lw2g_photos.step_checks import accuracy_of
 
 T = TypeVar("T")
 
@@ -178,28 +179,31 @@ def _without_positions(saved: Saved, gone: set[int], *, undone: bool = False) ->
     """
     manifest = saved.manifest
     history = manifest.history
-    rests = _rests_of(manifest, gone)
     steps: list[Step] = []
     renamed = ("features/", "kept/")
     learned = {key: value for key, value in saved.learned.items() if not key.startswith(renamed)}
     position = 0
-    for rest in rests:
+    kept = []
+    for rest in _rests_of(manifest, gone):
         number = rest.info.index - history.tasks
         if number >= 0:  # learned in a step, and not before the first one
-            step = history.steps[number]
+            step = _without_places(history.steps[number], rest.places)
             learned |= _features_moved(saved, rest.places, number, len(steps))
-            steps.append(attrs.evolve(step, classes=rest.names, images=_at(step.images, rest.places)))
+            steps.append(step)
+            rest = attrs.evolve(rest, note=attrs.evolve(rest.note, num_images=sum(step.images)))
+        kept.append(rest)
         learned |= _kept_moved(saved, rest.info, rest.places, position)
         position += len(rest.places)
     # targets count the classes that are left, in the order in which the tasks meet them
     targets: dict[int, int] = {}
-    for rest in rests:
+    for rest in kept:
         for target in rest.targets:
             targets.setdefault(target, len(targets))
-    tasks = [rest.as_note(targets) for rest in rests]
+    tasks = [rest.as_note(targets) for rest in kept]
     numbers = [history.numbers[target] for target in targets]
     names = history.names
     lost = set(history.numbers) - set(numbers)
+    steps = [_without_names(step, {names[number] for number in lost}) for step in steps]
     forgotten = dict(history.forgotten)
     if undone and lost:
         # a step that is taken back gives back its numbers, which are the last ones
@@ -210,12 +214,12 @@ def _without_positions(saved: Saved, gone: set[int], *, undone: bool = False) ->
     fewer = attrs.evolve(
         manifest,
         tasks=tasks,
-        task_to_set=[rest.set_id for rest in rests],
+        task_to_set=[rest.set_id for rest in kept],
         num_tasks=max(history.num_tasks, len(tasks)),
         num_classes=max(history.num_classes, _num_positions(tasks)),
         learning=attrs.evolve(
             history,
-            tasks=len(rests) - len(steps),
+            tasks=len(kept) - len(steps),
             names=names,
             numbers=numbers,
             steps=steps,
@@ -235,6 +239,32 @@ def _rests_of(manifest: Manifest, gone: set[int]) -> list[_Rest]:
             set_id = manifest.task_to_set[info.index]
             rests.append(_Rest(info=info, note=note, set_id=set_id, places=places))
     return rests
+
+
+def _without_places(step: Step, places: list[int]) -> Step:
+    """Return a step with the classes at some places alone."""
+    if len(places) == len(step.classes):
+        return step
+    # the checksum was over the images of all of its classes: it would tell whether one is among them
+    return attrs.evolve(step, classes=_at(step.classes, places), images=_at(step.images, places), digest="")
+
+
+def _without_names(step: Step, gone: Set[str]) -> Step:
+    """Return a step whose checks name no class that is gone, and count no image of one."""
+    checks = dict(step.checks)
+    if not gone or "classes" not in checks:
+        return step
+    entries = []
+    for entry in checks["classes"]:
+        if entry["class"] not in gone:
+            taken_for = [name for name in entry["taken_for"] if name not in gone]
+            entries.append({**entry, "taken_for": taken_for})
+    checks["classes"] = entries
+    for key in ("twins", "losing"):
+        pairs = checks.get(key, [])
+        checks[key] = [pair for pair in pairs if gone.isdisjoint((pair["class"], pair.get("like")))]
+    checks |= accuracy_of({entry["class"]: entry for entry in entries})
+    return attrs.evolve(step, checks=checks)
 
 
 def _at(values: Sequence[T], places: Sequence[int]) -> list[T]:

@@ -41,7 +41,7 @@ class Aper(Baseline):
     """
 
     several_classes = True
-    first_task_alone = True
+    trained_tasks = 1
 
     classifier: CosineClassifier | None
     closed_form: Cosine

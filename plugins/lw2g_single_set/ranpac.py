@@ -208,7 +208,7 @@ class RanPac(Baseline):
         closed_form: The classifier that predicts.
     """
 
-    first_task_alone = True
+    trained_tasks = 1
 
     classifier: CosineClassifier | None
     closed_form: RandomFeatureRidge
@@ -219,6 +219,7 @@ class RanPac(Baseline):
         self.adaptation: Adaptation | None = None
         if config.adapt == "none":
             self.scope = BACKBONE  # no set changes features
+            self.trained_tasks = 0
         else:
             self.adaptation = adaptation(config.adapt, config, context)
             self.several_classes = True  # it is trained by a loss over the first task's classes

@@ -236,6 +236,12 @@ def _require_a_plan(session: Session, context: TaskContext, kind: str) -> None:
     for phase in phases:
         if isinstance(phase, TrainingPhase):
             trained.append((phase.name, phase.trained))
+    baseline = session.parts.baseline
+    if kind == "baseline" and trained and not baseline.trains(context.task):
+        raise ContractViolation(
+            f"{trained[0][0]!r} of task {task} trains, and trained_tasks = {baseline.trained_tasks} says "
+            "that no phase of it does; declare how many tasks train"
+        )
     if kind == "retrieval" and strategy is not None:
         for group in strategy.parameter_groups(context, 0.1):
             trained.append(("parameter_groups", group.parameters))

@@ -215,14 +215,19 @@ def _corners(measures: tuple[str, ...]) -> Iterator[Evidence]:
     for count in (1, 4):
         for fields in kinds:
             candidates = tuple(CandidateEvidence(set=number, **fields) for number in range(count))
-            yield Evidence(task=count, candidates=candidates)
+            yield Evidence(task=count, candidates=candidates, task_to_set=tuple(range(count)))
 
 
 def _random_record(measures: tuple[str, ...], rng: np.random.Generator) -> Evidence:
     ids = np.sort(rng.choice(15, size=rng.integers(0, 9), replace=False))  # ids may have gaps
     alike = {name: int(rng.choice([1, -1])) for name in measures}
     candidates = tuple(_random_candidate(alike, rng, int(set_id)) for set_id in ids)
-    return Evidence(task=len(candidates) + int(rng.integers(1, 4)), candidates=candidates)
+    task = len(candidates) + int(rng.integers(1, 4))
+    # every live set holds a task, and some hold several
+    owners = ids.tolist()
+    if owners:
+        owners += rng.choice(ids, size=task - len(ids)).tolist()
+    return Evidence(task=task, candidates=candidates, task_to_set=tuple(owners))
 
 
 def _random_candidate(alike: Mapping[str, int], rng: np.random.Generator, set_id: int) -> CandidateEvidence:

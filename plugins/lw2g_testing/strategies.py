@@ -186,7 +186,9 @@ def evidences(
     count = draw(num_sets)
     ids = sorted(draw(st.sets(st.integers(0, 2 * count), min_size=count, max_size=count)))
     candidates = tuple(draw(_candidates(set_id, measured)) for set_id in ids)
-    return Evidence(task=count + draw(st.integers(0, 3)), candidates=candidates)
+    # every live set holds a task, and some hold several
+    shared = draw(st.lists(st.sampled_from(ids), max_size=3)) if ids else []
+    return Evidence(task=count + len(shared), candidates=candidates, task_to_set=(*ids, *shared))
 
 
 @st.composite

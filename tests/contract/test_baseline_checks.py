@@ -179,6 +179,13 @@ class SameNames(SPromptPlusPlus):
         return (*super().phases(context), *super().phases(context))
 
 
+@breaks(
+    "phases_are_a_plan", "'prompts' of task 2 trains, and trained_tasks = 1 says that no phase of it does"
+)
+class TrainsTooLong(SPromptPlusPlus):
+    trained_tasks = 1
+
+
 class TrainsMore(SPromptPlusPlus):
     """Trains the set, the head, and whatever a subclass adds."""
 
@@ -236,6 +243,13 @@ def test_literal_variants_are_seen_to_mix_the_batch(
     (case,) = [one for one in cases if one.check.name == "prediction_belongs_to_its_sample"]
     with pytest.raises(ContractViolation, match="no vote, no statistics and no reshaping over the batch"):
         case.run()
+
+
+@pytest.mark.slow
+def test_a_method_whose_later_tasks_train_nothing_keeps_every_promise() -> None:
+    """Under a head in closed form, which learns them."""
+    cases = contract_cases("slca-plus-plus", options={"head": "lda", "trained_tasks": 1})
+    assert {case.result().status for case in cases} == {"passed"}
 
 
 def test_an_empty_pool_says_what_to_do_first() -> None:

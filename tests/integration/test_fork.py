@@ -18,7 +18,7 @@ from lw2g.lifecycle.runner import start
 from lw2g.model.saved import open_model
 from lw2g.registry.catalogue import Catalogue
 from lw2g.results.verification import verify
-from runs import different, tensors, untimed
+from runs import different, shortest, tensors, untimed
 
 Finished = tuple[Path, dict[str, Any]]
 
@@ -70,6 +70,24 @@ def test_a_fork_forces_another_decision(finished, catalogue, tmp_path):
     )
     assert again["origin"]["origin"]["run"] == str(parent)
     assert again["accuracy_matrix"][0][:2] == record["accuracy_matrix"][0][:2]
+
+
+def test_a_fork_ends_the_training(catalogue, tmp_path):
+    """From the end of the first task on it is, to the bit, the run in which that task alone trains."""
+    ways = {"whole": 0, "stopped": 1}
+    head = {"baseline.head": "lda", "baseline.head_carry": "affine"}
+    for name, trained in ways.items():
+        resolved = shortest(catalogue, "slca-plus-plus", {**head, "baseline.trained_tasks": trained})
+        ways[name] = start(resolved, catalogue, tmp_path / name)
+    record = forked(
+        tmp_path / "whole", 0, catalogue, tmp_path / "fork", overrides={"baseline.trained_tasks": 1}
+    )
+    apart = ("files", "origin", "record_hash")
+    assert untimed(record, *apart) == untimed(ways["stopped"], *apart)
+    assert different(tensors(tmp_path / "stopped"), tensors(tmp_path / "fork")) == []
+    # two of seven classes came with the first task, and nothing moves after it
+    assert (record["stale_classes"]["last"], ways["whole"]["stale_classes"]["last"]) == (0, 5 / 7)
+    assert record["findings"]["carry_forwards"] == 0
 
 
 @pytest.mark.parametrize(

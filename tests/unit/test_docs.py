@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 import runpy
+import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -127,25 +130,67 @@ def test_the_pictures_are_what_their_script_draws() -> None:
     assert there == drawn
 
 
-@pytest.mark.parametrize(
-    "page", sorted(DOCS.rglob("*.md")), ids=lambda page: page.relative_to(DOCS).as_posix()
+FOR_READERS = sorted(
+    path
+    for folder, pattern in (
+        (ROOT, "*.md"),
+        (DOCS, "*.md"),
+        (DOCS, "*.ipynb"),
+        (DOCS / "howto", "*.md"),
+        (ROOT / "benchmarks", "*.md"),
+        (ROOT / "experiments", "*.md"),
+        (ROOT / "experiments", "*/*.md"),
+    )
+    for path in folder.glob(pattern)
 )
-def test_no_link_of_a_page_is_broken(
+"""What people read in a checkout; of the docs this is without what building the site writes."""
+ON_SITE = re.compile(r"<!-- site: (.*?) -->", re.DOTALL)
+"""What docs/conf.py uncovers on the site."""
+LINK = re.compile(r"\]\(([^)#\s]*)(?:#[^)\s]*)?\)")
+
+
+def shown_on_site() -> dict[Path, str]:
+    """Return the files outside docs that a page of the site includes, with the page."""
+    return {
+        (DOCS / beside).resolve(): page.name
+        for page in DOCS.glob("*.md")
+        for beside in re.findall(r"^```\{include\} (\S+)", page.read_text(encoding="utf-8"), flags=re.M)
+    }
+
+
+@pytest.mark.parametrize("page", FOR_READERS, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_link_works_in_a_checkout_and_on_the_site(
     page: Path, components: dict[str, str], docstrings: dict[str, str]
 ) -> None:
-    """Linked pages and pictures exist in `docs`; of components and docstrings, pages that the site writes."""
-    for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
-        _, of_components, written = target.rpartition("components/")
-        if of_components:
-            assert written.removesuffix(".md") in components, target
-        elif "reference/" in target:
-            assert target.rpartition("reference/")[2].removesuffix(".md") in docstrings, target
-        elif "://" not in target:
-            linked = (page.parent / target).resolve()
-            assert linked.exists(), target
-            assert linked.is_relative_to(DOCS), (
-                f"{target}: the site has no file outside docs; name it in backquotes"
-            )
+    """It leads to a file that the site has, too; on the site alone to pages that are written for it."""
+    text = page.read_text(encoding="utf-8")
+    for target in LINK.findall(ON_SITE.sub("", text)):
+        if "://" in target or not target:
+            continue
+        linked = (page.parent / target).resolve()
+        assert linked.is_file(), target
+        if page.is_relative_to(DOCS) and linked.suffix == ".md" and not linked.is_relative_to(DOCS):
+            assert linked in shown_on_site(), f"{target}: no page of the site shows it; name it in backquotes"
+    written = {f"components/{name}.md" for name in components}
+    written |= {f"reference/{name}.md" for name in docstrings}
+    for uncovered in ON_SITE.findall(text):
+        for target in LINK.findall(uncovered):
+            assert (page.parent / target).resolve().relative_to(DOCS).as_posix() in written, target
+
+
+def test_the_page_of_the_package_has_no_link_into_a_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its words and tables are those of the README; what only a checkout has is linked by neither."""
+    plugin = SimpleNamespace(MetadataHookInterface=object)
+    monkeypatch.setitem(sys.modules, "hatchling.metadata.plugin.interface", plugin)
+    metadata: dict[str, Any] = {}
+    hook = runpy.run_path(str(SCRIPTS / "package_page.py"))["PackagePage"]
+    hook.update(hook.__new__(hook), metadata)
+    text = metadata["readme"]["text"]
+    assert [target for target in LINK.findall(text) if target and "://" not in target] == []
+    assert "docs/pictures" not in text
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for kept in ("lw2g start photos model --backbone vit-tiny", "what to use", "| turns |", "https://"):
+        assert (kept in text) == (kept in readme), kept
 
 
 def anchors(page: Path) -> set[str]:
@@ -158,13 +203,12 @@ def anchors(page: Path) -> set[str]:
 
 
 def test_no_link_leads_to_a_missing_heading() -> None:
-    """What a link of the README or a page names behind `#` is a heading of that page."""
+    """What a link names behind `#` is a heading of the page that it leads to."""
     missing = []
-    for page in (ROOT / "README.md", *sorted(DOCS.rglob("*.md"))):
+    for page in FOR_READERS:
         for target, anchor in re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", page.read_text(encoding="utf-8")):
             linked = page.parent / target if target else page
-            # pages that the site writes have no file here
-            ours = "://" not in target and linked.suffix == ".md" and linked.exists()
+            ours = "://" not in target and linked.suffix == ".md"
             if ours and anchor not in anchors(linked):
                 missing.append(f"{page.relative_to(ROOT)}: {target}#{anchor}")
     assert missing == []

@@ -100,6 +100,20 @@ def test_few_images_are_paired_class_by_class_and_judged(script, monkeypatch):
     assert all("**holds**" in line for line in gains.verdicts({}))
 
 
+def test_a_doubling_of_images_is_read_off_within_each_set(script):
+    """Levels of sets do not matter; one number of images says nothing; the interval is over images."""
+    gains = script("frozen_gains")
+    falls = {5: np.zeros(100), 10: np.repeat([-1.0, 0.0], [10, 90]), 20: np.repeat([-1.0, 0.0], [20, 80])}
+    cells = {("waste", count): part for count, part in falls.items()}
+    cells |= {("signs", count): 1 - np.abs(part) for count, part in falls.items()}
+    own, common = gains.doublings({**cells, ("cifar", 5): np.ones(100)})
+    assert list(own) == ["waste", "signs"]
+    assert [slope.mean for slope in own.values()] == pytest.approx([-10, -10])
+    assert common.mean == pytest.approx(-10)
+    assert own["waste"].low < common.low < -10 < common.high < own["waste"].high < 0
+    assert gains.doublings({key: part for key, part in cells.items() if key[0] == "waste"})[1] is None
+
+
 def test_a_candidate_replaces_what_is_held_on_three_streams(script, monkeypatch):
     """One that gains on two is passed over, and the next is set against the one before it."""
     rule = script("frozen_rule")
@@ -117,3 +131,16 @@ def test_a_candidate_replaces_what_is_held_on_three_streams(script, monkeypatch)
         ("recommended-joined", "recommended", True),
     ]
     assert rule.verdict(steps) == "recommended-joined"
+
+
+OPEN = "open (late has 3 of 6 streams); on these: frozen"
+
+
+@pytest.mark.parametrize(("run", "verdict"), [(3, OPEN), (4, "frozen")])
+def test_the_rule_is_open_while_missing_streams_may_change_it(script, run, verdict):
+    """A candidate that gains nowhere is decided once fewer than three streams are missing."""
+    rule = script("frozen_rule")
+    gains = {stream: SimpleNamespace(low=-0.5) for stream in rule.RULE["development"][:run]}
+    steps = [rule.Step(name="late", held="frozen", gains=gains, replaces=False)]
+    assert rule.verdict(steps) == verdict
+    assert bool(rule.settled(steps)) == (run == 4)

@@ -130,10 +130,10 @@ def test_a_protocol_is_named_after_stream_and_order(study):
     results = study("score_results")
     named = [
         {"name": "folder", "root": "/data/pacs-turns/sketch/3"},
-        {"name": "folder", "root": "/data/turns-small/0"},
+        {"name": "folder", "root": "turns/0"},
         {"name": "glyphs", "order_seed": 4},
     ]
     names = [results.protocol_name({"config": {"benchmark": one}}) for one in named]
-    assert names == ["growth-score.sketch-first.3", "growth-score.turns-small.0", "growth-score.glyphs.4"]
+    assert names == ["growth-score.sketch-first.3", "growth-score.turns.0", "growth-score.glyphs.4"]
     found = results.OF_THE_STUDY.fullmatch(f"folder/like-for-like/{names[0]}@1")
     assert found.groupdict() == {"stream": "sketch-first", "order": "3"}

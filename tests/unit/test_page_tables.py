@@ -75,9 +75,9 @@ CHANGED = (
 
 OF_A_TABLE = r"^\|(?: [^|]*\|)+? [+]?(\d\d?\.\d)"
 OF_SENTENCES = {
-    "README.md": r", (\d+) times\s+the\s+forwards",
+    "README.md": r", (\d+)\s+forwards\s+an\s+image",
     "docs/use.md": r"ends at\s+(\d\d\.\d) with\s+adapters",
-    "docs/frozen.md": r"stands for, (\d\d\.\d) to",
+    "docs/frozen.md": r"probabilities are (\d\.\d) to",
     "docs/worth.md": r"so \(near\) is\s+(\w+)\.",
     "docs/growth.md": r"Over (\d) orders\s+one prompt set",
 }
@@ -115,10 +115,14 @@ def test_the_packs_of_a_table_are_named_by_row(script, stored, monkeypatch, caps
     """`--packs` says stream, row as the table calls it, order, FAA and a pack that is there."""
     tables = script("tables")
     monkeypatch.setattr(tables, "stored_runs", lambda *_: stored)
-    assert tables.main(["--packs", "worth"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    told = []
+    for named in ("worth", "leaderboard"):
+        assert tables.main(["--packs", named]) == 0
+        told.append(capsys.readouterr().out.splitlines())
+    lines, every = told
     assert any(line.startswith("cifar-second, `ridge` (floor), order 0: FAA ") for line in lines)
-    assert all((ROOT / line.rpartition(", ")[2]).is_dir() for line in lines)
+    assert all((ROOT / line.rpartition(", ")[2]).is_dir() for line in every)
+    assert set(lines) < set(every)
 
 
 def test_a_page_without_its_marks_is_refused(script):
@@ -269,7 +273,7 @@ def test_development_streams_stand_apart_and_differences_are_paired(script):
     # the eighth image differs in both orders, two more in the second
     interval = r"\+20\.0 \[\+0\.0, \+[56]0\.0\]"
     assert re.fullmatch(
-        rf"\|  \| mine \| 2 \| 90\.0 \| 80\.0 \| {interval} \| 1 \| 12\.3 \| 1,000 \|", shown[-1]
+        rf"\| turns \| mine \| 2 \| 90\.0 \| 80\.0 \| {interval} \| 1 \| 12\.3 \| 1,000 \|", shown[-1]
     )
     assert shown[-2].startswith("| turns | `lda` (the floor) | 3 | 76.7 | 70.0 | - |")
     alike = tables.lines_of([run("turns", order, tables.FLOOR, 7) for order in range(2)], "report", 224)
@@ -316,8 +320,8 @@ SENTENCES = [page for page in tomllib.loads((ROOT / "scripts" / "prose.toml").re
 
 
 @pytest.mark.parametrize("page", SENTENCES)
-def test_no_digit_of_a_sentence_can_change_unseen(script, page):
-    """Each digit outside what scripts write, one after another; and a result or a verdict that is added."""
+def test_no_number_of_a_sentence_can_change_unseen(script, page):
+    """Each digit and each number in words that no script writes; and a result or a verdict that is added."""
     tables, prose = script("tables"), script("prose")
     text = (ROOT / page).read_text()
     assert list(prose.faults(text, tables.MARKED, page)) == []
@@ -325,8 +329,20 @@ def test_no_digit_of_a_sentence_can_change_unseen(script, page):
         at = digit.start()
         changed = text[:at] + str((int(digit[0]) + 1) % 10) + text[at + 1 :]
         assert list(prose.faults(changed, tables.MARKED, page)), text[at - 40 : at + 20]
+    for number in prose.NUMBER_WORDS.finditer(prose.sentences(text, tables.MARKED)):
+        for other in {"eleven", "half"} - {number[0].lower()}:
+            changed = text[: number.start()] + other + text[number.end() :]
+            assert list(prose.faults(changed, tables.MARKED, page)), text[
+                number.start() - 40 : number.end() + 20
+            ]
     last = len(text.splitlines()) + 2
-    for added in ("It gains 2.7.", "It gains three points.", "So (one) holds.", "Training wins."):
+    for added in (
+        "It gains 2.7.",
+        "It takes twelve.",
+        "A third is right.",
+        "So (one) holds.",
+        "Training wins.",
+    ):
         (found,) = prose.faults(f"{text}\n{added}\n", tables.MARKED, page)
         assert found.startswith(f"{page}:{last}: no pack bears")
     assert list(prose.faults(f"{text}\nOptions as `x=0.5` may stand.\n", tables.MARKED, page)) == []
@@ -356,8 +372,8 @@ def test_every_report_stream_says_what_a_choice_has_seen(script):
 
 
 def test_lines_stand_by_their_difference_from_the_floor_of_the_same_orders(script, stored):
-    """In the table of use.md and on the leaderboard; each line has orders of the floor."""
-    tables, streams, board = script("tables"), script("stream_tables"), script("write_leaderboard")
+    """On the leaderboard, which has each line; each line has orders of the floor."""
+    streams, board = script("stream_tables"), script("write_leaderboard")
     runs = streams.runs_of(STORE, stored)
     for role in ("report", "development"):
         lines = board.by_accuracy(streams.lines_of(runs, role, 224))
@@ -367,8 +383,11 @@ def test_lines_stand_by_their_difference_from_the_floor_of_the_same_orders(scrip
             assert less is not None or line.method == streams.FLOOR, (line.stream, line.method)
             apart[line.stream].append(0.0 if less is None else less.mean)
         assert all(own == sorted(own, reverse=True) for own in apart.values())
-    written = tables.table_text(tables.facts()["use-224"], runs, stored, tables.sentence_fields)
-    rows = [line.split(" | ") for line in written]
-    shown = [[row[1], row[5].split()[0]] for row in rows[2:]]
-    lines = board.by_accuracy(tables.table_lines(tables.facts()["use-224"], runs))
-    assert [name for name, _ in shown] == [streams.LABELS[line.method] for line in lines]
+    lines = board.by_accuracy(streams.lines_of(runs, "report", 224))
+    rows = [line.split(" | ") for line in streams.markdown(lines)][2:]
+    names = [streams.LABELS.get(line.method, line.method) for line in lines]
+    assert [(row[0].strip("| "), row[1]) for row in rows] == [
+        (line.stream, name) for line, name in zip(lines, names, strict=True)
+    ]
+    page = (ROOT / "docs" / "leaderboard.md").read_text()
+    assert "\n".join(streams.markdown(lines)) in page

@@ -80,7 +80,7 @@ def unmeasured(parts: RunParts, task: int) -> Evidence:
     for set_id in parts.pool.ids:
         rank = _Places.of(parts, set_id).rank if has_spaces else 0
         candidates.append(CandidateEvidence(set=set_id, rank=rank))
-    return Evidence(task=task, candidates=tuple(candidates))
+    return Evidence(task=task, candidates=tuple(candidates), task_to_set=tuple(parts.pool.task_to_set))
 
 
 def collect_evidence(
@@ -146,7 +146,8 @@ def collect_evidence(
                 excluded=excluded.get(set_id),
             )
         )
-    return Evidence(task=evidence_sample.task.index, candidates=tuple(candidates))
+    task = evidence_sample.task.index
+    return Evidence(task=task, candidates=tuple(candidates), task_to_set=tuple(parts.pool.task_to_set))
 
 
 def store_statistics(

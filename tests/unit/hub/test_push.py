@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 import lw2g
 from hub_stub import TELLING, HubStub
 from lw2g.cli.main import main
-from lw2g.errors import ConfigError, DataError
+from lw2g.errors import ConfigError, DataError, counted
 from lw2g.model.exported import read_export, read_manifest, write_export
 from lw2g_hub.hub_client import commit, known_repository
 from lw2g_hub.model_card import renewed
@@ -67,10 +67,28 @@ def test_a_push_is_private_and_one_commit(model: Path, hub: HubStub) -> None:
     assert "the file with SHA-256" in done.stderr  # its weights came as a file
 
 
+def test_a_model_of_few_images_says_that_it_holds_their_features(
+    model: Path, hub: HubStub, tmp_path: Path
+) -> None:
+    """Before anything is sent: without --learnable, too, its head keeps rows in place of wide sums."""
+    lw2g.start(
+        model.parent / "first",
+        tmp_path / "wide",
+        backbone="micro",
+        head="lda",
+        settings={"backbone.layers": 6},
+        device="cpu",
+    )
+    told = "note: model.safetensors holds the features of 16 images"
+    assert told in command("push", tmp_path / "wide", REPO, "--dry-run").stderr
+    assert told.partition(" of ")[0] not in command("push", model, REPO, "--dry-run").stderr
+    assert hub.requests == []
+
+
 def test_public_is_what_somebody_says(model: Path, hub: HubStub) -> None:
     """A public repository is made, and pushed to, with --public alone; a private one stays private."""
     assert lw2g.push(model, REPO, public=True)["private"] is False
-    with pytest.raises(ConfigError, match="'anna/pets' is public; push to it with --public"):
+    with pytest.raises(ConfigError, match="'anna/pets' is public; push to it with public"):
         lw2g.push(model, REPO)
     assert len(hub.repos[REPO].commits) == 2
     hub.made("anna/own", {}, private=True)
@@ -103,7 +121,7 @@ def test_the_card_says_what_the_record_says(model: Path, hub: HubStub) -> None:
     assert f"| bird | 8 | {found['bird']['recall']:.0f} % of {found['bird']['checked']} |" in text
     low, high = checks["interval"]
     images = sum(entry["checked"] for entry in found.values())
-    assert f"- Accuracy: {checks['accuracy']:.1f} % of {images} images" in text
+    assert f"- Accuracy: {checks['accuracy']:.1f} % of {counted(images, 'image')}" in text
     assert f"(95 % interval {low:.1f} to {high:.1f})" in text
     temperature = float(read_export(model).tensors["calibration/temperature"])
     assert f"temperature {temperature:.4g}" in text

@@ -37,11 +37,13 @@ def test_what_a_scope_says(
     assert scope.members(pool, (nn.Linear(1, 1),)) == members
 
 
-def test_a_string_is_no_scope() -> None:
+def test_what_is_not_read_is_refused() -> None:
     """What plugins said before is refused where the class is defined, with what to say in its place."""
     with pytest.raises(
         TypeError, match=r"Old: feature_scope = 'each' is not read; .* scope = POOL, from lw2g\.plugin"
     ):
         type("Old", (Baseline,), {"feature_scope": "each"})
+    with pytest.raises(TypeError, match=r"first_task_alone = True is not read; .* trained_tasks = 1"):
+        type("Older", (Baseline,), {"first_task_alone": True})
     with pytest.raises(TypeError, match=r"Odd: scope = 'each' is no scope; take BACKBONE"):
         type("Odd", (Baseline,), {"scope": "each"})

@@ -142,9 +142,11 @@ def test_all_candidates_are_asked_under_the_same_heads(session_of):
     for site in session.parts.baseline.sites(session.parts.pool[1]):
         key = session.parts.memory.key(1, site)
         session.parts.memory._spaces[key] = session.parts.memory.space(0, site)  # type: ignore[assignment]
-    one, other = collect_evidence(session.parts, evidence_sample).candidates
+    found = collect_evidence(session.parts, evidence_sample)
+    one, other = found.candidates
     assert one.measures["hindrance"].value is not None
     assert one.measures == other.measures
+    assert [found.tasks_of(candidate.set) for candidate in found.candidates] == [(0,), (1,)]
 
 
 @pytest.mark.parametrize("baseline", ["s-prompt-plus-plus", "cprompt"])
@@ -312,13 +314,14 @@ def test_a_zero_gradient_is_undefined_evidence(session_of):
 
 
 def test_unmeasured_evidence_names_the_live_sets(session_of):
-    """Policies that need no evidence still learn which sets exist."""
+    """Policies that need no evidence still learn which sets exist, and which tasks each holds."""
     session = session_of()
     learned_one(session)
     found = unmeasured(session.parts, 1)
     assert isinstance(found, Evidence)
     assert [candidate.set for candidate in found.candidates] == [0]
     assert found.candidates[0].measures == {}
+    assert (found.tasks_of(0), found.tasks_of(1)) == ((0,), ())
 
 
 def test_pretrained_spaces_are_those_of_the_plain_backbone(session_of):

@@ -204,6 +204,9 @@ def test_seconds_of_later_tasks_are_continued_from_the_first_two():
     # copies that are trained first cost every later task the same
     trying = attrs.evolve(second, copies=50)
     assert module._learning(tasks, (0, 0, 0, 0), first, trying) == 10 + 140 + 4 + 4 + 3 * 50
+    # where two tasks train, the others are spared its steps: 140 - 2 * 25
+    stopping = attrs.evolve(second, steps=25)
+    assert module._learning(tasks, (0, 0, 0, 0), first, stopping, 2) == 10 + 90 + 4 + 4
     assert module._evaluation(tasks, [4, 8, 12, 16], first, second) == 2 + 4 + 6 + 8
     assert module._evaluation(tasks, [16], first, second) == 8
 

@@ -226,6 +226,41 @@ def test_what_nobody_asks_is_not_aligned(bench):
         torch.testing.assert_close(value, baseline.head.state_dict()[name], atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize("trained", [1, 2])
+def test_after_the_last_task_that_trains_the_head_is_exact(bench, trained):
+    """Then the head alone learns: its sums are those of features of the end, and old ones are not carried."""
+    baseline, pool, _ = begun(bench, tasks=trained, head="lda", head_carry="gated", trained_tasks=trained)
+    network = copy.deepcopy(pool[0].state_dict())
+    old = baseline.closed_form.centres(torch.arange(2 * trained))
+    carried = baseline.findings()
+    for index in range(trained, 3):
+        context = bench.begin(baseline, pool, index, reuse=0)
+        assert [phase.name for phase in baseline.phases(context)] == ["head"]
+        bench.learn(baseline, context)
+        batch = bench.batch(index)
+        features = baseline.features(batch, pool.route(None)).double()
+        for label in context.task.classes:
+            found = baseline.closed_form.centres(torch.tensor([label]))[0]
+            torch.testing.assert_close(found, features[batch.labels == label].mean(0), atol=1e-6, rtol=0)
+    assert all(torch.equal(value, pool[0].state_dict()[name]) for name, value in network.items())
+    assert torch.equal(baseline.closed_form.centres(torch.arange(2 * trained)), old)
+    assert baseline.findings() == carried
+    assert (carried["carry_forwards"] > 0) == (trained > 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"trained_tasks": 4, "head": "lda"}, "4 exceeds the stream's 3 tasks; name fewer"),
+        ({"trained_tasks": 1}, "1 leaves later tasks without training, .*; set baseline.head to"),
+    ],
+)
+def test_an_end_of_training_that_cannot_be_is_refused(bench, options, said):
+    """More tasks than there are, and a head that would have to be trained."""
+    with pytest.raises(ConfigError, match=rf"baseline\.trained_tasks: {said}"):
+        SlcaPlusPlus(SlcaConfig(**options), bench.build)
+
+
 def test_the_first_task_is_not_aligned(bench):
     """What predicts then is the trained classifier, at scale 1."""
     baseline, pool, _ = begun(bench)

@@ -85,7 +85,22 @@ def test_a_class_that_the_model_does_not_know_is_refused(model: tuple[Path, str]
     write_images(tmp_path / "more" / "rad", (200, 30, 30), 1, 2)
     done = CliRunner().invoke(main, ["test", str(model[0]), str(tmp_path / "more")])
     assert done.exit_code == 2
-    assert "the model knows no class 'rad' (did you mean 'red'?)" in done.stderr
+    assert "the model knows no class 'rad' (did you mean 'red'?); rename its folder" in done.stderr
+
+
+def test_a_folder_is_named_with_a_hint_at_strangers(model: tuple[Path, str], tmp_path: Path) -> None:
+    """One line on stderr where the model could refuse, and none where it was told to or for programs."""
+    write_images(tmp_path / "more" / "red", (200, 30, 30), 3, 2)
+    folder = str(tmp_path / "more")
+    hint = "note: no image is called unknown; add --reject 0.05\n"
+    for words, said in (
+        ([folder], hint),
+        ([folder, "--reject", "0.1"], ""),
+        ([folder, "--json"], ""),
+        ([f"{folder}/red/0.png"], ""),
+    ):
+        done = CliRunner().invoke(main, ["predict", str(model[0]), *words])
+        assert (done.exit_code, done.stderr, "unknown" in done.stdout) == (0, said, False), words
 
 
 def test_strangers_are_counted_where_they_are_called_unknown(model: tuple[Path, str], tmp_path: Path) -> None:
@@ -98,6 +113,10 @@ def test_strangers_are_counted_where_they_are_called_unknown(model: tuple[Path, 
     assert done.exit_code == 0, done.output
     scored = json.loads(done.stdout)
     asked = lw2g.load(model[0]).predict(tmp_path / "others", reject=0.1)
+    (tmp_path / "others" / "no.png").write_text("no image")  # is left out, as among known images
+    again = CliRunner().invoke(main, ["test", str(model[0]), *folders, "--reject", "0.1", "--json"])
+    assert json.loads(again.stdout) == scored
+    assert "note: strangers: left out 1 of 8 images, first '" in again.stderr
     refused = sum(entry["rejected"] for entry in asked)
     assert refused == 5  # the green ones
     assert scored["strangers"] == {

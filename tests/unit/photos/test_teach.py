@@ -147,7 +147,11 @@ def test_a_session_has_a_folder_of_its_own(first: Path, tmp_path: Path) -> None:
         classroom = Classroom(tmp_path / start, load_catalogue(), device="cpu")
         image = png(2, len(ends))
         one = Upload(class_name="cat", name="x.png", size=len(image))
-        classroom.learn([one], BytesIO(image))
+        broken = Upload(class_name="cat", name="y.png", size=2)
+        classroom.learn([one, broken], BytesIO(image + b"no"))
+        # what is no image is left out, and named as it was sent
+        said = classroom.state()["check"]["warnings"]
+        assert said[0].startswith("left out 1 of 2 images, first 'cat/y.png': it is no image")
         ends.append(Path(classroom.state()["folder"]).relative_to(tmp_path).as_posix())
         classroom.close()
     assert ends == ["model-taught/1", "model-taught-2/1", "model-taught-3/1"]
@@ -465,7 +469,7 @@ def test_two_classes_are_taught_in_a_browser(server: Server, tmp_path: Path) -> 
             page.wait_for_selector(f"#message:has-text('model-taught/{shade - 1}')")
         assert page.locator("#classes td:first-child").all_inner_texts() == ["black", "grey", "light", NASTY]
         assert page.locator("#confusion > tr").count() == 4
-        assert page.inner_text("#total") == "100.0 % of 1 image not learned from"
+        assert page.inner_text("#total") == "100.0 % of 1 image, asked before the model learned from them"
         assert page.locator("img").count() == 0  # no broken picture before the first try
         page.set_input_files("#image", [tmp_path / NASTY / "0.png", tmp_path / "light" / "0.png"])
         page.wait_for_selector(".tried >> nth=1")

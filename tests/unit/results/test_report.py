@@ -176,7 +176,7 @@ def test_what_does_not_compare_makes_no_table_unless_asked_for(write_run, instal
     if kind == "splits":
         assert len({table.title for table in tables_of(runs, installed)}) == 2
     else:
-        with pytest.raises(ConfigError, match=f"the runs mix {kind} .*--mix {kind}"):
+        with pytest.raises(ConfigError, match=f"the runs mix {kind} .*say mix {kind}"):
             tables_of(runs, installed)
     (table,) = tables_of(runs, installed, [kind])
     assert len({row.marks for row in table.rows}) == len(table.rows) == 2
@@ -321,7 +321,7 @@ def test_no_published_value_stands_beside_another_method_unsaid(write_run, insta
     (table,) = tables_of([write_run(80.0, **{**LW2G, **changes})], installed)
     assert table.rows[0].paper["faa"].differs == ((text,) if text else ())
     noted = [note for note in table.notes if note.startswith("differs from")]
-    assert noted == ([f"differs from the published method: {text} ({table.rows[0].label})"] if text else [])
+    assert noted == ([f"differs from what was published: {text} ({table.rows[0].label})"] if text else [])
 
 
 def test_what_we_chose_for_a_benchmark_is_no_published_value(write_run, installed):
@@ -335,6 +335,16 @@ def test_what_we_chose_for_a_benchmark_is_no_published_value(write_run, installe
     assert table.rows[0].label == "dual-prompt[head_carry=affine] x always"
     assert "baseline.epochs 40" in table.notes[0]
     assert table.rows[0].differs == ("baseline.head_carry none, ours affine",)
+
+
+def test_a_users_own_method_differs_from_nothing_published(write_run, installed):
+    """A component without citation has no published method; that of a published one beside it counts."""
+    own = attrs.evolve(installed.get("baseline", "dual-prompt"), citation="")
+    catalogue = installed.with_component(own)
+    changes = {"baseline.epochs": 9, "growth.energy": 0.9, **LW2G}
+    runs = [write_run(80.0, **changes)]
+    assert "baseline.epochs 40, ours 9" in tables_of(runs, installed)[0].rows[0].differs
+    assert tables_of(runs, catalogue)[0].rows[0].differs == ("growth.energy 0.95, ours 0.9",)
 
 
 @pytest.mark.parametrize(

@@ -191,6 +191,7 @@ def test_labels_say_more_where_they_must(tmp_path):
     [
         ("[bases.run]\nseed = 1", r"'bases' is not a part of a grid \(did you mean 'base'\?\)"),
         ("[base.growht]\nenergy = 1", r"base: no such section 'growht' \(did you mean 'growth'\?\)"),
+        ("[base.set]\nx = 1", r"'set'; write options as SECTION.OPTION = VALUE, of the sections baseline, "),
         ("[axes]\nseed = 1", "axes.seed: expected a list of values but got 1"),
         ("[axes]\nseed = []", "has no cells"),
         ("[rows]\nseed = 1", r"write two brackets"),

@@ -1,0 +1,103 @@
+"""Print what training that stops early gives, by the hypotheses of this folder's README.
+
+python experiments/frozen/frozen_stopped.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from frozen_results import PLAN, Difference, Stream, Trained, apart, hits_by_order, store, streams, trained
+
+Streams = Mapping[str, Stream]
+Found = Mapping[str, Difference]
+
+FIRST, SECOND = "stopped-1", "stopped-2"
+FAR, NEAR_NOTHING = "signs-first", "waste-first"
+CLOSE = 2.0
+"""Points within which adapting and training on the first task are taken to end."""
+
+
+def lines(known: Streams, runs: Trained) -> Iterator[str]:
+    """Yield each claim with its verdict and the differences that it rests on."""
+    adapted = differences(known, runs, FIRST, "ranpac-joined")
+    yield _line(
+        "s-i",
+        f"Training on the first task ends within {CLOSE:.0f} points of adapting on it (`ranpac-joined`).",
+        _all(adapted, lambda own: abs(own.mean) <= CLOSE),
+        adapted,
+    )
+    further = differences(known, runs, SECOND, FIRST)
+    yield _line(
+        "s-ii",
+        "Far from ImageNet, on signs, the second task's training adds, with its interval.",
+        _all({name: own for name, own in further.items() if name == FAR}, lambda own: own.low > 0),
+        further,
+    )
+    gained = differences(known, runs, SECOND, "auto")
+    yield _line(
+        "s-iii",
+        "Training on two tasks is above the frozen answer with its interval on signs alone, and below it on "
+        "waste, by the mean.",
+        _alone(gained),
+        gained,
+    )
+    both = {}
+    for method in (FIRST, SECOND):
+        for name, own in differences(known, runs, method, "recommended-joined").items():
+            both[f"{method} on {name}"] = own
+    yield _line(
+        "s-iv",
+        "Both are above training on all tasks (`recommended-joined`), by their means.",
+        _all(both, lambda own: own.mean > 0),
+        both,
+    )
+
+
+def differences(known: Streams, runs: Trained, left: str, right: str) -> dict[str, Difference]:
+    """Return a trained row less a head or another trained row, on development streams that have both."""
+    found = {}
+    for name in PLAN["development"]:
+        if name not in known or (name, left) not in runs:
+            continue
+        other = right
+        if right not in PLAN["rows"]:
+            if (name, right) not in runs:
+                continue
+            other = hits_by_order(known[name], runs[name, right])
+        own = apart(known[name], hits_by_order(known[name], runs[name, left]), other)
+        if own is not None:
+            found[name] = own
+    return found
+
+
+def _all(found: Found, criterion: Callable[[Difference], bool]) -> str:
+    """Return the verdict where each difference has to meet a criterion."""
+    if not found:
+        return "open"
+    against = [name for name, own in found.items() if not criterion(own)]
+    return f"refuted on {', '.join(against)}" if against else "holds where both ran"
+
+
+def _alone(found: Found) -> str:
+    """Return the verdict on (s-iii)."""
+    if FAR not in found or NEAR_NOTHING not in found:
+        return "open"
+    above = [name for name, own in found.items() if own.low > 0]
+    if above == [FAR] and found[NEAR_NOTHING].mean < 0:
+        return "holds"
+    return f"refuted (above on {', '.join(above) or 'none'})"
+
+
+def _line(key: str, claim: str, verdict: str, found: Found) -> str:
+    told = "; ".join(f"{name}: {own}" for name, own in found.items())
+    return f"- **({key})** {claim} **{verdict}**" + (f". {told}" if told else "")
+
+
+def main() -> None:
+    """Print the verdicts."""
+    print("\n".join(lines(streams(), trained(store()))))
+
+
+if __name__ == "__main__":
+    main()
