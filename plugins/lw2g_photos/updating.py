@@ -43,7 +43,7 @@ from lw2g.model.trained import TrainedModel
 from lw2g.pixels.crops import Crops
 from lw2g.registry.catalogue import Catalogue
 from lw2g_photos.class_folders import ClassImages, digest_of
-from lw2g_photos.lesson import Lesson, Rows, read_lesson, rows_of
+from lw2g_photos.lesson import Lesson, Rows, read_lesson, read_rows, rows_of
 from lw2g_photos.step_checks import accuracy_of, learned_twice, look_alikes, recall, warnings_of
 from lw2g_photos.steps import grown, without_class, without_step
 
@@ -202,11 +202,15 @@ def take_step(
         ConfigError: The head cannot learn, or the old classes lose too much.
     """
     began = time.monotonic()
-    lesson = read_lesson(folder, test, saved.manifest, catalogue, crops)
-    # only now: what is wrong with a folder is reported before a backbone is opened
-    more = grown(saved, lesson.counts)
-    model = build(more)
-    rows = rows_of(model, lesson)
+
+    def fed(lesson: Lesson) -> tuple[Saved, TrainedModel, Rows]:
+        # only now: what is wrong with a folder is reported before a backbone is opened
+        more = grown(saved, lesson.counts)
+        model = build(more)
+        return more, model, rows_of(model, lesson)
+
+    read = partial(read_lesson, folder, test, saved.manifest, catalogue, crops)
+    lesson, (more, model, rows) = read_rows(read, fed)
     found = None
     if rows.tested is None:
         # before all rows are in the sums, or images would be found by what was learned of them
