@@ -81,7 +81,7 @@ def test_the_protocol_of_first_party_benchmarks_is_what_it_was() -> None:
 
 
 def test_metrics_are_defined_as_in_stored_runs():
-    """In other words a definition would part every new run from those of the store: they could share no table."""
+    """A definition in other words parts every new run from those of the store: they could share no table."""
     today = {name: digest_of(DEFINITIONS[name])[:16] for name in _METRICS}
     stored = sorted((ROOT / "experiments" / "store" / "protocols").rglob("*.json"))
     assert stored
