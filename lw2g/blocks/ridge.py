@@ -306,9 +306,12 @@ class Ridge(ClosedForm):
 
         They rest on the whole spectrum of the sums, or on its kept part.
         """
-        gram, cross_of_targets, known = self._system(seen)
         penalty = self.chosen_penalty(seen)
         solved_at = torch.tensor(penalty, dtype=torch.float64)
+        few = self.rows_in_range()
+        if few is not None and not self.cut:
+            return self._of_rows(few.range(), penalty, seen), solved_at
+        gram, cross_of_targets, known = self._system(seen)
         if self.cut:
             # the sums have at most as many directions as images, or as features
             rank = round((1 - self.cut) * min(int(self.count.sum()), self.cross.shape[1]))
@@ -316,6 +319,15 @@ class Ridge(ClosedForm):
         else:
             weights = weights_of(gram, cross_of_targets, penalty)
         return weights if known is None else known.spread(weights), solved_at
+
+    def _of_rows(self, known: Range, penalty: float, seen: int) -> Tensor:
+        """Return the weights of targets ``[D, targets]`` by products of rows, ``H^T (H H^T + p I)^-1 Y``.
+
+        These alone are needed by a model that is opened to answer, and no coordinates.
+        """
+        assert self.few is not None
+        of_classes = functional.one_hot(self.few.labels, len(self.cross)).T[:seen].to(known.rows)
+        return known.rows.T @ weights_of(known.between, self.pooled(of_classes).T, penalty)
 
     def without_each(self, features: Tensor, labels: Tensor, seen: int) -> Tensor | None:
         """Return what the regression without each row alone predicts for it, at the penalty of all rows.
@@ -331,7 +343,7 @@ class Ridge(ClosedForm):
         stamp = self._stamp(seen)
         if self._solved is None or self._solved[0] != stamp:
             # a factor of wide sums takes a second, and the solution needs the same one
-            whole = weights if known is None else known.spread(weights)
+            whole = weights if known is None else self._of_rows(known, penalty, seen)
             self._solved = (stamp, (whole, torch.tensor(penalty, dtype=torch.float64)))
         target_of_class = torch.tensor(self.targets[:seen], device=labels.device)
         targets = target_of_class[labels]

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cached_property
 from typing import Any
 
 import attrs
@@ -41,50 +42,58 @@ class Range:
 
     Attributes:
         rows: H, ``[n, M]``.
-        inner: Their coordinates, ``[n, n]``: a lower triangle L with ``H H^T = L L^T``.
-        basis: Orthogonal directions along which they are, ``[M, n]``; None where these follow from the rows,
-            as ``H^T L^-T``, which takes a third of the time.
-        shared: What was computed of the coordinates: heads that share rows share it, too.
+        shared: What others have computed of them: heads that share rows share it, too.
     """
 
     rows: Tensor
-    inner: Tensor
-    basis: Tensor | None
     shared: dict[str, Any] = attrs.field(factory=dict, init=False)
 
-    @classmethod
-    def of(cls, rows: Tensor) -> Range:
-        """Return the range of rows ``[n, M]``."""
-        lower, failed = torch.linalg.cholesky_ex(products(rows.T))
+    @cached_property
+    def between(self) -> Tensor:
+        """Products ``H H^T`` of the rows with each other, ``[n, n]``."""
+        return products(self.rows.T)
+
+    @cached_property
+    def _directions(self) -> tuple[Tensor, Tensor | None]:
+        """Coordinates, and orthogonal directions along which they are, ``[M, n]``.
+
+        Directions are None where they follow from the rows and from a lower triangle of coordinates L, with
+        ``H H^T = L L^T``, as ``H^T L^-T``: to find them takes three times as long.
+        """
+        lower, failed = torch.linalg.cholesky_ex(self.between)
         scale = lower.diagonal()
-        if len(rows) and not bool(failed) and bool(scale.min() > _DISTINCT * scale.max()):
-            return cls(rows, lower, None)
-        # rows that are alike: the square of their products has no digits left to tell them apart
-        basis, upper = torch.linalg.qr(rows.T)
-        return cls(rows, upper.T, basis)
+        if len(scale) and not bool(failed) and bool(scale.min() > _DISTINCT * scale.max()):
+            return lower, None
+        # rows that are alike: their products have no digits left to tell them apart
+        basis, upper = torch.linalg.qr(self.rows.T)
+        return upper.T, basis
+
+    @property
+    def inner(self) -> Tensor:
+        """Coordinates of the rows, ``[n, n]``."""
+        return self._directions[0]
+
+    @cached_property
+    def gram(self) -> Tensor:
+        """Products of the coordinates, ``[n, n]``."""
+        return products(self.inner)
 
     def coordinates(self, rows: Tensor) -> Tensor:
         """Return the coordinates of other rows ``[k, M]``, or of the same, which are known: ``[k, n]``."""
+        lower, basis = self._directions
         if torch.equal(rows, self.rows):
-            return self.inner
-        if self.basis is not None:
-            return rows @ self.basis
-        inner: Tensor = torch.linalg.solve_triangular(self.inner, self.rows @ rows.T, upper=False)
+            return lower
+        if basis is not None:
+            return rows @ basis
+        inner: Tensor = torch.linalg.solve_triangular(lower, self.rows @ rows.T, upper=False)
         return inner.T
 
     def spread(self, columns: Tensor) -> Tensor:
         """Return the vectors ``[M, k]`` that have coordinates ``[n, k]``."""
-        if self.basis is not None:
-            return self.basis @ columns
-        return self.rows.T @ torch.linalg.solve_triangular(self.inner.T, columns, upper=True)
-
-    @property
-    def gram(self) -> Tensor:
-        """Products of the coordinates, ``[n, n]``."""
-        if "gram" not in self.shared:
-            self.shared["gram"] = products(self.inner)
-        gram: Tensor = self.shared["gram"]
-        return gram
+        lower, basis = self._directions
+        if basis is not None:
+            return basis @ columns
+        return self.rows.T @ torch.linalg.solve_triangular(lower.T, columns, upper=True)
 
 
 class FewRows(nn.Module):
@@ -142,7 +151,7 @@ class FewRows(nn.Module):
                 return other._range
         if shared is not None:
             shared.append(self)
-        return Range.of(self.rows)
+        return Range(self.rows)
 
     def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *others: Any) -> None:
         # states that an earlier lw2g wrote have the sums

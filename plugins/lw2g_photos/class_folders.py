@@ -157,9 +157,9 @@ def _examined(
     empty = [name for name, found in classes.items() if len(bad[name]) == len(found.paths)]
     if empty:
         which = f"class {empty[0]!r}" + (f" and {len(empty) - 1} more" if len(empty) > 1 else "")
-        error = refusal({path: wrong[path] for name in empty for path in bad[name]})
+        all_bad = refusal({path: wrong[path] for name in empty for path in bad[name]})
         raise DataError(
-            f"no image of {which} can be used: {error.what}", "replace them, or remove the folder"
+            f"no image of {which} can be used: {all_bad.what}", "replace them, or remove the folder"
         )
     return headers, bad
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import attrs
 import pytest
@@ -22,6 +25,7 @@ from lw2g.disk.sealed import unseal_json
 from lw2g.interfaces.tracker import EpochEnded
 from lw2g.lifecycle.runner import resume, start
 from lw2g.registry.catalogue import Catalogue
+from lw2g.runtime import ranks
 from lw2g.runtime.progress import Interrupted
 from lw2g.runtime.ranks import RankLostError
 from lw2g_testing.tiny import tiny_catalogue
@@ -59,14 +63,16 @@ def _installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+def children(process: int) -> list[int]:
+    """Return the processes that a process has started and that have not ended."""
+    threads = Path(f"/proc/{process}/task").iterdir()
+    return [int(pid) for thread in threads for pid in (thread / "children").read_text().split()]
+
+
 def others(process: int | None = None) -> list[int]:
     """Return the further ranks that a process (this one) has started."""
-    found = []
-    for thread in Path(f"/proc/{process or os.getpid()}/task").iterdir():
-        for pid in (thread / "children").read_text().split():
-            if b"ranks.follow" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                found.append(int(pid))
-    return found
+    started = children(process or os.getpid())
+    return [pid for pid in started if b"ranks.follow" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
 def learned(directory: Path) -> list[dict[str, torch.Tensor]]:
@@ -77,8 +83,69 @@ def learned(directory: Path) -> list[dict[str, torch.Tensor]]:
     ]
 
 
+_WARM = """
+import json, os, signal, sys
+from lw2g.lifecycle import runner
+from lw2g.registry.catalogue import load_catalogue
+from lw2g.runtime import ranks
+from lw2g_testing.tiny import tiny_backbone
+
+load_catalogue(), tiny_backbone()
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no rank that has ended waits to be asked how
+for line in sys.stdin:
+    if child := os.fork():
+        print(child, flush=True)
+        continue
+    os.setsid()
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    *arguments, _ = json.loads(line)
+    sys.argv = ["-c", *arguments, str(os.getppid())]
+    ranks.follow(runner.follow)
+"""
+"""Becomes a further rank as often as it is asked: its imports take longer than a run, its state is as new."""
+
+
+class Forked:
+    """A further rank of the process above: what is asked of a `subprocess.Popen`."""
+
+    def __init__(self, warm: subprocess.Popen[str], command: Sequence[str], **_: Any) -> None:
+        assert command[1:3] == ["-c", ranks._PROGRAM]
+        assert warm.stdin is not None
+        assert warm.stdout is not None
+        print(json.dumps(command[3:]), file=warm.stdin, flush=True)
+        self.pid = int(warm.stdout.readline())
+
+    def poll(self) -> int | None:
+        """Return None until it has ended."""
+        return None if Path(f"/proc/{self.pid}").exists() else 1
+
+    def wait(self) -> None:
+        """Return when it has ended."""
+        while self.poll() is None:
+            time.sleep(0.01)
+
+
 @pytest.fixture(scope="module")
-def together(catalogue: Catalogue, tmp_path_factory: pytest.TempPathFactory) -> Together:
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[str]]:
+    """A process that further ranks are made of; another one than this, with seeds of its own for hashes."""
+    program = tmp_path_factory.mktemp("warm") / "warm.py"
+    program.write_text(_WARM)
+    paths = os.pathsep.join(filter(None, sys.path))
+    process = subprocess.Popen(
+        [sys.executable, str(program)],
+        env=os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def together(
+    catalogue: Catalogue, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Together:
     """The configuration of a short run of a baseline, and its directory after two processes ran it, once."""
 
     @cache
@@ -91,7 +158,12 @@ def together(catalogue: Catalogue, tmp_path_factory: pytest.TempPathFactory) -> 
         policy = "min" if component.growth == "sets" else None
         resolved = shortest(catalogue, baseline, TWO | own, policy=policy)
         directory = tmp_path_factory.mktemp("together") / "run"
-        start(resolved, catalogue, directory)
+        with pytest.MonkeyPatch.context() as patch:
+            if baseline != QUICKLY:
+                warm = request.getfixturevalue("warm")
+                own = SimpleNamespace(Popen=partial(Forked, warm), DEVNULL=subprocess.DEVNULL)
+                patch.setattr(ranks, "subprocess", own)
+            start(resolved, catalogue, directory)
         return resolved, directory
 
     return run
@@ -105,16 +177,21 @@ def together(catalogue: Catalogue, tmp_path_factory: pytest.TempPathFactory) -> 
     ],
 )
 def test_two_processes_agree_after_every_task(
-    baseline: str, together: Together, catalogue: Catalogue, tmp_path: Path
+    baseline: str,
+    together: Together,
+    catalogue: Catalogue,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
 ) -> None:
     """Else the run would end; where the loss is a mean over images, they learn what one learns."""
     resolved, directory = together(baseline)
     two = unseal_json(directory / "record.json")
     assert two["environment"]["processes"] == 2
     assert [one["value"] for one in two["deviations"] if one["option"] == "run.devices"] == [2]
-    assert others() == []
     if baseline != QUICKLY:
+        assert children(request.getfixturevalue("warm").pid) == []
         return
+    assert others() == []
     config = attrs.evolve(resolved.config, run=attrs.evolve(resolved.config.run, devices=1))
     one = start(attrs.evolve(resolved, config=config), catalogue, tmp_path / "1")
     for key in ("task_to_set", "accuracy_matrix", "retrieval_matrix"):

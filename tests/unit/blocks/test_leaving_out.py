@@ -174,13 +174,19 @@ def test_half_of_the_products_are_all_of_them(width: int) -> None:
     torch.testing.assert_close(gram, gram.T)
 
 
-def test_wide_sums_are_those_of_narrow_ones() -> None:
-    """A regression of wide features has the weights of its rows."""
+def test_wide_sums_are_those_of_narrow_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A regression of wide features has the weights of its rows, however these are cut into tasks."""
+    monkeypatch.setattr(few_rows, "_FEW", 100)  # no row is few
     draw = torch.Generator().manual_seed(5)
     rows = torch.randn(30, 2100, generator=draw, dtype=torch.float64)
     labels = torch.arange(30) % CLASSES
-    head = Ridge(2100, CLASSES, 0, 0, 50.0, choice="fixed")
+    head, other = (Ridge(2100, CLASSES, 0, 0, 50.0, choice="fixed") for _ in range(2))
     head.update(rows, labels)
+    for part, own in zip(rows.split([7, 23]), labels.split([7, 23]), strict=True):
+        other.update(part, own)
+    assert head.rows_in_range() is None
+    torch.testing.assert_close(other.gram, head.gram, rtol=1e-11, atol=1e-11)
+    torch.testing.assert_close(other.cross, head.cross, rtol=1e-11, atol=1e-11)
     # fewer rows than features: the same weights from the matrix of inner products of rows
     inner = rows @ rows.T + 50 * torch.eye(30, dtype=torch.float64)
     wanted = rows @ rows.T @ torch.linalg.solve(inner, torch.eye(CLASSES, dtype=torch.float64)[labels])
@@ -242,8 +248,8 @@ def test_a_band_is_solved_at_a_penalty_as_its_sums_are(width: int) -> None:
 def test_few_rows_give_the_regression_of_their_sums(choice: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Penalty, scores, and those without each row; rows that are no longer few become the sums."""
     monkeypatch.setattr(few_rows, "_WIDE", 59)
-    monkeypatch.setattr(few_rows, "_FEW", 3)
-    rows, labels = wide(20)
+    monkeypatch.setattr(few_rows, "_FEW", 1.5)
+    rows, labels = wide(40)
     few = Ridge(60, CLASSES, 0, 0, 0.3, choice=choice)
     few.update(rows[:9], labels[:9])
     few.update(rows[9:], labels[9:])
@@ -254,7 +260,7 @@ def test_few_rows_give_the_regression_of_their_sums(choice: Any, monkeypatch: py
     assert few.chosen_penalty(CLASSES) == pytest.approx(many.chosen_penalty(CLASSES), rel=1e-12)
     others = torch.randn(5, 60, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     _require_alike(few, many, rows, labels, others)
-    # the 21st row is too many
+    # the 41st row is too many
     for head in (few, many):
         head.update(others, torch.arange(5) % CLASSES)
     assert few.rows_in_range() is None
@@ -336,8 +342,8 @@ def test_coordinates_turn_rows_and_lose_nothing_in_their_range(alike: bool) -> N
     rows, _ = wide(20)
     if alike:
         rows[7] = rows[3] * (1 + 1e-9)
-    known = few_rows.Range.of(rows)
-    assert (known.basis is not None) == alike
+    known = few_rows.Range(rows)
+    assert (known._directions[1] is not None) == alike
     torch.testing.assert_close(known.inner @ known.inner.T, rows @ rows.T)
     torch.testing.assert_close(known.spread(known.inner.T), rows.T, rtol=1e-10, atol=1e-10)
     others = torch.randn(4, 60, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
