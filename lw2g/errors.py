@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 __all__ = [
@@ -17,6 +19,7 @@ __all__ = [
     "Lw2gError",
     "PluginError",
     "UnknownComponentError",
+    "as_asked",
     "as_word",
     "counted",
     "error_text",
@@ -26,12 +29,15 @@ __all__ = [
     "no_folder",
     "printable",
     "shown",
+    "typed_options",
     "with_remedy",
 ]
 
 
 class Lw2gError(Exception):
     """Base of all errors that the command line prints as one line.
+
+    They are written with the options of commands; to a program they name arguments (:func:`as_asked`).
 
     >>> str(DataError("no file 'x'", "check the path"))
     "no file 'x'; check the path"
@@ -50,7 +56,7 @@ class Lw2gError(Exception):
         self.remedy = remedy
 
     def __str__(self) -> str:
-        return with_remedy(self.what, self.remedy)
+        return as_asked(with_remedy(self.what, self.remedy))
 
 
 class UnknownComponentError(Lw2gError):
@@ -107,6 +113,39 @@ def with_remedy(what: str, remedy: str) -> str:
     if not remedy:
         return what
     return f"{what}; {remedy}"
+
+
+_typed = False
+"""Whether a command line asks, and not a program."""
+# a whole command stays as it is, and of others the options become arguments
+_OPTION = re.compile(r"(`[^`]*`|\b(?:hf|lw2g|pip|ray) [^;,)]*)|(?<![^\s(])(?:--set |--([a-z][a-z-]*))")
+
+
+@contextmanager
+def typed_options() -> Iterator[None]:
+    """Word messages within the block for a command line: by its options."""
+    global _typed
+    before, _typed = _typed, True
+    try:
+        yield
+    finally:
+        _typed = before
+
+
+def as_asked(text: str) -> str:
+    """Return a message in words of whoever asks: options of a command are arguments in Python.
+
+    >>> as_asked("choose another --out, or: lw2g run --out NEW; lower --batch-size")
+    'choose another out, or: lw2g run --out NEW; lower batch_size'
+    """
+    if _typed:
+        return text
+
+    def in_python(found: re.Match[str]) -> str:
+        command, option = found.groups()
+        return command or (option or "").replace("-", "_")
+
+    return _OPTION.sub(in_python, text)
 
 
 _LONGEST = 200

@@ -200,11 +200,11 @@ def a_constraint() -> str:
         ]
         parts += [
             arrow(x, y, x + 140, y - 100, kind="thin"),
-            text(x + 150, y - 104, "step", kind="soft", anchor="start"),
+            text(x + 152, y - 94, "step", kind="soft", anchor="start"),
         ]
         parts += [line(x + 140, y - 100, x + 140 * keep, y - 100, kind="thin", dash="4 4", wide=1.4)]
         parts += [arrow(x, y, x + 140 * keep, y - 100, kind="sa", wide=3)]
-        parts += [text(x + 140 * keep + 10, y - 112, "what is done", kind="a", size=12, anchor="start")]
+        parts += [text(x + 140 * keep + 10, y - 114, "what is done", kind="a", size=12, anchor="start")]
     return "".join(
         [*parts, text(40, 216, "old queries then get the same logits", kind="soft", anchor="start", size=12)]
     )
@@ -220,8 +220,8 @@ def a_frozen_answer() -> str:
         parts += [line(x + 17, 152, x + 17, 184, kind="thin")]
         parts += [box(x + 2, 184, 13, 18, kind="a"), box(x + 19, 184, 13, 18, kind="b")]
     parts += [text(30, 224, "of each layer:", kind="soft", size=12, anchor="start")]
-    parts += [text(112, 224, "class token,", kind="a", size=12, anchor="start")]
-    parts += [text(184, 224, "mean of patches", kind="b", size=12, anchor="start")]
+    parts += [text(120, 224, "class token,", kind="a", size=12, anchor="start")]
+    parts += [text(200, 224, "mean of patches", kind="b", size=12, anchor="start")]
     parts += [arrow(290, 193, 340, 193), box(346, 172, 96, 42, kind="c"), text(394, 198, "sums", kind="on")]
     parts += [text(394, 160, "ridge or lda", kind="soft", size=12)]
     parts += [arrow(446, 186, 490, 140), arrow(446, 193, 490, 193)]

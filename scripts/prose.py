@@ -1,8 +1,8 @@
 """Numbers and verdicts in sentences: a script fills them from packs, or prose.toml lists them with a reason.
 
-A page of prose.toml has no other digit, number of points, times, forwards, orders or streams in words, or
-word of a verdict outside code, links and the marks of scripts. So a digit that somebody changes by hand is
-found wherever it stands: between marks it differs from the packs, elsewhere it is not on the list.
+A page of prose.toml has no other digit, number in words or word of a verdict outside code, links and the
+marks of scripts. So a number that somebody changes by hand is found wherever it stands: between marks it
+differs from the packs, elsewhere it is not on the list.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ from pathlib import Path
 LISTED = Path(__file__).with_name("prose.toml")
 EVERYWHERE = "every page"
 """The section of what may stand on all pages."""
-_WORDS = (
-    "half|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|sixteen"
-    "|twenty|thirty|forty|fifty|hundred"
+NUMBER_WORDS = re.compile(
+    r"\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|(?:thir|four|fif|six|seven|eigh|nine)teen"
+    r"|(?:twen|thir|for|fif|six|seven|eigh|nine)ty|(?:hundred|thousand|million|dozen)s?"
+    r"|half|halves|thirds?|quarters?|fifths?|tenths?|twice|thrice|doubles?|doubled|halved)\b",
+    re.IGNORECASE,
 )
-_COUNTED = "times|points|forwards|orders|streams|seeds|per cent"
+"""Numbers and sizes in words. "One" is none of them: it is nearly always a pronoun."""
 TOLD = re.compile(
-    rf"\d[\d,.]*\d|\d|\b(?:{_WORDS}) (?:to (?:{_WORDS}) )?(?:{_COUNTED})\b"
-    r"|\b(?:wins?|loses?|undecided|holds|refuted|confirmed)\b"
+    rf"\d[\d,.]*\d|\d|{NUMBER_WORDS.pattern}|\b(?:wins?|loses?|undecided|holds|refuted|confirmed)\b",
+    re.IGNORECASE,
 )
 """What a pack, or the list, has to bear."""
 _OUTSIDE = re.compile(

@@ -93,7 +93,7 @@ def shoot_teach(photos: Path, weights: Path | None) -> None:
         lw2g.start(place / "known", place / "model", backbone="vit-tiny", weights=weights)
         for scheme in SCHEMES:
             classroom = Classroom(place / "model", load_catalogue(), weights=weights)
-            with Server(classroom) as server, tab(scheme, 1000, 890) as page:
+            with Server(classroom) as server, tab(scheme, 1000, 900) as page:
                 thread = Thread(target=server.serve_forever, args=(0.01,))
                 thread.start()
                 page.goto(server.address)

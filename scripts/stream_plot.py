@@ -45,6 +45,8 @@ SHAPES = (
 )
 """Marks of streams, as paths around the origin: disc, square, triangles, diamond, cross, pentagon."""
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 720, 400, 60, 16, 56
+LONGEST = 44
+"""Letters of a name in the legend that half of the width has room for."""
 INK = "#808080"
 Scale: TypeAlias = Callable[[float], float]
 
@@ -71,8 +73,15 @@ def picture(lines: Sequence[Line]) -> str:
     legend = [(marks[stream], INK, stream) for stream in streams]
     legend.append((SHAPES[0], GREY, "other heads on frozen features"))
     legend += [(SHAPES[0], colours[method], _plain(method)) for method in trained]
+    # two in a line; a long name has a line of its own, after the others
+    short = [entry for entry in legend if len(entry[2]) <= LONGEST]
+    long = [entry for entry in legend if len(entry[2]) > LONGEST]
+    first_long = math.ceil(len(short) / 2)
+    placed = [(entry, number % 2, number // 2) for number, entry in enumerate(short)]
+    placed += [(entry, 0, first_long + number) for number, entry in enumerate(long)]
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT + 9 * len(legend) + 18}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} '
+        f'{HEIGHT + 18 * (first_long + len(long)) + 9}" '
         f'font-family="sans-serif" font-size="12" fill="{INK}">',
         *_axes(x, y, (low, high), most, right, bottom),
     ]
@@ -83,8 +92,8 @@ def picture(lines: Sequence[Line]) -> str:
             f'fill="{colours.get(line.method, GREY)}" fill-opacity="0.8">'
             f"<title>{html.escape(said)}</title></path>"
         )
-    for number, (shape, colour, name) in enumerate(legend):
-        left, down = LEFT + 340 * (number % 2), HEIGHT + 18 * (number // 2)
+    for (shape, colour, name), column, row in placed:
+        left, down = LEFT + 330 * column, HEIGHT + 18 * row
         parts.append(f'<path transform="translate({left} {down - 4})" d="{shape}" fill="{colour}"/>')
         parts.append(f'<text x="{left + 10}" y="{down}" font-size="11">{html.escape(name)}</text>')
     return "\n".join([*parts, "</svg>", ""])

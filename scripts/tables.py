@@ -42,6 +42,7 @@ CARRIES, WORTH, GROWTH_ARCHIVE = "docs/carries.md", "docs/worth.md", "docs/growt
 CELLS = ROOT / "experiments" / "carries" / "cells"
 PAGES = (
     "README.md",
+    "docs/start.md",
     "docs/use.md",
     GROWTH,
     "docs/heads.md",

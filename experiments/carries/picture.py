@@ -6,11 +6,15 @@ python experiments/carries/picture.py CELL.npz docs/carries.svg
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 import numpy as np
-import vl_convert
 from cell import STEPS
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from vega_picture import as_svg
 
 LINES = {"new classes": "#d1495b", "old classes": "#30638e", "old classes, by the gate": "#7fa650"}
 
@@ -48,7 +52,7 @@ def drawn(steps: np.ndarray) -> str:
             "color": colour,
         },
     }
-    return str(vl_convert.vegalite_to_svg(page))
+    return as_svg(page)
 
 
 def main() -> None:

@@ -161,7 +161,8 @@ def doublings(cells: Mapping[tuple[str, int], Hits]) -> tuple[dict[str, Differen
         with a level of its own; None with fewer than two sets.
     """
     # by set: the products of the centred logarithms with each image's differences, and their squares
-    products, squares = {}, {}
+    products: dict[str, Hits] = {}
+    squares: dict[str, float] = {}
     for name in dict.fromkeys(name for name, _ in cells):
         counts = [count for own, count in cells if own == name]
         places = np.log2(counts) - np.mean(np.log2(counts))

@@ -32,7 +32,7 @@ from lw2g.blocks.mahalanobis import Mahalanobis
 from lw2g.blocks.ridge import Ridge
 from lw2g.interfaces.context import derive_seed
 from lw2g.maths.choosing import first_within_error
-from lw2g.maths.normal_equations import _LEVELS, _validation_error
+from lw2g.maths.normal_equations import best_penalty
 from lw2g.model.left_out import left_out_places
 from lw2g.model.rejection import Gaussians, moments_of, temperature_of
 
@@ -256,15 +256,8 @@ def learned(name: str, images: Images, classes: int) -> tuple[Learned, Row]:
 
 def _penalty_of(rows: Tensor, labels: Tensor, classes: int, width: int) -> float:
     """Return the penalty of ``gcv`` for rows in their span, of features of a width."""
-    gram = rows.T @ rows
     cross = rows.T @ torch.nn.functional.one_hot(labels, classes).double()
-    values = torch.linalg.eigvalsh(gram).clamp(min=0)
-    level = float(gram.trace()) / width
-    count = len(rows)
-    errors = {
-        each * level: _validation_error(gram, cross, values, each * level, count, count) for each in _LEVELS
-    }
-    return min(errors, key=lambda each: (errors[each], -each))
+    return best_penalty(rows.T @ rows, cross, len(rows), len(rows), width=width)
 
 
 def _known_beyond(gaussians: Gaussians, rows: Tensor, turn: Tensor) -> Tensor:

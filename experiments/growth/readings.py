@@ -176,8 +176,8 @@ def row_of(record: dict[str, Any]) -> Cells:
     return (
         f"{angles.hfc[0]:.1f} to {angles.hfc[LAST - 2]:.1f}",
         f"{pre[0]:.1f} to {pre[LAST - 2]:.1f}",
-        f"{z[0]:+.1f} to {z[-1]:+.1f}",
-        f"{angles.by_rank[0]:+.1f} to {angles.by_rank[LAST - 2]:+.1f}",
+        f"{z[0]:+z.1f} to {z[-1]:+z.1f}",
+        f"{angles.by_rank[0]:+z.1f} to {angles.by_rank[LAST - 2]:+z.1f}",
         "".join("S" if one <= 0 else "G" for one in z),
     )
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import combinations
@@ -31,6 +32,10 @@ from scipy import stats
 
 from lw2g.interfaces.growth import CandidateEvidence, Evidence, Grow, GrowthPolicy, Measurement
 from lw2g.registry.catalogue import load_catalogue
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from vega_picture import as_svg
 
 Choice = int | str
 
@@ -386,20 +391,17 @@ def page(found: Mapping[str, Any]) -> str:
 
 def drawn(found: Mapping[str, Mapping[str, Any]]) -> str:
     """Return as SVG what rules gain and how measures rank sets, with intervals: a column a group."""
-    import vl_convert
-
     columns = []
     for group, figures in found.items():
         gains = {name: row["gain"] for name, row in figures["rules"].items()}
         taus = {name: row["tau"] for name, row in figures["measures"].items()}
         taus["(another repetition)"] = figures["tau of outcomes"]
         panels = [
-            _panel(group, gains, "FAA of a rule's choices less that of growing, points", 2),
+            _panel(group, gains, "FAA less that of growing, points", 2),
             _panel(group, taus, "Kendall's tau with FAA", 1),
         ]
         columns.append({"vconcat": panels})
-    picture: str = vl_convert.vegalite_to_svg({"hconcat": columns, "background": "white"})
-    return picture
+    return as_svg({"hconcat": columns, "background": "white"})
 
 
 def _panel(title: str, told: Mapping[str, Figure], axis: str, most: float) -> dict[str, Any]:

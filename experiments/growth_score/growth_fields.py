@@ -10,6 +10,7 @@ A field is ``{WHO/WHERE/WHAT}``, as in ``scripts/sentences.py``:
 
 from __future__ import annotations
 
+import re
 import statistics
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -64,23 +65,26 @@ def of_policies(runs: Sequence[Run], stream: str) -> Iterator[tuple[tuple[str, s
     least = seconds(chosen(runs, stream, "always"))
     for row in dict.fromkeys(run.row for run in runs if run.stream == stream):
         own = chosen(runs, stream, row)
+        name = re.sub("[, ]+", "-", row)
         tasks = sum(len(run.record["task_to_set"]) for run in own.values())
-        yield (row, stream, "orders"), str(len(own))
-        yield (row, stream, "faa"), f"{statistics.fmean(run.faa for run in own.values()):.1f}"
+        yield (name, stream, "orders"), str(len(own))
+        yield (name, stream, "faa"), f"{statistics.fmean(run.faa for run in own.values()):.1f}"
         if len(own) > 1:
-            yield (row, stream, "faa-deviation"), f"{statistics.stdev(run.faa for run in own.values()):.1f}"
-            yield (row, stream, "sets-deviation"), f"{statistics.stdev(run.sets for run in own.values()):.1f}"
-        yield (row, stream, "times"), f"{seconds(own) / least:.1f}"
+            accuracy = statistics.stdev(run.faa for run in own.values())
+            number = statistics.stdev(run.sets for run in own.values())
+            yield (name, stream, "faa-deviation"), f"{accuracy:.1f}"
+            yield (name, stream, "sets-deviation"), f"{number:.1f}"
+        yield (name, stream, "times"), f"{seconds(own) / least:.1f}"
         if row != "lda":
             sets = [run.sets for run in own.values()]
             seen = statistics.fmean(images_seen(run.record, row) for run in own.values())
-            yield (row, stream, "sets"), f"{statistics.fmean(sets):.1f}"
-            yield (row, stream, "sets-percent"), f"{100 * sum(sets) / tasks:.0f}"
-            yield (row, stream, "images"), f"{seen:.1f}"
+            yield (name, stream, "sets"), f"{statistics.fmean(sets):.1f}"
+            yield (name, stream, "sets-percent"), f"{100 * sum(sets) / tasks:.0f}"
+            yield (name, stream, "images"), f"{seen:.1f}"
         for than in ("always", "one"):
             apart = less(own, chosen(runs, stream, than))
             if apart is not None:
-                yield (row, stream, f"less-{than}"), str(apart)
+                yield (name, stream, f"less-{than}"), str(apart)
 
 
 def seconds(own: Mapping[int, Run]) -> float:

@@ -8,13 +8,17 @@ A row of panels is a method; a point is the mean over the spaces of a kind, for 
 from __future__ import annotations
 
 import argparse
+import sys
 import tomllib
 from pathlib import Path
 
 import numpy as np
-import vl_convert
 from score_pages import CELLS, PLAN, ROWS, TAPS
 from score_results import METHODS, Cross, crosses
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from vega_picture import as_svg
 
 WHOSE = ("the same task, other images", "tasks of the same kind", "tasks of other kinds")
 
@@ -74,7 +78,7 @@ def drawn(found: list[dict[str, object]]) -> str:
                 {
                     "mark": {"type": "point", "filled": False, "size": 35},
                     "encoding": {
-                        "x": {"field": "by ranks", "title": "HFC of random spaces of the same ranks", **axis},
+                        "x": {"field": "by ranks", "title": "HFC of random spaces", **axis},
                         "y": {"field": "HFC", "title": "HFC, degrees", **axis},
                         "color": {
                             "field": "gradient of",
@@ -88,7 +92,7 @@ def drawn(found: list[dict[str, object]]) -> str:
             ],
         },
     }
-    return str(vl_convert.vegalite_to_svg(page))
+    return as_svg(page)
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,13 @@ from typing import Any
 import numpy as np
 import timm
 import torch
-import vl_convert
 from PIL import Image
 from safetensors.numpy import load_file
 from scipy import stats
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from vega_picture import as_svg
 
 ONE, EACH, LONG, SLOW = "one set", "a set each, three asked", "one set of length 50", "slca-plus-plus"
 DRAWN = (
@@ -156,7 +160,7 @@ def drawn(points: list[dict[str, Any]]) -> str:
         },
     ]
     page = {"data": {"values": points}, "layer": layers, "width": 560, "height": 360, "background": "white"}
-    return str(vl_convert.vegalite_to_svg(page))
+    return as_svg(page)
 
 
 def main() -> None:

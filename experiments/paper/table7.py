@@ -16,10 +16,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
-import vl_convert
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from vega_picture import as_svg
 
 PAPER = (
     (2, 1, 13.90, 40.23),
@@ -116,7 +119,7 @@ def drawn(found: list[dict[str, object]]) -> str:
             ],
         },
     }
-    return str(vl_convert.vegalite_to_svg(page))
+    return as_svg(page)
 
 
 def main() -> None:

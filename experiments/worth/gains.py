@@ -281,7 +281,9 @@ class Panel:
             yield f'<text x="{self.left - 6}" y="{at + 4:.1f}" text-anchor="end">{value:+d}</text>'
         for number, stream in enumerate(sorted(self.far, key=lambda each: self.far[each])):
             # names of neighbours stand below one another
-            place = f'x="{self.x(stream):.1f}" y="{BOTTOM + 14 + 12 * (number % 2)}"'
+            # the last name ends at the edge, which a reader's wider letters would leave otherwise
+            at = min(self.x(stream), self.left + WIDTH - 3.2 * len(stream))
+            place = f'x="{at:.1f}" y="{BOTTOM + 14 + 12 * (number % 2)}"'
             yield f'<text {place} text-anchor="middle" font-size="10">{html.escape(stream)}</text>'
         yield f'<text x="{self.left + WIDTH / 2:.0f}" y="{BOTTOM + 46}" text-anchor="middle">{title}</text>'
 

@@ -18,7 +18,7 @@ from typing import Any, cast
 import attrs
 
 from lw2g.config.settings import MODEL_KINDS, ExperimentConfig
-from lw2g.errors import ConfigError, error_text
+from lw2g.errors import ConfigError, error_text, shown
 from lw2g.ground.docstrings import docstring
 from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.component import KINDS, Component, Kind, Lazy
@@ -190,6 +190,10 @@ def _record(kind: Kind, thing: Any) -> Component:
     Raises:
         ConfigError: The object cannot be such a component.
     """
+    if type(thing).__module__ == "builtins" and not callable(thing):  # a number, a table
+        raise ConfigError(
+            f"{kind}: {shown(thing)} is no name and no {kind}", f"`lw2g plugins {kind}` lists the names"
+        )
     if isinstance(thing, COMPONENTS[kind]):
         if thing.name.startswith(LOCAL):
             return thing

@@ -6,6 +6,7 @@ LDA is textbook; ``KernelDiscriminant`` is KLDA (Momeni et al., 2024).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 import torch
@@ -13,8 +14,8 @@ from torch import Tensor
 
 from lw2g.blocks.carrying import Motion, median_apart, take_shape
 from lw2g.blocks.closed_form import ClosedForm, factor
-from lw2g.maths.few_rows import FewRows, few_rows
-from lw2g.maths.normal_equations import add_products
+from lw2g.maths.few_rows import FewRows, Range, few_rows
+from lw2g.maths.normal_equations import ROWS_OF_WIDE, WIDE_SUMS, add_products, products
 
 __all__ = ["ClassMoments", "Discriminant", "KernelDiscriminant", "require_moments"]
 
@@ -110,10 +111,28 @@ class Discriminant(ClassMoments):
         few = self.rows_in_range()
         if few is not None and (owner or not few.has_room(len(features))):
             self.of_owner("scatter", owner)
-        super().add(features, labels, owner)
+        if len(self.scatter) and self.mean.shape[1] > WIDE_SUMS:
+            self._add_wide(features, labels, owner)
+        else:
+            super().add(features, labels, owner)
         # with the means that they have moved: a scatter is formed about these
         if few is not None and not len(self.scatter):
             few.add(features, labels)
+
+    def _add_wide(self, features: Tensor, labels: Tensor, owner: int) -> None:
+        """Merge the scatters of all classes at once: one product for each would be of the width squared."""
+        counts = torch.bincount(labels, minlength=len(self.count)).double()
+        sums = torch.zeros_like(self.mean).index_add_(0, labels, features)
+        centres = sums / counts.clamp(min=1)[:, None]
+        share = counts / (self.count + counts).clamp(min=1)
+        step = (centres - self.mean) * (counts > 0)[:, None]
+        # of the rows about their own mean, then of both means about the common one
+        between = step * (self.count * share).sqrt()[:, None]
+        own = zip(torch.split(features, ROWS_OF_WIDE), torch.split(labels, ROWS_OF_WIDE), strict=True)
+        away = (rows - centres[classes] for rows, classes in own)
+        known = (self.count > 0) & (counts > 0)
+        add_products(self.of_owner("scatter", owner), chain(away, [between[known]]))
+        self.mean += step * share[:, None]
 
     def _scatter_of(self, label: int, owner: int) -> Tensor | None:
         return self.of_owner("scatter", owner) if self.rows_in_range() is None else None
@@ -140,8 +159,7 @@ class Discriminant(ClassMoments):
         few = self.rows_in_range()
         if few is None:
             return self.scatter.sum(0)
-        away = few.rows - self.mean[few.labels]
-        return away.T @ away
+        return products(few.rows - self.mean[few.labels])
 
     def covariance(self, classes: Tensor, owner: int) -> Tensor:
         """Return the unbiased covariance ``[dim, dim]`` within the classes of an owner."""
@@ -175,27 +193,27 @@ class Discriminant(ClassMoments):
         counts = self.pooled(self.count[:seen])
         return max(int(counts.sum()) - len(counts), 1)
 
-    def _system(self, seen: int) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Return means ``[targets, D]``, shrunk covariance ``[D, D]``, and directions that they are along.
+    def _system(self, seen: int) -> tuple[Tensor, Tensor, Range | None]:
+        """Return means ``[targets, D]``, shrunk covariance ``[D, D]``, and the range that they are in.
 
-        Of few rows D is their number, and directions ``[dim, D]`` span them; else the last is None, and the
-        others are those of :meth:`within`.
+        Of few rows D is their number; else the last is None, and the others are those of :meth:`within`.
         """
         few = self.rows_in_range()
         if few is None:
             return *self.within(seen), None
-        basis, rows = few.range()
+        known = few.range()
         _, means, away = self._means(seen)
-        differences = torch.cat([rows - self.mean[few.labels] @ basis, away @ basis])
-        covariance = differences.T @ differences / self._freedom(seen)
-        return means @ basis, _shrunk(covariance, self.shrinkage, len(basis)), basis
+        inner_means = known.coordinates(self.mean)
+        differences = torch.cat([known.inner - inner_means[few.labels], known.coordinates(away)])
+        covariance = products(differences) / self._freedom(seen)
+        return known.coordinates(means), _shrunk(covariance, self.shrinkage, self.mean.shape[1]), known
 
     def solve(self, seen: int) -> tuple[Tensor, ...]:
         """Return weights ``[dim, targets]`` and biases ``[targets]`` from one shrunk covariance."""
-        means, covariance, basis = self._system(seen)
+        means, covariance, known = self._system(seen)
         weight = torch.cholesky_solve(means.T, factor(covariance))
         bias = -0.5 * (means * weight.T).sum(1)
-        return weight if basis is None else basis @ weight, bias
+        return weight if known is None else known.spread(weight), bias
 
     def without_each(self, features: Tensor, labels: Tensor, seen: int) -> Tensor:
         """Return minus half the squared distances by means and covariance without each row, ``[n, targets]``.
@@ -206,13 +224,13 @@ class Discriminant(ClassMoments):
         x' S^-1 x then grows by ``w (x' S^-1 d)^2 / (1 - w d' S^-1 d)``. The added diagonal stays.
         """
         counts, _, _ = self._means(seen)
-        means, covariance, basis = self._system(seen)
+        means, covariance, known = self._system(seen)
         lower = factor(covariance)
         targets = torch.tensor(self._targets[:seen], device=labels.device)[labels]
         # about one of the means: differences alone count, and numbers stay small
         rows = self.lifted(features)
-        if basis is not None:
-            rows = rows @ basis
+        if known is not None:
+            rows = known.coordinates(rows)
         rows = rows - means[0]
         white = torch.linalg.solve_triangular(lower, rows.T, upper=False).T
         centres = torch.linalg.solve_triangular(lower, (means - means[0]).T, upper=False).T

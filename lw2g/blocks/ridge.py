@@ -8,7 +8,7 @@ LoRanPAC (Peng et al., ICLR 2025).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import torch
@@ -20,8 +20,10 @@ from lw2g.blocks.closed_form import ClosedForm
 from lw2g.blocks.discriminants import Discriminant, require_moments
 from lw2g.blocks.random_maps import MapKind, RandomMap
 from lw2g.blocks.spectrum import Spectrum
-from lw2g.maths.few_rows import FewRows, few_rows
+from lw2g.maths.few_rows import FewRows, Range, few_rows
 from lw2g.maths.normal_equations import (
+    ROWS_OF_WIDE,
+    WIDE_SUMS,
     add_products,
     best_penalty,
     left_out_scores,
@@ -41,12 +43,6 @@ _FITTED = 0.8
 
 _ROWS = 1024
 """Rows lifted at once: the lifted rows of a whole task would take as much memory as the sums."""
-
-_ROWS_OF_WIDE = 4096
-"""The same of wide sums, whose products are slow of few rows."""
-
-_WIDE = 2048
-"""Width of sums above which products are added in halves, which have other last bits."""
 
 
 class Ridge(ClosedForm):
@@ -184,17 +180,24 @@ class Ridge(ClosedForm):
         if self._takes_few(features, labels, owner):
             return
         gram = self.of_owner("gram", owner)
-        wide = len(gram) > _WIDE
-        size = _ROWS_OF_WIDE if wide else _ROWS
-        for part, classes in zip(torch.split(features, size), torch.split(labels, size), strict=True):
-            rows = self.lifted(part)
-            if not wide:
+        if len(gram) > WIDE_SUMS:
+            add_products(gram, self._lifted_parts(features, labels))
+        else:
+            for part, classes in zip(torch.split(features, _ROWS), torch.split(labels, _ROWS), strict=True):
+                rows = self.lifted(part)
                 gram += rows.T @ rows
-            self.cross += functional.one_hot(classes, len(self.cross)).to(rows).T @ rows
-        if wide:  # lifted again, rows are cheaper than a second matrix of the gram's size
-            add_products(gram, map(self.lifted, torch.split(features, size)))
+                self.cross += functional.one_hot(classes, len(self.cross)).to(rows).T @ rows
         if self.raw is not None:
             self.raw.update(features, labels, owner)
+
+    def _lifted_parts(self, features: Tensor, labels: Tensor) -> Iterator[Tensor]:
+        """Yield lifted rows in parts, once each is in the products with labels."""
+        parts = zip(torch.split(features, ROWS_OF_WIDE), torch.split(labels, ROWS_OF_WIDE), strict=True)
+        for part, classes in parts:
+            rows = self.lifted(part)
+            # a tenth of the time of a product with one-hot labels, and other last bits
+            self.cross.index_add_(0, classes, rows)
+            yield rows
 
     def _takes_few(self, features: Tensor, labels: Tensor, owner: int) -> bool:
         """Keep features as rows if they are few, and return whether they are; else form the sums."""
@@ -303,16 +306,28 @@ class Ridge(ClosedForm):
 
         They rest on the whole spectrum of the sums, or on its kept part.
         """
-        gram, cross_of_targets, basis = self._system(seen)
         penalty = self.chosen_penalty(seen)
         solved_at = torch.tensor(penalty, dtype=torch.float64)
+        few = self.rows_in_range()
+        if few is not None and not self.cut:
+            return self._of_rows(few.range(), penalty, seen), solved_at
+        gram, cross_of_targets, known = self._system(seen)
         if self.cut:
             # the sums have at most as many directions as images, or as features
             rank = round((1 - self.cut) * min(int(self.count.sum()), self.cross.shape[1]))
             weights = Spectrum(gram, cross_of_targets).cut(max(rank, 1), penalty)
         else:
             weights = weights_of(gram, cross_of_targets, penalty)
-        return weights if basis is None else basis @ weights, solved_at
+        return weights if known is None else known.spread(weights), solved_at
+
+    def _of_rows(self, known: Range, penalty: float, seen: int) -> Tensor:
+        """Return the weights of targets ``[D, targets]`` by products of rows, ``H^T (H H^T + p I)^-1 Y``.
+
+        These alone are needed by a model that is opened to answer, and no coordinates.
+        """
+        assert self.few is not None
+        of_classes = functional.one_hot(self.few.labels, len(self.cross)).T[:seen].to(known.rows)
+        return known.rows.T @ weights_of(known.between, self.pooled(of_classes).T, penalty)
 
     def without_each(self, features: Tensor, labels: Tensor, seen: int) -> Tensor | None:
         """Return what the regression without each row alone predicts for it, at the penalty of all rows.
@@ -322,34 +337,33 @@ class Ridge(ClosedForm):
         if self.cut:
             return None
         penalty = self.chosen_penalty(seen)
-        gram, cross_of_targets, basis = self._system(seen)
+        gram, cross_of_targets, known = self._system(seen)
         lower = require_factor(gram, penalty)
         weights = torch.cholesky_solve(cross_of_targets, lower)
         stamp = self._stamp(seen)
         if self._solved is None or self._solved[0] != stamp:
             # a factor of wide sums takes a second, and the solution needs the same one
-            whole = weights if basis is None else basis @ weights
+            whole = weights if known is None else self._of_rows(known, penalty, seen)
             self._solved = (stamp, (whole, torch.tensor(penalty, dtype=torch.float64)))
         target_of_class = torch.tensor(self.targets[:seen], device=labels.device)
         targets = target_of_class[labels]
+        if known is not None:
+            return left_out_scores(lower, weights, known.coordinates(self.lifted(features)), targets)
         parts = []
         for part, part_targets in zip(torch.split(features, _ROWS), torch.split(targets, _ROWS), strict=True):
-            rows = self.lifted(part)
-            if basis is not None:
-                rows = rows @ basis
-            parts.append(left_out_scores(lower, weights, rows, part_targets))
+            parts.append(left_out_scores(lower, weights, self.lifted(part), part_targets))
         return torch.cat(parts)
 
-    def _system(self, seen: int) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Return the sums ``[D, D]`` and ``[D, targets]`` of the regression, and directions they are along.
+    def _system(self, seen: int) -> tuple[Tensor, Tensor, Range | None]:
+        """Return the sums ``[D, D]`` and ``[D, targets]`` of the regression, and the range that they are in.
 
-        Of few rows D is their number, and directions ``[M, D]`` span them; else the last is None.
+        Of few rows D is their number; else the last is None.
         """
         cross_of_targets = self.pooled(self.cross[:seen]).T
         few = self.rows_in_range()
         if few is not None:
-            basis, inner = few.range()
-            return inner.T @ inner, basis.T @ cross_of_targets, basis
+            known = few.range()
+            return known.gram, known.coordinates(cross_of_targets.T).T, known
         # of one owner no copy
         gram = self.gram[0] if len(self.gram) == 1 else self.gram.sum(0)
         return gram, cross_of_targets, None

@@ -30,6 +30,7 @@ from lw2g.errors import (
     is_out_of_memory,
     nearest,
     printable,
+    typed_options,
 )
 from lw2g.interfaces.command import HEADINGS, Command
 from lw2g.registry.command_set import load_commands
@@ -81,6 +82,11 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
+        with typed_options():
+            return self._invoked(ctx)
+
+    def _invoked(self, ctx: click.Context) -> Any:
+        """Run the command, and turn errors of users into one line."""
         _show_progress()
         try:
             with unwinding():

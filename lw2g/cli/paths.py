@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from lw2g.errors import ConfigError, shown
+from lw2g.errors import ConfigError, no_folder, shown
 from lw2g.ground.spelling import expanded
 
 __all__ = ["AnyPath"]
@@ -25,4 +25,7 @@ class AnyPath(click.Path):
         # a shell expands it only where it stands alone: not in --out=~/run
         if str(value).startswith("~"):
             value = str(expanded(value))
+        if not self.file_okay and os.path.isfile(value):
+            name = "it" if param is None else param.human_readable_name
+            raise ConfigError(no_folder(value), f"give a folder as {name}")
         return super().convert(value, param, ctx)

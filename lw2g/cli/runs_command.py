@@ -15,7 +15,7 @@ from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import json_option
 from lw2g.cli.signature import help_of, option_of
 from lw2g.errors import counted
-from lw2g.runtime.console import console, number, table
+from lw2g.runtime.console import console, number, printable, table
 
 if TYPE_CHECKING:
     from lw2g.results.found_runs import ReportedRun
@@ -37,6 +37,8 @@ def runs(ctx: click.Context, directory: Path, conditions: Sequence[str], as_json
     chosen = everything.where(*conditions)
     if as_json:
         click.echo(json.dumps([_plain(run) for run in chosen], indent=1))
+    elif not everything:
+        click.echo(printable(f"no run at or below {str(directory)!r}"))
     else:
         rows = [_row(entry, directory) for entry in chosen.rows()]
         console().print(table("", _COLUMNS, rows, left=5))

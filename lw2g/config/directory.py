@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from lw2g.config.settings import ExperimentConfig
-from lw2g.errors import ConfigError, DataError, as_word
+from lw2g.errors import ConfigError, DataError, as_word, no_folder
 
 __all__ = [
     "BEGINNING",
@@ -180,8 +180,11 @@ def _is_beginning(path: Path) -> bool:
 
 def missing_run(directory: Path) -> DataError:
     """Return the error for a directory without a run, which says what the directory is instead."""
+    remedy = "check the path, or start one with lw2g run (a model of photos: lw2g start)"
+    if not directory.is_dir():
+        return DataError(no_folder(directory), remedy)
     where = repr(str(directory))
-    entries = list(directory.iterdir()) if directory.is_dir() else []
+    entries = list(directory.iterdir())
     names = {path.name for path in entries}
     # signs are read from the most certain to the least: several may hold at once
     if names & {MANIFEST, WEIGHTS}:
@@ -201,10 +204,7 @@ def missing_run(directory: Path) -> DataError:
         )
     if RECORD in names or CHECKPOINTS in names:
         return DataError(f"the run at {where} has lost its {CONFIG}", "put it back, or remove the directory")
-    return DataError(
-        f"no run at {where}: it has no {CONFIG}",
-        "check the path, or start one with lw2g run (a model of photos: lw2g start)",
-    )
+    return DataError(f"no run at {where}: it has no {CONFIG}", remedy)
 
 
 def require_run(directory: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from functools import cache
 
-from lw2g.errors import printable
+from lw2g.errors import as_asked, printable
 
 __all__ = ["tell_note", "tell_note_once"]
 
@@ -17,7 +17,7 @@ _LOGGER = logging.getLogger("lw2g.progress")
 
 def tell_note(text: str) -> None:
     """Log what a user should know, as a warning: Python shows these where a program has set up no logging."""
-    _LOGGER.warning("note: %s", printable(text))
+    _LOGGER.warning("note: %s", printable(as_asked(text)))
 
 
 @cache

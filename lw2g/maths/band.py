@@ -112,6 +112,8 @@ def reduced(gram: Tensor, cross: Tensor) -> Band:
     # symmetric to the bit: rounding of sums makes the halves differ
     work = (gram + gram.mT).mul_(0.5)
     cross = cross.clone()
+    # the same all along: above them the matrix is not kept
+    squares = list(lower_squares(0, len(work), _SQUARE))
     diagonal: list[Tensor] = []
     below: list[Tensor] = []
     first = 0
@@ -119,7 +121,8 @@ def reduced(gram: Tensor, cross: Tensor) -> Band:
         last = first + _BLOCK
         diagonal.append(work[first:last, first:last].clone())
         if len(work) - last > _BLOCK:
-            below.append(_reduce_columns(work[last:, first:last], work[last:, last:], cross[last:]))
+            rest = _behind(squares, last)
+            below.append(_reduce_columns(work[last:, first:last], work[last:, last:], rest, cross[last:]))
         else:
             below.append(work[last:, first:last].clone())
         first = last
@@ -127,14 +130,27 @@ def reduced(gram: Tensor, cross: Tensor) -> Band:
     return Band(diagonal, below, list(torch.split(cross, _BLOCK)))
 
 
-def _reduce_columns(columns: Tensor, trailing: Tensor, cross: Tensor) -> Tensor:
+def _behind(squares: list[tuple[slice, slice]], first: int) -> list[tuple[slice, slice]]:
+    """Return what of squares lies behind the first rows and columns, counted from there."""
+    rest = []
+    for down, across in squares:
+        if across.stop > first:
+            below = slice(max(down.start - first, 0), down.stop - first)
+            rest.append((below, slice(max(across.start - first, 0), across.stop - first)))
+    return rest
+
+
+def _reduce_columns(
+    columns: Tensor, trailing: Tensor, squares: list[tuple[slice, slice]], cross: Tensor
+) -> Tensor:
     """Turn the rows of columns so that those below the first square vanish, and return this square.
 
-    With ``columns = H R`` and H orthogonal, ``trailing`` becomes ``H^T A H`` and ``cross`` ``H^T C`` in place.
+    With ``columns = H R``, H orthogonal, ``trailing`` becomes ``H^T A H`` and ``cross`` ``H^T C`` in place.
 
     Args:
         columns: ``[m, b]`` with m > b.
-        trailing: The symmetric rest A of the matrix, ``[m, m]``, a view, of which the lower half is read.
+        trailing: The symmetric rest A of the matrix, ``[m, m]``, a view.
+        squares: Its rows and columns that are read and written: those of a lower half.
         cross: The right sides C of its rows, ``[m, k]``, a view.
     """
     packed, taus = torch.geqrf(columns)
@@ -148,7 +164,6 @@ def _reduce_columns(columns: Tensor, trailing: Tensor, cross: Tensor) -> Tensor:
     inverse.diagonal().copy_(torch.where(turns, 1 / taus, 1.0))
     eye = torch.eye(size, dtype=columns.dtype, device=columns.device)
     middle = torch.linalg.solve_triangular(inverse, eye, upper=True)  # T
-    squares = list(lower_squares(0, len(trailing), _SQUARE))
     turned = vectors @ middle
     along = torch.zeros_like(vectors)  # A V T
     for down, across in squares:

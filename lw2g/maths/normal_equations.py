@@ -14,8 +14,22 @@ from torch import Tensor
 
 from lw2g.maths.band import Band, lower_squares, reduced
 
-__all__ = ["add_products", "best_penalty", "left_out_scores", "penalised", "require_factor", "weights_of"]
+__all__ = [
+    "ROWS_OF_WIDE",
+    "WIDE_SUMS",
+    "add_products",
+    "best_penalty",
+    "left_out_scores",
+    "penalised",
+    "products",
+    "require_factor",
+    "weights_of",
+]
 
+WIDE_SUMS = 2048
+"""Width of sums above which products are added in halves, which have other last bits."""
+ROWS_OF_WIDE = 4096
+"""Rows whose products are added to them at once: of fewer they are slow, of more they take memory."""
 _LEVELS: tuple[float, ...] = tuple(10.0 ** (half / 2) for half in range(-18, 5))
 """Candidates of generalised cross-validation, in mean eigenvalues of the sums: features of any scale fit."""
 _FIRST = 14
@@ -43,6 +57,15 @@ def add_products(gram: Tensor, parts: Iterable[Tensor]) -> None:
     for down, across in lower_squares(0, len(gram), _COLUMNS):
         if down != across:
             gram[across, down] = gram[down, across].T
+
+
+def products(rows: Tensor) -> Tensor:
+    """Return ``rows^T rows`` of rows ``[n, M]`` float64: ``[M, M]``."""
+    if rows.shape[1] <= WIDE_SUMS:
+        return rows.T @ rows
+    gram = rows.new_zeros(rows.shape[1], rows.shape[1])
+    add_products(gram, [rows])
+    return gram
 
 
 def penalised(gram: Tensor, penalty: float) -> tuple[Tensor, bool]:

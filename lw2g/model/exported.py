@@ -20,10 +20,10 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from lw2g import __version__
-from lw2g.config.directory import LEARNED, MANIFEST, WEIGHTS
+from lw2g.config.directory import CONFIG, LEARNED, MANIFEST, WEIGHTS
 from lw2g.disk.contents import read_sealed, require_fit
 from lw2g.disk.sealed import read_header, seal_json
-from lw2g.errors import DataError, no_folder
+from lw2g.errors import DataError, as_word, no_folder
 from lw2g.ground.hub_address import require_local
 from lw2g.model.claimed_sizes import require_borne_out
 from lw2g.model.history import require_history
@@ -124,6 +124,11 @@ def read_manifest(directory: Path) -> Manifest:
     require_local(directory)
     if not directory.is_dir():
         raise DataError(no_folder(directory), "give the folder of a model")
+    if (directory / CONFIG).is_file():
+        raise DataError(
+            f"{str(directory)!r} holds a run and no exported model",
+            f"lw2g export {as_word(directory)} MODEL --learnable makes one",
+        )
     if not is_export(directory):
         raise DataError(
             f"{str(directory)!r} holds no exported model",

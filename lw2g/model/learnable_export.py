@@ -47,7 +47,7 @@ def export_learnable(
         with model.computing():
             learned = _kept_features(model, solved, _tasks_of(run, catalogue, manifest, solved))
             saved = Saved(manifest=manifest, tensors={}, learned=learned)
-            calibration, _, _ = calibration_of(solved, saved)
+            calibration = calibration_of(solved, saved)[0].tensors()
         return manifest.history, calibration, learned
 
     return export_run(directory, catalogue, out, task, remember=remember, **options)

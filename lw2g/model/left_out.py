@@ -5,7 +5,8 @@ Each image of which a model keeps features is left out of its sums in turn.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import attrs
@@ -21,6 +22,7 @@ from lw2g.model.rejection import Gaussians, moments_of, scores_of, temperature_o
 from lw2g.model.solved import Solved
 
 __all__ = [
+    "Calibration",
     "LeftOut",
     "answers_without_each",
     "calibration_of",
@@ -67,9 +69,32 @@ def known_before(manifest: Manifest) -> list[int]:
     return sorted(known)
 
 
+@attrs.frozen(eq=False)
+class Calibration:
+    """What rejects unknown images, and says how sure an answer may be.
+
+    Attributes:
+        known: Returns how known each left-out image is: it costs as much as all else, and of several models
+            one rejects; None where nothing tells.
+        temperature: Divides scores; None where nothing tells.
+    """
+
+    known: Callable[[], Tensor] | None = None
+    temperature: float | None = None
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return what a model keeps of it."""
+        found = {}
+        if self.known is not None:
+            found["known"] = self.known().sort().values
+        if self.temperature is not None:
+            found["temperature"] = torch.tensor(self.temperature, dtype=torch.float64)
+        return found
+
+
 def calibration_of(
     solved: Solved, saved: Saved, *, learned: bool = False
-) -> tuple[dict[str, Tensor], dict[str, Any], Gaussians | None]:
+) -> tuple[Calibration, dict[str, Any], Gaussians | None]:
     """Return what rejects unknown images, what left-out images say of the model, and its Gaussians.
 
     Each image of which the model keeps features is left out of its sums, alone. The Gaussians of the head's
@@ -92,10 +117,9 @@ def calibration_of(
         "wrong": None,
     }
     gaussians = moments_of(head, seen)
-    found: dict[str, Tensor] = {}
     kept = kept_of(saved)
     if not kept:
-        return found, report, gaussians
+        return Calibration(), report, gaussians
     targets: list[int] = []
     for target, features in kept:
         targets += [target] * len(features)
@@ -110,8 +134,6 @@ def calibration_of(
     # float64, as the Gaussians: rows are taken out of sums of many
     rows = rows.to(solved.device).double()
     left_out = answers_without_each(solved, gaussians, rows, labels, held, seen)
-    if left_out.known is not None and len(left_out.known):
-        found["known"] = left_out.known.sort().values
     labels = labels[left_out.which]
     report["left_out"] = len(labels)
     scores = left_out.scores
@@ -119,14 +141,12 @@ def calibration_of(
         # the scores of images that are left out tell which of them would be found
         best = scores.argmax(1)
         right = best == labels
-        temperature, report["ece"] = temperature_of(scores, labels)
-        found["temperature"] = torch.tensor(temperature, dtype=torch.float64)
+        report["temperature"], report["ece"] = temperature_of(scores, labels)
         report["wrong"] = _counted(labels, best, scores.shape[1])
         report["left_out_accuracy"] = 100 * float(right.double().mean())
-        report["temperature"] = temperature
         if learned:
             report["loss"] = _loss_of(known_before(saved.manifest), scores, labels, right)
-    return found, report, gaussians
+    return Calibration(left_out.known, report["temperature"]), report, gaussians
 
 
 def left_out_places(count: int, width: int) -> Tensor:
@@ -136,7 +156,8 @@ def left_out_places(count: int, width: int) -> Tensor:
         count: Number of images, which lie class by class.
         width: Width of their features.
     """
-    most_rows = max(_FEWEST, _OPERATIONS // width**2)
+    side = min(count, width)  # of few rows, sums are of their number
+    most_rows = max(_FEWEST, _OPERATIONS // side**2)
     if count <= most_rows:
         return torch.arange(count)
     return torch.linspace(0, count - 1, most_rows).long()
@@ -148,12 +169,12 @@ class LeftOut:
 
     Attributes:
         which: The images, ``[n]``: one that is alone in its class says nothing.
-        known: How known each is; None where the head keeps no Gaussians.
+        known: Returns how known each is; None where the head keeps no Gaussians.
         scores: Of each target, ``[n, C]``; None where the head has no way to leave an image out.
     """
 
     which: Tensor
-    known: Tensor | None
+    known: Callable[[], Tensor] | None
     scores: Tensor | None
 
 
@@ -174,12 +195,16 @@ def answers_without_each(
     head = solved.head
     features, queries = solved.split(rows)
     # Gaussians say how known an image is; they give its scores too, if the head predicts the nearest one
-    known = scores = None
+    known: Callable[[], Tensor] | None = None
+    scores = None
     which = _several(head, labels, held, seen)
-    if gaussians is not None and len(which):
-        known, distances, which = scores_of(gaussians, head.lifted(features), labels, held)
-        if head.nearest_gaussian:
-            scores = -distances / 2
+    if gaussians is not None and len(which) and head.nearest_gaussian:
+        unknown = scores_of(gaussians, head.lifted(features), labels, held)
+        known, which = unknown.scores, unknown.which
+        scores = -unknown.distances / 2
+    elif gaussians is not None and len(which):
+        lifted = head.lifted(features)
+        known = partial(_scores_of, gaussians, lifted, labels, held)
     if not head.nearest_gaussian and len(which):
         scores = _scores_without_each(head, features[which], labels[which], held[which], seen)
     if scores is not None and solved.expert is not None:
@@ -187,6 +212,11 @@ def answers_without_each(
         of_expert = _expert_scores(solved.expert, queries, labels, held, which, seen)
         scores = scores / solved.expert.warmth + of_expert
     return LeftOut(which=which, known=known, scores=scores)
+
+
+def _scores_of(gaussians: Gaussians, rows: Tensor, labels: Tensor, held: Tensor) -> Tensor:
+    """Return how known images are that Gaussians do not know."""
+    return scores_of(gaussians, rows, labels, held).scores()
 
 
 def _several(head: ClosedForm, labels: Tensor, held: Tensor, seen: int) -> Tensor:
@@ -268,5 +298,4 @@ def _expert_scores(
     gaussians = moments_of(classifier, seen)
     assert gaussians is not None
     # minus half a squared distance
-    _, distances, _ = scores_of(gaussians, queries, labels, held)
-    return -distances / 2
+    return -scores_of(gaussians, queries, labels, held).distances / 2

@@ -8,6 +8,7 @@ that were left out of the sums, one by one (split conformal prediction).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cached_property
 
 import attrs
@@ -17,9 +18,12 @@ from torch import Tensor
 from lw2g.blocks.closed_form import ClosedForm
 from lw2g.errors import ConfigError
 from lw2g.interfaces.calibration import least_loss
+from lw2g.maths.few_rows import Range
+from lw2g.maths.normal_equations import products
 
 __all__ = [
     "Gaussians",
+    "Unknown",
     "expected_error",
     "left_out",
     "moments_of",
@@ -48,7 +52,7 @@ class Gaussians:
         means: ``[C, D]`` float64.
         within: Scatter about the class means, ``[D, D]``.
         width: Of the features; more than D where these are coordinates in the range of all images.
-        basis: Directions that span this range, ``[width, D]``; None where D are the features themselves.
+        known: This range; None where D are the features themselves.
     """
 
     counts: Tensor
@@ -57,7 +61,7 @@ class Gaussians:
     width: int = attrs.field(
         default=attrs.Factory(lambda gaussians: gaussians.means.shape[1], takes_self=True)
     )
-    basis: Tensor | None = None
+    known: Range | None = None
 
     @property
     def freedom(self) -> int:
@@ -95,7 +99,7 @@ class Gaussians:
         """Return squared Mahalanobis distances to classes ``[n, C]`` and to the mean of all ``[n]``."""
         inner = self.coordinates(rows)
         squares, everything = self.distances_in_range(inner)
-        if self.basis is not None:
+        if self.known is not None:
             # out of the range of the images a covariance has what is added to its diagonal alone
             outside = (rows.square().sum(1) - inner.square().sum(1)).clamp(min=0)
             squares = squares + (outside / _added(self._within, self.width))[:, None]
@@ -104,31 +108,38 @@ class Gaussians:
 
     def distances_in_range(self, inner: Tensor) -> tuple[Tensor, Tensor]:
         """Return the same of rows in the range of the images, by their coordinates ``[n, D]``."""
-        white = _whitened(inner - self._centre, self._factor_within)
-        classes = _whitened(self.means - self._centre, self._factor_within)
-        squares = white.square().sum(1)[:, None] - 2 * white @ classes.T + classes.square().sum(1)
-        everything = _whitened(inner - self._centre, self._factor_total).square().sum(1)
-        return squares.clamp(min=0).masked_fill(self.counts == 0, math.inf), everything
+        return self.squares(self.white(inner)), self.squares_to_all(inner)
 
-    def products(self, inner: Tensor, labels: Tensor) -> Tensor:
-        """Return ``(z - m_c)' S^-1 (z - m)`` for each row z of class mean m and all classes c, ``[n, C]``.
+    @cached_property
+    def white_means(self) -> Tensor:
+        """Return the means as :meth:`white` has rows, ``[C, D]``."""
+        return self.white(self.means)
 
-        S is the covariance within classes.
+    def white(self, inner: Tensor) -> Tensor:
+        """Return rows ``[n, D]`` about the mean of all, turned so that classes have the covariance 1."""
+        if self.known is not None and inner is self.known.inner:
+            return self._white_images
+        return _whitened(inner - self._centre, self._factor_within)
 
-        Args:
-            inner: Coordinates of the rows, which are in the range of the images, ``[n, D]``.
-            labels: Their classes, ``[n]``.
-        """
-        factor = self._factor_within
-        deviations = _whitened(inner - self.means[labels], factor)
-        # about one of the means: differences alone count, and numbers stay small
-        white_rows = _whitened(inner - self.means[0], factor)
-        white_means = _whitened(self.means - self.means[0], factor)
-        return (white_rows * deviations).sum(1)[:, None] - deviations @ white_means.T
+    @cached_property
+    def _white_images(self) -> Tensor:
+        """The images themselves, where they are few."""
+        assert self.known is not None
+        return _whitened(self.known.inner - self._centre, self._factor_within)
+
+    def squares(self, white: Tensor) -> Tensor:
+        """Return squared distances of white rows to classes, ``[n, C]``."""
+        centres = self.white_means
+        squares = white.square().sum(1)[:, None] - 2 * white @ centres.T + centres.square().sum(1)
+        return squares.clamp(min=0).masked_fill(self.counts == 0, math.inf)
+
+    def squares_to_all(self, inner: Tensor) -> Tensor:
+        """Return squared distances of rows ``[n, D]`` to the mean of all, by their covariance, ``[n]``."""
+        return _whitened(inner - self._centre, self._factor_total).square().sum(1)
 
     def coordinates(self, rows: Tensor) -> Tensor:
         """Return rows ``[n, width]`` as the means are, ``[n, D]``."""
-        return rows if self.basis is None else rows @ self.basis
+        return rows if self.known is None else self.known.coordinates(rows)
 
     def scores(self, rows: Tensor) -> Tensor:
         """Return how known each row ``[n, D]`` is, ``[n]``: the larger, the more."""
@@ -147,7 +158,7 @@ class Gaussians:
         if freedom < 2 * width:
             return None
         of_means = width / self.counts.clamp(min=1)
-        measured, _ = self.distances_in_range(self.means)
+        measured = self.squares(self.white_means)
         squares = measured * ((freedom - width - 1) / freedom) - of_means - of_means[:, None]
         # two Gaussians of one covariance at the squared distance D confuse the share Phi(-sqrt(D) / 2)
         rates: Tensor = torch.special.ndtr(-squares.clamp(min=0).sqrt() / 2).fill_diagonal_(0)
@@ -169,8 +180,7 @@ def moments_of(head: ClosedForm, classes: int) -> Gaussians | None:
     size = int(targets.max()) + 1
     few = head.rows_in_range()
     if few is not None and few.rows.shape[1] <= _WIDEST:
-        basis, rows = few.range()
-        return _gaussians_of(rows, targets[few.labels], size, basis)
+        return _gaussians_of(few.range(), targets[few.labels], size)
     moments = head.class_gaussians(classes, _WIDEST)
     if moments is None:
         return None
@@ -185,26 +195,46 @@ def moments_of(head: ClosedForm, classes: int) -> Gaussians | None:
     return Gaussians(pooled, centres, within + differences.T @ differences)
 
 
-def _gaussians_of(rows: Tensor, labels: Tensor, classes: int, basis: Tensor) -> Gaussians:
+def _gaussians_of(known: Range, labels: Tensor, classes: int) -> Gaussians:
     """Return the Gaussians of few wide rows.
 
     Args:
-        rows: All images of the classes in coordinates of their range, ``[n, n]`` float64.
+        known: All images of the classes, and their coordinates.
         labels: Their targets, ``[n]``.
         classes: Number of targets.
-        basis: Directions that span the range, ``[width, n]``.
     """
+    # of the same images under another head they are the same
+    others = known.shared.get("gaussians")
+    if others is not None and torch.equal(others[0], labels):
+        shared: Gaussians = others[1]
+        return shared
+    rows = known.inner
     counts = torch.bincount(labels, minlength=classes)
     means = rows.new_zeros(classes, rows.shape[1]).index_add_(0, labels, rows)
     means /= counts.clamp(min=1)[:, None]
-    away = rows - means[labels]
-    return Gaussians(counts, means, away.T @ away, len(basis), basis)
+    within = products(rows - means[labels])
+    gaussians = Gaussians(counts, means, within, known.rows.shape[1], known)
+    known.shared["gaussians"] = (labels, gaussians)
+    return gaussians
 
 
-def scores_of(
-    gaussians: Gaussians, rows: Tensor, labels: Tensor, held: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return scores ``[n]``, distances ``[n, C]`` of images that Gaussians do not know, and which these are.
+@attrs.frozen(kw_only=True, eq=False)
+class Unknown:
+    """Images that Gaussians do not know.
+
+    Attributes:
+        which: Their numbers, ``[n]``.
+        distances: Squared, to classes, ``[n, C]``.
+        scores: Returns how known each is, ``[n]``: a factor more, which not everyone asks for.
+    """
+
+    which: Tensor
+    distances: Tensor
+    scores: Callable[[], Tensor]
+
+
+def scores_of(gaussians: Gaussians, rows: Tensor, labels: Tensor, held: Tensor) -> Unknown:
+    """Return what Gaussians say of images that they do not know.
 
     Args:
         gaussians: Of the classes.
@@ -212,21 +242,21 @@ def scores_of(
         labels: Their targets, ``[N]``.
         held: Whether the sums of the Gaussians hold each image, ``[N]`` bool: then it is left out of them.
     """
-    inside = held.nonzero()[:, 0]
-    scores, distances, which = left_out(gaussians, rows[inside], labels[inside])
     outside = (~held).nonzero()[:, 0]
     if not len(outside):
-        return scores, distances, which  # all are inside, so ``which`` are numbers of all images
+        return left_out(gaussians, rows, labels)
+    inside = held.nonzero()[:, 0]
+    others = left_out(gaussians, rows[inside], labels[inside])
     classes, everything = gaussians.distances(rows[outside])
-    return (
-        torch.cat([everything - classes.amin(1), scores]),
-        torch.cat([classes, distances]),
-        torch.cat([outside, inside[which]]),
+    return Unknown(
+        which=torch.cat([outside, inside[others.which]]),
+        distances=torch.cat([classes, others.distances]),
+        scores=lambda: torch.cat([everything - classes.amin(1), others.scores()]),
     )
 
 
-def left_out(gaussians: Gaussians, rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return scores ``[n]``, distances ``[n, C]`` by Gaussians without each image, and which these are.
+def left_out(gaussians: Gaussians, rows: Tensor, labels: Tensor) -> Unknown:
+    """Return what Gaussians without each image say of those whose classes have several.
 
     Let z be an image of a class of n, d = z - m, and f the degrees of freedom of the covariance S within
     classes. Without z the class's mean is ``n / (n - 1) d`` away from it, and S becomes
@@ -237,36 +267,43 @@ def left_out(gaussians: Gaussians, rows: Tensor, labels: Tensor) -> tuple[Tensor
         gaussians: Whose sums hold the images.
         rows: Their lifted features, ``[N, D]``.
         labels: Their targets, ``[N]``.
-
-    Returns:
-        Of images of classes that have several: scores, distances to classes, and their numbers ``[n]``.
     """
+    inner = gaussians.coordinates(rows)
     which = (gaussians.counts[labels] > 1).nonzero()[:, 0]
-    rows = rows[which]
-    labels = labels[which]
+    if len(which) < len(labels):
+        inner = inner[which]
+        labels = labels[which]
     if not len(which):  # one image alone leaves nothing to compare with
         nothing = rows.new_zeros(0, len(gaussians.counts))
-        return nothing.sum(1), nothing, which
-    inner = gaussians.coordinates(rows)
+        return Unknown(which=which, distances=nothing, scores=lambda: nothing.sum(1))
     count = gaussians.counts[labels].to(rows)
-    classes, everything = gaussians.distances_in_range(inner)
+    white = gaussians.white(inner)
+    classes = gaussians.squares(white)
     own_square = classes.gather(1, labels[:, None])[:, 0]  # d' S^-1 d
+    deviations = white - gaussians.white_means[labels]
+    # (z - m_c)' S^-1 d of all classes c
+    products_with = (white * deviations).sum(1)[:, None] - deviations @ gaussians.white_means.T
     kept = 1 - _SHRINKAGE
-    products = gaussians.products(inner, labels)
     freedom = gaussians.freedom
     farther = count / (count - 1)
     per_square = kept / freedom
     denominator = (1 - farther * per_square * own_square).clamp(min=_SMALLEST)
-    classes = classes + (farther * per_square / denominator)[:, None] * products.square()
+    classes = classes + (farther * per_square / denominator)[:, None] * products_with.square()
     # to the own mean d' S^-1 d becomes d' S^-1 d / denominator, and d is longer
     classes.scatter_(1, labels[:, None], (farther.square() * own_square / denominator)[:, None])
     classes *= (freedom - 1) / freedom
-    # the same about the mean of all images, whose covariance has one degree of freedom less than images
-    total = int(gaussians.counts.sum())
-    farther_of_all = total / (total - 1)
-    denominator_of_all = (1 - farther_of_all * kept / (total - 1) * everything).clamp(min=_SMALLEST)
-    everything = (total - 2) / (total - 1) * farther_of_all**2 * everything / denominator_of_all
-    return everything - classes.amin(1), classes, which
+
+    def scores() -> Tensor:
+        """Return how known each image is."""
+        # the same about the mean of all images, whose covariance has one degree of freedom less than images
+        everything = gaussians.squares_to_all(inner)
+        total = int(gaussians.counts.sum())
+        farther_of_all = total / (total - 1)
+        denominator_of_all = (1 - farther_of_all * kept / (total - 1) * everything).clamp(min=_SMALLEST)
+        everything = (total - 2) / (total - 1) * farther_of_all**2 * everything / denominator_of_all
+        return everything - classes.amin(1)
+
+    return Unknown(which=which, distances=classes, scores=scores)
 
 
 def temperature_of(scores: Tensor, labels: Tensor) -> tuple[float, float | None]:

@@ -17,7 +17,7 @@ from lw2g.config.structure import misfit
 from lw2g.config.toml import flat, read_json, read_toml
 from lw2g.disk.contents import Goal, read_record, read_sealed
 from lw2g.disk.lock import Writer, writer_of
-from lw2g.errors import ConfigError, DataError
+from lw2g.errors import ConfigError, DataError, no_folder
 from lw2g.interfaces.tracker import Stepped
 
 if TYPE_CHECKING:
@@ -233,9 +233,7 @@ def find_runs(places: Sequence[Path], *, damaged: bool = False) -> Iterator[Repo
     seen: set[Path] = set()
     for place in places:
         if not place.is_dir():
-            raise DataError(
-                f"no directory {str(place)!r}", "give a run's directory, or one with runs below it"
-            )
+            raise DataError(no_folder(place), "give a run's directory, or one with runs below it")
         for folder, below, files in os.walk(place):
             below[:] = sorted(name for name in below if not name.startswith("."))
             if CONFIG not in files and RECORD not in files:

@@ -208,6 +208,8 @@ def _read(path: Path, before: tuple[Path, ...]) -> _Grid:
     """Read a grid file; ``before`` are the files that extend it."""
     if path.resolve() in before:
         raise ConfigError(f"{str(path)!r} extends itself", "remove one `extends`")
+    if path.is_dir():
+        raise ConfigError(f"{str(path)!r} is a folder and no grid", "give the path of a TOML file")
     table = read_toml(path)
     unknown = sorted(table.keys() - {*_PARTS})
     if unknown:

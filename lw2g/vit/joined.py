@@ -79,7 +79,8 @@ class JoinedLayers:
             tokens = norm(tokens.float())
             means = _means(norm(patches.float()))
         self._take(tokens, means)
-        return torch.cat(self._parts, dim=1)
+        # all at once: each is a vector of its own, and a call for each took longer than the norm
+        return _unit(torch.stack(self._parts, dim=1)).flatten(1)
 
     def _gather(self, module: nn.Module, args: Any, output: Tensor) -> None:
         tokens, patches = self._groups(output)
@@ -94,9 +95,10 @@ class JoinedLayers:
         return x[:, :num_tokens], x[:, first_patch:]
 
     def _take(self, tokens: Tensor, means: Tensor) -> None:
-        """Add parts ``[B, parts, dim]``, each brought to zero mean and unit variance."""
-        for row in (*tokens.unbind(1), *means.unbind(1)):
-            self._parts.append(_unit(row))
+        """Add parts ``[B, parts, dim]``, in copies, so that tokens can be freed."""
+        for row in tokens.unbind(1):
+            self._parts.append(row.to(torch.float32, copy=True))
+        self._parts += means.unbind(1)
 
 
 def joined_stages(model: Any, images: Tensor, layers: int) -> Tensor:
@@ -117,7 +119,7 @@ def joined_stages(model: Any, images: Tensor, layers: int) -> Tensor:
 
 
 def _unit(part: Tensor) -> Tensor:
-    """Bring vectors ``[B, dim]`` to zero mean and unit variance each: a copy, so that tokens can be freed."""
+    """Bring vectors ``[..., dim]`` to zero mean and unit variance each."""
     return functional.layer_norm(part.float(), part.shape[-1:], eps=_EPS)
 
 

@@ -152,4 +152,6 @@ def task_sizes(
     remedy = f"choose one of {', '.join(map(str, divisors))}"
     if uneven is not None:
         remedy += ", or let the last task be smaller: --set benchmark.uneven=true"
-    raise ConfigError(f"benchmark.increment: {increment} does not split {num_classes} classes evenly", remedy)
+    raise ConfigError(
+        f"benchmark.increment: {increment} does not split {counted(num_classes, 'class')} evenly", remedy
+    )

@@ -81,9 +81,9 @@ def _size(runs: Sequence[ReportedRun], num_tested: int | None) -> Iterator[str]:
 
 
 def _images(runs: Sequence[ReportedRun]) -> Iterator[str]:
-    """Yield the side of the images that the backbone sees."""
+    """Yield the side of the images that the backbone sees; nothing where features came as files."""
     sides = {run.record["backbone"].get("image_size") for run in runs}
-    if len(sides) == 1 and None not in sides:
+    if len(sides) == 1 and all(sides):
         yield f"{sides.pop()} px"
 
 

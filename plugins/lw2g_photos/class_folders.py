@@ -20,7 +20,7 @@ from lw2g.pixels.found_images import (
     is_hidden,
     passed_over,
 )
-from lw2g.pixels.image_files import ImageHeader, examine_each, refusal
+from lw2g.pixels.image_files import ImageHeader, examine_each, read_image, refusal
 
 __all__ = [
     "LEAST_CHECKED",
@@ -92,10 +92,15 @@ def require_classes(folder: Path) -> None:
         raise DataError(f"no class can be called {shown(unprintable[0])}", "rename its folder")
 
 
-def read_class_folders(folder: Path) -> dict[str, ClassImages]:
+def read_class_folders(folder: Path, *, decode: bool = False) -> dict[str, ClassImages]:
     """Return the images below ``FOLDER/<class>``, by sorted class name; files that are none are left out.
 
     So all is as if these files were not there. :func:`notes_of` names them.
+
+    Args:
+        folder: The folder.
+        decode: Whether to decode each file. Without, some look whole that are not: whoever comes upon one
+            reads again.
 
     Raises:
         DataError: As :func:`require_classes`; a class has no usable image; an image lies in the folders of
@@ -103,7 +108,7 @@ def read_class_folders(folder: Path) -> dict[str, ClassImages]:
     """
     require_classes(folder)
     classes = find_classes(folder)
-    headers, bad = _examined(classes)
+    headers, bad = _examined(classes, decode=decode)
     owner: dict[str, str] = {}
     images = {}
     for name, found in classes.items():
@@ -126,7 +131,7 @@ def read_class_folders(folder: Path) -> dict[str, ClassImages]:
 
 
 def _examined(
-    classes: Mapping[str, FoundImages],
+    classes: Mapping[str, FoundImages], *, decode: bool
 ) -> tuple[dict[Path, ImageHeader], dict[str, dict[Path, DataError]]]:
     """Return the headers of the files that are images, and by class what is wrong with the others.
 
@@ -139,17 +144,22 @@ def _examined(
     for path, header in zip(paths, examine_each(paths), strict=True):
         if isinstance(header, DataError):
             wrong[path] = header
-        else:
-            headers[path] = header
+            continue
+        headers[path] = header
+        if decode:
+            try:
+                read_image(path)
+            except DataError as error:
+                wrong[path] = error
     bad = {}
     for name, found in classes.items():
         bad[name] = {path: wrong[path] for path in found.paths if path in wrong}
     empty = [name for name, found in classes.items() if len(bad[name]) == len(found.paths)]
     if empty:
         which = f"class {empty[0]!r}" + (f" and {len(empty) - 1} more" if len(empty) > 1 else "")
-        error = refusal({path: wrong[path] for name in empty for path in bad[name]})
+        all_bad = refusal({path: wrong[path] for name in empty for path in bad[name]})
         raise DataError(
-            f"no image of {which} can be used: {error.what}", "replace them, or remove the folder"
+            f"no image of {which} can be used: {all_bad.what}", "replace them, or remove the folder"
         )
     return headers, bad
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from lw2g.model.trained import TrainedModel
 from lw2g.pixels.crops import Crops
 from lw2g.registry.catalogue import Catalogue
 from lw2g.vit.own_feature import gathering_own
-from lw2g_photos.lesson import Lesson, Rows, read_lesson, rows_of
+from lw2g_photos.lesson import Lesson, Rows, read_lesson, read_rows, rows_of
 from lw2g_photos.steps import grown
 from lw2g_photos.training_gains import training_gain
 from lw2g_photos.updating import check_taught, recall_of_held_out, teach_rows, write_step
@@ -87,12 +88,8 @@ def choose_head(
     """
     began = time.monotonic()
     empty = models[0].saved
-    lesson = read_lesson(folder, test, empty.manifest, catalogue, crops)
-    _tell_of_sums(models[-1], sum(lesson.counts.values()))
-    built = [(one, grown(one.saved, lesson.counts)) for one in models]
-    trained = [one.build(more) for one, more in built]
-    widest = max(trained, key=lambda model: model.backbone.width)
-    own, several = _rows_of_both(models[0], trained[0], widest, lesson)
+    read = partial(read_lesson, folder, test, empty.manifest, catalogue, crops)
+    lesson, (built, trained, own, several) = read_rows(read, partial(_fed, models))
     taught = []
     with sharing_ranges():
         for (_, more), model in zip(built, trained, strict=True):
@@ -115,6 +112,17 @@ def choose_head(
     best = attrs.evolve(best, report={**best.report, **said})
     report = write_step(chosen.saved, best, lesson, out, look)
     return best.model, report | {"seconds": round(time.monotonic() - began, 3)}
+
+
+def _fed(
+    models: Sequence[FirstModel], lesson: Lesson
+) -> tuple[list[tuple[FirstModel, Saved]], list[TrainedModel], Rows, Rows]:
+    """Return models with room for a lesson, as they compute, and the rows of the first and of the widest."""
+    _tell_of_sums(models[-1], sum(lesson.counts.values()))
+    built = [(one, grown(one.saved, lesson.counts)) for one in models]
+    trained = [one.build(more) for one, more in built]
+    widest = max(trained, key=lambda model: model.backbone.width)
+    return built, trained, *_rows_of_both(models[0], trained[0], widest, lesson)
 
 
 def _known_of_training(smallest: Mapping[str, Any], lesson: Lesson) -> dict[str, Any] | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import attrs
 from torch import Tensor
@@ -21,7 +21,13 @@ from lw2g_photos.class_folders import ClassImages, notes_of, read_class_folders,
 from lw2g_photos.class_vectors import read_class_vectors
 from lw2g_photos.step_checks import shared_rows
 
-__all__ = ["Lesson", "Rows", "read_lesson", "rows_of"]
+__all__ = ["Lesson", "Rows", "read_lesson", "read_rows", "rows_of"]
+
+T = TypeVar("T")
+
+
+class _Undecodable(DataError):
+    """A file that looked like an image until it was decoded."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -77,7 +83,13 @@ class Lesson:
 
 
 def read_lesson(
-    folder: Path, test: Path | None, manifest: Manifest, catalogue: Catalogue, crops: Crops | None = None
+    folder: Path,
+    test: Path | None,
+    manifest: Manifest,
+    catalogue: Catalogue,
+    crops: Crops | None = None,
+    *,
+    decode: bool = False,
 ) -> Lesson:
     """Return what a model learns from.
 
@@ -87,18 +99,36 @@ def read_lesson(
         manifest: The model before the step.
         catalogue: Where components come from.
         crops: What it learns from instead of class folders: parts of the images in ``folder``.
+        decode: As for :func:`~lw2g_photos.class_folders.read_class_folders`.
 
     Raises:
         DataError: A folder or an image cannot be used, or ``test`` has a class that the model does not know
             even after the step.
     """
-    images = _read_classes(folder, "train", manifest, catalogue, crops)
+    images = _read_classes(folder, "train", manifest, catalogue, crops, decode=decode)
     if test is None:
         return Lesson(images=images, tested=None, num_shared=0)
-    tested = _read_classes(test, "test", manifest, catalogue)
+    tested = _read_classes(test, "test", manifest, catalogue, decode=decode)
     num_shared = shared_files(images, tested)
     _require_known(tested, {*manifest.class_map.target_names, *images})
     return Lesson(images=images, tested=tested, num_shared=num_shared)
+
+
+def read_rows(read: Callable[..., Lesson], feed: Callable[[Lesson], T]) -> tuple[Lesson, T]:
+    """Return a lesson, and what models are fed of it.
+
+    Where a file shows only then that it is no image, all are decoded, and the lesson is read without such.
+
+    Args:
+        read: Reads the lesson, with the argument ``decode`` of :func:`read_lesson`.
+        feed: Returns what models are fed.
+    """
+    lesson = read()
+    try:
+        return lesson, feed(lesson)
+    except _Undecodable:
+        lesson = read(decode=True)
+    return lesson, feed(lesson)
 
 
 def rows_of(model: TrainedModel, lesson: Lesson) -> Rows:
@@ -109,7 +139,10 @@ def rows_of(model: TrainedModel, lesson: Lesson) -> Rows:
         rows = {}
         with Telling("reading", sum(len(of_class.paths) for of_class in images.values())) as tell:
             for name, of_class in images.items():
-                rows[name] = model.features(of_class.paths, queries=with_queries, progress=tell).cpu()
+                try:
+                    rows[name] = model.features(of_class.paths, queries=with_queries, progress=tell).cpu()
+                except DataError as error:
+                    raise _Undecodable(error.what, error.remedy) from error
         return rows
 
     images = read(lesson.images)
@@ -122,6 +155,8 @@ def _read_classes(
     manifest: Manifest,
     catalogue: Catalogue,
     crops: Crops | None = None,
+    *,
+    decode: bool,
 ) -> dict[str, ClassImages]:
     """Return the images of each class; of a model on stored features its vectors.
 
@@ -133,7 +168,7 @@ def _read_classes(
         crops.require_images(takes_vectors=takes_vectors)
         return class_crops(crops)
     if not takes_vectors:
-        return read_class_folders(folder)
+        return read_class_folders(folder, decode=decode)
     return read_class_vectors(folder, split, manifest.fingerprint)
 
 

@@ -46,7 +46,8 @@ def start(
 
     ``folder`` may be a file of stored features (``lw2g data features``); then there is no backbone to name.
 
-    The embedded backbone ``micro`` knows small drawings and no photos: name another for real images.
+    The embedded backbone ``micro`` knows small drawings and no photos: name another for real images. Files
+    that are no images are left out, and a note names them.
 
     Args:
         folder: ``CLASS/IMAGE``, or a file of stored features.

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from lw2g.errors import DataError, nearest
+from lw2g.errors import DataError, counted, nearest
 from lw2g.ground.notes import tell_note
 from lw2g.model.rejection import calibration_error
 from lw2g.model.trained import TrainedModel
@@ -47,7 +47,7 @@ def score(
         As :func:`lw2g_photos.photographs.score`.
 
     Raises:
-        DataError: A folder's name is no class of the model, or an image cannot be read.
+        DataError: A folder's name is no class of the model, or no image of a class or of all can be read.
         ConfigError: There are strangers, and the model cannot tell unknown images at this rate.
     """
     rate = None
@@ -57,24 +57,11 @@ def score(
         _require_strange(strangers, model)
     tested = _read(folder, model, crops)
     # all at once: whoever waits sees one count
-    every = model.predict([image for of_class in tested.values() for image in of_class.paths], reject=rate)
-    rows: list[dict[str, Any]] = []
-    rights: list[bool] = []
-    following = iter(every)
-    for name, images in tested.items():
-        entries = list(islice(following, len(images.paths)))
-        # what is refused has a nearest class all the same: probability and "unknown" are two answers
-        answers = Counter(entry["top"][0]["class"] for entry in entries)
-        rights += [entry["top"][0]["class"] == name for entry in entries]
-        right = answers.pop(name, 0)
-        rows.append(
-            {
-                "class": name,
-                "images": len(entries),
-                "recall": 100 * right / len(entries),
-                "taken_for": answers.most_common(),
-            }
-        )
+    images_of_all = [image for of_class in tested.values() for image in of_class.paths]
+    answers_of_all = model.predict(images_of_all, reject=rate, partial=True)
+    _tell_of_bad(answers_of_all)
+    every = [entry for entry in answers_of_all if "error" not in entry]
+    rows, rights = _compared(tested, answers_of_all)
     probabilities = torch.tensor([entry["probability"] for entry in every], dtype=torch.float64)
     accuracy = 100 * sum(rights) / len(every)
     return {
@@ -86,6 +73,35 @@ def score(
         "ece": calibration_error(probabilities, torch.tensor(rights)),
         "strangers": None if strangers is None else _refused(model, strangers, reject, every),
     }
+
+
+def _compared(tested: Mapping[str, ClassImages], answers: Entries) -> tuple[list[dict[str, Any]], list[bool]]:
+    """Return what is found of each class, and of each image with an answer whether it is right.
+
+    Args:
+        tested: The images of each class.
+        answers: Of all of them, one after the other.
+    """
+    rows: list[dict[str, Any]] = []
+    rights: list[bool] = []
+    following = iter(answers)
+    for name, images in tested.items():
+        entries = [entry for entry in islice(following, len(images.paths)) if "error" not in entry]
+        if not entries:
+            continue
+        # what is refused has a nearest class all the same: probability and "unknown" are two answers
+        counts = Counter(entry["top"][0]["class"] for entry in entries)
+        rights += [entry["top"][0]["class"] == name for entry in entries]
+        right = counts.pop(name, 0)
+        rows.append(
+            {
+                "class": name,
+                "images": len(entries),
+                "recall": 100 * right / len(entries),
+                "taken_for": counts.most_common(),
+            }
+        )
+    return rows, rights
 
 
 def _read(folder: Path, model: TrainedModel, crops: Crops | None) -> dict[str, ClassImages]:
@@ -111,6 +127,13 @@ def _read(folder: Path, model: TrainedModel, crops: Crops | None) -> dict[str, C
             f"rename {what} as the model calls it; images of classes that it does not know are strangers",
         )
     return tested
+
+
+def _tell_of_bad(entries: Entries, of: str = "") -> None:
+    """Say which images were found to be none while they were decoded; ``of`` says of what they are."""
+    bad = [entry["error"] for entry in entries if "error" in entry]
+    if bad:
+        tell_note(f"{of}left out {len(bad)} of {counted(len(entries), 'image')}, first {bad[0]}")
 
 
 def _require_strange(folder: Path, model: TrainedModel) -> None:
@@ -140,7 +163,9 @@ def _refused(model: TrainedModel, strangers: Path, reject: float, known: Entries
         reject: As for :func:`score`.
         known: The entries of the known images.
     """
-    entries = model.predict(strangers, reject=reject)
+    answers = model.predict(strangers, reject=reject, partial=True)
+    _tell_of_bad(answers, "strangers: ")
+    entries = [entry for entry in answers if "error" not in entry]
     accepted = Counter(entry["class"] for entry in entries if not entry["rejected"])
     return {
         "images": len(entries),

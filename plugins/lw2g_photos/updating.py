@@ -31,7 +31,7 @@ from lw2g.errors import ConfigError
 from lw2g.model.exported import Saved, read_export, write_export
 from lw2g.model.exporting import lasting_tensors
 from lw2g.model.frozen_expert import expert_of
-from lw2g.model.left_out import calibration_of, features_of
+from lw2g.model.left_out import Calibration, calibration_of, features_of
 from lw2g.model.live import live_model
 from lw2g.model.manifest import Manifest, Step
 from lw2g.model.parts import ModelParts
@@ -43,7 +43,7 @@ from lw2g.model.trained import TrainedModel
 from lw2g.pixels.crops import Crops
 from lw2g.registry.catalogue import Catalogue
 from lw2g_photos.class_folders import ClassImages, digest_of
-from lw2g_photos.lesson import Lesson, Rows, read_lesson, rows_of
+from lw2g_photos.lesson import Lesson, Rows, read_lesson, read_rows, rows_of
 from lw2g_photos.step_checks import accuracy_of, learned_twice, look_alikes, recall, warnings_of
 from lw2g_photos.steps import grown, without_class, without_step
 
@@ -79,7 +79,7 @@ def learn(
 ) -> tuple[TrainedModel, dict[str, Any]]:
     """Let an exported model learn from new images, as :func:`lw2g.learn` says, and write the result."""
     if max_loss is not None and not 0 <= max_loss < math.inf:  # NaN is not, either
-        raise ConfigError(f"max-loss: expected points of accuracy from 0 but got {max_loss}", "such as 2.5")
+        raise ConfigError(f"--max-loss: expected points of accuracy from 0 but got {max_loss}", "such as 2.5")
     saved = read_export(directory, whole=True)
 
     def build(more: Saved) -> TrainedModel:
@@ -126,7 +126,7 @@ def unlearn(
             rows = features_of(less.learned, number)
             _add(solved, rows, position)
             position += len(rows)
-        calibration, _, _ = calibration_of(solved, less)
+        calibration = calibration_of(solved, less)[0].tensors()
     if not history.steps:
         # nothing can be taken back any more: no need of the state before the first step ("base/", and by
         # shape "zero/"), and of the names of what came with it ("new/")
@@ -202,11 +202,15 @@ def take_step(
         ConfigError: The head cannot learn, or the old classes lose too much.
     """
     began = time.monotonic()
-    lesson = read_lesson(folder, test, saved.manifest, catalogue, crops)
-    # only now: what is wrong with a folder is reported before a backbone is opened
-    more = grown(saved, lesson.counts)
-    model = build(more)
-    rows = rows_of(model, lesson)
+
+    def fed(lesson: Lesson) -> tuple[Saved, TrainedModel, Rows]:
+        # only now: what is wrong with a folder is reported before a backbone is opened
+        more = grown(saved, lesson.counts)
+        model = build(more)
+        return more, model, rows_of(model, lesson)
+
+    read = partial(read_lesson, folder, test, saved.manifest, catalogue, crops)
+    lesson, (more, model, rows) = read_rows(read, fed)
     found = None
     if rows.tested is None:
         # before all rows are in the sums, or images would be found by what was learned of them
@@ -233,7 +237,7 @@ class Taught:
     saved: Saved
     model: TrainedModel
     rows: Rows
-    calibration: Mapping[str, Tensor]
+    calibration: Calibration
     measures: Mapping[str, Any]
     gaussians: Gaussians | None
 
@@ -281,6 +285,7 @@ def check_taught(saved: Saved, taught: Taught, lesson: Lesson, found: Recall | N
         if rows.tested is not None:
             found = recall(solved_of(taught.model.parts), manifest, rows.tested)
         assert found is not None
+        calibration = taught.calibration.tensors()
         estimate = look_alikes(taught.gaussians, measures.pop("wrong"), manifest)
     report = {
         "classes": _class_entries(lesson.counts, found, saved.manifest),
@@ -288,9 +293,7 @@ def check_taught(saved: Saved, taught: Taught, lesson: Lesson, found: Recall | N
         **estimate,
         **measures,
     }
-    return Learned(
-        saved=taught.saved, model=taught.model, calibration=taught.calibration, rows=rows, report=report
-    )
+    return Learned(saved=taught.saved, model=taught.model, calibration=calibration, rows=rows, report=report)
 
 
 def write_step(
@@ -416,7 +419,7 @@ def _require_small_loss(report: Mapping[str, Any], max_loss: float | None) -> No
         what = f"is {max(known):.1f} points"
     else:
         return
-    raise ConfigError(f"max-loss: the loss of the old classes {what}", "raise it, or leave it out")
+    raise ConfigError(f"--max-loss: the loss of the old classes {what}", "raise it, or leave it out")
 
 
 # -- writing -------------------------------------------------------------------------------------------------

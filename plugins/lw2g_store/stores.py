@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lw2g.api.tabular import Verification
+from lw2g.config.directory import require_run
 from lw2g.disk.contents import read_record
 from lw2g.errors import ConfigError
 from lw2g.ground.spelling import expands_paths
@@ -84,6 +85,7 @@ def submit(
         "replaces": replaces,
         "plugin": plugin,
     }
+    require_run(Path(run))  # first: what is told of a run that is not there was told in vain
     _require_told(told)
     place = Path(out)
     # first: a pack is checked against its store's protocol

@@ -224,9 +224,10 @@ def _random_record(measures: tuple[str, ...], rng: np.random.Generator) -> Evide
     candidates = tuple(_random_candidate(alike, rng, int(set_id)) for set_id in ids)
     task = len(candidates) + int(rng.integers(1, 4))
     # every live set holds a task, and some hold several
-    shared = rng.choice(ids, size=task - len(ids)) if len(ids) else []
-    owners = tuple(int(set_id) for set_id in (*ids, *shared))
-    return Evidence(task=task, candidates=candidates, task_to_set=owners)
+    owners = ids.tolist()
+    if owners:
+        owners += rng.choice(ids, size=task - len(ids)).tolist()
+    return Evidence(task=task, candidates=candidates, task_to_set=tuple(owners))
 
 
 def _random_candidate(alike: Mapping[str, int], rng: np.random.Generator, set_id: int) -> CandidateEvidence:

@@ -75,7 +75,7 @@ CHANGED = (
 
 OF_A_TABLE = r"^\|(?: [^|]*\|)+? [+]?(\d\d?\.\d)"
 OF_SENTENCES = {
-    "README.md": r", (\d+) times\s+the\s+forwards",
+    "README.md": r", (\d+)\s+forwards\s+an\s+image",
     "docs/use.md": r"ends at\s+(\d\d\.\d) with\s+adapters",
     "docs/frozen.md": r"probabilities are (\d\.\d) to",
     "docs/worth.md": r"so \(near\) is\s+(\w+)\.",
@@ -320,8 +320,8 @@ SENTENCES = [page for page in tomllib.loads((ROOT / "scripts" / "prose.toml").re
 
 
 @pytest.mark.parametrize("page", SENTENCES)
-def test_no_digit_of_a_sentence_can_change_unseen(script, page):
-    """Each digit outside what scripts write, one after another; and a result or a verdict that is added."""
+def test_no_number_of_a_sentence_can_change_unseen(script, page):
+    """Each digit and each number in words that no script writes; and a result or a verdict that is added."""
     tables, prose = script("tables"), script("prose")
     text = (ROOT / page).read_text()
     assert list(prose.faults(text, tables.MARKED, page)) == []
@@ -329,8 +329,20 @@ def test_no_digit_of_a_sentence_can_change_unseen(script, page):
         at = digit.start()
         changed = text[:at] + str((int(digit[0]) + 1) % 10) + text[at + 1 :]
         assert list(prose.faults(changed, tables.MARKED, page)), text[at - 40 : at + 20]
+    for number in prose.NUMBER_WORDS.finditer(prose.sentences(text, tables.MARKED)):
+        for other in {"eleven", "half"} - {number[0].lower()}:
+            changed = text[: number.start()] + other + text[number.end() :]
+            assert list(prose.faults(changed, tables.MARKED, page)), text[
+                number.start() - 40 : number.end() + 20
+            ]
     last = len(text.splitlines()) + 2
-    for added in ("It gains 2.7.", "It gains three points.", "So (one) holds.", "Training wins."):
+    for added in (
+        "It gains 2.7.",
+        "It takes twelve.",
+        "A third is right.",
+        "So (one) holds.",
+        "Training wins.",
+    ):
         (found,) = prose.faults(f"{text}\n{added}\n", tables.MARKED, page)
         assert found.startswith(f"{page}:{last}: no pack bears")
     assert list(prose.faults(f"{text}\nOptions as `x=0.5` may stand.\n", tables.MARKED, page)) == []

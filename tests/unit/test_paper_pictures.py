@@ -60,3 +60,18 @@ def test_figure_4_varies_one_number_at_a_time(
         "dual-prompt, phi 1.0: final accuracy, % 60.0",
     ]
     assert "epsilon" in out.read_text()
+
+
+def test_pictures_of_vega_have_colours_for_both_schemes_and_room_for_wide_letters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The frame and its ground grow to the right, what is drawn stays; a text is light where all is dark."""
+    monkeypatch.syspath_prepend(str(PAPER.parent))
+    from vega_picture import readable
+
+    drawn = '<rect width="9" height="200"/></svg>'
+    svg = f'<svg width="500" height="200" viewBox="0 0 500 200"><rect width="500" height="200"/>{drawn}'
+    made = readable(svg)
+    assert made.startswith('<svg width="540" height="200" viewBox="0 0 540 200"><style>@media (prefers-color')
+    assert made.endswith(f'</style><rect width="540" height="200"/>{drawn}')
+    assert "text { fill: #c9d1d9 }" in made

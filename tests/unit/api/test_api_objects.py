@@ -155,6 +155,7 @@ def test_a_benchmark_is_an_object_with_a_stream(tmp_path):
     [
         ({"devices": 2, "benchmark": TASKS}, "objects of this program exist in one process only"),
         ({"baseline": torch.nn.Linear(1, 1)}, "'Linear' is no class of a baseline; give the class"),
+        ({"policy": 3}, "policy: 3 is no name and no policy; `lw2g plugins policy` lists the names"),
         ({"baseline": torch.nn.Linear}, "'local-linear'"),
         ({"seeds": [0, 1]}, "seeds: a call runs one seed"),
         ({"trackers": 7}, "trackers: 'int' receives no events"),

@@ -45,11 +45,11 @@ def test_a_folder_in_use_is_refused_and_left_alone(tmp_path):
     """Neither a file nor a folder with something in it is written over; an empty folder is fine."""
     scaffold = Scaffold(name="new-one", kind="policy")
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(ConfigError, match="is a file; choose another --out"):
+    with pytest.raises(ConfigError, match="is a file; choose another out"):
         write_package(scaffold, tmp_path / "file")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine").touch()
-    with pytest.raises(ConfigError, match="is not empty; choose another --out"):
+    with pytest.raises(ConfigError, match="is not empty; choose another out"):
         write_package(scaffold, tmp_path / "full")
     assert [path.name for path in (tmp_path / "full").iterdir()] == ["mine"]
     with pytest.raises(ConfigError, match="cannot be written"):

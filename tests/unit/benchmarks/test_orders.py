@@ -84,7 +84,7 @@ def test_task_sizes_cover_the_classes(increment, classes):
         assert 0 < sizes[-1] < increment
         with pytest.raises(ConfigError, match=f"increment: {increment} does not split {classes}"):
             task_sizes(classes, increment)
-        with pytest.raises(ConfigError, match=r"--set benchmark\.uneven=true") as offered:
+        with pytest.raises(ConfigError, match=r"smaller: benchmark\.uneven=true") as offered:
             task_sizes(classes, increment)
         # whatever is offered splits the classes, and most methods take it
         numbers = re.findall(r"\d+", str(offered.value).partition("choose one of ")[2])

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from lw2g.blocks import discriminants
 from lw2g.blocks.closed_form import ClosedForm, Cosine
 from lw2g.blocks.discriminants import Discriminant
 from lw2g.blocks.mahalanobis import Mahalanobis
@@ -16,6 +17,7 @@ from lw2g.blocks.ridge import Ridge
 from lw2g.interfaces.calibration import Temperature
 from lw2g.interfaces.context import TaskInfo
 from lw2g.maths import few_rows
+from lw2g.maths.band import reduced
 from lw2g.maths.normal_equations import add_products, best_penalty, penalised, weights_of
 from lw2g.model.rejection import moments_of, scores_of
 
@@ -172,17 +174,39 @@ def test_half_of_the_products_are_all_of_them(width: int) -> None:
     torch.testing.assert_close(gram, gram.T)
 
 
-def test_wide_sums_are_those_of_narrow_ones() -> None:
-    """A regression of wide features has the weights of its rows."""
+def test_wide_sums_are_those_of_narrow_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A regression of wide features has the weights of its rows, however these are cut into tasks."""
+    monkeypatch.setattr(few_rows, "_FEW", 100)  # no row is few
     draw = torch.Generator().manual_seed(5)
     rows = torch.randn(30, 2100, generator=draw, dtype=torch.float64)
     labels = torch.arange(30) % CLASSES
-    head = Ridge(2100, CLASSES, 0, 0, 50.0, choice="fixed")
+    head, other = (Ridge(2100, CLASSES, 0, 0, 50.0, choice="fixed") for _ in range(2))
     head.update(rows, labels)
+    for part, own in zip(rows.split([7, 23]), labels.split([7, 23]), strict=True):
+        other.update(part, own)
+    assert head.rows_in_range() is None
+    torch.testing.assert_close(other.gram, head.gram, rtol=1e-11, atol=1e-11)
+    torch.testing.assert_close(other.cross, head.cross, rtol=1e-11, atol=1e-11)
     # fewer rows than features: the same weights from the matrix of inner products of rows
     inner = rows @ rows.T + 50 * torch.eye(30, dtype=torch.float64)
     wanted = rows @ rows.T @ torch.linalg.solve(inner, torch.eye(CLASSES, dtype=torch.float64)[labels])
     torch.testing.assert_close(head.scores(rows, CLASSES), wanted, rtol=1e-9, atol=1e-9)
+
+
+def test_a_wide_scatter_is_that_of_each_class_about_its_mean(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All classes at once give what one after the other does, however the rows are cut."""
+    monkeypatch.setattr(few_rows, "_WIDE", 59)
+    monkeypatch.setattr(few_rows, "_FEW", 60)  # no row is few
+    rows, labels = wide(20)
+    apart = Discriminant(60, CLASSES)
+    apart.update(rows, labels)
+    monkeypatch.setattr(discriminants, "WIDE_SUMS", 59)
+    for cut in ([20], [7, 6, 7]):
+        head = Discriminant(60, CLASSES)
+        for part, own in zip(rows.split(cut), labels.split(cut), strict=True):
+            head.update(part, own)
+        torch.testing.assert_close(head.scatter, apart.scatter, rtol=1e-11, atol=1e-13)
+        torch.testing.assert_close(head.mean, apart.mean)
 
 
 def test_a_penalty_and_its_weights_leave_the_sums_alone() -> None:
@@ -199,12 +223,33 @@ def test_a_penalty_and_its_weights_leave_the_sums_alone() -> None:
     assert penalised(-gram, 0.0)[1] is False
 
 
+@pytest.mark.parametrize("width", [5, 97, 1150])
+def test_a_band_is_solved_at_a_penalty_as_its_sums_are(width: int) -> None:
+    """Trace of the inverse, explained and squared weights at each penalty; none where nothing is definite."""
+    draw = torch.Generator().manual_seed(width)
+    rows = torch.randn(width // 2 + 4, width, generator=draw, dtype=torch.float64)
+    rows /= torch.arange(1, width + 1)
+    rows[:, 2] = 0  # a column of zeros is not turned
+    gram = rows.T @ rows
+    cross = torch.randn(width, 3, generator=draw, dtype=torch.float64)
+    before = gram.clone(), cross.clone()
+    band = reduced(gram, cross)
+    assert torch.equal(gram, before[0])
+    assert torch.equal(cross, before[1])
+    for penalty in (1e-3, 1.0):
+        inverse = torch.linalg.inv(gram + penalty * torch.eye(width, dtype=torch.float64))
+        weights = inverse @ cross
+        wanted = (float(inverse.trace()), float((weights * cross).sum()), float(weights.square().sum()))
+        assert band.at(penalty) == pytest.approx(wanted, rel=1e-9)
+    assert band.at(-1.0) is None
+
+
 @pytest.mark.parametrize("choice", ["gcv", "fixed"])
 def test_few_rows_give_the_regression_of_their_sums(choice: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Penalty, scores, and those without each row; rows that are no longer few become the sums."""
     monkeypatch.setattr(few_rows, "_WIDE", 59)
-    monkeypatch.setattr(few_rows, "_FEW", 3)
-    rows, labels = wide(20)
+    monkeypatch.setattr(few_rows, "_FEW", 1.5)
+    rows, labels = wide(40)
     few = Ridge(60, CLASSES, 0, 0, 0.3, choice=choice)
     few.update(rows[:9], labels[:9])
     few.update(rows[9:], labels[9:])
@@ -215,7 +260,7 @@ def test_few_rows_give_the_regression_of_their_sums(choice: Any, monkeypatch: py
     assert few.chosen_penalty(CLASSES) == pytest.approx(many.chosen_penalty(CLASSES), rel=1e-12)
     others = torch.randn(5, 60, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     _require_alike(few, many, rows, labels, others)
-    # the 21st row is too many
+    # the 41st row is too many
     for head in (few, many):
         head.update(others, torch.arange(5) % CLASSES)
     assert few.rows_in_range() is None
@@ -241,10 +286,15 @@ def test_few_rows_give_the_discriminant_of_their_scatter(monkeypatch: pytest.Mon
     assert ours.means.shape == (CLASSES, 20)
     torch.testing.assert_close(ours.scores(others), theirs.scores(others))
     held = torch.arange(20) != 3
-    for one, other in zip(
-        scores_of(ours, rows, labels, held), scores_of(theirs, rows, labels, held), strict=True
-    ):
-        torch.testing.assert_close(one, other)
+    mine, yours = (scores_of(gaussians, rows, labels, held) for gaussians in (ours, theirs))
+    torch.testing.assert_close(mine.distances, yours.distances)
+    torch.testing.assert_close(mine.scores(), yours.scores())
+    # all of them, whose coordinates are known
+    for one in (mine, yours):
+        assert one.which.tolist() == [3, *range(3), *range(4, 20)]
+    every = torch.ones(20, dtype=torch.bool)
+    mine, yours = (scores_of(gaussians, rows, labels, every) for gaussians in (ours, theirs))
+    torch.testing.assert_close(mine.scores(), yours.scores())
     for head in (few, many):
         head.update(others, torch.arange(5) % CLASSES, owner=1)
     torch.testing.assert_close(few.scatter, many.scatter)
@@ -280,10 +330,26 @@ def test_the_same_rows_have_their_range_computed_once() -> None:
         kept.append(few_rows.FewRows(60))
         kept[-1].add(rows + shift, labels)
     with few_rows.sharing_ranges():
-        first, second, third = (one.range()[0] for one in kept)
+        first, second, third = (one.range() for one in kept)
     assert second is first
     assert third is not first
-    torch.testing.assert_close(third @ kept[2].range()[1].T, (rows + 1).T)
+    assert first.coordinates(rows.clone()) is first.inner
+
+
+@pytest.mark.parametrize("alike", [False, True])
+def test_coordinates_turn_rows_and_lose_nothing_in_their_range(alike: bool) -> None:
+    """Products of rows are those of coordinates; two images that are nearly one have a range like others."""
+    rows, _ = wide(20)
+    if alike:
+        rows[7] = rows[3] * (1 + 1e-9)
+    known = few_rows.Range(rows)
+    assert (known._directions[1] is not None) == alike
+    torch.testing.assert_close(known.inner @ known.inner.T, rows @ rows.T)
+    torch.testing.assert_close(known.spread(known.inner.T), rows.T, rtol=1e-10, atol=1e-10)
+    others = torch.randn(4, 60, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    within = known.coordinates(others)
+    torch.testing.assert_close(within @ known.inner.T, others @ rows.T, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(known.coordinates(known.spread(within.T).T), within, rtol=1e-9, atol=1e-9)
 
 
 def wide(count: int) -> tuple[Tensor, Tensor]:

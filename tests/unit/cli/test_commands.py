@@ -128,6 +128,34 @@ def test_a_mistake_on_the_command_line_is_one_line(arguments, line):
     assert result.stderr.splitlines() == [line]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (
+            ["show", "gone"],
+            "no folder 'gone'; check the path, or start one with lw2g run (a model of photos: ",
+        ),
+        (["export", "a.txt", "x"], "'a.txt' is a file and no folder; give a folder as RUN"),
+        (["learn", "run", "x"], "'run' holds a run and no exported model; lw2g export run MODEL --learnable"),
+        (["sweep", "run"], "'run' is a folder and no grid; give the path of a TOML file"),
+        (
+            ["report", "a.txt"],
+            "'a.txt' is a file and no folder; give a run's directory, or one with runs bel",
+        ),
+        (["submit", "gone"], "no folder 'gone'; check the path"),
+    ],
+)
+def test_a_wrong_place_is_told_as_what_it_is(tmp_path, monkeypatch, arguments, line):
+    """A file for a folder, a run for a model and a folder that is not there: one line with a remedy."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").touch()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.toml").touch()
+    result = invoke(*arguments)
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert result.stderr.startswith(f"error: {line}")
+
+
 def test_an_option_that_there_is_not_is_told_in_one_line():
     """With those that are like it, in the words of the release of click."""
     result = CliRunner().invoke(main, ["--foo"], prog_name="lw2g")

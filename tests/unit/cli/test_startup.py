@@ -93,7 +93,7 @@ def called(
         (["config"], {}, "[baseline]"),
         (["data", "list"], {}, "imagenet-r"),
         (["sweep", str(EXPERIMENTS / "embedded.toml"), "--dry-run"], {}, "12 cells"),
-        (["runs", str(EXPERIMENTS / "growth")], {}, "0 runs"),
+        (["runs", str(EXPERIMENTS / "growth")], {}, "no run at or below"),
         (["new-plugin", "of-mine", "--kind", "baseline"], {}, "of-mine"),
         ([], COMPLETION, "hide-prompt"),
         (["run", "--help"], {}, "--baseline"),

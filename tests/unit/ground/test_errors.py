@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lw2g import errors
-from lw2g.errors import ContractError, DataError, Lw2gError
+from lw2g.errors import ContractError, DataError, Lw2gError, typed_options
 
 ROOT = Path(__file__).parents[3]
 KINDS = {name for name, found in vars(errors).items() if isinstance(found, type)}
@@ -50,3 +50,15 @@ def _words(message: ast.expr) -> str:
     """Return what a message says itself, without what is put into it."""
     parts = message.values if isinstance(message, ast.JoinedStr) else [message]
     return "".join(one.value if isinstance(one, ast.Constant) else "?" for one in parts)
+
+
+def test_a_program_is_told_of_arguments_and_a_command_line_of_options() -> None:
+    """Whole commands stay as they are, and so does what only looks like an option."""
+    error = DataError(
+        "--max-loss: it is -1", "leave --out, say --set a.b=1 (--x), or: lw2g run --out A; 'c--d'"
+    )
+    told = "max_loss: it is -1; leave out, say a.b=1 (x), or: lw2g run --out A; 'c--d'"
+    assert str(error) == told
+    with typed_options():
+        assert str(error) == f"{error.what}; {error.remedy}"
+    assert str(error) == told

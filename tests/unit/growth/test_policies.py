@@ -220,7 +220,7 @@ def test_fixed_refuses_a_map_of_sets_that_cannot_exist(sets, said):
 
 def test_fixed_needs_a_map():
     """Without one it says how to give it."""
-    with pytest.raises(ConfigError, match=r"--set policy.map=\[0,0,1\]"):
+    with pytest.raises(ConfigError, match=r"each task: policy.map=\[0,0,1\]"):
         built("fixed")
 
 

@@ -88,7 +88,7 @@ def test_a_model_of_few_images_says_that_it_holds_their_features(
 def test_public_is_what_somebody_says(model: Path, hub: HubStub) -> None:
     """A public repository is made, and pushed to, with --public alone; a private one stays private."""
     assert lw2g.push(model, REPO, public=True)["private"] is False
-    with pytest.raises(ConfigError, match="'anna/pets' is public; push to it with --public"):
+    with pytest.raises(ConfigError, match="'anna/pets' is public; push to it with public"):
         lw2g.push(model, REPO)
     assert len(hub.repos[REPO].commits) == 2
     hub.made("anna/own", {}, private=True)

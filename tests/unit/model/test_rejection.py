@@ -104,7 +104,8 @@ def test_left_out_images_are_scored_by_the_head_without_them(kind: str) -> None:
     gaussians = moments_of(every := fitted(torch.ones(400, dtype=torch.bool)), 4)
     assert isinstance(gaussians, Gaussians)
     lifted = every.lifted(rows)
-    scores, distances, which = left_out(gaussians, lifted, labels)
+    unknown = left_out(gaussians, lifted, labels)
+    scores, distances, which = unknown.scores(), unknown.distances, unknown.which
     assert which.tolist() == list(range(400))
     for place in (0, 7, 398):
         rest = moments_of(fitted(torch.arange(400) != place), 4)
@@ -117,11 +118,12 @@ def test_left_out_images_are_scored_by_the_head_without_them(kind: str) -> None:
     held = torch.arange(400) < 350
     rest = moments_of(fitted(held), 4)
     assert rest is not None
-    scores, distances, which = scores_of(rest, lifted, labels, held)
+    unknown = scores_of(rest, lifted, labels, held)
+    scores, distances, which = unknown.scores(), unknown.distances, unknown.which
     assert which.tolist() == [*range(350, 400), *range(350)]
     torch.testing.assert_close(scores[:50], rest.scores(lifted[350:]))
     torch.testing.assert_close(distances[:50], rest.distances(lifted[350:])[0])
-    torch.testing.assert_close(distances[50:], left_out(rest, lifted[:350], labels[:350])[1])
+    torch.testing.assert_close(distances[50:], left_out(rest, lifted[:350], labels[:350]).distances)
     assert moments_of(Cosine(6, 4), 4) is None
 
 

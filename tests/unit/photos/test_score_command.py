@@ -113,6 +113,10 @@ def test_strangers_are_counted_where_they_are_called_unknown(model: tuple[Path, 
     assert done.exit_code == 0, done.output
     scored = json.loads(done.stdout)
     asked = lw2g.load(model[0]).predict(tmp_path / "others", reject=0.1)
+    (tmp_path / "others" / "no.png").write_text("no image")  # is left out, as among known images
+    again = CliRunner().invoke(main, ["test", str(model[0]), *folders, "--reject", "0.1", "--json"])
+    assert json.loads(again.stdout) == scored
+    assert "note: strangers: left out 1 of 8 images, first '" in again.stderr
     refused = sum(entry["rejected"] for entry in asked)
     assert refused == 5  # the green ones
     assert scored["strangers"] == {

@@ -198,12 +198,12 @@ def test_images_that_a_trained_run_has_not_learned_are_scored_as_they_are() -> N
     apart = gaussians.scores(others.float().double())
     found, report, _ = calibration_of(Solved(head=head, trained=True), saved, learned=True)
     assert report["left_out"] == 37
-    known = found["known"].tolist()
+    known = found.tensors()["known"].tolist()
     assert known == sorted(known)
     assert all(min(abs(score - one) for one in known) < 1e-6 for score in apart.tolist())
     # as if sums held them, their covariance would be none without one of them: the worst score means nothing
     wrong, _, _ = calibration_of(Solved(head=head), saved)
-    assert float(wrong["known"][0]) < 1000 * known[0]
+    assert float(wrong.tensors()["known"][0]) < 1000 * known[0]
     rest = lda(torch.cat([rows, new[1:].float()]), torch.cat([labels, torch.full((11,), 3)]), 4)
     without = moments_of(rest, 4)
     assert without is not None
@@ -238,7 +238,7 @@ def test_the_temperature_is_that_of_head_and_expert_without_each_image(warm: boo
     logits = torch.cat(apart)
     fitted = least_loss(logits, labels, doubt=1 / (len(labels) + 2))
     right = (logits.argmax(1) == labels).double().mean()
-    assert report["temperature"] == float(found["temperature"]) == pytest.approx(fitted, rel=0.01)
+    assert report["temperature"] == float(found.tensors()["temperature"]) == pytest.approx(fitted, rel=0.01)
     assert report["left_out_accuracy"] == pytest.approx(100 * float(right))
     assert 60 < report["left_out_accuracy"] < 100
 
@@ -333,7 +333,7 @@ def test_estimates_and_counts_are_taken_together() -> None:
 @pytest.mark.parametrize("most", [-0.1, float("nan"), float("inf")])
 def test_a_loss_that_is_none_is_refused_before_anything_is_read(most: float, tmp_path: Path) -> None:
     """Points of accuracy from 0, without an end of their own; the model need not be there."""
-    with pytest.raises(ConfigError, match="max-loss: expected points of accuracy from 0 but got"):
+    with pytest.raises(ConfigError, match="max_loss: expected points of accuracy from 0 but got"):
         lw2g.learn(tmp_path / "model", tmp_path, max_loss=most)
 
 

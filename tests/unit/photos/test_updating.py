@@ -508,8 +508,10 @@ def test_a_file_that_is_no_image_is_as_if_it_were_not_there(
     shutil.copytree(glyphs / "cat", tmp_path / "new")
     whole = (tmp_path / "new/cat/00.png").read_bytes()
     (tmp_path / "new/cat/00a.png").write_bytes(whole[: len(whole) // 2])
-    for number in range(5):
+    for number in range(4):
         (tmp_path / f"new/cat/z{number}.png").write_bytes(b"")
+    # its checksums hold, so that it looks whole until it is decoded
+    (tmp_path / "new/cat/z4.png").write_bytes(png_without_pixels())
     done = command("learn", models["first"], tmp_path / "new", "--out", tmp_path / "out")
     first = f"note: left out 6 of 30 images, first '{tmp_path}/new/cat/00a.png' cannot be decoded"
     assert done.stderr.count(first) == 1
@@ -517,7 +519,16 @@ def test_a_file_that_is_no_image_is_as_if_it_were_not_there(
     assert "z2.png', 2 more\n" in done.stderr
     assert same(tmp_path / "out", models["cat"])
     scored = command("test", tmp_path / "out", tmp_path / "new")
-    assert (scored.stdout.count("of 24 images of 1 class"), scored.stderr.count("left out 6 of 30")) == (1, 1)
+    assert scored.stdout.count("of 24 images of 1 class") == 1
+    assert scored.stderr.count("left out 5 of 30 images, first") == 1
+    assert f"left out 1 of 25 images, first '{tmp_path}/new/cat/z4.png'" in scored.stderr
+    # where the head is chosen, too
+    shutil.copytree(glyphs / "first", tmp_path / "both")
+    (tmp_path / "both/ant/z.png").write_bytes(png_without_pixels())
+    done = command("start", tmp_path / "both", tmp_path / "begun", "--device", "cpu")
+    assert f"left out 1 of 37 images, first '{tmp_path}/both/ant/z.png'" in done.stderr
+    lw2g.start(glyphs / "first", tmp_path / "clean", device="cpu")
+    assert same(tmp_path / "begun", tmp_path / "clean")
 
 
 @pytest.mark.usefixtures("without_heic")
@@ -610,7 +621,7 @@ def test_a_twin_is_told_and_a_loss_refused(models: dict[str, Path], glyphs: Path
     assert report["twins"][0]["like"] == "ant"
     assert report["losing"][0]["class"] == "ant"
     assert report["loss"] > 5
-    with pytest.raises(ConfigError, match="max-loss: the loss of the old classes is"):
+    with pytest.raises(ConfigError, match="max_loss: the loss of the old classes is"):
         lw2g.learn(models["first"], tmp_path / "new", out=tmp_path / "no", max_loss=1, device="cpu")
     assert not (tmp_path / "no").exists()
 
@@ -652,7 +663,7 @@ def test_the_larger_loss_decides_and_no_more_than_allowed_passes(
     monkeypatch.setattr(learning, "look_alikes", lambda *given: look(*given) | {"estimated_loss": estimated})
     out = tmp_path / "out"
     if told:
-        with pytest.raises(ConfigError, match=f"max-loss: the loss of the old classes {told}"):
+        with pytest.raises(ConfigError, match=f"max_loss: the loss of the old classes {told}"):
             lw2g.learn(models["first"], glyphs / "cat", out=out, max_loss=most, device="cpu")
         assert not out.exists()
         return
@@ -689,7 +700,7 @@ def test_a_model_that_cannot_learn_says_so(tmp_path: Path) -> None:
     lw2g.run(out=tmp_path / "run", baseline="no-prompt", **SMALL, **{"baseline.epochs": 1})
     with pytest.raises(ConfigError, match="the head of baseline 'no-prompt' is trained"):
         lw2g.export(tmp_path / "run", tmp_path / "out", learnable=True)
-    with pytest.raises(DataError, match="holds no exported model; make one: lw2g export RUN MODEL"):
+    with pytest.raises(DataError, match="holds a run and no exported model; lw2g export "):
         lw2g.load(tmp_path / "run").learn(tmp_path)
 
 

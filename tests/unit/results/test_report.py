@@ -176,7 +176,7 @@ def test_what_does_not_compare_makes_no_table_unless_asked_for(write_run, instal
     if kind == "splits":
         assert len({table.title for table in tables_of(runs, installed)}) == 2
     else:
-        with pytest.raises(ConfigError, match=f"the runs mix {kind} .*--mix {kind}"):
+        with pytest.raises(ConfigError, match=f"the runs mix {kind} .*say mix {kind}"):
             tables_of(runs, installed)
     (table,) = tables_of(runs, installed, [kind])
     assert len({row.marks for row in table.rows}) == len(table.rows) == 2

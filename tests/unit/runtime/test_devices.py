@@ -88,7 +88,7 @@ def test_a_device_is_opened_by_name_or_refused_with_what_there_is(monkeypatch, a
     monkeypatch.setattr(torch.cuda, "set_device", current.append)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
     if opened is None:
-        with pytest.raises(ConfigError, match=r"torch sees cuda:0, cuda:1\); try --device cpu"):
+        with pytest.raises(ConfigError, match=r"torch sees cuda:0, cuda:1\); try device cpu"):
             open_engine(asked, "32-true")
         return
     assert str(open_engine(asked, "32-true").device) == opened
@@ -134,7 +134,7 @@ def test_where_a_network_of_small_products_computes_is_told(monkeypatch, caplog,
     device = "cpu" if told else "cuda:0"
     with pytest.raises(pytest.fail.Exception, match=f"moved to {device}"):
         open_backbone(config, tiny_backbone)
-    line = "note: computed on the CPU: the network is too small for cuda to be faster (--device cuda computes"
+    line = "note: computed on the CPU: the network is too small for cuda to be faster (device cuda computes"
     assert (line in caplog.text) == told
 
 
