@@ -51,11 +51,7 @@ LABELS = {
     "slca-plus-plus_always_auto_first-1": "`slca-plus-plus` on the first task, then the frozen answer",
     "slca-plus-plus_always_auto_first-2": "`slca-plus-plus` on the first two, then the frozen answer",
     "slca-plus-plus_always_lda_gated_expert_joined": "`--trained`, with head and expert on 12 layers",
-<<<<<<< HEAD
-    "slca-plus-plus_always_lda_gated_beside_joined": "`--trained`, 12 layers, beside the frozen answer",
-=======
     "slca-plus-plus_always_lda_gated_beside_joined": "`--trained` on 12 layers, beside the frozen answer",
->>>>>>> docs3
     "slca-plus-plus_always_lda": "`slca-plus-plus`, `lda` carried by `affine`",
     "slca-plus-plus_always_linear": "`slca-plus-plus` as published",
     "finetune_always_lda": "one LoRA (`finetune`), `lda` carried by `affine`",
