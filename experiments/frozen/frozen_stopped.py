@@ -5,10 +5,24 @@ python experiments/frozen/frozen_stopped.py
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 
-from frozen_results import PLAN, Difference, Stream, Trained, apart, hits_by_order, store, streams, trained
+from frozen_results import (
+    PLAN,
+    ROOT,
+    Difference,
+    Run,
+    Stream,
+    Trained,
+    apart,
+    hits_by_order,
+    store,
+    streams,
+    trained,
+)
 
+STREAMS = tomllib.loads((ROOT / "experiments" / "streams.toml").read_text(encoding="utf-8"))["stream"]
 Streams = Mapping[str, Stream]
 Found = Mapping[str, Difference]
 
@@ -52,6 +66,18 @@ def lines(known: Streams, runs: Trained) -> Iterator[str]:
         _all(both, lambda own: own.mean > 0),
         both,
     )
+    for name in (FAR, NEAR_NOTHING):
+        for method in (FIRST, SECOND):
+            if (name, method) in runs:
+                shown = ", ".join(f"{share:.1f}" for share in by_task(runs[name, method][0], name))
+                yield f"- {method} on {name}, in the end by the task of the images: {shown} %"
+
+
+def by_task(run: Run, stream: str) -> list[float]:
+    """Return the share of right answers in percent on the test images of each task."""
+    tasks = run.true // STREAMS[stream]["increment"]
+    right = run.true == run.predicted
+    return [100 * float(right[tasks == task].mean()) for task in range(STREAMS[stream]["tasks"])]
 
 
 def differences(known: Streams, runs: Trained, left: str, right: str) -> dict[str, Difference]:
