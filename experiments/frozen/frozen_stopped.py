@@ -78,7 +78,8 @@ def lines(known: Streams, runs: Trained) -> Iterator[str]:
     expected = {name: gained[name] for name in GAINING if name in gained}
     yield _line(
         "s-vi",
-        "On report streams it is above the frozen answer with its interval on `signs-second` and `cifar-second`.",
+        "On report streams it is above the frozen answer with its interval on `signs-second` and on "
+        "`cifar-second`.",
         _all(expected, lambda own: own.low > 0) if len(expected) == len(GAINING) else "open",
         expected,
     )
