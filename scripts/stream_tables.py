@@ -46,14 +46,12 @@ LABELS = {
     "simple-cil_auto": "`--recommended`: the frozen answer",
     "ranpac_always": "`ranpac`, adapters of the first task",
     "ranpac_always_running": "`ranpac`, adapters of the first task, penalty chosen on all tasks",
-    "slca-plus-plus_always_lda_gated_expert": (
-        "`--trained`: `slca-plus-plus`, `lda` carried `gated`, frozen expert"
-    ),
+    "slca-plus-plus_always_lda_gated_expert": "`--trained`",
     "ranpac_always_running_joined": "`ranpac`, adapters of the first task, ridge on 12 layers",
     "slca-plus-plus_always_auto_first-1": "`slca-plus-plus` on the first task, then the frozen answer",
     "slca-plus-plus_always_auto_first-2": "`slca-plus-plus` on the first two, then the frozen answer",
     "slca-plus-plus_always_lda_gated_expert_joined": "`--trained`, with head and expert on 12 layers",
-    "slca-plus-plus_always_lda_gated_beside_joined": "the same, beside the frozen answer",
+    "slca-plus-plus_always_lda_gated_beside_joined": "`--trained` on 12 layers, beside the frozen answer",
     "slca-plus-plus_always_lda": "`slca-plus-plus`, `lda` carried by `affine`",
     "slca-plus-plus_always_linear": "`slca-plus-plus` as published",
     "finetune_always_lda": "one LoRA (`finetune`), `lda` carried by `affine`",

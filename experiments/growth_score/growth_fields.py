@@ -70,10 +70,9 @@ def of_policies(runs: Sequence[Run], stream: str) -> Iterator[tuple[tuple[str, s
         yield (name, stream, "orders"), str(len(own))
         yield (name, stream, "faa"), f"{statistics.fmean(run.faa for run in own.values()):.1f}"
         if len(own) > 1:
-            accuracy = statistics.stdev(run.faa for run in own.values())
-            number = statistics.stdev(run.sets for run in own.values())
-            yield (name, stream, "faa-deviation"), f"{accuracy:.1f}"
-            yield (name, stream, "sets-deviation"), f"{number:.1f}"
+            for what in ("faa", "sets"):
+                deviation = statistics.stdev(getattr(run, what) for run in own.values())
+                yield (name, stream, f"{what}-deviation"), f"{deviation:.1f}"
         yield (name, stream, "times"), f"{seconds(own) / least:.1f}"
         if row != "lda":
             sets = [run.sets for run in own.values()]

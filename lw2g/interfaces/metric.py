@@ -148,8 +148,8 @@ CORE_METRICS: Mapping[str, Metric] = {
         _core(
             "ffm",
             "accuracy",
-            "final forgetting measure (elsewhere forgetting), best less last accuracy of old tasks: mean "
-            "over i < T of max over i <= t < T of A[i,t] minus A[i,T]",
+            "final forgetting measure (elsewhere forgetting), as in the LW2G paper: mean over i < T of "
+            "max over i <= t < T of A[i,t] minus A[i,T]",
         ),
         _core(
             "ffm_code",

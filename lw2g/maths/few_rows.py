@@ -93,7 +93,8 @@ class Range:
         lower, basis = self._directions
         if basis is not None:
             return basis @ columns
-        return self.rows.T @ torch.linalg.solve_triangular(lower.T, columns, upper=True)
+        solved: Tensor = torch.linalg.solve_triangular(lower.T, columns, upper=True)
+        return self.rows.T @ solved
 
 
 class FewRows(nn.Module):

@@ -219,7 +219,7 @@ class TrainsNobodys(TrainsMore):
 # -- the tests of the broken ones ------------------------------------------------------------------------
 
 
-test_broken_ones_fail = BROKEN.fail()
+test_broken_ones_fail = pytest.mark.slow(BROKEN.fail())  # a small run each
 
 
 @pytest.mark.parametrize(("presets", "words"), PRESETS)

@@ -191,7 +191,7 @@ class RemembersOutside(KeyCosine):
 # -- the tests of the broken ones ----------------------------------------------------------------------------
 
 
-test_broken_ones_fail = BROKEN.fail()
+test_broken_ones_fail = pytest.mark.slow(BROKEN.fail())  # a small run each
 
 
 def test_a_vote_over_the_test_batch_is_seen() -> None:

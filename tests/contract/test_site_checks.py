@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import attrs
+import pytest
 import torch
 from torch import nn
 
@@ -159,4 +160,4 @@ class CountsDraws(SPromptPlusPlus):
         self.count += 1
 
 
-test_broken_ones_fail = BROKEN.fail()
+test_broken_ones_fail = pytest.mark.slow(BROKEN.fail())  # a small run each

@@ -176,7 +176,7 @@ class TrainsNewSetsOnly(SPromptPlusPlus):
 # -- the tests of the broken ones ------------------------------------------------------------------------
 
 
-test_broken_ones_fail = BROKEN.fail()
+test_broken_ones_fail = pytest.mark.slow(BROKEN.fail())  # a small run each
 
 
 def test_a_run_without_a_finished_task_says_how_to_go_on(

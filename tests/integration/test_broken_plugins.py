@@ -120,9 +120,10 @@ def test_each_broken_plugin_gets_one_line_and_the_others_are_listed(site: Path) 
 
 @pytest.mark.slow
 def test_a_run_goes_on_beside_broken_plugins(site: Path, tmp_path: Path) -> None:
-    """A first-party baseline under the good stranger's policy learns the digits; broken plugins are told."""
-    small = ["baseline.epochs=1", "baseline.blocks=[2]"]
-    chosen = ["--baseline", "dual-prompt", "--policy", "cautious", "--benchmark", "digits"]
+    """A first-party baseline under the good stranger's policy learns glyphs; broken plugins are told."""
+    small = ["baseline.epochs=1", "baseline.blocks=[2]", "benchmark.classes_per_family=2"]
+    small += ["benchmark.increment=2", "benchmark.train_per_class=10", "benchmark.test_per_class=5"]
+    chosen = ["--baseline", "dual-prompt", "--policy", "cautious", "--benchmark", "glyphs"]
     settings = [part for one in small for part in ("--set", one)]
     done = lw2g(site, "run", *chosen, *settings, "--out", "run", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -97,11 +97,11 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("head", ["lda", "ridge"])
 def test_embedded_features_give_the_numbers_of_the_embedded_images(
     tmp_path: Path, embedded: Path, head: str
 ) -> None:
-    """The micro ViT on 100 classes: the same final accuracy to 1e-6 for every head."""
+    """The micro ViT on 100 classes: the same final accuracy to 1e-6; the test above has every head."""
     catalogue = load_catalogue()
     options = FINAL | {"baseline.head": head, "benchmark.increment": 10}
     vectors = of_file(embedded, catalogue, **options)

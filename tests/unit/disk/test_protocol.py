@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,9 +11,12 @@ import attrs
 import numpy as np
 import pytest
 
-from lw2g.disk.protocol import digest_of, noted_facts
+from lw2g.disk.protocol import _METRICS, digest_of, noted_facts
+from lw2g.interfaces.metric import DEFINITIONS
 from lw2g.interfaces.options import option
 from lw2g.registry.catalogue import load_catalogue
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @attrs.frozen(kw_only=True)
@@ -73,3 +78,12 @@ def test_the_protocol_of_first_party_benchmarks_is_what_it_was() -> None:
         found[name] = declared == six & attrs.fields_dict(kind).keys()
     assert found
     assert all(found.values())
+
+
+def test_metrics_are_defined_as_in_stored_runs():
+    """A definition in other words parts every new run from those of the store: they could share no table."""
+    today = {name: digest_of(DEFINITIONS[name])[:16] for name in _METRICS}
+    stored = sorted((ROOT / "experiments" / "store" / "protocols").rglob("*.json"))
+    assert stored
+    apart = [path.name for path in stored if json.loads(path.read_text())["facts"]["metrics"] != today]
+    assert not apart

@@ -241,7 +241,7 @@ def test_mistakes_are_one_line(folder, arguments, says):
 def test_places_without_runs_are_refused(tmp_path):
     """A directory that is not there, and one that holds none."""
     assert "no run at or below" in call("report", str(tmp_path), code=2)
-    assert "no directory" in call("runs", str(tmp_path / "none"), code=2)
+    assert "no folder" in call("runs", str(tmp_path / "none"), code=2)
 
 
 def test_runs_are_listed_and_chosen_by_their_options(folder):
