@@ -118,7 +118,8 @@ def with_remedy(what: str, remedy: str) -> str:
 _typed = False
 """Whether a command line asks, and not a program."""
 # a whole command stays as it is, and of others the options become arguments
-_OPTION = re.compile(r"(`[^`]*`|\b(?:hf|lw2g|pip|ray) [^;,)]*)|(?<![^\s(])(?:--set |--([a-z][a-z-]*))")
+_COMMAND = r"`[^`]*`|\b(?:hf|lw2g|pip|ray) [^;,)]*"
+_OPTION = re.compile(rf"({_COMMAND})|(?<![^\s(])(?:--set |--([a-z][a-z-]*)( (?=[A-Z]{{2}}))?)")
 
 
 @contextmanager
@@ -137,13 +138,16 @@ def as_asked(text: str) -> str:
 
     >>> as_asked("choose another --out, or: lw2g run --out NEW; lower --batch-size")
     'choose another out, or: lw2g run --out NEW; lower batch_size'
+    >>> as_asked("pass it with --weights FILE")
+    'pass it with weights=FILE'
     """
     if _typed:
         return text
 
     def in_python(found: re.Match[str]) -> str:
-        command, option = found.groups()
-        return command or (option or "").replace("-", "_")
+        command, option, has_value = found.groups()
+        argument = (option or "").replace("-", "_")
+        return command or (f"{argument}=" if has_value else argument)
 
     return _OPTION.sub(in_python, text)
 

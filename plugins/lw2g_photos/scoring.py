@@ -124,7 +124,7 @@ def _read(folder: Path, model: TrainedModel, crops: Crops | None) -> dict[str, C
         what = "its folder" if crops is None else "the class of its boxes"
         raise DataError(
             f"{str(folder)!r}: the model knows no class {unknown[0]!r}{nearest(unknown[0], model.classes)}",
-            f"rename {what} as the model calls it; images of classes that it does not know are strangers",
+            f"rename {what} as the model calls it, or give unknown classes as --strangers FOLDER",
         )
     return tested
 

@@ -68,6 +68,8 @@ def accuracy_of(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     total = 0
     right = 0.0
     for entry in found.values():
+        if not entry["checked"]:  # a class of fewer than five images spares none, and has no recall
+            continue
         total += entry["checked"]
         right += entry["checked"] * entry["recall"]
     if not total:

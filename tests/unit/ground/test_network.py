@@ -47,7 +47,7 @@ def test_the_file_is_named(silent: None, monkeypatch: pytest.MonkeyPatch, tmp_pa
     with pytest.raises(DataError) as caught:
         create_model(NAME, from_hub=True, image_size=None, seed=0)
     assert f"/timm/{NAME}/resolve/main/model.safetensors" in str(caught.value)
-    assert "--weights FILE" in str(caught.value)
+    assert "weights=FILE" in str(caught.value)
 
 
 def test_what_is_cached_is_used(monkeypatch: pytest.MonkeyPatch) -> None:

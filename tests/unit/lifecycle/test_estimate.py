@@ -128,7 +128,7 @@ def test_what_is_missing_is_listed_and_nobody_is_asked(catalogue, monkeypatch, t
     config = resolve(catalogue, overrides={"benchmark.root": str(tmp_path)}, **names).config
     data, weights = missing_parts(config, catalogue)
     assert "lw2g data get cifar100" in data
-    assert "--weights FILE" in weights
+    assert "weights=FILE" in weights
     with pytest.raises(DataError):
         estimate(config, catalogue)
     assert asked == []

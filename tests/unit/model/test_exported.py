@@ -167,7 +167,7 @@ def test_weights_are_known_by_what_they_hold(finished, out, catalogue, tmp_path)
     open_model(tmp_path / "made", elsewhere)
     assert asked[-1] == tmp_path / "own"
     (tmp_path / "own").unlink()
-    with pytest.raises(DataError, match=r"no weights file '.*own'; give the weights of .* as weights FILE"):
+    with pytest.raises(DataError, match=r"no weights file '.*own'; give the weights of .* as weights=FILE"):
         open_model(tmp_path / "made", elsewhere)
     open_model(out, elsewhere, weights=tmp_path / "same", device="cpu")
     right = tiny_backbone().fingerprint.sha256

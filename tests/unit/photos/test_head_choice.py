@@ -220,6 +220,10 @@ def test_start_says_what_training_added_on_streams_like_the_images(
     done = CliRunner().invoke(main, ["start", str(photos / "photos"), str(tmp_path / "again")])
     words = "(lw2g run --trained) changed it by -1.0 to +0.5 points on 2 streams like this, with ViT-Tiny"
     assert f"more accuracy: more images of each class; training {words}" in done.stdout
+    loss = TrainingGain(least=-3.0, most=-1.0, streams=2)
+    monkeypatch.setattr(head_choice, "training_gain", lambda images, accuracy: loss)
+    done = CliRunner().invoke(main, ["start", str(photos / "photos"), str(tmp_path / "lost")])
+    assert "each class, not training (lw2g run --trained), which changed it by -3.0 to -1.0" in done.stdout
     monkeypatch.setattr(head_choice, "training_gain", lambda images, accuracy: None)
     done = CliRunner().invoke(main, ["start", str(photos / "photos"), str(tmp_path / "unknown")])
     assert "more accuracy: more images of each class, or training: lw2g run --trained" in done.stdout

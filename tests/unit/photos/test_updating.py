@@ -321,7 +321,7 @@ def test_wrong_folders_are_one_line(models: dict[str, Path], glyphs: Path, tmp_p
         ("twice", "is an image of class 'ant', too; keep it in one"),
         ("escape", r"no class can be called '\\x1b\[31mbad'; rename"),
         ("loose", "the image '0.png' lies in no class; make a folder for each"),
-        ("empty", r"1 of 1 class in .* hold no image, first \['bat'\]"),
+        ("empty", r"1 of 1 class in .* holds no image, first \['bat'\]"),
         ("text", "is no image of the formats"),
         (
             "several",
@@ -602,7 +602,7 @@ def test_a_batch_is_smaller_where_an_image_has_many_tokens(glyphs: Path, tmp_pat
 
 
 def test_few_and_odd_images_are_learned_and_told(models: dict[str, Path], tmp_path: Path) -> None:
-    """One image, 16 bits, copies: learned, with a word on what was not checked."""
+    """One image, 16 bits, copies: learned, with a word on what was not checked; other classes can go then."""
     wide = np.arange(400, dtype=np.uint16).reshape(20, 20) * 100
     (tmp_path / "new/eel").mkdir(parents=True)
     Image.fromarray(wide).save(tmp_path / "new/eel/0.png")
@@ -612,6 +612,8 @@ def test_few_and_odd_images_are_learned_and_told(models: dict[str, Path], tmp_pa
     assert "eel: not checked, 1 image cannot spare any; 5 can" in done.stderr
     assert "1 copy of other files, counted once" in done.stderr
     assert command("predict", tmp_path / "out", tmp_path / "new/eel/0.png").stdout.count("eel") == 2
+    done = command("unlearn", tmp_path / "out", "ant", "--out", tmp_path / "less", "--device", "cpu")
+    assert done.stdout == f"{tmp_path / 'less'}: 2 classes; gone: ant\n", done.output
 
 
 def test_a_twin_is_told_and_a_loss_refused(models: dict[str, Path], glyphs: Path, tmp_path: Path) -> None:

@@ -401,7 +401,7 @@ def test_hub_out_of_reach(monkeypatch):
         raise ConnectionError("name or service not known")
 
     monkeypatch.setattr(timm, "create_model", unreachable)
-    with pytest.raises(DataError, match="with weights FILE"):
+    with pytest.raises(DataError, match="with weights=FILE"):
         load_backbone(TAGGED, pretrained=True)
 
 
