@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import urllib.request
 from collections.abc import Iterator
@@ -31,7 +32,19 @@ def without_network() -> Iterator[None]:
         mock.patch.dict(os.environ, proxies),
         mock.patch.object(urllib.request, "_opener", None),  # urlopen's own keeps the proxies it began with
     ):
-        yield
+        try:
+            yield
+        finally:
+            _forget_proxies()
+
+
+def _forget_proxies() -> None:
+    """Close the hub's client if there is one: it keeps the proxies that it began with."""
+    utils = sys.modules.get("huggingface_hub.utils")
+    for name in ("close_session", "reset_sessions"):  # the second before huggingface_hub 1.0
+        close = getattr(utils, name, None)
+        if close is not None:
+            close()
 
 
 def hub_fails(seconds: float = 3.0) -> str | None:

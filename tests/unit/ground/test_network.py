@@ -10,6 +10,7 @@ from unittest.mock import patch
 import pytest
 import timm
 from huggingface_hub import constants
+from huggingface_hub.utils import get_session
 
 from lw2g.errors import DataError
 from lw2g.ground.network import hub_fails, without_network
@@ -38,6 +39,13 @@ def test_nobody_is_asked_where_that_is_wanted() -> None:
     """HF_HUB_OFFLINE, and an estimate, which looks what is here."""
     with without_network(), patch("socket.getaddrinfo", side_effect=AssertionError):
         assert hub_fails() == "offline"
+
+
+def test_a_client_made_without_network_is_given_up():
+    """It keeps the proxy at which nothing listens, so that no later request would get through."""
+    with without_network():
+        inside = get_session()
+    assert get_session() is not inside
 
 
 def test_the_file_is_named(silent: None, monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
