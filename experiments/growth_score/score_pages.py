@@ -296,7 +296,11 @@ def tables_of(stored: Stored) -> dict[str, dict[str, list[str]]]:
                 turns(plan["pacs"], runs),
                 2,
             ),
-            "score-verdicts": table(("", "claim", "verdict", "found"), verdict_rows(plan, found, runs), 4),
+            "score-verdicts": table(
+                ("", "claim", "verdict", "found; development streams, unless it says report"),
+                verdict_rows(plan, found, runs),
+                4,
+            ),
             "growth-keep": table(
                 ("stream", "policy", "orders", "FAA", "less `always`", "less `one`", "sets", *budget),
                 keeping(plan, runs),

@@ -111,9 +111,9 @@ def test_the_folder_holds_the_whole_update(baseline, set_id, run_of, opened, tmp
 @pytest.mark.parametrize(
     ("baseline", "set_id", "said"),
     [
-        ("hide-lora", None, r"chooses one of \d sets for each image; name one: --set-id 0"),
-        ("hide-lora", 9, "--set-id: there is no set 9; the sets are 0, 1"),
-        ("inflora", 0, "--set-id: baseline 'inflora' adds up all sets; leave it out"),
+        ("hide-lora", None, r"chooses one of \d sets for each image; name one: set_id 0"),
+        ("hide-lora", 9, "set_id: there is no set 9; the sets are 0, 1"),
+        ("inflora", 0, "set_id: baseline 'inflora' adds up all sets; leave it out"),
         (
             "slca-plus-plus",
             None,

@@ -525,7 +525,7 @@ def test_a_name_that_users_look_for_leads_to_its_component():
             catalogue.get(kind, name)
         text = str(told.value)
         assert f"no {kind} is called {name!r}; it is head 'ridge' here" in text
-        assert "--set baseline.head=ridge --set head.ridge.cut=0.25" in text
+        assert "baseline.head=ridge head.ridge.cut=0.25" in text
     with pytest.raises(UnknownComponentError, match="did you mean 'fly-cl'"):
         catalogue.get("head", "fly-c")
     names = [alias.name for entry in catalogue.components() for alias in entry.component.aliases]

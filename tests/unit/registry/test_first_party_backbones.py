@@ -74,7 +74,7 @@ def test_a_preset_that_needs_a_file_says_which_and_where(name):
     preset = next(preset for preset in PRESETS if preset.name == name)
     with pytest.raises(DataError) as caught:
         load_checkpoint(PresetConfig(), None, None, preset=preset)
-    for part in (repr(name), preset.file, preset.page, "--weights"):
+    for part in (repr(name), preset.file, preset.page, "weights=FILE"):
         assert part in str(caught.value)
 
 

@@ -72,7 +72,7 @@ def test_a_folder_names_its_model(tmp_path, config, name, side):
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        (None, "has no config.json, which tells the architecture; name the architecture with --backbone"),
+        (None, "has no config.json, which tells the architecture; name the architecture with backbone"),
         (VIT | {"model_type": "swin"}, "does not tell which model of timm it is .model_type 'swin'"),
         (VIT | {"hidden_size": [1]}, r"does not tell which model of timm it is .*hidden_size \[1\]"),
         (VIT | {"hidden_act": "quick_gelu"}, "does not tell which model of timm it is"),
