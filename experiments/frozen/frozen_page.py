@@ -124,6 +124,7 @@ def headline(known: Streams, runs: Trained) -> Iterator[str]:
 
 TRAINED = {
     "recommended": "training",
+    "stopped-1": "training on the first task",
     "ranpac-adapted": "adapters of the first task",
     "one-set": "one prompt set",
 }

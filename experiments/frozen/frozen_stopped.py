@@ -71,7 +71,8 @@ def lines(known: Streams, runs: Trained) -> Iterator[str]:
     below = [name for name, own in gained.items() if own.high < 0]
     yield _line(
         "s-v",
-        "On no stream is training on the first task below the frozen answer with its interval.",
+        "On no stream, development or report, is training on the first task below the frozen answer with its "
+        "interval.",
         f"refuted on {', '.join(below)}" if below else "holds where both ran",
         gained,
     )
