@@ -41,7 +41,8 @@ HEAD = """\
 Streams of real images first (ViT-Tiny, five epochs, presets; `experiments/streams.toml` says which images),
 then drawings. Bad results for us stand here, too. In the built site a click on a head sorts a table.
 
-- FAA: right answers in %, mean over orders of the classes; *alike*: the same answers in each order.
+- FAA: right answers in % of each task, mean over tasks and over orders of the classes; *alike*: the same
+  answers in each order.
 - Less frozen `lda`: the difference from the floor over the orders that both have, with a 95 % interval over
   orders and test images (paired bootstrap). Rows stand by it: means of different orders do not compare.
 - Seconds: of one CPU core of a busy machine, tests included, mean over orders. Heads on frozen features
