@@ -90,8 +90,7 @@ def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest
 
 
 def pytest_collection_finish() -> None:
-    """Search for garbage again, not among what stays to the end."""
-    gc.freeze()
+    """Search for garbage again."""
     gc.enable()
 
 

@@ -241,7 +241,7 @@ def test_after_the_last_task_that_trains_the_head_is_exact(bench, trained):
         features = baseline.features(batch, pool.route(None)).double()
         for label in context.task.classes:
             found = baseline.closed_form.centres(torch.tensor([label]))[0]
-            torch.testing.assert_close(found, features[batch.labels == label].mean(0), atol=1e-6, rtol=0)
+            torch.testing.assert_close(found, features[batch.labels == label].mean(0), atol=1e-5, rtol=0)
     assert all(torch.equal(value, pool[0].state_dict()[name]) for name, value in network.items())
     assert torch.equal(baseline.closed_form.centres(torch.arange(2 * trained)), old)
     assert baseline.findings() == carried
