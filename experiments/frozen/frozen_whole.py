@@ -16,7 +16,7 @@ ORDERS = 3
 CLOSE = 1.0
 """Points within which two ways of training on the first task are taken to end."""
 OF_THE_HALF = 2.2
-"""What training on the first task adds on `cifar-second`, the second half with 50 images a class, in points."""
+"""What training on the first task adds on the second half with 50 images a class (`cifar-second`)."""
 
 
 @attrs.frozen(kw_only=True)
@@ -84,7 +84,7 @@ CLAIMS = (
     ),
     Claim(
         key="w-vi",
-        text="With 500 images a class training on the first task adds no less than on `cifar-second`, with 50 "
+        text="With 500 images a class training on the first task adds no less than with 50 on `cifar-second` "
         f"(+{OF_THE_HALF}), by the mean.",
         left="stopped-1",
         right="auto",
