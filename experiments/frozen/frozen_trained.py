@@ -67,9 +67,22 @@ def reasons(found: Found) -> str:
     """Return both halves of the rule with what was found."""
     below = [name for name, own in found.items() if own.high < 0]
     return (
-        f"its interval is below 0 on {', '.join(below) or 'none'} of {len(found)} development streams, and "
+        f"below 0 on {', '.join(below) or 'none'} of {len(found)} development streams, and "
         f"the mean over them is {mean(found):+.1f} points"
     )
+
+
+def table(known: Mapping[str, Stream], runs: Trained) -> Iterator[str]:
+    """Yield the differences as a table in Markdown, and what follows from them."""
+    found = differences(known, runs)
+    names = RULE["development"]
+    cells = [f"{found[name]}, n={found[name].orders}" if name in found else "-" for name in names]
+    yield f"| | {' | '.join(names)} |"
+    yield f"| --- |{' ---: |' * len(names)}"
+    yield f"| {RULE['cheaper']}, less {RULE['held']} | {' | '.join(cells)} |"
+    yield ""
+    if found:
+        yield f"Its interval is {reasons(found)}. So `--trained` is to be: **{verdict(found)}**."
 
 
 def lines(known: Mapping[str, Stream], runs: Trained) -> Iterator[str]:
@@ -78,7 +91,7 @@ def lines(known: Mapping[str, Stream], runs: Trained) -> Iterator[str]:
     for name, own in found.items():
         yield f"{name}: {own} ({own.orders} order{'s' * (own.orders > 1)})"
     if found:
-        yield f"{RULE['cheaper']} less {RULE['held']}: {reasons(found)}"
+        yield f"{RULE['cheaper']} less {RULE['held']}: its interval is {reasons(found)}"
     yield f"trained: {verdict(found)}"
 
 

@@ -5,10 +5,22 @@ python experiments/frozen/frozen_whole.py
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterator, Mapping
 
 import attrs
-from frozen_results import PLAN, Difference, Stream, Trained, apart, hits_by_order, store, streams, trained
+from frozen_results import (
+    PLAN,
+    Difference,
+    Stream,
+    Trained,
+    apart,
+    between,
+    hits_by_order,
+    store,
+    streams,
+    trained,
+)
 
 WHOLE = "cifar-whole"
 ORDERS = 3
@@ -91,6 +103,35 @@ CLAIMS = (
         holds=lambda own: own.mean >= OF_THE_HALF,
     ),
 )
+
+
+ROWS = {
+    "stopped-1": "trained on the first task, then `auto`",
+    "recommended": "trained on every task",
+    "ranpac-joined": "adapters of the first task, ridge on 12 layers",
+    "ranpac-adapted": "adapters of the first task, ridge on random units",
+}
+"""The trained rows, with what stands before them."""
+
+
+def table(known: Mapping[str, Stream], runs: Trained) -> Iterator[str]:
+    """Yield the rows as a table in Markdown: right answers, what each has more than `auto`, and forwards."""
+    if WHOLE not in known:
+        return
+    stream = known[WHOLE]
+    yield "| | right answers | less `auto` | forwards |"
+    yield "| --- | ---: | ---: | ---: |"
+    yield f"| `lda` | {stream.accuracy('lda'):.1f} | {between(stream, 'lda', 'auto')} | 1 |"
+    yield f"| `auto` | {stream.accuracy('auto'):.1f} | - | 1 |"
+    for method, shown in ROWS.items():
+        apart_from = difference(known, runs, method, "auto")
+        if apart_from is None:
+            continue
+        own = runs[WHOLE, method].values()
+        right = 100 * statistics.fmean(run.hits(stream.cell(run.told.order)).mean() for run in own)
+        spent = statistics.fmean(run.told.forwards for run in own)
+        yield f"| {shown} | {right:.1f} | {apart_from}, n={apart_from.orders} | {spent:.1f} |"
+    yield ""
 
 
 def lines(known: Mapping[str, Stream], runs: Trained) -> Iterator[str]:
