@@ -3,7 +3,7 @@
     python experiments/frozen/machines.py --runs RUNS    # note where finished runs ended (machines.json)
     python experiments/frozen/machines.py                # print the table
 
-Data, order, seed and bf16 of a row are those of its pack. What differs is in which order products are added up.
+Data, order, seed and bf16 of a row are those of its pack. What differs is the order in which products add up.
 """
 
 from __future__ import annotations
