@@ -98,13 +98,10 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
         f"- The frozen answer has {gains[low]:+.1f} ({low}) to {gains[high]:+.1f} points ({high}) more than "
         "`lda` on the last class token."
     )
-    trained_less = {}
-    for name in names:
-        if (own := _apart_from_auto(known[name], runs, TRAINED)) is not None:
-            trained_less[name] = own
-    above = [name for name, own in trained_less.items() if own.low > 0]
-    below = [name for name, own in trained_less.items() if own.high < 0]
-    undecided = [name for name in trained_less if name not in (*above, *below)]
+    above, below = (
+        [name for name in side if name in names] for side in _sides(known, runs, TRAINED, "report")
+    )
+    undecided = [name for name in names if name not in (*above, *below) and (name, TRAINED) in runs]
     yield (
         f"- Training ends above it on {', '.join(above) or 'none'}, below it on "
         f"{', '.join(below) or 'none'}; on {', '.join(undecided) or 'none'} the interval has 0 in it."
@@ -140,28 +137,22 @@ CHOICE = {
 
 def choice(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield what each kind of training has more than the frozen answer, where that is sure, and forwards."""
-    above: dict[str, list[str]] = {method: [] for method in CHOICE}
-    below: dict[str, list[str]] = {method: [] for method in CHOICE}
     yield f"| | frozen answer | {' | '.join(CHOICE.values())} |"
     yield f"| --- | ---: |{' ---: |' * len(CHOICE)}"
     for name in _names("report"):
-        if name not in known:
-            continue
-        cells = [f"{known[name].accuracy('auto'):.1f}"]
-        for method in CHOICE:
-            cells.append(_gain(known[name], runs, method))
-            gained = _apart_from_auto(known[name], runs, method)
-            if gained is not None and gained.low > 0:
-                above[method].append(name)
-            if gained is not None and gained.high < 0:
-                below[method].append(name)
-        yield f"| {name} | {' | '.join(cells)} |"
+        if name in known:
+            cells = [_gain(known[name], runs, method) for method in CHOICE]
+            yield f"| {name} | {known[name].accuracy('auto'):.1f} | {' | '.join(cells)} |"
     spent = [_forwards(runs, method) for method in CHOICE]
     yield f"| forwards a training image | 1 | {' | '.join(spent)} |"
     yield ""
     for method, shown in CHOICE.items():
-        won, lost = (", ".join(names[method]) or "none" for names in (above, below))
-        yield f"- {shown[:1].upper()}{shown[1:]}: its interval is above 0 on {won}, below 0 on {lost}."
+        above, below = (", ".join(names) or "none" for names in _sides(known, runs, method, "report"))
+        line = f"- {shown[:1].upper()}{shown[1:]}: its interval is above 0 on {above}, below 0 on {below}"
+        if any(_sides(known, runs, method, "development")):
+            sides = (", ".join(names) or "none" for names in _sides(known, runs, method, "development"))
+            line += "; of development streams above 0 on {}, below 0 on {}".format(*sides)
+        yield f"{line}."
 
 
 def _forwards(runs: Trained, method: str) -> str:
@@ -181,19 +172,21 @@ def report(known: Streams, runs: Trained) -> Iterator[str]:
 
 
 def told(stored: Any) -> dict[str, str]:
-    """Return the report streams on which training ends above and below the frozen answer, for sentences."""
+    """Return the streams on which training ends above and below the frozen answer, for sentences."""
     known, runs = streams(), trained(stored)
-    found = [
-        (name, _apart_from_auto(known[name], runs, TRAINED)) for name in _names("report") if name in known
-    ]
-    sides = {
-        "above": [name for name, own in found if own is not None and own.low > 0],
-        "below": [name for name, own in found if own is not None and own.high < 0],
-    }
     return {
-        f"{{trained/report/{side}-frozen}}": ", ".join(f"`{name}`" for name in names) or "none"
-        for side, names in sides.items()
+        f"{{trained/{role}/{side}-frozen}}": ", ".join(f"`{name}`" for name in names) or "none"
+        for role in ROLES
+        for side, names in zip(("above", "below"), _sides(known, runs, TRAINED, role), strict=True)
     }
+
+
+def _sides(known: Streams, runs: Trained, method: str, role: str) -> tuple[list[str], list[str]]:
+    """Return the streams of a role on which a row ends above `auto` with its interval, and below it."""
+    there = [name for name in _names(role) if name in known]
+    gained = {name: own for name in there if (own := _apart_from_auto(known[name], runs, method))}
+    above = [name for name, own in gained.items() if own.low > 0]
+    return above, [name for name, own in gained.items() if own.high < 0]
 
 
 def adds(known: Streams, runs: Trained) -> Iterator[str]:
