@@ -1,4 +1,4 @@
-"""The functions of lw2g for models of photographs: start, learn, unlearn, score, teach.
+"""The functions of lw2g for models of photographs: start, learn, unlearn, test, teach.
 
 Importing this module imports neither torch nor a component.
 """
@@ -6,12 +6,11 @@ Importing this module imports neither torch nor a component.
 from __future__ import annotations
 
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lw2g.api.given_objects import Locals, catalogue_of
-from lw2g.api.models import load
+from lw2g.api.models import at_home, load
 from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.defaults import CHOSEN_HEAD
 from lw2g.runtime.importing import importing_torch
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
     from lw2g.model.trained import TrainedModel
 
-__all__ = ["learn", "score", "start", "teach", "unlearn"]
+__all__ = ["learn", "start", "teach", "test", "unlearn"]
 
 
 @expands_paths
@@ -96,7 +95,7 @@ def start(
         device=device,
         crops=crops,
     )
-    return _with_learner(model, report, weights, device, local), report
+    return _at_home(model, report, weights, device, local), report
 
 
 @expands_paths
@@ -164,7 +163,7 @@ def learn(
         device=device,
         crops=crops,
     )
-    return _with_learner(learned, report, weights, device, local), report
+    return _at_home(learned, report, weights, device, local), report
 
 
 @expands_paths
@@ -203,12 +202,12 @@ def unlearn(
     reduced, report = remove(
         Path(model), name, catalogue, out=_path(out), weights=_path(weights), device=device
     )
-    return _with_learner(reduced, report, weights, device, local), report
+    return _at_home(reduced, report, weights, device, local), report
 
 
 @expands_paths
-def score(
-    model: str | Path,
+def test(
+    model: str | Path | TrainedModel,
     folder: str | Path,
     *,
     strangers: str | Path | None = None,
@@ -228,7 +227,7 @@ def score(
     the best class the gap between the share of right answers and the mean probability, averaged over images.
 
     Args:
-        model: The directory of the run or the export.
+        model: The directory of the run or the export; or a model that is open.
         folder: ``CLASS/IMAGE``; for a model of stored features a file of these, whose test rows count.
         strangers: Images of classes that the model does not know, in and below a folder, or such a file:
             counts how many of them are called unknown.
@@ -237,7 +236,7 @@ def score(
         margin: As for :func:`start`.
         min_side: As for :func:`start`.
         square: As for :func:`start`.
-        device: cpu, cuda, cuda:N or mps; None for the run's.
+        device: cpu, cuda, cuda:N or mps; None for the run's. An open model is asked where it is.
         weights: The backbone's weights, if they have moved; None for their recorded source.
         local: As for :func:`lw2g.resume`.
 
@@ -259,8 +258,13 @@ def score(
         from lw2g_photos.scoring import score as count
 
     crops = crops_of(folder, boxes, margin=margin, min_side=min_side, square=square)
-    opened = load(model, device=device, weights=weights, local=local)
+    opened = model
+    if isinstance(model, str | Path):
+        opened = load(model, device=device, weights=weights, local=local)
     return count(opened, Path(folder), None if strangers is None else Path(strangers), reject, crops)
+
+
+test.__test__ = False  # type: ignore[attr-defined]  # by its name pytest would take it for a test
 
 
 @expands_paths
@@ -321,15 +325,13 @@ def _path(given: str | Path | None) -> Path | None:
     return Path(given)
 
 
-def _with_learner(
+def _at_home(
     model: TrainedModel,
     report: Mapping[str, Any],
     weights: str | Path | None,
     device: str | None,
     local: Mapping[str, Any] | None,
 ) -> TrainedModel:
-    """Return a new model, whose ``learn`` goes on from the folder that was written, as does a pickle."""
-    model.learner = partial(learn, report["out"], weights=weights, device=device, local=local)
-    model.opener = partial(load, Path(report["out"]).absolute(), weights=weights, local=local)
-    model.source = report["out"]
-    return model
+    """Return a new model that knows the folder into which it was written."""
+    given = {"device": device, "weights": weights, "local": local}
+    return at_home(model, Path(report["out"]), report["out"], given)

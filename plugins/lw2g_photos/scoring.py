@@ -44,7 +44,7 @@ def score(
         crops: What is classified instead of class folders: parts of the images in ``folder``.
 
     Returns:
-        As :func:`lw2g_photos.photographs.score`.
+        As :func:`lw2g.test`.
 
     Raises:
         DataError: A folder's name is no class of the model, or no image of a class or of all can be read.
