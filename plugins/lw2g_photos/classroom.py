@@ -193,28 +193,46 @@ class Classroom:
                 said = [_as_sent(warning, names) for warning in report["warnings"]]
                 self._take(out, read_export(out, whole=True), model, report | {"warnings": said})
 
-    def undo(self) -> None:
+    def undo(self, at: str = "") -> None:
         """Take the last step back.
+
+        Args:
+            at: The folder of the model that whoever asks has before their eyes; empty where nobody says.
 
         Raises:
             DataError: There is none.
-            Busy: Another step is being made.
+            Busy: Another step is being made, or was made since.
         """
         with self._busy("undoing the last step"):
+            self._require_seen(at)
             self._unlearn(None)
 
-    def forget(self, name: str) -> None:
+    def forget(self, name: str, at: str = "") -> None:
         """Take a class back, whichever step it came with.
+
+        Args:
+            name: The class.
+            at: As for :meth:`undo`.
 
         Raises:
             DataError: There is none of this name.
             ConfigError: The head's sums do not tell it from others, or it is the only one.
-            Busy: Another step is being made.
+            Busy: Another step is being made, or was made since.
         """
         with self._busy(f"forgetting {name}"):
+            self._require_seen(at)
             self._unlearn(composed(name))
             # what would be undone is the last step that learned, which nobody expects here
             self._shown["undo"] = False
+
+    def _require_seen(self, at: str) -> None:
+        """Refuse to take back what somebody has not seen: another window may have gone on.
+
+        Raises:
+            Busy: The model is another one by now.
+        """
+        if at not in ("", self._shown["folder"]):
+            raise Busy("another window has changed the model", "look at it as it is now, and ask again")
 
     def _learned(self, folder: Path, out: Path) -> tuple[TrainedModel, dict[str, Any]]:
         """Return the model that has learned from a folder, and the report; without a model the first one."""
