@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import attrs
 
 from lw2g.errors import ConfigError, DataError, Lw2gError, counted, shown
+from lw2g.ground.notes import tell_note
 from lw2g.ground.spelling import composed, is_name
 from lw2g.model.exported import Saved, read_export
 from lw2g.model.left_out import calibration_of
@@ -274,9 +275,14 @@ class Classroom:
         """Wait until the step that is being made has ended, begin none any more, and remove what was sent."""
         with self._writing:
             self._closed = True
-        self._step.acquire()
-        self._forward.acquire()
-        self._received.cleanup()
+        doing = self._doing
+        if doing is not None:
+            tell_note(f"{doing[0]}: the page ends when this is done; Ctrl-C once more leaves the step out")
+        try:
+            self._step.acquire()
+            self._forward.acquire()
+        finally:  # whoever does not wait leaves no photo behind, either
+            self._received.cleanup()
 
     @contextmanager
     def _busy(self, what: str) -> Iterator[None]:

@@ -18,6 +18,7 @@ from functools import partial
 from io import BytesIO
 from pathlib import Path
 from threading import Event, Thread
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -336,6 +337,24 @@ def test_sigterm_leaves_no_photo_behind(first: Path, tmp_path: Path) -> None:
             assert process.wait() == -signal.SIGTERM
     assert [path.name for path in tmp_path.rglob("*.png")] == []
     assert [path.name for path in tmp_path.glob("lw2g-*")] == []
+
+
+def test_who_does_not_wait_for_a_step_leaves_no_photo_behind(
+    first: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Ctrl-C says what is waited for; Ctrl-C once more goes without."""
+    classroom = Classroom(first, load_catalogue(), device="cpu")
+    received = Path(classroom._received.name)
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with classroom._busy("learning from 6 images"):
+        monkeypatch.setattr(classroom, "_step", SimpleNamespace(acquire=interrupted, release=lambda: None))
+        with pytest.raises(KeyboardInterrupt):
+            classroom.close()
+    assert "learning from 6 images: the page ends when this is done" in caplog.text
+    assert not received.exists()
 
 
 def test_a_port_in_use_is_said_in_one_line(server: Server, first: Path) -> None:
