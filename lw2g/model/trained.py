@@ -26,7 +26,7 @@ from lw2g.model.unlabelled import unlabelled
 from lw2g.pixels.decoding import chunks
 from lw2g.pixels.image_files import Crop, CropReader, examine_images, pixels_of, refusal
 from lw2g.pixels.image_vectors import as_vectors, named_vectors
-from lw2g.pixels.pictures import ImageLike, as_list, require_transformed
+from lw2g.pixels.pictures import ImageLike, Labelled, as_list, require_transformed
 from lw2g.runtime.telling import Telling
 from lw2g.runtime.threads import suited_threads
 from lw2g.runtime.turn import Turn
@@ -117,14 +117,14 @@ class TrainedModel(nn.Module):
 
     def learn(
         self,
-        folder: str | Path,
+        folder: str | Path | Labelled,
         *,
         out: str | Path | None = None,
-        test: str | Path | None = None,
+        test: str | Path | Labelled | None = None,
         max_loss: float | None = None,
         **options: Any,
     ) -> tuple[TrainedModel, dict[str, Any]]:
-        """Learn from ``folder``/CLASS; return the new model, which lies in a new folder, and the report.
+        """Learn ``folder``/CLASS or ``(images, labels)``; return a new model in a new folder, and the report.
 
         The arguments, and ``options``, are those of :func:`lw2g.learn`; this model stays as it is.
 
@@ -150,9 +150,9 @@ class TrainedModel(nn.Module):
         return answer
 
     def test(
-        self, folder: str | Path, *, strangers: str | Path | None = None, reject: float = 0.05, **options: Any
+        self, folder: str | Path | Labelled, *, strangers: Any = None, reject: float = 0.05, **options: Any
     ) -> dict[str, Any]:
-        """Classify ``folder``/CLASS and count the right answers: accuracy, interval, and each class.
+        """Classify ``folder``/CLASS or ``(images, labels)``, and count the right answers, of each class too.
 
         The arguments, and ``options`` for boxes, are those of :func:`lw2g.test`, and so is what it returns.
 

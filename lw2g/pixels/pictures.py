@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any, TypeAlias
+from typing import IO, Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,12 +17,24 @@ from lw2g.ground.spelling import expanded
 from lw2g.pixels.found_images import find_images, image_endings, passed_over
 from lw2g.pixels.image_files import Crop, content_of
 
-__all__ = ["ImageLike", "as_list", "require_transformed"]
+__all__ = ["ImageLike", "Labelled", "as_list", "require_transformed"]
 
 ImageLike: TypeAlias = (
     "Tensor | npt.NDArray[Any] | Image.Image | str | Path | Crop | bytes | memoryview | IO[bytes]"
 )
 _KINDS = (Tensor, np.ndarray, Image.Image, str, Path, Crop, bytes, bytearray, memoryview)
+
+
+class Labelled(Protocol):
+    """Labelled images: a pair ``(images, labels)``, a list of pairs, or a torch data set of these."""
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        ...
+
+    def __getitem__(self, index: int, /) -> Any:
+        """Return one of them."""
+        ...
 
 
 def as_list(images: ImageLike | Sequence[ImageLike]) -> Sequence[ImageLike]:

@@ -11,21 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 from lw2g.api.given_objects import Locals, catalogue_of
 from lw2g.api.models import at_home, load
+from lw2g.errors import DataError
 from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.defaults import CHOSEN_HEAD
 from lw2g.runtime.importing import importing_torch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from lw2g.model.trained import TrainedModel
+    from lw2g.pixels.pictures import ImageLike, Labelled
+    from lw2g_photos.labelled_images import LabelledImages
 
 __all__ = ["learn", "start", "teach", "test", "unlearn"]
 
 
 @expands_paths
 def start(
-    folder: str | Path,
+    folder: str | Path | Labelled,
     out: str | Path,
     *,
     backbone: str | None = None,
@@ -33,7 +36,7 @@ def start(
     image_size: int | None = None,
     head: str = CHOSEN_HEAD,
     settings: Mapping[str, Any] | None = None,
-    test: str | Path | None = None,
+    test: str | Path | Labelled | None = None,
     boxes: str | Path | None = None,
     margin: float = 0.0,
     min_side: int = 0,
@@ -49,7 +52,10 @@ def start(
     that are no images are left out, and a note names them.
 
     Args:
-        folder: ``CLASS/IMAGE``, or a file of stored features.
+        folder: ``CLASS/IMAGE``, or a file of stored features. Or images in memory, with a name or a number
+            for the class of each: ``(images, labels)``, a list of ``(image, label)``, or a torch data set of
+            such pairs, without random transforms. An image is what :meth:`TrainedModel.predict` takes, but
+            floats are from 0 to 1.
         out: The model's folder.
         backbone: A backbone, or any timm model; None for micro.
         weights: The backbone's weights.
@@ -59,8 +65,8 @@ def start(
             tasks: lda, ridge, cosine, mahalanobis, or one of your own that declares ``exact``.
         settings: Options of the backbone and the head by their dotted keys, such as ``backbone.pool=avg``,
             ``baseline.head_features=0``.
-        test: Images, CLASS/*, that check the result; None for a fifth of the new images, which are learned
-            after the check.
+        test: Images, CLASS/* or as ``folder``, that check the result; None for a fifth of the new images,
+            which are learned after the check.
         boxes: Boxes in a file, or a folder, of COCO, YOLO, Pascal VOC or CSV, instead of class folders: each
             is an image of its own class, cut out of one in ``folder``.
         margin: With ``boxes``: the share of its sides that a box gets on each of them.
@@ -81,9 +87,9 @@ def start(
         from lw2g_photos.starting import start as begin
 
         catalogue = Locals.of(local).catalogue()
-    crops = crops_of(folder, boxes, margin=margin, min_side=min_side, square=square)
+    crops = crops_of(_images_of_boxes(folder, boxes), boxes, margin=margin, min_side=min_side, square=square)
     model, report = begin(
-        Path(folder),
+        _source(folder, "folder"),
         Path(out),
         catalogue,
         backbone=backbone,
@@ -91,7 +97,7 @@ def start(
         image_size=image_size,
         head=head,
         settings=settings,
-        test=_path(test),
+        test=None if test is None else _source(test, "test"),
         device=device,
         crops=crops,
     )
@@ -101,10 +107,10 @@ def start(
 @expands_paths
 def learn(
     model: str | Path,
-    folder: str | Path,
+    folder: str | Path | Labelled,
     *,
     out: str | Path | None = None,
-    test: str | Path | None = None,
+    test: str | Path | Labelled | None = None,
     max_loss: float | None = None,
     boxes: str | Path | None = None,
     margin: float = 0.0,
@@ -125,10 +131,10 @@ def learn(
 
     Args:
         model: The export, which is not changed.
-        folder: ``CLASS/IMAGE``, or a file of stored features.
+        folder: As for :func:`start`.
         out: The new folder; None for the next free MODEL-N.
-        test: Images, CLASS/*, that check the result; None for a fifth of the new images, which are learned
-            after the check.
+        test: Images, CLASS/* or as ``folder``, that check the result; None for a fifth of the new images,
+            which are learned after the check.
         max_loss: Points of accuracy that the old classes may lose, measured or estimated, before the result
             is refused.
         boxes: As for :func:`start`.
@@ -151,13 +157,13 @@ def learn(
         from lw2g_photos.updating import learn as add
 
         catalogue = catalogue_of(local, model)
-    crops = crops_of(folder, boxes, margin=margin, min_side=min_side, square=square)
+    crops = crops_of(_images_of_boxes(folder, boxes), boxes, margin=margin, min_side=min_side, square=square)
     learned, report = add(
         Path(model),
-        Path(folder),
+        _source(folder, "folder"),
         catalogue,
         out=_path(out),
-        test=_path(test),
+        test=None if test is None else _source(test, "test"),
         max_loss=max_loss,
         weights=_path(weights),
         device=device,
@@ -208,9 +214,9 @@ def unlearn(
 @expands_paths
 def test(
     model: str | Path | TrainedModel,
-    folder: str | Path,
+    folder: str | Path | Labelled,
     *,
-    strangers: str | Path | None = None,
+    strangers: str | Path | Sequence[ImageLike] | None = None,
     reject: float = 0.05,
     boxes: str | Path | None = None,
     margin: float = 0.0,
@@ -228,9 +234,10 @@ def test(
 
     Args:
         model: The directory of the run or the export; or a model that is open.
-        folder: ``CLASS/IMAGE``; for a model of stored features a file of these, whose test rows count.
-        strangers: Images of classes that the model does not know, in and below a folder, or such a file:
-            counts how many of them are called unknown.
+        folder: ``CLASS/IMAGE``, or images in memory as for :func:`start`; for a model of stored features a
+            file of these, whose test rows count.
+        strangers: Images of classes that the model does not know, in and below a folder, in memory, or such a
+            file: counts how many of them are called unknown.
         reject: With ``strangers``: the share of known images that may be called unknown.
         boxes: As for :func:`start`.
         margin: As for :func:`start`.
@@ -257,11 +264,13 @@ def test(
         from lw2g.api.box_answers import crops_of
         from lw2g_photos.scoring import score as count
 
-    crops = crops_of(folder, boxes, margin=margin, min_side=min_side, square=square)
+    crops = crops_of(_images_of_boxes(folder, boxes), boxes, margin=margin, min_side=min_side, square=square)
     opened = model
     if isinstance(model, str | Path):
         opened = load(model, device=device, weights=weights, local=local)
-    return count(opened, Path(folder), None if strangers is None else Path(strangers), reject, crops)
+    if isinstance(strangers, str):
+        strangers = Path(strangers)
+    return count(opened, _source(folder, "folder"), strangers, reject, crops)
 
 
 test.__test__ = False  # type: ignore[attr-defined]  # by its name pytest would take it for a test
@@ -317,6 +326,26 @@ def teach(
     finally:  # SIGTERM, too, leaves no photo behind
         classroom.close()
     return classroom.newest
+
+
+def _images_of_boxes(folder: Any, boxes: str | Path | None) -> str | Path:
+    """Return the folder of the images of boxes.
+
+    Raises:
+        DataError: There are boxes, and the images are in memory.
+    """
+    if isinstance(folder, str | Path):
+        return folder
+    if boxes is not None:
+        raise DataError("boxes: they are of images in a folder", "give the folder, or leave boxes out")
+    return ""
+
+
+def _source(given: Any, argument: str) -> Path | LabelledImages:
+    """Return the path of a folder or a file, or labelled images."""
+    from lw2g_photos.labelled_images import source_of
+
+    return source_of(given, argument)
 
 
 def _path(given: str | Path | None) -> Path | None:
