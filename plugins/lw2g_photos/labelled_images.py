@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +105,7 @@ class LabelledImages:
 
 def source_of(given: Any, argument: str) -> Path | LabelledImages:
     """Return a path, or the labelled images that a program gave as an argument of this name."""
-    if isinstance(given, str | Path):
+    if isinstance(given, str | PathLike):
         return Path(given)
     return LabelledImages.of(given, argument)
 
@@ -180,7 +181,7 @@ def _image(image: Any, place: int, argument: str) -> Path | Tensor:
     Raises:
         DataError: It is no image.
     """
-    if isinstance(image, str | Path):
+    if isinstance(image, str | PathLike):
         return expanded(image)
     try:
         return pixels_of(image)

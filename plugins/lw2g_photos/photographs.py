@@ -6,12 +6,13 @@ Importing this module imports neither torch nor a component.
 from __future__ import annotations
 
 from contextlib import suppress
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lw2g.api.given_objects import Locals, catalogue_of
 from lw2g.api.models import at_home, load
-from lw2g.errors import DataError
+from lw2g.errors import ConfigError, DataError
 from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.defaults import CHOSEN_HEAD
 from lw2g.runtime.importing import importing_torch
@@ -152,6 +153,7 @@ def learn(
         DataError: The model, the folder or an image cannot be used.
         ConfigError: The head cannot learn, ``out`` is in use, or the old classes lose too much.
     """
+    _require_place(model, "learn")
     with importing_torch():
         from lw2g.api.box_answers import crops_of
         from lw2g_photos.updating import learn as add
@@ -201,6 +203,7 @@ def unlearn(
         DataError: There is no such class or step.
         ConfigError: The head's sums do not tell the class from others.
     """
+    _require_place(model, "unlearn")
     with importing_torch():
         from lw2g_photos.updating import unlearn as remove
 
@@ -266,7 +269,7 @@ def test(
 
     crops = crops_of(_images_of_boxes(folder, boxes), boxes, margin=margin, min_side=min_side, square=square)
     opened = model
-    if isinstance(model, str | Path):
+    if isinstance(model, str | PathLike):
         opened = load(model, device=device, weights=weights, local=local)
     if isinstance(strangers, str):
         strangers = Path(strangers)
@@ -328,13 +331,26 @@ def teach(
     return classroom.newest
 
 
+def _require_place(model: object, method: str) -> None:
+    """Refuse a model that is open, which has methods of its own.
+
+    Raises:
+        ConfigError: It is one.
+    """
+    if not isinstance(model, str | PathLike):
+        raise ConfigError(
+            f"model: expected a folder but got a {type(model).__name__}",
+            f"call its method: model.{method}(...)",
+        )
+
+
 def _images_of_boxes(folder: Any, boxes: str | Path | None) -> str | Path:
     """Return the folder of the images of boxes.
 
     Raises:
         DataError: There are boxes, and the images are in memory.
     """
-    if isinstance(folder, str | Path):
+    if isinstance(folder, str | PathLike):
         return folder
     if boxes is not None:
         raise DataError("boxes: they are of images in a folder", "give the folder, or leave boxes out")

@@ -194,5 +194,7 @@ def test_a_model_in_python_learns_forgets_and_is_tested_as_by_the_commands(
         back.test(tmp_path / "new")
     with pytest.raises(DataError, match=r"no class is called 'gren' \(did you mean 'green'"):
         grown.unlearn("gren")
+    with pytest.raises(ConfigError, match=r"expected a folder but got a TrainedModel; .*: model.unlearn\("):
+        lw2g.unlearn(opened, "red")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="max_loss: expected points of accuracy from 0 but got -1"):
         opened.learn(tmp_path / "new", max_loss=-1)
