@@ -315,7 +315,7 @@ def loaded_once(catalogue, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_command_says_what_to_do_next(loaded_once, tmp_path, kind):
-    """Files, then commands to install, test, check and run, and the grid; the same command again is refused."""
+    """Files, then commands to install, test, check and run, and the grid; the same again is refused."""
     command = ["new-plugin", "new-one", "--kind", kind]
     result = CliRunner().invoke(main, command)
     assert result.exit_code == 0, result.output
