@@ -355,7 +355,7 @@ def squares(known: Streams, runs: Trained) -> Iterator[str]:
             continue
         right = {way: _bits(found[f"{stream} {shape} {way}"]) for way in ("squash", "crop")}
         apart = right["crop"] - right["squash"]
-        low, high = interval([apart], shared=True)
+        low, high = interval([apart])
         shown = f"{100 * apart.mean():+.1f} ({low:+.1f} to {high:+.1f})"
         means = [f"{100 * own.mean():.1f}" for own in right.values()]
         yield f"| {stream} | {shape} | {' | '.join(means)} | {shown} |"
@@ -370,7 +370,7 @@ def shrinkage(known: Streams, runs: Trained) -> Iterator[str]:
     for stream, own in found.items():
         right = {share: _bits(own[share]) for share in shares}
         apart = right[shares[-1]] - right[shares[0]]
-        low, high = interval([apart], shared=True)
+        low, high = interval([apart])
         shown = f"{100 * apart.mean():+.1f} ({low:+.1f} to {high:+.1f})"
         yield f"| {stream} | {' | '.join(f'{100 * right[share].mean():.1f}' for share in shares)} | {shown} |"
 
