@@ -20,6 +20,7 @@ import attrs
 import numpy as np
 
 from lw2g.disk.protocol import sha_of_labels
+from lw2g.errors import counted
 from lw2g.results.bootstrap import over_orders_and_images
 from lw2g.results.found_runs import ReportedRun
 from lw2g.results.right_answers import RightAnswers, right_answers
@@ -211,6 +212,7 @@ def _method(pack: Pack) -> str:
     return "_".join(parts)
 
 
+@lru_cache(maxsize=1)
 def _streams() -> Mapping[str, Any]:
     """Return the facts of every stream by its name."""
     streams: Mapping[str, Any] = tomllib.loads(STREAMS.read_text(encoding="utf-8"))["stream"]
@@ -288,14 +290,25 @@ class Line:
         if self.method == FLOOR:
             return None
         ours, theirs = ({run.order: run.answers for run in runs} for runs in (self.runs, self.floor))
+        if self.floor and len(_streams()[self.stream]["sha256"]) == 1:
+            # every order has the same images of the same classes, and the floor sees no order
+            known = self.floor[0].answers
+            theirs = {order: in_order_of(known, answers) for order, answers in ours.items()} | theirs
         return over_orders_and_images(ours, theirs)
 
 
+def in_order_of(known: RightAnswers, other: RightAnswers) -> RightAnswers:
+    """Return answers that are alike in every order, with the places of images and their shares in another."""
+    right = dict(zip(known.images, known.right.tolist(), strict=True))
+    return attrs.evolve(other, right=np.array([right[image] for image in other.images]))
+
+
 def _difference(line: Line) -> str:
+    """Return how far a line is above the floor, and over how many orders where it has more."""
     apart = line.less_the_floor
     if apart is None:
         return "-"
-    return with_interval(apart)
+    return with_interval(apart) + ("" if apart.n == len(line.runs) else f" ({counted(apart.n, 'order')})")
 
 
 def with_interval(apart: Difference) -> str:
@@ -383,7 +396,8 @@ def matrix(lines: Sequence[Line], methods: Sequence[str]) -> Iterator[str]:
     streams = list(dict.fromkeys(line.stream for line in lines))
     by_place = {(line.method, line.stream): line for line in lines}
     most = {each: max(len(line.runs) for line in lines if line.stream == each) for each in streams}
-    yield f"| | {' | '.join(f'{each} ({most[each]} orders)' for each in streams)} |"
+    heads = [f"{each} ({counted(most[each], 'order')})" for each in streams]
+    yield f"| | {' | '.join(heads)} |"
     yield f"| --- |{' ---: |' * len(streams)}"
     known = {line.method for line in lines}
     for method in (each for each in methods if each in known):
@@ -399,8 +413,7 @@ def _from_the_floor(line: Line, most: int) -> str:
     apart = line.less_the_floor
     if apart is None:
         return f"{line.faa:.1f}"
-    few = "" if apart.n == most else f" ({apart.n} order{'s' * (apart.n > 1)})"
-    return with_interval(apart) + few
+    return with_interval(apart) + ("" if apart.n == most else f" ({counted(apart.n, 'order')})")
 
 
 def _rank(method: str) -> tuple[int, str]:
@@ -411,6 +424,23 @@ def _rank(method: str) -> tuple[int, str]:
 def _runs(runs: Iterable[StreamRun], stream: str, method: str) -> list[StreamRun]:
     found = [run for run in runs if (run.stream, run.method) == (stream, method)]
     return sorted(found, key=lambda run: run.order)
+
+
+def packs_behind(line: Line, root: Path) -> Iterator[str]:
+    """Yield the pack of each order of a line, then its difference from the floor and what that is over."""
+    row = f"{line.stream}, {line.runs[0].size} px, {LABELS.get(line.method, line.method)}"
+    for run in line.runs:
+        once = ""
+        if abs(run.faa - run.told) > 0.005:
+            once = f" by the stream's tasks, {run.told:.2f} as the pack's one task"
+        yield f"{row}, order {run.order}: FAA {run.faa:.2f}{once}, {run.path.relative_to(root)}"
+    apart = line.less_the_floor
+    if apart is not None:
+        images = len({image for run in line.runs for image in run.answers.images})
+        over = f"{counted(apart.n, 'order')} and {images:,} test images"
+        if apart.n == 1:
+            over = f"{len(line.runs[0].answers.images):,} test images of one order"
+        yield f"{row}, less `lda`: {with_interval(apart)} over {over}"
 
 
 def markdown(lines: Sequence[Line]) -> Iterator[str]:

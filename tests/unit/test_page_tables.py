@@ -112,7 +112,7 @@ def test_a_pack_that_is_gone_or_broken_is_found(script, stored):
 
 
 def test_the_packs_of_a_table_are_named_by_row(script, stored, monkeypatch, capsys):
-    """`--packs` says stream, row as the table calls it, order, FAA and a pack that is there."""
+    """`--packs` says stream, pixels, row as its table calls it, order, FAA and pack; then the difference."""
     tables = script("tables")
     monkeypatch.setattr(tables, "stored_runs", lambda *_: stored)
     told = []
@@ -120,8 +120,12 @@ def test_the_packs_of_a_table_are_named_by_row(script, stored, monkeypatch, caps
         assert tables.main(["--packs", named]) == 0
         told.append(capsys.readouterr().out.splitlines())
     lines, every = told
-    assert any(line.startswith("cifar-second, `ridge` (floor), order 0: FAA ") for line in lines)
-    assert all((ROOT / line.rpartition(", ")[2]).is_dir() for line in every)
+    assert any(line.startswith("cifar-second, 224 px, `ridge` (floor), order 0: FAA ") for line in lines)
+    apart = [line for line in every if ", less `lda`: " in line]
+    assert all((ROOT / line.rpartition(", ")[2]).is_dir() for line in every if line not in apart)
+    page = (ROOT / "docs" / "leaderboard.md").read_text()
+    assert all(re.search(r"`lda`: (\S+ \[.*?\]) over", line)[1] in page for line in apart)
+    assert len(set(every)) == len(every), "64 and 224 px are told apart"
     assert set(lines) < set(every)
 
 
@@ -286,6 +290,32 @@ def test_development_streams_stand_apart_and_differences_are_paired(script):
     ]
     (development,) = tables.lines_of(ours[2:], "development", 224)
     assert development.stream == "caltech"
+
+
+def test_the_floor_of_one_order_stands_for_all_where_all_have_the_same_images(script):
+    """By hand: it sees no order; where orders have classes of their own, a difference says over how many."""
+    tables = script("stream_tables")
+    facts = {"path": Path("x"), "size": 224, "seconds": 1.0, "kept": 1, "forwards": 1.0, "told": 0.0}
+
+    def line(stream: str):
+        """Return a line of three orders, with their images in turned places, and one order of the floor."""
+        every = []
+        for order, right in enumerate((4, 4, 2)):
+            images = np.roll(np.arange(4), order)
+            answers = tables.RightAnswers(
+                images=images.tolist(), right=images < right, shares=np.full(4, 0.25)
+            )
+            own = {"stream": stream, "order": order, "faa": 25.0 * right, "answers": answers}
+            every.append(tables.StreamRun(**own, method="mine", **facts))
+        answers = attrs.evolve(every[0].answers, right=np.array([True, True, True, False]))
+        floor = [attrs.evolve(every[0], method=tables.FLOOR, answers=answers)]
+        return tables.Line(stream=stream, method="mine", runs=every, floor=floor)
+
+    same = line("waste-second").less_the_floor
+    assert (same.n, same.mean) == (3, pytest.approx((25 + 25 - 25) / 3))
+    (shown,) = list(tables.markdown([line("tiny")]))[2:]
+    assert "| 3 | 83.3 | 50.0 | +25.0 [" in shown
+    assert "] (1 order) |" in shown
 
 
 def test_the_leaderboard_says_where_a_plugin_lies(script) -> None:
