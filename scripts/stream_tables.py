@@ -11,7 +11,7 @@ import json
 import re
 import statistics
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -109,10 +109,12 @@ def runs_of(store: Path, stored: Stored) -> list[StreamRun]:
 
     Raises:
         ValueError: ``streams.toml`` does not have the stream, or the test images of a run that learned all
-            classes at once are not those of the stream, or two packs are of one method and order.
+            classes at once are not those of the stream, or two packs are of one method and order, or call
+            two images by one name.
     """
     known = _streams()
     bare = _bare_operations(stored)
+    hashes: dict[Hashable, str] = {}
     runs = []
     for pack, reported in stored.runs:
         named = OF_A_STREAM.fullmatch(protocol_of(reported))
@@ -123,6 +125,7 @@ def runs_of(store: Path, stored: Stored) -> list[StreamRun]:
         record = pack.record
         storage = record["storage"]
         answers = _answers(store, named, pack)
+        _require_same_images(hashes, pack, answers)
         runs.append(
             StreamRun(
                 path=pack.path,
@@ -141,6 +144,17 @@ def runs_of(store: Path, stored: Stored) -> list[StreamRun]:
         )
     _require_one_a_cell(runs)
     return runs
+
+
+def _require_same_images(hashes: dict[Hashable, str], pack: Pack, answers: RightAnswers) -> None:
+    """Refuse a pack whose images are other ones than go by the same names in packs before it; note its own.
+
+    Raises:
+        ValueError: The first such image. Packs from before hashes of images say nothing.
+    """
+    for image, own in zip(answers.images, pack.record.get("image_hashes") or (), strict=False):
+        if hashes.setdefault(image, own) != own:
+            raise ValueError(f"{pack.path}: its image {image} is another one than in other packs")
 
 
 def _require_one_a_cell(runs: Sequence[StreamRun]) -> None:
@@ -314,6 +328,11 @@ def _difference(line: Line) -> str:
 def with_interval(apart: Difference) -> str:
     """Return a difference and its interval, as all pages print them."""
     return f"{apart.mean:+z.1f} [{apart.low:+z.1f}, {apart.high:+z.1f}]"
+
+
+def side_of_zero(low: float, high: float) -> int:
+    """Return 1 for an interval above 0 as pages print it, -1 for one below 0, and 0 for one that holds it."""
+    return (round(low, 1) > 0) - (round(high, 1) < 0)
 
 
 def _orders(line: Line) -> str:

@@ -37,6 +37,7 @@ from frozen_results import (
     trained,
 )
 from frozen_verdicts import judged
+from stream_tables import side_of_zero
 
 README, PAGE, TABLES, PICTURE = "README.md", "docs/frozen.md", "docs/frozen_tables.md", "docs/frozen.svg"
 WORTH = "docs/worth.md"
@@ -95,9 +96,10 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
     for name in names:
         if (own := _apart_from_auto(known[name], runs, "recommended")) is not None:
             trained_less[name] = own
-    above = [name for name, own in trained_less.items() if own.low > 0]
-    below = [name for name, own in trained_less.items() if own.high < 0]
-    undecided = [name for name in trained_less if name not in (*above, *below)]
+    above, below, undecided = (
+        [name for name, own in trained_less.items() if side_of_zero(own.low, own.high) == side]
+        for side in (1, -1, 0)
+    )
     yield (
         f"- Training ends above it on {', '.join(above) or 'none'}, below it on "
         f"{', '.join(below) or 'none'}; on {', '.join(undecided) or 'none'} the interval has 0 in it."
@@ -142,10 +144,9 @@ def choice(known: Streams, runs: Trained) -> Iterator[str]:
         for method in TRAINED:
             cells.append(_gain(known[name], runs, method))
             gained = _apart_from_auto(known[name], runs, method)
-            if gained is not None and gained.low > 0:
-                above[method].append(name)
-            if gained is not None and gained.high < 0:
-                below[method].append(name)
+            side = 0 if gained is None else side_of_zero(gained.low, gained.high)
+            if side:
+                (above if side > 0 else below)[method].append(name)
         yield f"| {name} | {' | '.join(cells)} |"
     spent = [_forwards(runs, method) for method in TRAINED]
     yield f"| forwards a training image | 1 | {' | '.join(spent)} |"

@@ -258,6 +258,28 @@ def test_two_packs_of_one_order_are_refused(script, stored):
         tables.runs_of(STORE, twice)
 
 
+def test_images_of_two_orders_are_told_by_their_hashes(script, stored):
+    """New packs have them: one image has one in both orders, and another image under its name is refused."""
+    tables = script("stream_tables")
+    orders = [f"/pacs-art-sketch.{order}.224.at-once@1/simple-cil_lda/" for order in (0, 1)]
+    pairs = [next(pair for pair in stored.runs if order in str(pair[0].path)) for order in orders]
+    runs = tables.runs_of(STORE, attrs.evolve(stored, runs=pairs))
+    marks = [[f"{hash(image) % 16**8:08x}" for image in run.answers.images] for run in runs]
+    assert marks[0] != marks[1], "the orders have other places for them"
+
+    def marked():
+        """Return the two packs with hashes, as new ones have them."""
+        return [
+            (attrs.evolve(pack, record={**pack.record, "image_hashes": own}), run)
+            for (pack, run), own in zip(pairs, marks, strict=True)
+        ]
+
+    assert len(tables.runs_of(STORE, attrs.evolve(stored, runs=marked()))) == 2
+    marks[1].reverse()
+    with pytest.raises(ValueError, match=r"its image \('pacs_128/.* is another one than in other packs"):
+        tables.runs_of(STORE, attrs.evolve(stored, runs=marked()))
+
+
 def test_development_streams_stand_apart_and_differences_are_paired(script):
     """By hand: two orders; a third of the floor has no pair, so that its 90.0 lowers no difference."""
     tables = script("stream_tables")
@@ -342,6 +364,8 @@ def test_a_sentence_is_filled_from_packs(script, stored):
     text = "It ends at {ridge/cifar-second/faa}, {ridge/cifar-second/interval} points."
     (found,) = sentences.sentence(text, {"ridge": "simple-cil_ridge"}, 224, runs, {})
     assert found == f"It ends at {line.faa:.1f}, {streams.with_interval(line.less_the_floor)} points."
+    ends = [(0.04, 2.0), (0.06, 2.0), (-2.0, -0.04), (-2.0, -0.06), (-1.0, 1.0)]
+    assert [streams.side_of_zero(*each) for each in ends] == [0, 1, 0, -1, 0], "as the ends are printed"
     with pytest.raises(SystemExit, match="no pack of nothing on tiny"):
         list(sentences.sentence("{nothing/tiny/faa}", {}, 224, runs, {}))
 
