@@ -95,7 +95,7 @@ def test_the_same_object_for_both_is_refused(tmp_path: Path) -> None:
 
 
 def test_copied_files_are_told_and_recorded(tmp_path: Path) -> None:
-    """By the command while it begins, and in the record, which has of each test image what `sha256sum` says."""
+    """By the command while it begins, and in the record, which has what `sha256sum` says of each image."""
     root = tree(tmp_path / "data")
     shutil.copy(root / "train/c0/0.png", root / "test/c1/0.png")
     words = ["run", "--baseline", "simple-cil", "--benchmark", "folder", "--device", "cpu"]
