@@ -13,6 +13,7 @@ The report is of packs of ``experiments/store``: nothing is run.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import shutil
 from collections.abc import Iterator
@@ -39,6 +40,10 @@ FILES = {
 TAUGHT = "rocket"
 NUM_CROPS, NUM_TRIED = 20, 3
 SCHEMES = ("light", "dark")
+WIDTHS = {"": 900, "-narrow": 390}
+"""The widths of the report's pictures, and what their names have for it."""
+HIDDEN = "h1, [id$=-tasks], [id$=-confused], .conditions, .contents, .remarks, .reading, details"
+"""What the report's pictures leave out: the page around them has the conditions."""
 PACKS = ROOT / "experiments" / "store" / "runs" / "folder" / "like-for-like" / "cifar-second.0.224@1"
 ROWS = {
     "ridge on frozen features": "simple-cil_ridge/69022a7e8128",
@@ -121,42 +126,41 @@ def copy_named(out: Path) -> None:
 
 
 def shoot_report() -> None:
-    """Take the results of a report and its first figure."""
+    """Take pictures of a report on the packs."""
     from lw2g_page.reporting import report
 
     with TemporaryDirectory() as made:
         place = Path(made)
         copy_named(place / "runs")
-        shoot_results(report(place / "runs").save(place / "report.html"))
+        shoot_results(report(place / "runs", columns=["faa", "ffm", "total_s"]).save(place / "report.html"))
 
 
 def shoot_results(page_file: Path) -> None:
-    """Take the results on a page and its first figure."""
-    for scheme in SCHEMES:
-        with tab(scheme, 1100, 900) as page:
+    """Take the question, the answer, the results and the first figure of a page, wide and as on a telephone."""
+    for scheme, (suffix, width) in itertools.product(SCHEMES, WIDTHS.items()):
+        with tab(scheme, width, 900) as page:
             page.goto(page_file.absolute().as_uri())
             page.wait_for_selector("html[data-ready]", timeout=60_000)
-            # images of data sets are not ours to show, and the table and the first figure say enough
-            hidden = "[id$=-tasks], [id$=-confused], .contents"
+            # images of data sets are not ours to show; explanations take more room than a picture has
             page.evaluate(
-                "(hidden) => document.querySelectorAll(hidden).forEach((one) => one.remove())", hidden
+                "(hidden) => document.querySelectorAll(hidden).forEach((one) => one.remove())", HIDDEN
             )
-            parts = page.locator("[id$=-results], figure").all()[:2]
-            top, bottom = (part.bounding_box() for part in parts)
+            top = page.locator(".lead").bounding_box()
+            bottom = page.locator("figure").first.bounding_box()
             taken = page.screenshot(
                 full_page=True,
                 clip={
-                    "x": top["x"] - 8,
-                    "y": top["y"] - 8,
-                    "width": top["width"] + 16,
-                    "height": bottom["y"] + bottom["height"] - top["y"] + 16,
+                    "x": 0,
+                    "y": top["y"] - 16,
+                    "width": width,
+                    "height": bottom["y"] + bottom["height"] - top["y"] + 32,
                 },
             )
         with Image.open(
             BytesIO(taken)
         ) as picture:  # few colours, which a palette holds in a third of the bytes
             picture.convert("RGB").quantize(64, dither=Image.Dither.NONE).save(
-                PICTURES / f"report-{scheme}.png", optimize=True
+                PICTURES / f"report{suffix}-{scheme}.png", optimize=True
             )
 
 

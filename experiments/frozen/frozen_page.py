@@ -19,6 +19,8 @@ from typing import Any
 import frozen_gains
 import frozen_rule
 import frozen_stopped
+import frozen_trained
+import frozen_whole
 import numpy as np
 from frozen_results import (
     HERE,
@@ -48,7 +50,9 @@ MARKS = {
     WORTH: ("adds", "slopes"),
     TABLES: (
         "answers",
+        "whole",
         "rule",
+        "named",
         "adapted",
         "stopped",
         "few",
@@ -62,8 +66,8 @@ MARKS = {
 """What stands on each page, as ``<!-- frozen: NAME -->`` before and ``<!-- end of frozen -->`` behind it."""
 END = "<!-- end of frozen -->"
 ROLES = {"report": "On report streams", "development": "On development streams, where choices were made"}
-APART = "cifar-whole"
-"""A report stream that no hypothesis counts; it has no trained rows."""
+APART = frozen_whole.WHOLE
+"""A report stream apart from the others: it has claims of its own, as its figures were known."""
 
 Streams = Mapping[str, Stream]
 
@@ -137,7 +141,9 @@ def choice(known: Streams, runs: Trained) -> Iterator[str]:
     below: dict[str, list[str]] = {method: [] for method in TRAINED}
     yield f"| | frozen answer | {' | '.join(TRAINED.values())} |"
     yield f"| --- | ---: |{' ---: |' * len(TRAINED)}"
-    for name in PLAN["report"]:
+    for name in _names("report"):
+        if name not in known:
+            continue
         cells = [f"{known[name].accuracy('auto'):.1f}"]
         for method in TRAINED:
             cells.append(_gain(known[name], runs, method))
@@ -157,7 +163,7 @@ def choice(known: Streams, runs: Trained) -> Iterator[str]:
 
 def _forwards(runs: Trained, method: str) -> str:
     """Return the least and the greatest forwards of a row for each training image on report streams."""
-    every = [run.told.forwards for name in PLAN["report"] for run in runs.get((name, method), {}).values()]
+    every = [run.told.forwards for name in _names("report") for run in runs.get((name, method), {}).values()]
     return f"{min(every):.1f} to {max(every):.1f}"
 
 
@@ -167,8 +173,8 @@ def report(known: Streams, runs: Trained) -> Iterator[str]:
     if APART in known:
         stream = known[APART]
         gained = between(stream, "auto", "lda")
-        ends = [f"{stream.accuracy('lda'):.1f}", f"{stream.accuracy('auto'):.1f}: {gained}", "not run"]
-        yield f"| {APART} | {' | '.join(ends)} |"
+        ends = [f"{stream.accuracy('lda'):.1f}", f"{stream.accuracy('auto'):.1f}: {gained}"]
+        yield f"| {APART} | {' | '.join(ends)} | {_gain(stream, runs, 'recommended')} |"
 
 
 def adds(known: Streams, runs: Trained) -> Iterator[str]:
@@ -342,6 +348,17 @@ def rule(known: Streams, runs: Trained) -> Iterator[str]:
                 cells.append(f"{known[stream].accuracy(frozen_rule.FROZEN):.1f}" if stream in known else "-")
         held = f", less {steps[name].held}" if name in steps else ""
         yield f"| {name}{held} | {'-' if spent != spent else f'{spent:.1f}'} | {' | '.join(cells)} |"
+
+
+def named(known: Streams, runs: Trained) -> Iterator[str]:
+    """Yield the differences behind what `--trained` stands for, and the verdict."""
+    yield from frozen_trained.table(known, runs)
+
+
+def whole(known: Streams, runs: Trained) -> Iterator[str]:
+    """Yield the rows on all of CIFAR-100, and what became of what was expected."""
+    yield from frozen_whole.table(known, runs)
+    yield from frozen_whole.lines(known, runs)
 
 
 def squares(known: Streams, runs: Trained) -> Iterator[str]:

@@ -25,10 +25,10 @@ _DIFFERENCE = "FAA less reference"
 """The column of differences of that one."""
 _WORDS = {
     "n": "runs",
-    "FAA": "right in the end, %",
+    "FAA": "right, %",
     _DIFFERENCE: "points",
-    "FFM": "forgotten, points",
-    "PRA": "right set found, %",
+    "FFM": "lost, points",
+    "PRA": "set found, %",
     "chance PRA": "by guessing, %",
     "SSP": "sets",
     "ARI": "sets as planted, up to 1",
