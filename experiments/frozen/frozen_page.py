@@ -21,6 +21,7 @@ import frozen_rule
 import frozen_stopped
 import frozen_trained
 import frozen_whole
+import machines
 import numpy as np
 from frozen_results import (
     HERE,
@@ -55,6 +56,7 @@ MARKS = {
         "named",
         "adapted",
         "stopped",
+        "again",
         "few",
         "sure",
         "quarters",
@@ -175,6 +177,11 @@ def report(known: Streams, runs: Trained) -> Iterator[str]:
         gained = between(stream, "auto", "lda")
         ends = [f"{stream.accuracy('lda'):.1f}", f"{stream.accuracy('auto'):.1f}: {gained}"]
         yield f"| {APART} | {' | '.join(ends)} | {_gain(stream, runs, 'recommended')} |"
+
+
+def again(known: Streams, runs: Trained) -> Iterator[str]:
+    """Yield what another machine changes under the same seed."""
+    yield from machines.table(runs)
 
 
 def adds(known: Streams, runs: Trained) -> Iterator[str]:
