@@ -41,7 +41,7 @@ TAUGHT = "rocket"
 NUM_CROPS, NUM_TRIED = 20, 3
 SCHEMES = ("light", "dark")
 WIDTHS = {"": 900, "-narrow": 390}
-"""The widths of the report's pictures, and what their names have for it."""
+"""The widths of pictures by the end of their names: as wide as a README, and as a telephone."""
 HIDDEN = "h1, [id$=-tasks], [id$=-confused], .conditions, .contents, .remarks, .reading, details"
 """What the report's pictures leave out: the page around them has the conditions."""
 PACKS = ROOT / "experiments" / "store" / "runs" / "folder" / "like-for-like" / "cifar-second.0.224@1"
@@ -110,7 +110,12 @@ def shoot_teach(photos: Path, weights: Path | None) -> None:
                 page.wait_for_selector(f".tried >> nth={NUM_TRIED - 1}")
                 page.evaluate("document.getElementById('folder').textContent = 'model-taught/1'")
                 page.evaluate("document.getElementById('message').textContent = ''")
-                page.screenshot(path=PICTURES / f"teach-{scheme}.png")
+                for suffix, width in WIDTHS.items():
+                    page.set_viewport_size({"width": width, "height": 900})
+                    last = page.locator(".tried").last.bounding_box()
+                    clip = {"x": 0, "y": 0, "width": width, "height": last["y"] + last["height"] + 32}
+                    taken = page.screenshot(full_page=True, clip=clip)
+                    keep(taken, f"teach{suffix}-{scheme}.png", 256)
                 server.shutdown()
                 thread.join()
             classroom.close()
@@ -136,7 +141,7 @@ def shoot_report() -> None:
 
 
 def shoot_results(page_file: Path) -> None:
-    """Take the question, the answer, the results and the first figure of a page, wide and as on a telephone."""
+    """Take question, answer, results and first figure of a page, wide and as on a telephone."""
     for scheme, (suffix, width) in itertools.product(SCHEMES, WIDTHS.items()):
         with tab(scheme, width, 900) as page:
             page.goto(page_file.absolute().as_uri())
@@ -156,12 +161,14 @@ def shoot_results(page_file: Path) -> None:
                     "height": bottom["y"] + bottom["height"] - top["y"] + 32,
                 },
             )
-        with Image.open(
-            BytesIO(taken)
-        ) as picture:  # few colours, which a palette holds in a third of the bytes
-            picture.convert("RGB").quantize(64, dither=Image.Dither.NONE).save(
-                PICTURES / f"report{suffix}-{scheme}.png", optimize=True
-            )
+        keep(taken, f"report{suffix}-{scheme}.png", 64)
+
+
+def keep(taken: bytes, name: str, colours: int) -> None:
+    """Keep a picture with few colours, which a palette holds in a third of the bytes."""
+    with Image.open(BytesIO(taken)) as picture:
+        small = picture.convert("RGB").quantize(colours, dither=Image.Dither.NONE)
+        small.save(PICTURES / name, optimize=True)
 
 
 def main() -> None:
