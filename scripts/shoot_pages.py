@@ -42,7 +42,7 @@ NUM_CROPS, NUM_TRIED = 20, 3
 SCHEMES = ("light", "dark")
 WIDTHS = {"": 900, "-narrow": 390}
 """The widths of pictures by the end of their names: as wide as a README, and as a telephone."""
-HIDDEN = "h1, [id$=-tasks], [id$=-confused], .conditions, .contents, .remarks, .reading, details"
+HIDDEN = "h1, .top, [id$=-tasks], [id$=-confused], .conditions, .contents, .remarks, .reading, details"
 """What the report's pictures leave out: the page around them has the conditions."""
 PACKS = ROOT / "experiments" / "store" / "runs" / "folder" / "like-for-like" / "cifar-second.0.224@1"
 ROWS = {
