@@ -53,7 +53,8 @@ then drawings. Bad results for us stand here, too. In the built site a click on 
 - (floor): heads on frozen features, which a training has to beat ([when it does](worth.md)); (control): for
   comparison only.
 
-- `--trained`, `--recommended`: [what they stand for](use.md#training).
+- `--trained`, `--recommended`: [what they stand for](use.md#training). Rows of `slca-plus-plus` train on all
+  tasks but where they say otherwise.
 - `ranpac adapt=none`: 2,000 random units of the last class token; each task's own images choose the penalty.
 
 Rests on: the runs in `experiments/store`, from whose predictions `scripts/write_leaderboard.py` recomputes
