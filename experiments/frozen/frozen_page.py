@@ -22,6 +22,7 @@ import frozen_rule
 import frozen_stopped
 import frozen_trained
 import frozen_whole
+import machines
 import numpy as np
 from frozen_results import (
     HERE,
@@ -55,6 +56,7 @@ MARKS = {
         "named",
         "adapted",
         "stopped",
+        "again",
         "few",
         "sure",
         "quarters",
@@ -187,6 +189,11 @@ def _sides(known: Streams, runs: Trained, method: str, role: str) -> tuple[list[
     gained = {name: own for name in there if (own := _apart_from_auto(known[name], runs, method))}
     above = [name for name, own in gained.items() if own.low > 0]
     return above, [name for name, own in gained.items() if own.high < 0]
+
+
+def again(known: Streams, runs: Trained) -> Iterator[str]:
+    """Yield what another machine changes under the same seed."""
+    yield from machines.table(runs)
 
 
 def adds(known: Streams, runs: Trained) -> Iterator[str]:
