@@ -112,14 +112,18 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
 
 def headline(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield the table of the README: report streams, frozen answers, and what training adds."""
-    yield "| | `lda` | frozen answer | training, less the frozen answer |"
-    yield "| --- | ---: | ---: | ---: |"
+    yield "| | `lda` | frozen answer | less `lda` | training, less frozen |"
+    yield "| --- | ---: | ---: | ---: | ---: |"
     for name in PLAN["report"]:
         if name in known:
             stream = known[name]
-            gained = between(stream, "auto", "lda")
-            cells = [f"{stream.accuracy('lda'):.1f}", f"{stream.accuracy('auto'):.1f}: {gained}"]
-            yield f"| {name} | {' | '.join(cells)} | {_gain(stream, runs, 'recommended')} |"
+            yield f"| {name} | {' | '.join(_answered(stream))} | {_gain(stream, runs, 'recommended')} |"
+
+
+def _answered(stream: Stream) -> list[str]:
+    """Return the accuracy of `lda` and of the frozen answer, and their difference."""
+    ends = [f"{stream.accuracy(row):.1f}" for row in ("lda", "auto")]
+    return [*ends, str(between(stream, "auto", "lda"))]
 
 
 TRAINED = {
@@ -165,10 +169,7 @@ def report(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield the table of the README, and all of CIFAR-100."""
     yield from headline(known, runs)
     if APART in known:
-        stream = known[APART]
-        gained = between(stream, "auto", "lda")
-        ends = [f"{stream.accuracy('lda'):.1f}", f"{stream.accuracy('auto'):.1f}: {gained}", "not run"]
-        yield f"| {APART} | {' | '.join(ends)} |"
+        yield f"| {APART} | {' | '.join(_answered(known[APART]))} | not run |"
 
 
 def adds(known: Streams, runs: Trained) -> Iterator[str]:
