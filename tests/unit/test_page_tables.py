@@ -75,11 +75,11 @@ CHANGED = (
 
 OF_A_TABLE = r"^\|(?: [^|]*\|)+? [+]?(\d\d?\.\d)"
 OF_SENTENCES = {
-    "README.md": r", (\d+)\s+forwards\s+an\s+image",
+    "README.md": r": (\d+)\s+forwards\s+an\s+image",
     "docs/use.md": r"ends at\s+(\d\d\.\d) with\s+adapters",
     "docs/frozen.md": r"probabilities are (\d\.\d) to",
     "docs/worth.md": r"so \(near\) is\s+(\w+)\.",
-    "docs/growth.md": r"Over (\d) orders\s+one prompt set",
+    "docs/growth.md": r"by\s+a\s+point:\s+(\w+)",
 }
 """A number or a verdict in a sentence of a page."""
 
