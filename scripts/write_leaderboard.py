@@ -45,8 +45,8 @@ then drawings. Bad results for us stand here, too. In the built site a click on 
   answers in each order.
 - Less frozen `lda`: the difference from the floor over the orders that both have, with a 95 % interval over
   orders and test images (paired bootstrap). Rows stand by it: means of different orders do not compare.
-- Seconds: of one CPU core of a busy machine, tests included, mean over orders. Heads on frozen features
-  shared their forwards, so only the floor has seconds.
+- Seconds: of one CPU core of a busy machine, tests included, mean over the orders that ran on one (*GPU*:
+  none did). Heads on frozen features shared their forwards, so only the floor has seconds.
 - Forwards: operations on training images, in forwards of the bare backbone for each; 1 reads features once.
 - Rows of LoRA say something of a ViT-Tiny alone: others measured that LoRA hurts a ViT-Tiny and gains 3 to 5
   points on a ViT-B (issue 3729 of geti).

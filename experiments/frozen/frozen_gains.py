@@ -109,7 +109,7 @@ def table(known: Mapping[str, Stream], runs: Trained) -> Iterator[str]:
     rows = gains(known, runs)
     yield f"| images a class | {' | '.join(NEARNESS)} |"
     yield f"| --- |{' --- |' * len(NEARNESS)}"
-    for least, most in ((1, 5), (6, 10), (11, 20), (21, 60)):
+    for least, most in ((1, 5), (6, 10), (11, 20), (21, 60), (61, 500)):
         own = [row for row in rows if least <= row.images <= most]
         cells = []
         for band in range(len(NEARNESS)):

@@ -20,6 +20,8 @@ from typing import Any
 import frozen_gains
 import frozen_rule
 import frozen_stopped
+import frozen_trained
+import frozen_whole
 import numpy as np
 from frozen_results import (
     HERE,
@@ -48,7 +50,9 @@ MARKS = {
     WORTH: ("adds", "slopes"),
     TABLES: (
         "answers",
+        "whole",
         "rule",
+        "named",
         "adapted",
         "stopped",
         "few",
@@ -62,8 +66,8 @@ MARKS = {
 """What stands on each page, as ``<!-- frozen: NAME -->`` before and ``<!-- end of frozen -->`` behind it."""
 END = "<!-- end of frozen -->"
 ROLES = {"report": "On report streams", "development": "On development streams, where choices were made"}
-APART = "cifar-whole"
-"""A report stream that no hypothesis counts; it has no trained rows."""
+APART = frozen_whole.WHOLE
+"""A report stream apart from the others: it has claims of its own, as its figures were known."""
 
 Streams = Mapping[str, Stream]
 
@@ -141,7 +145,9 @@ def choice(known: Streams, runs: Trained) -> Iterator[str]:
     below: dict[str, list[str]] = {method: [] for method in TRAINED}
     yield f"| | frozen answer | {' | '.join(TRAINED.values())} |"
     yield f"| --- | ---: |{' ---: |' * len(TRAINED)}"
-    for name in PLAN["report"]:
+    for name in _names("report"):
+        if name not in known:
+            continue
         cells = [f"{known[name].accuracy('auto'):.1f}"]
         for method in TRAINED:
             cells.append(_gain(known[name], runs, method))
@@ -161,7 +167,7 @@ def choice(known: Streams, runs: Trained) -> Iterator[str]:
 
 def _forwards(runs: Trained, method: str) -> str:
     """Return the least and the greatest forwards of a row for each training image on report streams."""
-    every = [run.told.forwards for name in PLAN["report"] for run in runs.get((name, method), {}).values()]
+    every = [run.told.forwards for name in _names("report") for run in runs.get((name, method), {}).values()]
     return f"{min(every):.1f} to {max(every):.1f}"
 
 
@@ -169,7 +175,8 @@ def report(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield the table of the README, and all of CIFAR-100."""
     yield from headline(known, runs)
     if APART in known:
-        yield f"| {APART} | {' | '.join(_answered(known[APART]))} | not run |"
+        stream = known[APART]
+        yield f"| {APART} | {' | '.join(_answered(stream))} | {_gain(stream, runs, 'recommended')} |"
 
 
 def adds(known: Streams, runs: Trained) -> Iterator[str]:
@@ -343,6 +350,17 @@ def rule(known: Streams, runs: Trained) -> Iterator[str]:
                 cells.append(f"{known[stream].accuracy(frozen_rule.FROZEN):.1f}" if stream in known else "-")
         held = f", less {steps[name].held}" if name in steps else ""
         yield f"| {name}{held} | {'-' if spent != spent else f'{spent:.1f}'} | {' | '.join(cells)} |"
+
+
+def named(known: Streams, runs: Trained) -> Iterator[str]:
+    """Yield the differences behind what `--trained` stands for, and the verdict."""
+    yield from frozen_trained.table(known, runs)
+
+
+def whole(known: Streams, runs: Trained) -> Iterator[str]:
+    """Yield the rows on all of CIFAR-100, and what became of what was expected."""
+    yield from frozen_whole.table(known, runs)
+    yield from frozen_whole.lines(known, runs)
 
 
 def squares(known: Streams, runs: Trained) -> Iterator[str]:
