@@ -294,7 +294,9 @@ def verdicts(known: Streams, runs: Trained) -> Iterator[str]:
             yield f"- **({key})** {PLAN[key]['claim']}"
             told = key
         shown = f"`{which}`: " if which else ""
-        yield f"    - {shown}**{verdict}**" + (f". {'; '.join(lines)}" if lines else "")
+        # what start takes, and what has no two rules, is told by stream; the script prints the rest
+        told_by_stream = f". {'; '.join(lines)}" if lines and which != "chosen" else ""
+        yield f"    - {shown}**{verdict}**{told_by_stream}"
 
 
 def adapted(known: Streams, runs: Trained) -> Iterator[str]:
@@ -318,7 +320,7 @@ def adapted(known: Streams, runs: Trained) -> Iterator[str]:
 
 def stopped(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield the verdicts on training that stops early."""
-    yield from frozen_stopped.lines(known, runs)
+    yield from frozen_stopped.lines(known, runs, frozen_stopped.OF_THE_TABLE)
 
 
 def recommended(known: Streams, runs: Trained) -> Iterator[str]:

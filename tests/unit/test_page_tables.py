@@ -119,11 +119,11 @@ def test_the_packs_of_a_table_are_named_by_row(script, stored, monkeypatch, caps
     tables = script("tables")
     monkeypatch.setattr(tables, "stored_runs", lambda *_: stored)
     told = []
-    for named in ("worth", "leaderboard"):
+    for named in ("growth-224", "leaderboard"):
         assert tables.main(["--packs", named]) == 0
         told.append(capsys.readouterr().out.splitlines())
     lines, every = told
-    assert any(line.startswith("cifar-second, `ridge` (floor), order 0: FAA ") for line in lines)
+    assert any(line.startswith("cifar-second, `lda` (the floor), order 0: FAA ") for line in lines)
     assert all((ROOT / line.rpartition(", ")[2]).is_dir() for line in every)
     assert set(lines) < set(every)
 
