@@ -50,8 +50,8 @@ the site a click on a head sorts a table.
 - Forwards: operations on training images, in forwards of the bare backbone for each.
 - (floor): heads on frozen features, which a training has to beat ([when it does](worth.md)); (control): for
   comparison only.
-- `--trained`, `--recommended`, *training on the first task*: [what they stand for](use.md#training). *Carried*:
-  by `affine` ([carries](carries.md)). *Adapters*: of the first task; without `penalty=running` the last task's
+- `--trained`, `--recommended`, *training on every task*: [what they stand for](use.md#training). *Carried*: by
+  `affine` ([carries](carries.md)). *Adapters*: of the first task; without `penalty=running` the last task's
   images choose the penalty. `ranpac adapt=none`: 2,000 random units of the last class token.
 - Rows of LoRA are of a ViT-Tiny alone: others measured that LoRA hurts it, and gains 3 to 5 points on a ViT-B
   (issue 3729 of geti).

@@ -389,7 +389,9 @@ def pixels_of(image: Any) -> Tensor:
     elif image.ndim == 3 and shape[-1] in (1, 3) and shape[0] not in (1, 3):
         image = image.transpose(2, 0, 1)
     if image.ndim != 3 or image.shape[0] not in (1, 3) or not image.size:
-        raise DataError(f"an array of shape {list(shape)} is no image", "give [H, W, 3] or [3, H, W]")
+        raise DataError(
+            f"an array of shape {list(shape)} is no image", "give [H, W, 3] or [3, H, W], or a list of [H, W]"
+        )
     return torch.from_numpy(np.ascontiguousarray(_as_bytes(image))).expand(3, -1, -1)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any, TypeAlias
+from typing import IO, Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,12 +17,24 @@ from lw2g.ground.spelling import expanded
 from lw2g.pixels.found_images import find_images, image_endings, passed_over
 from lw2g.pixels.image_files import Crop, content_of
 
-__all__ = ["ImageLike", "as_list"]
+__all__ = ["ImageLike", "Labelled", "as_list", "require_transformed"]
 
 ImageLike: TypeAlias = (
     "Tensor | npt.NDArray[Any] | Image.Image | str | Path | Crop | bytes | memoryview | IO[bytes]"
 )
 _KINDS = (Tensor, np.ndarray, Image.Image, str, Path, Crop, bytes, bytearray, memoryview)
+
+
+class Labelled(Protocol):
+    """Labelled images: a pair ``(images, labels)``, a list of pairs, or a torch data set of these."""
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        ...
+
+    def __getitem__(self, index: int, /) -> Any:
+        """Return one of them."""
+        ...
 
 
 def as_list(images: ImageLike | Sequence[ImageLike]) -> Sequence[ImageLike]:
@@ -55,6 +67,26 @@ def as_list(images: ImageLike | Sequence[ImageLike]) -> Sequence[ImageLike]:
         path = expanded(image)
         listed.extend(_files_of(path) if path.is_dir() else [path])
     return listed
+
+
+def require_transformed(pixels: Tensor, size: int) -> None:
+    """Refuse a tensor ``[3, H, W]`` that is no image as a network takes it.
+
+    Args:
+        pixels: The tensor.
+        size: Side of the network's input in pixels.
+
+    Raises:
+        DataError: It has another side, or holds anything but finite floating numbers.
+    """
+    if not pixels.is_floating_point() or pixels.shape[1:] != (size, size):
+        raise DataError(
+            f"expected uint8 pixels, or transformed images [3, {size}, {size}] of floating numbers, but "
+            f"got {pixels.dtype} {list(pixels.shape)}",
+            "model.transform(image) makes them",
+        )
+    if not bool(pixels.isfinite().all()):
+        raise DataError("an image holds values that are no finite numbers", "look at how it was made")
 
 
 def _files_of(folder: Path) -> Sequence[Path]:

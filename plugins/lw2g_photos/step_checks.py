@@ -171,7 +171,8 @@ def learned_twice(
         if found:
             position, other = min(found.items())
             first = images[name].paths[position]
-            called = repr(str(first)) if isinstance(first, Path | Crop) else f"row {position}"
+            kind = "row" if isinstance(first, Tensor) and first.ndim == 1 else "image"
+            called = repr(str(first)) if isinstance(first, Path | Crop) else f"{kind} {position}"
             yield (
                 f"{name}: {counted(len(found), 'image')} learned before as another class, first {called} as "
                 f"{other}; keep each in one of the two"
@@ -225,7 +226,7 @@ def warnings_of(
         if name in forgotten:
             yield f"{name}: a class of this name was forgotten; this one has a new number"
         if images[name].copies:
-            yield f"{name}: {counted(images[name].copies, 'copy')} of other files, counted once"
+            yield f"{name}: {counted(images[name].copies, 'copy')} of other images, counted once"
     said = set()
     for twin in report["twins"]:
         pair = frozenset((twin["class"], twin["like"]))

@@ -12,7 +12,7 @@ from PIL import Image
 
 import lw2g
 from lw2g.cli.main import main
-from lw2g_photos.photographs import score
+from lw2g.errors import ConfigError, DataError
 from lw2g_photos.step_words import few_notes, lowest_classes
 
 
@@ -139,7 +139,7 @@ def test_the_calibration_error_is_that_of_the_probabilities(tmp_path: Path) -> N
         write_images(tmp_path / "photos" / name, (100 + seed, 100, 100), 25, seed)
         write_images(tmp_path / "more" / name, (100 + seed, 100, 100), 70, 10 + seed)
     opened, _ = lw2g.start(tmp_path / "photos", tmp_path / "model")
-    scored = score(tmp_path / "model", tmp_path / "more")
+    scored = lw2g.test(tmp_path / "model", tmp_path / "more")
     sure, right = [], []
     for name in ("one", "two", "three"):
         for entry in opened.predict(tmp_path / "more" / name):
@@ -166,3 +166,35 @@ def test_strangers_that_say_nothing_are_one_line(model: tuple[Path, str], tmp_pa
         assert done.exit_code == 2
         assert told in done.stderr
         assert done.stderr.count("\n") == 1
+
+
+def test_a_model_in_python_learns_forgets_and_is_tested_as_by_the_commands(
+    model: tuple[Path, str], tmp_path: Path
+) -> None:
+    """Methods and functions share what the commands do; errors name arguments, and no option."""
+    folder = model[0]
+    write_images(tmp_path / "new" / "green", (30, 200, 30), 6, 4)
+    write_images(tmp_path / "more" / "red", (200, 30, 30), 3, 2)
+    Image.new("RGB", (32, 32), (30, 30, 200)).save(tmp_path / "more" / "red" / "blue.png")
+    opened = lw2g.load(folder, device="cpu")
+    scored = opened.test(tmp_path / "more")
+    assert (scored["accuracy"], scored["classes"][0]["taken_for"]) == (75.0, [("blue", 1)])
+    assert scored == lw2g.test(opened, tmp_path / "more") == lw2g.test(folder, tmp_path / "more")
+    grown, _ = opened.learn(tmp_path / "new", out=tmp_path / "grown")
+    assert grown.test(tmp_path / "new")["accuracy"] == 100.0
+    less, report = grown.unlearn("green", out=tmp_path / "less")
+    assert (report["forgotten"], report["classes"]) == (["green"], ["blue", "red"])
+    assert (tmp_path / "less" / "model.safetensors").read_bytes() == (
+        folder / "model.safetensors"
+    ).read_bytes()
+    back, report = grown.unlearn(out=tmp_path / "back")
+    assert report["forgotten"] == ["green"]
+    assert repr(back).splitlines()[1] == repr(less).splitlines()[1] == "  2 classes: blue, red"
+    with pytest.raises(DataError, match="or give unknown classes as strangers=FOLDER"):
+        back.test(tmp_path / "new")
+    with pytest.raises(DataError, match=r"no class is called 'gren' \(did you mean 'green'"):
+        grown.unlearn("gren")
+    with pytest.raises(ConfigError, match=r"expected a folder but got a TrainedModel; .*: model.unlearn\("):
+        lw2g.unlearn(opened, "red")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="max_loss: expected points of accuracy from 0 but got -1"):
+        opened.learn(tmp_path / "new", max_loss=-1)

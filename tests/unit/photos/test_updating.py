@@ -610,7 +610,7 @@ def test_few_and_odd_images_are_learned_and_told(models: dict[str, Path], tmp_pa
     done = command("learn", models["first"], tmp_path / "new", "--out", tmp_path / "out", "--device", "cpu")
     assert done.exit_code == 0, done.output
     assert "eel: not checked, 1 image cannot spare any; 5 can" in done.stderr
-    assert "1 copy of other files, counted once" in done.stderr
+    assert "1 copy of other images, counted once" in done.stderr
     assert command("predict", tmp_path / "out", tmp_path / "new/eel/0.png").stdout.count("eel") == 2
     done = command("unlearn", tmp_path / "out", "ant", "--out", tmp_path / "less", "--device", "cpu")
     assert done.stdout == f"{tmp_path / 'less'}: 2 classes; gone: ant\n", done.output
