@@ -38,8 +38,8 @@ STORE = Path(__file__).resolve().parents[1] / "experiments" / "store"
 HEAD = """\
 # Leaderboard
 
-Streams of real images (ViT-Tiny, five epochs, presets; `experiments/streams.toml` says which), then drawings. On
-the site a click on a head sorts a table.
+Streams of real images (ViT-Tiny, five epochs, presets; `experiments/streams.toml` says which), then drawings.
+On the site a click on a head sorts a table.
 
 - FAA: right answers in % of each task, mean over tasks and over orders of the classes; *alike*: the same
   answers in each order.
@@ -50,7 +50,7 @@ the site a click on a head sorts a table.
 - Forwards: operations on training images, in forwards of the bare backbone for each.
 - (floor): heads on frozen features, which a training has to beat ([when it does](worth.md)); (control): for
   comparison only.
-- `--trained`, `--recommended`, *training on every task*: [what they stand for](use.md#training). *Carried*: by
+- `--trained`, `--recommended`, *training on every task*: [what they are](use.md#training). *Carried*: by
   `affine` ([carries](carries.md)). *Adapters*: of the first task; without `penalty=running` the last task's
   images choose the penalty. `ranpac adapt=none`: 2,000 random units of the last class token.
 - Rows of LoRA are of a ViT-Tiny alone: others measured that LoRA hurts it, and gains 3 to 5 points on a ViT-B
@@ -76,7 +76,7 @@ OF_A_STUDY = ("/readings@", "/growth-score.")
 OF_FEATURES = "features/"
 PICTURED = (224, "report")
 UNSHOWN = (64, "development")
-"""Small images on which choices were made: nobody compares with them; `--packs leaderboard` names the packs."""
+"""Small images on which choices were made: nobody compares with them; `--packs leaderboard` has them."""
 PICTURE = "docs/leaderboard.svg"
 PICTURE_LINES = """\
 ![points above the floor against forwards for each training image](leaderboard.svg)

@@ -40,10 +40,10 @@ ESTIMATORS = (
 
 HEAD = """# Reference
 
-What programs call, a line each; `...` stands for arguments by keyword. In Python `help(NAME)` has them and the
-rest: types, shapes, units, errors, source. So has the site<!-- site: , [a page a section](reference/index.md) -->.
-How it fits together: [Python](howto/python.md), [writing a plugin](plugins.md); what holds across releases:
-[compatibility](compatibility.md).
+What programs call, a line each; `...` stands for arguments by keyword. In Python `help(NAME)` has them and
+the rest: types, shapes, units, errors, source. So has the site<!-- site: , [a page a
+section](reference/index.md) -->. How it fits together: [Python](howto/python.md), [writing a
+plugin](plugins.md); what holds across releases: [compatibility](compatibility.md).
 
 Rests on: the docstrings, from which `scripts/write_reference.py` writes these pages.
 """

@@ -330,7 +330,7 @@ SENTENCES = [page for page in tomllib.loads((ROOT / "scripts" / "prose.toml").re
 
 @pytest.mark.parametrize("page", SENTENCES)
 def test_no_number_of_a_sentence_can_change_unseen(script, page):
-    """Each digit, number in words and verdict that no script writes; and a result or a verdict that is added."""
+    """Each digit, number in words and verdict that no script writes; and one that is added."""
     tables, prose = script("tables"), script("prose")
     text = (ROOT / page).read_text()
     assert list(prose.faults(text, tables.MARKED, page)) == []
@@ -362,12 +362,13 @@ def test_no_number_of_a_sentence_can_change_unseen(script, page):
 
 
 def test_a_denial_stands_with_its_verdict(script):
-    """"No gain" and "a gain" share a verdict word: the list has what is said, and it alone."""
+    """A denial and its contrary share a verdict word: the list has what is said, and it alone."""
     tables, prose = script("tables"), script("prose")
     text = (ROOT / "docs" / "growth.md").read_text()
     turned = text.replace("prompts gained nothing from a set", "prompts gained much from a set")
     assert turned != text
-    assert len(list(prose.faults(turned, tables.MARKED, "docs/growth.md"))) == 2  # not borne; not there any more
+    faults = list(prose.faults(turned, tables.MARKED, "docs/growth.md"))
+    assert len(faults) == 2  # not borne; not there any more
 
 
 def test_what_the_list_of_numbers_has_stands_on_its_page(script, root):
