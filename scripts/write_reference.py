@@ -239,10 +239,8 @@ def reference() -> str:
     lines += ["From here on: `from lw2g.plugin import NAME`.", ""]
     for title, part in authors_names().items():
         lines += [f"## {title}", ""]
-        for module, names in part.items():
-            named = ", ".join(f"`{name}`" for name in names)
-            lines.append(f"- [{module.rpartition('.')[2]}](../{file_of(module)}): {named}")
-        lines.append("")
+        links = (f"[`{name}`](../{file_of(module)})" for module, names in part.items() for name in names)
+        lines += [", ".join(links), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -318,8 +318,9 @@ def verdicts(known: Streams, runs: Trained) -> Iterator[str]:
             yield f"- **({key})** {PLAN[key]['claim']}"
             told = key
         shown = f"`{which}`: " if which else ""
-        # what start takes, and what has no two rules, is told by stream; the script prints the rest
-        told_by_stream = f". {'; '.join(lines)}" if lines and which != "chosen" else ""
+        # a rule that nothing takes, and what a table of the page has, is told by the script alone
+        told_here = lines and which != "chosen" and not key.startswith("iv")
+        told_by_stream = f". {'; '.join(lines)}" if told_here else ""
         yield f"    - {shown}**{verdict}**{told_by_stream}"
 
 

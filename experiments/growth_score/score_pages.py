@@ -62,8 +62,8 @@ ROWS = {
     "one-24": "24",
     "one-48": "48",
 }
-ENDS = ("all", "one-12")
-"""The choices of rows that the page has; the others lie between them, and ``--print`` has them."""
+SHOWN = ("all",)
+"""The choice of rows that the page has; ``--print`` has the others."""
 SCORES = {
     "least": "least HFC, so least Z",
     "greatest": "greatest HFC",
@@ -259,7 +259,7 @@ def verdict_rows(
         yield one.name, SHORT[one.name], f"**{one.verdict}**", one.found or "-"
 
 
-def tables_of(stored: Stored, rows: Sequence[str] = ENDS) -> dict[str, dict[str, list[str]]]:
+def tables_of(stored: Stored, rows: Sequence[str] = SHOWN) -> dict[str, dict[str, list[str]]]:
     """Return the tables of each page by name, that of variances with these choices of rows."""
     plan = tomllib.loads(PLAN.read_text(encoding="utf-8"))
     found, runs = crosses(CELLS, plan["tables"]), runs_of(stored)
