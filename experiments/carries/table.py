@@ -30,13 +30,11 @@ METHODS = ("slca-plus-plus", "lora", "prompt", "ssiat")
 DIFFERENCES = (
     ("gate less affine", ("gate", False), ("affine", False)),
     ("gate less none", ("gate", False), ("none", False)),
-    ("affine with expert less affine", ("affine", True), ("affine", False)),
-    ("gate with expert less affine", ("gate", True), ("affine", False)),
     ("gate with expert less raw `lda`", ("gate", True), ("raw", False)),
     ("none with expert less raw `lda`", ("none", True), ("raw", False)),
     ("fresh-means less fresh (stale scatter)", ("fresh-means", False), ("fresh", False)),
 )
-JUDGED_DIFFERENCES = tuple(DIFFERENCES[place] for place in (0, 1, 4, 6))
+JUDGED_DIFFERENCES = tuple(DIFFERENCES[place] for place in (0, 1, 2, 4))
 
 
 def roles() -> dict[str, str]:
