@@ -103,7 +103,7 @@ def parse_settings(texts: Sequence[str], option: str = "--set") -> dict[str, Any
     return settings
 
 
-def as_typed(choices: Mapping[str, str]) -> str:
+def as_typed(choices: Mapping[str, str | int]) -> str:
     """Return components and options as one types them behind ``lw2g run``.
 
     >>> as_typed({"baseline": "slca-plus-plus", "baseline.head": "lda"})

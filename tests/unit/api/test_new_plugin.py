@@ -378,7 +378,8 @@ def test_the_grid_has_the_standard_rows(packages, fresh, kind):
         rows.setdefault(cell.row, {})[config.run.seed] = config
     own, *others = rows
     assert own == f"fresh-{kind}"
-    assert others == ["frozen lda", "ranpac without its first phase", "trained"]
+    last = "gated" if kind == "carry" else "trained"
+    assert others == ["frozen lda", "ranpac without its first phase", last]
     assert {tuple(seeds) for seeds in rows.values()} == {(0, 1, 2)}
     configs = {name: seeds[0] for name, seeds in rows.items()}
     chosen = configs[own].baseline
@@ -395,14 +396,16 @@ def test_the_grid_has_the_standard_rows(packages, fresh, kind):
 
 @pytest.mark.parametrize("kind", WITH_GRID)
 def test_the_grid_s_trained_row_is_what_the_option_stands_for(packages, kind):
-    """The row sets what --trained sets; that of a carry differs from it in the carry alone."""
+    """The row sets what --trained sets; a carry, which that lacks, differs from its own in the carry."""
     rows = {cell.row: dict(cell.settings) for cell in read_grid(packages[kind] / GRID)}
     shared = {"benchmark.name": "glyphs", "backbone.name": "micro", "run.seed": 2}
     baseline, *options = TRAINED
-    wanted = {"baseline.name": TRAINED[baseline]} | {key: TRAINED[key] for key in options}
-    assert rows["trained"] == shared | wanted
     if kind == "carry":
-        assert rows["fresh-carry"] == shared | wanted | {"baseline.head_carry": "fresh-carry"}
+        assert rows["fresh-carry"] == rows["gated"] | {"baseline.head_carry": "fresh-carry"}
+        assert rows["gated"]["baseline.head_carry"] == "gated"
+    else:
+        wanted = {"baseline.name": TRAINED[baseline]} | {key: TRAINED[key] for key in options}
+        assert rows["trained"] == shared | wanted
 
 
 def test_a_fresh_command_lists_the_best_runs(packages, tmp_path, monkeypatch):
