@@ -16,7 +16,7 @@ from lw2g.errors import ConfigError, DataError
 from lw2g.ground.spelling import composed_names
 from lw2g.interfaces.classes import ClassMap
 from lw2g.model.answers import Answers
-from lw2g.model.entries import entries_of, place_of, without_answer
+from lw2g.model.entries import Asked, entries_of, named, reject_below, without_answer
 from lw2g.model.home import Home, opened_again
 from lw2g.model.known_facts import facts_of, facts_table
 from lw2g.model.parts import ModelParts
@@ -24,9 +24,10 @@ from lw2g.model.predictor import Predictor, joined
 from lw2g.model.rejection import Gaussians, moments_of, no_scores, threshold_of
 from lw2g.model.unlabelled import unlabelled
 from lw2g.pixels.decoding import chunks
-from lw2g.pixels.image_files import Crop, CropReader, examine_images, pixels_of, refusal
+from lw2g.pixels.image_files import Crop, CropReader, examine_images, pixels_of
 from lw2g.pixels.image_vectors import as_vectors, named_vectors
 from lw2g.pixels.pictures import ImageLike, Labelled, as_list, require_transformed
+from lw2g.pixels.unusable_images import refusal
 from lw2g.runtime.telling import Telling
 from lw2g.runtime.threads import suited_threads
 from lw2g.runtime.turn import Turn
@@ -269,7 +270,12 @@ class TrainedModel(nn.Module):
         return self._answers(listed, tasks=True)
 
     def _answers(
-        self, listed: Sequence[ImageLike], *, tasks: bool, bad: dict[int, DataError] | None = None
+        self,
+        listed: Sequence[ImageLike],
+        *,
+        tasks: bool,
+        bad: dict[int, DataError] | None = None,
+        asked: Sequence[Asked] = (),
     ) -> Answers:
         """Return the answers for images one by one.
 
@@ -278,6 +284,7 @@ class TrainedModel(nn.Module):
             tasks: Whether tasks must be named where there is one set.
             bad: Takes the errors of images that cannot be used, by number: these get no answer. None where
                 the first one is raised.
+            asked: With ``bad``, what the images are called.
         """
         self._require_own_retrieval()
         predictor = Predictor.of(self.parts, self.task - 1)
@@ -291,7 +298,7 @@ class TrainedModel(nn.Module):
                         answers.append(self._answer(predictor, batch, tasks=tasks))
                 tell(len(part))
         if not answers and bad:
-            raise refusal({place_of(listed[number], number): error for number, error in bad.items()})
+            raise refusal({asked[n].path or asked[n].name: named(asked[n], bad[n]) for n in bad})
         return attrs.evolve(joined(answers), temperature=self.temperature)
 
     def _require_own_retrieval(self) -> None:
@@ -355,11 +362,12 @@ class TrainedModel(nn.Module):
     ) -> list[dict[str, Any]]:
         """Return what ``lw2g predict --json`` prints: one JSON-able entry per image.
 
-        An entry has ``path`` (None for what is no file; for a row of a file of vectors its id), ``class``,
-        ``class_index`` and ``probability`` of the best class, ``top`` with the same three of the ``top_k``
-        best ones, and ``task`` and ``set``, from 0, that retrieval chose (None where the baseline makes no
-        hard choice). Probabilities are at the :attr:`temperature` where ``calibrated`` says so: then about
-        that share of such answers is right. Without one they are as sure as the logits.
+        An entry has ``name`` (of the file or upload, else ``image 1`` and so on), ``path`` (None for what is
+        no file; for a row of a file of vectors its id), ``class``, ``class_index`` and ``probability`` of the
+        best class, ``top`` with the same three of the ``top_k`` best ones, and ``task`` and ``set``, from 0,
+        that retrieval chose (None where the baseline makes no hard choice). Probabilities are at the
+        :attr:`temperature` where ``calibrated`` says so: then about that share of such answers is right.
+        Without one they are as sure as the logits.
 
         Args:
             images: The images.
@@ -375,7 +383,7 @@ class TrainedModel(nn.Module):
         """
         if top_k < 1:
             raise ConfigError(f"top_k names at least one class, not {top_k!r}", "give 1 or more")
-        listed, names = self._listed(images)
+        listed, asked = self._listed(images)
         threshold = None if reject is None else self.threshold(reject)
         files = [Path(image) for image in listed if isinstance(image, str | Path)]
         bad: dict[int, DataError] | None = {} if partial else None
@@ -383,22 +391,14 @@ class TrainedModel(nn.Module):
         if len(files) > 1 and not partial:
             examine_images(files)
         with torch.no_grad():
-            answers = self._answers(listed, tasks=True, bad=bad)
+            answers = self._answers(listed, tasks=True, bad=bad, asked=asked)
         live = len(self._known)
-        answered = [name for number, name in enumerate(names) if number not in (bad or ())]
+        answered = [image for number, image in enumerate(asked) if number not in (bad or ())]
         rows = entries_of(answers, answered, self.classes, min(top_k, live))
         if threshold is not None:
-            for entry, score in zip(rows, self._scores(answers.features), strict=True):
-                rejected = score < threshold
-                entry |= {
-                    "score": score,
-                    "threshold": threshold,
-                    "rejected": rejected,
-                    "best": entry["class"],
-                }
-                entry["class"] = None if rejected else entry["best"]
+            reject_below(threshold, self._scores(answers.features), rows)
         for number, error in sorted((bad or {}).items()):
-            rows.insert(number, without_answer(names[number], error))
+            rows.insert(number, without_answer(asked[number], error))
         return rows
 
     def threshold(self, reject: float) -> float:
@@ -446,14 +446,14 @@ class TrainedModel(nn.Module):
             scores: list[float] = gaussians.scores(head.lifted(features.double())).tolist()
         return scores
 
-    def _listed(
-        self, images: ImageLike | Sequence[ImageLike]
-    ) -> tuple[Sequence[ImageLike], list[str | None]]:
+    def _listed(self, images: ImageLike | Sequence[ImageLike]) -> tuple[Sequence[ImageLike], list[Asked]]:
         """Return images, or vectors where the backbone takes these, one by one with what they are called."""
-        if not self.backbone.takes_vectors:
-            listed = as_list(images)
-            return listed, [str(image) if isinstance(image, str | Path | Crop) else None for image in listed]
-        return named_vectors(images, self.backbone.fingerprint)
+        if self.backbone.takes_vectors:
+            rows, ids = named_vectors(images, self.backbone.fingerprint)
+            return rows, [Asked(name or f"vector {number}", name) for number, name in enumerate(ids, 1)]
+        listed, names = as_list(images)
+        places = [str(image) if isinstance(image, str | Path | Crop) else None for image in listed]
+        return listed, [Asked(name, place) for name, place in zip(names, places, strict=True)]
 
     def _transformed(
         self, listed: Sequence[ImageLike], positions: Sequence[int], bad: dict[int, DataError] | None = None

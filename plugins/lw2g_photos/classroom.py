@@ -269,7 +269,7 @@ class Classroom:
                 except ConfigError as error:  # it cannot tell unknown images, and so takes all as known
                     why = str(error)
                     answer = model.predict(path, _TOP)[0]
-        return answer | {"path": upload.name, "why": why}
+        return answer | {"name": upload.name, "path": upload.name, "why": why}
 
     def close(self) -> None:
         """Wait until the step that is being made has ended, begin none any more, and remove what was sent."""

@@ -10,12 +10,14 @@ from typing import Any
 
 import torch
 
-from lw2g.errors import DataError, counted, nearest
+from lw2g.errors import DataError, nearest
 from lw2g.ground.notes import tell_note
 from lw2g.model.rejection import calibration_error
 from lw2g.model.trained import TrainedModel
 from lw2g.pixels.crops import Crops
+from lw2g.pixels.image_files import Crop, fault_of
 from lw2g.pixels.pictures import ImageLike
+from lw2g.pixels.unusable_images import left_out
 from lw2g_photos.class_crops import class_crops
 from lw2g_photos.class_folders import ClassImages, notes_of, read_class_folders
 from lw2g_photos.class_vectors import read_class_vectors
@@ -62,7 +64,7 @@ def score(
     # all at once: whoever waits sees one count
     images_of_all = [image for of_class in tested.values() for image in of_class.paths]
     answers_of_all = model.predict(images_of_all, reject=rate, partial=True)
-    _tell_of_bad(answers_of_all)
+    _tell_of_bad(images_of_all, answers_of_all)
     every = [entry for entry in answers_of_all if "error" not in entry]
     rows, rights = _compared(tested, answers_of_all)
     probabilities = torch.tensor([entry["probability"] for entry in every], dtype=torch.float64)
@@ -138,11 +140,24 @@ def _read(folder: Path | LabelledImages, model: TrainedModel, crops: Crops | Non
     return tested
 
 
-def _tell_of_bad(entries: Entries, of: str = "") -> None:
-    """Say which images were found to be none while they were decoded; ``of`` says of what they are."""
-    bad = [entry["error"] for entry in entries if "error" in entry]
+def _tell_of_bad(images: Sequence[ImageLike | None], entries: Entries, of: str = "") -> None:
+    """Say which images were found to be none while they were decoded.
+
+    Args:
+        images: All images; None stands for one in memory.
+        entries: The answers for them.
+        of: What they are, with a colon.
+    """
+    bad = {}
+    for image, entry in zip(images, entries, strict=True):
+        if "error" not in entry:
+            continue
+        if not isinstance(image, Path | Crop):
+            bad[entry["name"]] = DataError(entry["error"])
+        elif (fault := fault_of(image)) is not None:
+            bad[str(image)] = fault
     if bad:
-        tell_note(f"{of}left out {len(bad)} of {counted(len(entries), 'image')}, first {bad[0]}")
+        tell_note(of + left_out(bad, len(entries)))
 
 
 def _require_strange(folder: Path, model: TrainedModel) -> None:
@@ -175,7 +190,8 @@ def _refused(
         known: The entries of the known images.
     """
     answers = model.predict(strangers, reject=reject, partial=True)
-    _tell_of_bad(answers, "strangers: ")
+    files = [None if entry["path"] is None else Path(entry["path"]) for entry in answers]
+    _tell_of_bad(files, answers, "strangers: ")
     entries = [entry for entry in answers if "error" not in entry]
     accepted = Counter(entry["class"] for entry in entries if not entry["rejected"])
     return {

@@ -156,7 +156,9 @@ class Scaffold:
 
     def next_steps(self, folder: PurePath) -> list[str]:
         """Return the commands that use the component, for the package in a folder."""
-        commands = [self.run]
+        # a command has no contract to keep
+        checks = [f"lw2g check {self.name}"] if self.kind in SCAFFOLDED else []
+        commands = [*checks, self.run]
         if _EXAMPLES[self.kind].row:
             commands.append(f'lw2g sweep "{folder / GRID}" --out runs/{self.name}')
         return commands

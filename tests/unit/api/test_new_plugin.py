@@ -315,21 +315,22 @@ def loaded_once(catalogue, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_command_says_what_to_do_next(loaded_once, tmp_path, kind):
-    """Files, then three commands, and the grid where there is one; the same command again is refused."""
+    """Files, then commands to install, test, check and run, and the grid; the same again is refused."""
     command = ["new-plugin", "new-one", "--kind", kind]
     result = CliRunner().invoke(main, command)
     assert result.exit_code == 0, result.output
     written, _, commands = result.stdout.partition("next:\n")
     files = [line.strip() for line in written.splitlines()]
-    first, second, third, *sweep = [line.strip() for line in commands.splitlines()]
+    first, second, check, run, *sweep = [line.strip() for line in commands.splitlines()]
     assert all((tmp_path / file).is_file() for file in files)
     assert str(Path("new-one") / "src" / "new_one" / f"{kind}.py") in files
     assert first == 'python -m pip install -e "new-one[test]"'
     assert second == "python -m pytest -q new-one"
-    assert third.startswith("lw2g run ")
+    assert check == "lw2g check new-one"
+    assert run.startswith("lw2g run ")
     # an option names some kinds, and what every run computes is not named
     named = dict.fromkeys(("evidence", "head", "carry"), "=new-one") | {"metric": "lw2g run"}
-    assert named.get(kind, f"--{kind} new-one") in third
+    assert named.get(kind, f"--{kind} new-one") in run
     grid = str(Path("new-one") / "grid.toml")
     assert (grid in files) == (kind in WITH_GRID)
     assert sweep == [f'lw2g sweep "{grid}" --out runs/new-one'] * (kind in WITH_GRID)
