@@ -149,5 +149,14 @@ def test_what_labelled_images_cannot_do_is_told(model: Any, tmp_path: Path) -> N
         model.test(([IMAGES[0]], ["reds"]))
     with pytest.raises(ConfigError, match="image 0 has 64 x 40 pixels, and the embedded backbone knows"):
         lw2g.start((np.zeros((1, 40, 64, 3), np.uint8), ["a"]), tmp_path / "model")
+    rows = {f"{split}_x": np.eye(4, dtype=np.float32) for split in ("train", "test")}
+    labels = {f"{split}_y": np.array([0, 0, 1, 1]) for split in ("train", "test")}
+    np.savez(tmp_path / "rows.npz", class_names=np.array(["a", "b"]), **rows, **labels)
+    on_rows, _ = lw2g.start(tmp_path / "rows.npz", tmp_path / "rows", head="cosine", device="cpu")
+    for ask in (on_rows.learn, on_rows.test):
+        with pytest.raises(
+            DataError, match="the model is on stored features and takes no images; give a file"
+        ):
+            ask((IMAGES, ["a", "b", "a"]))
     with pytest.raises(DataError, match="boxes: they are of images in a folder"):
         model.learn((IMAGES, ["a", "b", "c"]), boxes="boxes.csv")
