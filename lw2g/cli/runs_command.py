@@ -45,8 +45,8 @@ def runs(ctx: click.Context, directory: Path, conditions: Sequence[str], as_json
         click.echo(printable(f"no run at or below {str(directory)!r}"))
     else:
         rows = [_row(entry, directory) for entry in chosen.rows()]
-        columns, rows, same = _without_equal(rows)
-        console().print(table("", columns, rows, left=sum(name in _WORDS for name in columns)))
+        columns, lines, same = _without_equal(rows)
+        console().print(table("", columns, lines, left=sum(name in _WORDS for name in columns)))
         click.echo(printable("; ".join([counted(len(rows), "run"), *same])))
     problems = [run.problem for run in everything if run.state == "damaged"]
     for problem in problems:
