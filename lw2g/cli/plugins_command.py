@@ -24,6 +24,7 @@ from lw2g.api.plugins import (
 from lw2g.cli.completion import complete_component
 from lw2g.cli.shared_options import json_option
 from lw2g.cli.signature import help_of
+from lw2g.errors import counted
 from lw2g.runtime.console import console, printable, table
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ _OURS = "With a kind, such as baseline, head or policy, it lists the components 
 @json_option("Print a JSON list.")
 def plugins(name: str | None, as_json: bool) -> None:
     """Print a line per kind, a line per component of a kind, or all that the records of some say."""
-    kind = next((kind for kind in KINDS if kind == name), None)
+    # several of a kind are meant, and its name says one
+    kind = next((kind for kind in KINDS if name in (kind, counted(2, kind).partition(" ")[2])), None)
     if name is None or kind is not None:
         _print_kinds(kind, as_json=as_json)
         return

@@ -298,8 +298,8 @@ def teach(
     """Serve a page on 127.0.0.1 that teaches the exported ``model``, until Ctrl-C.
 
     Each step is what ``lw2g learn`` and ``lw2g unlearn`` do. A session leaves the models 1, 2, ... in the new
-    folder MODEL-taught; ``model`` stays as it is. Without ``model`` the first images make one, as ``lw2g
-    start`` does, in model-taught.
+    folder MODEL-taught; ``model`` stays as it is. Without ``model`` the first images make one in
+    model-taught, as ``lw2g start`` does.
 
     Args:
         model: The directory of the export; None where the page makes the first model.

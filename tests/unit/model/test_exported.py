@@ -205,7 +205,7 @@ def test_a_foreign_transform_is_made_by_its_benchmark(out, catalogue):
             "model.safetensors' does not match its checksum",
         ),
         ("model.safetensors", None, "model.safetensors' cannot be read: No such file"),
-        ("model.json", None, "the export .* has lost its model.json; put it back, or export it anew"),
+        ("model.json", None, "the export .* has lost its model.json; put it back, or make .* anew"),
     ],
 )
 def test_a_damaged_export_is_refused(copied, catalogue, name, change, words):

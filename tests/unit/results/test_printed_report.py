@@ -275,3 +275,6 @@ def test_runs_are_listed_and_chosen_by_their_options(folder):
         "runs", folder, "--where", "growth.energie=1", code=2
     )
     assert "expected KEY=VALUE" in call("runs", folder, "--where", "seed", code=2)
+    assert "no state is called 'done'; name finished, " in call(
+        "runs", folder, "--where", "state=done", code=2
+    )
