@@ -25,7 +25,7 @@ precision = "32-true"
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=10)
 def test_a_stopped_sweep_goes_on(tmp_path: Path) -> None:
     """SIGTERM stops the cell where it can go on (exit code 130); the same command then finishes it."""
     (tmp_path / "grid.toml").write_text(GRID)
