@@ -97,7 +97,7 @@ def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest
 
 
 def pytest_collection_finish() -> None:
-    """Search for garbage again, ten times less often: most of what a search walks through stays to the end."""
+    """Search for garbage again, ten times less often: most of what it walks through stays to the end."""
     gc.set_threshold(7_000, 10, 10)
     gc.enable()
 
