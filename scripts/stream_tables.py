@@ -11,7 +11,7 @@ import json
 import re
 import statistics
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ import attrs
 import numpy as np
 
 from lw2g.disk.protocol import sha_of_labels
+from lw2g.errors import counted
 from lw2g.results.bootstrap import over_orders_and_images
 from lw2g.results.found_runs import ReportedRun
 from lw2g.results.right_answers import RightAnswers, right_answers
@@ -44,23 +45,23 @@ LABELS = {
     "simple-cil_klda": "`klda` (floor)",
     "ranpac": "`ranpac adapt=none` (floor)",
     "simple-cil_auto": "`--recommended`: the frozen answer",
-    "ranpac_always": "`ranpac`, adapters of the first task",
-    "ranpac_always_running": "`ranpac`, adapters of the first task, penalty chosen on all tasks",
-    "slca-plus-plus_always_lda_gated_expert": "`--trained`",
-    "ranpac_always_running_joined": "`ranpac`, adapters of the first task, ridge on 12 layers",
-    "slca-plus-plus_always_auto_first-1": "`slca-plus-plus` on the first task, then the frozen answer",
-    "slca-plus-plus_always_auto_first-2": "`slca-plus-plus` on the first two, then the frozen answer",
-    "slca-plus-plus_always_lda_gated_expert_joined": "`--trained`, with head and expert on 12 layers",
-    "slca-plus-plus_always_lda_gated_beside_joined": "`--trained` on 12 layers, beside the frozen answer",
-    "slca-plus-plus_always_lda": "`slca-plus-plus`, `lda` carried by `affine`",
+    "ranpac_always": "`ranpac`, adapters",
+    "ranpac_always_running": "`ranpac`, adapters, `penalty=running`",
+    "slca-plus-plus_always_lda_gated_expert": "training on every task",
+    "ranpac_always_running_joined": "`ranpac`, adapters, 12 layers",
+    "slca-plus-plus_always_auto_first-1": "`--trained`",
+    "slca-plus-plus_always_auto_first-2": "training on two tasks",
+    "slca-plus-plus_always_lda_gated_expert_joined": "training on every task, 12 layers",
+    "slca-plus-plus_always_lda_gated_beside_joined": "training on every task, beside the frozen answer",
+    "slca-plus-plus_always_lda": "`slca-plus-plus`, carried `lda`",
     "slca-plus-plus_always_linear": "`slca-plus-plus` as published",
-    "finetune_always_lda": "one LoRA (`finetune`), `lda` carried by `affine`",
-    "dual-prompt_one_lda_key-cosine": "one prompt set, `lda` carried by `affine`",
-    "dual-prompt_always_lda_lda": "a prompt set a task, three asked, `lda` carried by `affine`",
-    "ssiat_always_lda": "`ssiat`, `lda` carried by `affine`",
+    "finetune_always_lda": "one LoRA (`finetune`), carried `lda`",
+    "dual-prompt_one_lda_key-cosine": "one prompt set, carried `lda`",
+    "dual-prompt_always_lda_lda": "a prompt set a task, three asked, carried `lda`",
+    "ssiat_always_lda": "`ssiat`, carried `lda`",
     "dual-prompt_always_linear_key-cosine": "`dual-prompt`, a set a task, as published",
     "hide-prompt_always_linear_classifier": "`hide-prompt`, a set a task, as published",
-    "joint_always_linear": "`joint`: all classes at once, own head (control)",
+    "joint_always_linear": "`joint`: all at once (control)",
     "joint_always_lda": "`joint` under `lda` (control)",
 }
 """What the methods of packs are called in tables, those on frozen features first: (floor)."""
@@ -84,7 +85,7 @@ class StreamRun:
         faa: Mean over the stream's tasks of accuracy after the last one, in per cent.
         told: FAA as the pack itself says it; of a run that learned all classes at once that of one task.
         answers: The answers after the last task, whose images have the same names in every order.
-        seconds: All of the run, evaluations included.
+        seconds: All of the run on a CPU core, evaluations included; None of what ran on a GPU.
         kept: Numbers kept: parameters and statistics.
         forwards: Operations of the training and of what follows it on training images, in forwards of the
             bare backbone for each training image.
@@ -98,7 +99,7 @@ class StreamRun:
     faa: float
     told: float
     answers: RightAnswers
-    seconds: float
+    seconds: float | None
     kept: int
     forwards: float
 
@@ -108,10 +109,12 @@ def runs_of(store: Path, stored: Stored) -> list[StreamRun]:
 
     Raises:
         ValueError: ``streams.toml`` does not have the stream, or the test images of a run that learned all
-            classes at once are not those of the stream, or two packs are of one method and order.
+            classes at once are not those of the stream, or two packs are of one method and order, or call
+            two images by one name.
     """
     known = _streams()
     bare = _bare_operations(stored)
+    hashes: dict[Hashable, str] = {}
     runs = []
     for pack, reported in stored.runs:
         named = OF_A_STREAM.fullmatch(protocol_of(reported))
@@ -122,6 +125,7 @@ def runs_of(store: Path, stored: Stored) -> list[StreamRun]:
         record = pack.record
         storage = record["storage"]
         answers = _answers(store, named, pack)
+        _require_same_images(hashes, pack, answers)
         runs.append(
             StreamRun(
                 path=pack.path,
@@ -133,13 +137,24 @@ def runs_of(store: Path, stored: Stored) -> list[StreamRun]:
                 faa=answers.accuracy if named["once"] else float(record["metrics"]["faa"]),
                 told=float(record["metrics"]["faa"]),
                 answers=answers,
-                seconds=float(record["seconds"]["total"]),
+                seconds=float(record["seconds"]["total"]) if _on_a_core(pack) else None,
                 kept=storage["parameters"] + storage["statistics"],
                 forwards=_forwards(record, known[named["stream"]], bare.get(int(named["size"]), 0.0)),
             )
         )
     _require_one_a_cell(runs)
     return runs
+
+
+def _require_same_images(hashes: dict[Hashable, str], pack: Pack, answers: RightAnswers) -> None:
+    """Refuse a pack whose images are other ones than go by the same names in packs before it; note its own.
+
+    Raises:
+        ValueError: The first such image. Packs from before hashes of images say nothing.
+    """
+    for image, own in zip(answers.images, pack.record.get("image_hashes") or (), strict=False):
+        if hashes.setdefault(image, own) != own:
+            raise ValueError(f"{pack.path}: its image {image} is another one than in other packs")
 
 
 def _require_one_a_cell(runs: Sequence[StreamRun]) -> None:
@@ -154,6 +169,11 @@ def _require_one_a_cell(runs: Sequence[StreamRun]) -> None:
         if cell in met:
             raise ValueError(f"{run.path} and {met[cell]} are of the same method and order; remove one")
         met[cell] = run.path
+
+
+def _on_a_core(pack: Pack) -> bool:
+    """Return whether a run had CPU cores alone, so that its seconds go with those of the others."""
+    return str(pack.submission["hardware"]).startswith(("one CPU core", "two CPU cores"))
 
 
 def _bare_operations(stored: Stored) -> dict[int, float]:
@@ -211,10 +231,16 @@ def _method(pack: Pack) -> str:
     return "_".join(parts)
 
 
+@lru_cache(maxsize=1)
 def _streams() -> Mapping[str, Any]:
     """Return the facts of every stream by its name."""
     streams: Mapping[str, Any] = tomllib.loads(STREAMS.read_text(encoding="utf-8"))["stream"]
     return streams
+
+
+def is_apart(stream: str) -> bool:
+    """Return whether a stream has the images of other report streams, which it would count twice."""
+    return bool(_streams()[stream].get("apart", False))
 
 
 def shared(role: str) -> Iterator[str]:
@@ -288,19 +314,35 @@ class Line:
         if self.method == FLOOR:
             return None
         ours, theirs = ({run.order: run.answers for run in runs} for runs in (self.runs, self.floor))
+        if self.floor and len(_streams()[self.stream]["sha256"]) == 1:
+            # every order has the same images of the same classes, and the floor sees no order
+            known = self.floor[0].answers
+            theirs = {order: in_order_of(known, answers) for order, answers in ours.items()} | theirs
         return over_orders_and_images(ours, theirs)
 
 
+def in_order_of(known: RightAnswers, other: RightAnswers) -> RightAnswers:
+    """Return answers that are alike in every order, with the places of images and their shares in another."""
+    right = dict(zip(known.images, known.right.tolist(), strict=True))
+    return attrs.evolve(other, right=np.array([right[image] for image in other.images]))
+
+
 def _difference(line: Line) -> str:
+    """Return how far a line is above the floor, and over how many orders where it has more."""
     apart = line.less_the_floor
     if apart is None:
         return "-"
-    return with_interval(apart)
+    return with_interval(apart) + ("" if apart.n == len(line.runs) else f" ({counted(apart.n, 'order')})")
 
 
 def with_interval(apart: Difference) -> str:
     """Return a difference and its interval, as all pages print them."""
     return f"{apart.mean:+z.1f} [{apart.low:+z.1f}, {apart.high:+z.1f}]"
+
+
+def side_of_zero(low: float, high: float) -> int:
+    """Return 1 for an interval above 0 as pages print it, -1 for one below 0, and 0 for one that holds it."""
+    return (round(low, 1) > 0) - (round(high, 1) < 0)
 
 
 def _orders(line: Line) -> str:
@@ -319,7 +361,8 @@ def _by_image(run: StreamRun) -> frozenset[Any]:
 def _seconds(line: Line) -> str:
     if line.method in FROZEN and line.method != FLOOR:
         return "shared"
-    return f"{statistics.fmean(run.seconds for run in line.runs):,.0f}"
+    every = [run.seconds for run in line.runs if run.seconds is not None]
+    return f"{statistics.fmean(every):,.0f}" if every else "GPU"
 
 
 def _forwards_shown(line: Line) -> str:
@@ -383,7 +426,8 @@ def matrix(lines: Sequence[Line], methods: Sequence[str]) -> Iterator[str]:
     streams = list(dict.fromkeys(line.stream for line in lines))
     by_place = {(line.method, line.stream): line for line in lines}
     most = {each: max(len(line.runs) for line in lines if line.stream == each) for each in streams}
-    yield f"| | {' | '.join(f'{each} ({most[each]} orders)' for each in streams)} |"
+    heads = [f"{each} ({counted(most[each], 'order')})" for each in streams]
+    yield f"| | {' | '.join(heads)} |"
     yield f"| --- |{' ---: |' * len(streams)}"
     known = {line.method for line in lines}
     for method in (each for each in methods if each in known):
@@ -399,8 +443,7 @@ def _from_the_floor(line: Line, most: int) -> str:
     apart = line.less_the_floor
     if apart is None:
         return f"{line.faa:.1f}"
-    few = "" if apart.n == most else f" ({apart.n} order{'s' * (apart.n > 1)})"
-    return with_interval(apart) + few
+    return with_interval(apart) + ("" if apart.n == most else f" ({counted(apart.n, 'order')})")
 
 
 def _rank(method: str) -> tuple[int, str]:
@@ -411,6 +454,23 @@ def _rank(method: str) -> tuple[int, str]:
 def _runs(runs: Iterable[StreamRun], stream: str, method: str) -> list[StreamRun]:
     found = [run for run in runs if (run.stream, run.method) == (stream, method)]
     return sorted(found, key=lambda run: run.order)
+
+
+def packs_behind(line: Line, root: Path) -> Iterator[str]:
+    """Yield the pack of each order of a line, then its difference from the floor and what that is over."""
+    row = f"{line.stream}, {line.runs[0].size} px, {LABELS.get(line.method, line.method)}"
+    for run in line.runs:
+        once = ""
+        if abs(run.faa - run.told) > 0.005:
+            once = f" by the stream's tasks, {run.told:.2f} as the pack's one task"
+        yield f"{row}, order {run.order}: FAA {run.faa:.2f}{once}, {run.path.relative_to(root)}"
+    apart = line.less_the_floor
+    if apart is not None:
+        images = len({image for run in line.runs for image in run.answers.images})
+        over = f"{counted(apart.n, 'order')} and {images:,} test images"
+        if apart.n == 1:
+            over = f"{len(line.runs[0].answers.images):,} test images of one order"
+        yield f"{row}, less `lda`: {with_interval(apart)} over {over}"
 
 
 def markdown(lines: Sequence[Line]) -> Iterator[str]:

@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import argparse
-import html
 import json
 import sys
 from collections import Counter
@@ -20,6 +19,9 @@ from typing import Any
 import frozen_gains
 import frozen_rule
 import frozen_stopped
+import frozen_trained
+import frozen_whole
+import machines
 import numpy as np
 from frozen_results import (
     HERE,
@@ -37,6 +39,8 @@ from frozen_results import (
     trained,
 )
 from frozen_verdicts import judged
+from interval_plot import Panel, Point, picture
+from stream_tables import side_of_zero
 
 README, PAGE, TABLES, PICTURE = "README.md", "docs/frozen.md", "docs/frozen_tables.md", "docs/frozen.svg"
 WORTH = "docs/worth.md"
@@ -45,12 +49,15 @@ MARKS = {
     README: ("headline",),
     USE: ("choice",),
     PAGE: ("short", "report", "recommended"),
-    WORTH: ("adds", "slopes"),
+    WORTH: ("adds", "adds_every", "slopes"),
     TABLES: (
         "answers",
+        "whole",
         "rule",
+        "named",
         "adapted",
         "stopped",
+        "again",
         "few",
         "sure",
         "quarters",
@@ -62,8 +69,11 @@ MARKS = {
 """What stands on each page, as ``<!-- frozen: NAME -->`` before and ``<!-- end of frozen -->`` behind it."""
 END = "<!-- end of frozen -->"
 ROLES = {"report": "On report streams", "development": "On development streams, where choices were made"}
-APART = "cifar-whole"
-"""A report stream that no hypothesis counts; it has no trained rows."""
+APART = frozen_whole.WHOLE
+"""A report stream apart from the others: it has claims of its own, as its figures were known."""
+
+TRAINED = frozen_trained.RULE["cheaper"]
+"""The row that `--trained` stands for."""
 
 Streams = Mapping[str, Stream]
 
@@ -91,13 +101,10 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
         f"- The frozen answer has {gains[low]:+.1f} ({low}) to {gains[high]:+.1f} points ({high}) more than "
         "`lda` on the last class token."
     )
-    trained_less = {}
-    for name in names:
-        if (own := _apart_from_auto(known[name], runs, "recommended")) is not None:
-            trained_less[name] = own
-    above = [name for name, own in trained_less.items() if own.low > 0]
-    below = [name for name, own in trained_less.items() if own.high < 0]
-    undecided = [name for name in trained_less if name not in (*above, *below)]
+    above, below = (
+        [name for name in side if name in names] for side in _sides(known, runs, TRAINED, "report")
+    )
+    undecided = [name for name in names if name not in (*above, *below) and (name, TRAINED) in runs]
     yield (
         f"- Training ends above it on {', '.join(above) or 'none'}, below it on "
         f"{', '.join(below) or 'none'}; on {', '.join(undecided) or 'none'} the interval has 0 in it."
@@ -112,19 +119,23 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
 
 def headline(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield the table of the README: report streams, frozen answers, and what training adds."""
-    yield "| | `lda` | frozen answer | training, less the frozen answer |"
-    yield "| --- | ---: | ---: | ---: |"
+    yield "| | `lda` | frozen answer | less `lda` | training, less frozen |"
+    yield "| --- | ---: | ---: | ---: | ---: |"
     for name in PLAN["report"]:
         if name in known:
             stream = known[name]
-            gained = between(stream, "auto", "lda")
-            cells = [f"{stream.accuracy('lda'):.1f}", f"{stream.accuracy('auto'):.1f}: {gained}"]
-            yield f"| {name} | {' | '.join(cells)} | {_gain(stream, runs, 'recommended')} |"
+            yield f"| {name} | {' | '.join(_answered(stream))} | {_gain(stream, runs, TRAINED)} |"
 
 
-TRAINED = {
-    "recommended": "training",
-    "stopped-1": "training on the first task",
+def _answered(stream: Stream) -> list[str]:
+    """Return the accuracy of `lda` and of the frozen answer, and their difference."""
+    ends = [f"{stream.accuracy(row):.1f}" for row in ("lda", "auto")]
+    return [*ends, str(between(stream, "auto", "lda"))]
+
+
+CHOICE = {
+    TRAINED: "training",
+    "recommended": "training on every task",
     "ranpac-adapted": "adapters of the first task",
     "one-set": "one prompt set",
 }
@@ -133,31 +144,27 @@ TRAINED = {
 
 def choice(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield what each kind of training has more than the frozen answer, where that is sure, and forwards."""
-    above: dict[str, list[str]] = {method: [] for method in TRAINED}
-    below: dict[str, list[str]] = {method: [] for method in TRAINED}
-    yield f"| | frozen answer | {' | '.join(TRAINED.values())} |"
-    yield f"| --- | ---: |{' ---: |' * len(TRAINED)}"
-    for name in PLAN["report"]:
-        cells = [f"{known[name].accuracy('auto'):.1f}"]
-        for method in TRAINED:
-            cells.append(_gain(known[name], runs, method))
-            gained = _apart_from_auto(known[name], runs, method)
-            if gained is not None and gained.low > 0:
-                above[method].append(name)
-            if gained is not None and gained.high < 0:
-                below[method].append(name)
-        yield f"| {name} | {' | '.join(cells)} |"
-    spent = [_forwards(runs, method) for method in TRAINED]
+    yield f"| | frozen answer | {' | '.join(CHOICE.values())} |"
+    yield f"| --- | ---: |{' ---: |' * len(CHOICE)}"
+    for name in _names("report"):
+        if name in known:
+            cells = [_gain(known[name], runs, method) for method in CHOICE]
+            yield f"| {name} | {known[name].accuracy('auto'):.1f} | {' | '.join(cells)} |"
+    spent = [_forwards(runs, method) for method in CHOICE]
     yield f"| forwards a training image | 1 | {' | '.join(spent)} |"
     yield ""
-    for method, shown in TRAINED.items():
-        won, lost = (", ".join(names[method]) or "none" for names in (above, below))
-        yield f"- {shown[:1].upper()}{shown[1:]}: its interval is above 0 on {won}, below 0 on {lost}."
+    for method, shown in CHOICE.items():
+        above, below = (", ".join(names) or "none" for names in _sides(known, runs, method, "report"))
+        line = f"- {shown[:1].upper()}{shown[1:]}: its interval is above 0 on {above}, below 0 on {below}"
+        if any(_sides(known, runs, method, "development")):
+            sides = (", ".join(names) or "none" for names in _sides(known, runs, method, "development"))
+            line += "; of development streams above 0 on {}, below 0 on {}".format(*sides)
+        yield f"{line}."
 
 
 def _forwards(runs: Trained, method: str) -> str:
     """Return the least and the greatest forwards of a row for each training image on report streams."""
-    every = [run.told.forwards for name in PLAN["report"] for run in runs.get((name, method), {}).values()]
+    every = [run.told.forwards for name in _names("report") for run in runs.get((name, method), {}).values()]
     return f"{min(every):.1f} to {max(every):.1f}"
 
 
@@ -166,14 +173,41 @@ def report(known: Streams, runs: Trained) -> Iterator[str]:
     yield from headline(known, runs)
     if APART in known:
         stream = known[APART]
-        gained = between(stream, "auto", "lda")
-        ends = [f"{stream.accuracy('lda'):.1f}", f"{stream.accuracy('auto'):.1f}: {gained}", "not run"]
-        yield f"| {APART} | {' | '.join(ends)} |"
+        yield f"| {APART} | {' | '.join(_answered(stream))} | {_gain(stream, runs, TRAINED)} |"
+
+
+def told(stored: Any) -> dict[str, str]:
+    """Return the streams on which training ends above and below the frozen answer, for sentences."""
+    known, runs = streams(), trained(stored)
+    return {
+        f"{{trained/{role}/{side}-frozen}}": ", ".join(f"`{name}`" for name in names) or "none"
+        for role in ROLES
+        for side, names in zip(("above", "below"), _sides(known, runs, TRAINED, role), strict=True)
+    }
+
+
+def _sides(known: Streams, runs: Trained, method: str, role: str) -> tuple[list[str], list[str]]:
+    """Return the streams of a role on which a row ends above `auto` with its interval, and below it."""
+    there = [name for name in _names(role) if name in known]
+    gained = {name: own for name in there if (own := _apart_from_auto(known[name], runs, method))}
+    sides = {name: side_of_zero(own.low, own.high) for name, own in gained.items()}
+    above, below = ([name for name, side in sides.items() if side == asked] for asked in (1, -1))
+    return above, below
+
+
+def again(known: Streams, runs: Trained) -> Iterator[str]:
+    """Yield what another machine changes under the same seed."""
+    yield from machines.table(runs)
 
 
 def adds(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield what training adds by images a class and by how near the images are."""
-    yield from frozen_gains.table(known, runs)
+    yield from frozen_gains.table(known, runs, frozen_gains.METHOD)
+
+
+def adds_every(known: Streams, runs: Trained) -> Iterator[str]:
+    """Yield the same of training on every task."""
+    yield from frozen_gains.table(known, runs, frozen_gains.EVERY_TASK)
 
 
 def slopes(known: Streams, runs: Trained) -> Iterator[str]:
@@ -211,7 +245,7 @@ def _answers_line(stream: Stream, runs: Trained) -> str:
     taken = Counter(cell.facts["stands"]["auto"] for cell in stream.every)
     takes = ", ".join(head + (f" ({count})" if len(taken) > 1 else "") for head, count in taken.most_common())
     less = between(stream, "auto", "lda")
-    cells = [*own, f"**{stream.accuracy('auto'):.1f}**", takes, str(less), _gain(stream, runs, "recommended")]
+    cells = [*own, f"**{stream.accuracy('auto'):.1f}**", takes, str(less), _gain(stream, runs, TRAINED)]
     return f"| {stream.name} | {' | '.join(cells)} |"
 
 
@@ -286,17 +320,20 @@ def verdicts(known: Streams, runs: Trained) -> Iterator[str]:
             yield f"- **({key})** {PLAN[key]['claim']}"
             told = key
         shown = f"`{which}`: " if which else ""
-        yield f"    - {shown}**{verdict}**" + (f". {'; '.join(lines)}" if lines else "")
+        # a rule that nothing takes, and what a table of the page has, is told by the script alone
+        told_here = lines and which != "chosen" and not key.startswith("iv")
+        told_by_stream = f". {'; '.join(lines)}" if told_here else ""
+        yield f"    - {shown}**{verdict}**{told_by_stream}"
 
 
 def adapted(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield what each trained row under joined features has more than `auto`, on streams that have one."""
     methods = {
         "ranpac-joined": "adapters of the first task, ridge on 12 layers",
-        "recommended-joined": "trained, head and expert (`lda`) on 12 layers",
-        "recommended-beside": "trained, head on 12 layers beside the frozen answer",
-        "stopped-1": "`auto`, trained on the first task",
-        "stopped-2": "`auto`, trained on the first two",
+        "recommended-joined": "trained on every task, head and expert (`lda`) on 12 layers",
+        "recommended-beside": "the same, head on 12 layers beside the frozen answer",
+        "stopped-1": "`--trained`: on the first task, then `auto`",
+        "stopped-2": "the same on the first two",
     }
     there = {name: shown for name, shown in methods.items() if any(method == name for _, method in runs)}
     yield f"| less `auto` | {' | '.join(there.values())} |"
@@ -310,7 +347,7 @@ def adapted(known: Streams, runs: Trained) -> Iterator[str]:
 
 def stopped(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield the verdicts on training that stops early."""
-    yield from frozen_stopped.lines(known, runs)
+    yield from frozen_stopped.lines(known, runs, frozen_stopped.OF_THE_TABLE)
 
 
 def recommended(known: Streams, runs: Trained) -> Iterator[str]:
@@ -323,6 +360,14 @@ def recommended(known: Streams, runs: Trained) -> Iterator[str]:
             f"{len(step.gains)} streams that have it, and {what}"
         )
     yield f"- so `--recommended` is to be: **{frozen_rule.verdict(found)}**{frozen_rule.settled(found)}"
+    held = frozen_rule.RULE["candidate"][0]["name"]
+    every = [frozen_rule.gain(known, runs, name, TRAINED, held) for name in frozen_rule.RULE["development"]]
+    found_of = [own for own in every if own is not None]
+    above = sum(own.low > 0 for own in found_of)
+    yield (
+        f"- {TRAINED}, built after the rule and no candidate, gains over {held} with its interval on {above} "
+        f"of {len(found_of)} streams"
+    )
 
 
 def rule(known: Streams, runs: Trained) -> Iterator[str]:
@@ -344,6 +389,17 @@ def rule(known: Streams, runs: Trained) -> Iterator[str]:
         yield f"| {name}{held} | {'-' if spent != spent else f'{spent:.1f}'} | {' | '.join(cells)} |"
 
 
+def named(known: Streams, runs: Trained) -> Iterator[str]:
+    """Yield the differences behind what `--trained` stands for, and the verdict."""
+    yield from frozen_trained.table(known, runs)
+
+
+def whole(known: Streams, runs: Trained) -> Iterator[str]:
+    """Yield the rows on all of CIFAR-100, and what became of what was expected."""
+    yield from frozen_whole.table(known, runs)
+    yield from frozen_whole.lines(known, runs)
+
+
 def squares(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield what `lda` on the last class token has by how an image becomes a square."""
     found = json.loads((HERE / "resize.json").read_text(encoding="utf-8"))
@@ -355,7 +411,7 @@ def squares(known: Streams, runs: Trained) -> Iterator[str]:
             continue
         right = {way: _bits(found[f"{stream} {shape} {way}"]) for way in ("squash", "crop")}
         apart = right["crop"] - right["squash"]
-        low, high = interval([apart], shared=True)
+        low, high = interval([apart])
         shown = f"{100 * apart.mean():+.1f} ({low:+.1f} to {high:+.1f})"
         means = [f"{100 * own.mean():.1f}" for own in right.values()]
         yield f"| {stream} | {shape} | {' | '.join(means)} | {shown} |"
@@ -370,7 +426,7 @@ def shrinkage(known: Streams, runs: Trained) -> Iterator[str]:
     for stream, own in found.items():
         right = {share: _bits(own[share]) for share in shares}
         apart = right[shares[-1]] - right[shares[0]]
-        low, high = interval([apart], shared=True)
+        low, high = interval([apart])
         shown = f"{100 * apart.mean():+.1f} ({low:+.1f} to {high:+.1f})"
         yield f"| {stream} | {' | '.join(f'{100 * right[share].mean():.1f}' for share in shares)} | {shown} |"
 
@@ -381,71 +437,35 @@ def _bits(text: str) -> Any:
 
 # -- picture ---------------------------------------------------------------------------------------------
 
-COLOURS = {"frozen, auto": "#2f6fb5", "ridge on 2,000 units": "#a8801f", "trained (recommended)": "#c2502f"}
-INK = "#808080"
-LEFT, RIGHT, TOP, BOTTOM = 46, 750, 20, 280
+SERIES = ("the frozen answer", "ridge on 2,000 units", "training")
 
 
 def drawn(known: Streams, runs: Trained) -> str:
     """Return the picture as SVG: points above `lda` on each stream, from near to far."""
-    rows = points(known, runs)
-    every = [own for of in rows.values() for own in of.values()]
-    low = min([-2.0, *(own.low for own in every)]) - 1
-    high = max([5.0, *(own.high for own in every)]) + 1
-    names = sorted(rows, key=lambda name: -known[name].accuracy("lda"))
-    step = (RIGHT - LEFT) / max(len(names), 1)
-
-    def y(value: float) -> float:
-        return BOTTOM - (BOTTOM - TOP) * (value - low) / (high - low)
-
-    parts = [
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 360" font-family="sans-serif" '
-        f'font-size="11" fill="{INK}">'
-    ]
-    for value in range(5 * int(low // 5 + 1), int(high) + 1, 5):
-        width = 1.5 if value == 0 else 0.4
-        parts.append(
-            f'<line x1="{LEFT}" x2="{RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}" stroke="{INK}" '
-            f'stroke-width="{width}"/>'
-        )
-        parts.append(f'<text x="{LEFT - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{value:+d}</text>')
-    for number, name in enumerate(names):
-        middle = LEFT + step * (number + 0.5)
-        parts.append(
-            f'<text x="{middle:.1f}" y="{BOTTOM + 16 + 14 * (number % 2)}" text-anchor="middle" '
-            f'font-size="10">{html.escape(name)}</text>'
-        )
-        for place, (row, colour) in enumerate(COLOURS.items()):
-            own = rows[name].get(row)
-            if own is not None:
-                parts += _point(middle + 9 * (place - 1), own, colour, f"{row} on {name}", y)
-    for number, (row, colour) in enumerate(COLOURS.items()):
-        left = LEFT + 10 + 200 * number
-        parts.append(f'<circle cx="{left}" cy="342" r="4" fill="{colour}"/>')
-        parts.append(f'<text x="{left + 8}" y="346">{html.escape(row)}</text>')
-    return "\n".join([*parts, "</svg>", ""])
+    found = points(known, runs)
+    rows = {name: found[name] for name in sorted(found, key=lambda name: -known[name].accuracy("lda"))}
+    panel = Panel("points above lda on the last layer", rows)
+    return picture(SERIES, [panel], "Right answers above lda on the last layer, by stream and method")
 
 
-def points(known: Streams, runs: Trained) -> dict[str, dict[str, Difference]]:
+def points(known: Streams, runs: Trained) -> dict[str, dict[str, Point]]:
     """Return what each row of the picture has more than `lda`, by stream."""
-    found: dict[str, dict[str, Difference]] = {}
+    found: dict[str, dict[str, Point]] = {}
     for name, stream in known.items():
-        rows = list(COLOURS)
-        own = {rows[0]: between(stream, "auto", "lda"), rows[1]: between(stream, "units", "lda")}
-        if (name, "recommended") in runs:
-            above = apart(stream, hits_by_order(stream, runs[name, "recommended"]), "lda")
+        own = {
+            SERIES[0]: _point(between(stream, "auto", "lda")),
+            SERIES[1]: _point(between(stream, "units", "lda")),
+        }
+        if (name, TRAINED) in runs:
+            above = apart(stream, hits_by_order(stream, runs[name, TRAINED]), "lda")
             if above is not None:
-                own[rows[2]] = above
+                own[SERIES[2]] = _point(above)
         found[name] = own
     return found
 
 
-def _point(at: float, own: Difference, colour: str, said: str, y: Any) -> Iterator[str]:
-    yield (
-        f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{y(own.low):.1f}" y2="{y(own.high):.1f}" stroke="{colour}"/>'
-    )
-    yield f'<circle cx="{at:.1f}" cy="{y(own.mean):.1f}" r="4" fill="{colour}">'
-    yield f"<title>{html.escape(f'{said}: {own}')}</title></circle>"
+def _point(own: Difference) -> Point:
+    return Point(own.mean, own.low, own.high)
 
 
 # -- page ------------------------------------------------------------------------------------------------

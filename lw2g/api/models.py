@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from lw2g.model.trained import TrainedModel
 
-__all__ = ["export", "folder_of", "load", "predict"]
+__all__ = ["at_home", "export", "folder_of", "load", "predict"]
 
 
 @expands_paths
@@ -51,8 +51,6 @@ def load(
         DataError: There is no such model, it is damaged, or its backbone is missing or a different one.
         ConfigError: The device does not exist.
     """
-    from lw2g import learn  # the root names the functions of the products, which the core does not import
-
     file = None if weights is None else Path(weights)
     folder = folder_of(run)
     with importing_torch():
@@ -61,11 +59,33 @@ def load(
         # a run and an export say which plugins they need; others are not imported
         catalogue = catalogue_of(local, folder)
     model = open_model(folder, catalogue, task, device=device, batch_size=batch_size, weights=file)
-    model.learner = partial(learn, run, device=device, weights=weights, local=local)
-    model.opener = partial(load, folder.absolute(), weights=weights, local=local)
-    model.source = str(run)
-    if is_hub_address(run):
-        model.source = f"hf://{parsed_address(run)[0]}@{folder.name}"
+    source = f"hf://{parsed_address(run)[0]}@{folder.name}" if is_hub_address(run) else str(run)
+    return at_home(model, folder, source, {"device": device, "weights": weights, "local": local})
+
+
+def at_home(model: TrainedModel, folder: Path, source: str, given: Mapping[str, Any]) -> TrainedModel:
+    """Return a model that knows where it lies, so that its methods go on from there.
+
+    Args:
+        model: The model.
+        folder: Its folder.
+        source: What a user calls this place.
+        given: What it was opened with: ``device``, ``weights`` and ``local``.
+    """
+    # the root names the functions of the products, which the core does not import
+    from lw2g import learn, test, unlearn
+    from lw2g.model.home import Home
+
+    # one on the hub has to be copied first, which these functions say
+    place = source if is_hub_address(source) else folder
+    elsewhere = {name: value for name, value in given.items() if name != "device"}
+    model.home = Home(
+        source=source,
+        open=partial(load, folder.absolute(), **elsewhere),
+        learn=partial(learn, place, **given),
+        unlearn=partial(unlearn, place, **given),
+        test=test,
+    )
     return model
 
 

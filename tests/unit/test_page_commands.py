@@ -93,8 +93,8 @@ CLAIMS = ("README.md", "docs/use.md", "docs/frozen.md", "docs/start.md")
 """The pages that print a command for a row of a table."""
 ROWS = {
     "--recommended": "simple-cil_auto",
-    "--trained": "slca-plus-plus_always_lda_gated_expert",
-    "--set baseline.trained_tasks=1": "slca-plus-plus_always_auto_first-1",
+    "--trained": "slca-plus-plus_always_auto_first-1",
+    "--baseline slca-plus-plus --set baseline.head=lda": "slca-plus-plus_always_lda_gated_expert",
     "--baseline ranpac --set baseline.penalty=running": "ranpac_always_running",
     "--baseline ranpac --set baseline.adapt=none": "ranpac",
     "--baseline simple-cil --set baseline.head=lda": "simple-cil_lda",
@@ -113,6 +113,7 @@ APART = {
     "run.seed": "the number of the order",
     "run.precision": "bf16 in packs, which auto takes where the processor has it; docs/use.md says so",
     "run.workers": "gives the same bits",
+    "run.device": "what a pack ran on stands in its submission",
     "run.evaluate": "when to look changes nothing that is learned",
     "backbone.name": "vit-tiny is that network of timm; its other options are compared below",
     "backbone.model": "see backbone.name",

@@ -24,7 +24,10 @@ ROOT = Path(__file__).resolve().parents[2]
 STORE = ROOT / "experiments" / "store"
 CELLS = ROOT / "experiments" / "carries" / "cells"
 SCORE = ("growth_fields", "readings", "score_pages", "score_results", "score_verdicts")
-FROZEN = ("frozen_page", "frozen_results", "frozen_rule", "frozen_verdicts", "frozen_gains")
+FROZEN = (
+    *("frozen_page", "frozen_results", "frozen_rule", "frozen_verdicts", "frozen_gains"),
+    *("frozen_stopped", "frozen_trained", "frozen_whole"),
+)
 GAINS = "plugins/lw2g_photos/training_gains.json"
 MODULES = (
     *("tables", "prose", "stream_tables", "seed_tables", "sentences", "write_leaderboard"),
@@ -75,11 +78,11 @@ CHANGED = (
 
 OF_A_TABLE = r"^\|(?: [^|]*\|)+? [+]?(\d\d?\.\d)"
 OF_SENTENCES = {
-    "README.md": r", (\d+)\s+forwards\s+an\s+image",
+    "README.md": r": (\d+)\s+forwards\s+an\s+image",
     "docs/use.md": r"ends at\s+(\d\d\.\d) with\s+adapters",
     "docs/frozen.md": r"probabilities are (\d\.\d) to",
     "docs/worth.md": r"so \(near\) is\s+(\w+)\.",
-    "docs/growth.md": r"Over (\d) orders\s+one prompt set",
+    "docs/growth.md": r"by\s+a\s+point:\s+(\w+)",
 }
 """A number or a verdict in a sentence of a page."""
 
@@ -112,16 +115,20 @@ def test_a_pack_that_is_gone_or_broken_is_found(script, stored):
 
 
 def test_the_packs_of_a_table_are_named_by_row(script, stored, monkeypatch, capsys):
-    """`--packs` says stream, row as the table calls it, order, FAA and a pack that is there."""
+    """`--packs` says stream, pixels, row as its table calls it, order, FAA and pack; then the difference."""
     tables = script("tables")
     monkeypatch.setattr(tables, "stored_runs", lambda *_: stored)
     told = []
-    for named in ("worth", "leaderboard"):
+    for named in ("growth-224", "leaderboard"):
         assert tables.main(["--packs", named]) == 0
         told.append(capsys.readouterr().out.splitlines())
     lines, every = told
-    assert any(line.startswith("cifar-second, `ridge` (floor), order 0: FAA ") for line in lines)
-    assert all((ROOT / line.rpartition(", ")[2]).is_dir() for line in every)
+    assert any(line.startswith("cifar-second, 224 px, `ridge` (floor), order 0: FAA ") for line in lines)
+    apart = [line for line in every if ", less `lda`: " in line]
+    assert all((ROOT / line.rpartition(", ")[2]).is_dir() for line in every if line not in apart)
+    page = (ROOT / "docs" / "leaderboard.md").read_text()
+    assert all(re.search(r"`lda`: (\S+ \[.*?\]) over", line)[1] in page for line in apart)
+    assert len(set(every)) == len(every), "64 and 224 px are told apart"
     assert set(lines) < set(every)
 
 
@@ -254,6 +261,28 @@ def test_two_packs_of_one_order_are_refused(script, stored):
         tables.runs_of(STORE, twice)
 
 
+def test_images_of_two_orders_are_told_by_their_hashes(script, stored):
+    """New packs have them: one image has one in both orders, and another image under its name is refused."""
+    tables = script("stream_tables")
+    orders = [f"/pacs-art-sketch.{order}.224.at-once@1/simple-cil_lda/" for order in (0, 1)]
+    pairs = [next(pair for pair in stored.runs if order in str(pair[0].path)) for order in orders]
+    runs = tables.runs_of(STORE, attrs.evolve(stored, runs=pairs))
+    marks = [[f"{hash(image) % 16**8:08x}" for image in run.answers.images] for run in runs]
+    assert marks[0] != marks[1], "the orders have other places for them"
+
+    def marked():
+        """Return the two packs with hashes, as new ones have them."""
+        return [
+            (attrs.evolve(pack, record={**pack.record, "image_hashes": own}), run)
+            for (pack, run), own in zip(pairs, marks, strict=True)
+        ]
+
+    assert len(tables.runs_of(STORE, attrs.evolve(stored, runs=marked()))) == 2
+    marks[1].reverse()
+    with pytest.raises(ValueError, match=r"its image \('pacs_128/.* is another one than in other packs"):
+        tables.runs_of(STORE, attrs.evolve(stored, runs=marked()))
+
+
 def test_development_streams_stand_apart_and_differences_are_paired(script):
     """By hand: two orders; a third of the floor has no pair, so that its 90.0 lowers no difference."""
     tables = script("stream_tables")
@@ -276,6 +305,12 @@ def test_development_streams_stand_apart_and_differences_are_paired(script):
         rf"\| turns \| mine \| 2 \| 90\.0 \| 80\.0 \| {interval} \| 1 \| 12\.3 \| 1,000 \|", shown[-1]
     )
     assert shown[-2].startswith("| turns | `lda` (the floor) | 3 | 76.7 | 70.0 | - |")
+    # seconds of a GPU go with no others
+    on_gpu = [attrs.evolve(own, seconds=None) for own in ours[:2]]
+    (line,) = tables.lines_of(on_gpu, "report", 224)
+    assert "| GPU | 12.3 |" in list(tables.markdown([line]))[-1]
+    (line,) = tables.lines_of([ours[0], on_gpu[1]], "report", 224)
+    assert "| 1 | 12.3 |" in list(tables.markdown([line]))[-1]
     alike = tables.lines_of([run("turns", order, tables.FLOOR, 7) for order in range(2)], "report", 224)
     assert "| 2, alike |" in list(tables.markdown(alike))[-1]
     rows = list(tables.matrix(lines, ["mine", "never run", tables.FLOOR]))
@@ -286,6 +321,32 @@ def test_development_streams_stand_apart_and_differences_are_paired(script):
     ]
     (development,) = tables.lines_of(ours[2:], "development", 224)
     assert development.stream == "caltech"
+
+
+def test_the_floor_of_one_order_stands_for_all_where_all_have_the_same_images(script):
+    """By hand: it sees no order; where orders have classes of their own, a difference says over how many."""
+    tables = script("stream_tables")
+    facts = {"path": Path("x"), "size": 224, "seconds": 1.0, "kept": 1, "forwards": 1.0, "told": 0.0}
+
+    def line(stream: str):
+        """Return a line of three orders, with their images in turned places, and one order of the floor."""
+        every = []
+        for order, right in enumerate((4, 4, 2)):
+            images = np.roll(np.arange(4), order)
+            answers = tables.RightAnswers(
+                images=images.tolist(), right=images < right, shares=np.full(4, 0.25)
+            )
+            own = {"stream": stream, "order": order, "faa": 25.0 * right, "answers": answers}
+            every.append(tables.StreamRun(**own, method="mine", **facts))
+        answers = attrs.evolve(every[0].answers, right=np.array([True, True, True, False]))
+        floor = [attrs.evolve(every[0], method=tables.FLOOR, answers=answers)]
+        return tables.Line(stream=stream, method="mine", runs=every, floor=floor)
+
+    same = line("waste-second").less_the_floor
+    assert (same.n, same.mean) == (3, pytest.approx((25 + 25 - 25) / 3))
+    (shown,) = list(tables.markdown([line("tiny")]))[2:]
+    assert "| 3 | 83.3 | 50.0 | +25.0 [" in shown
+    assert "] (1 order) |" in shown
 
 
 def test_the_leaderboard_says_where_a_plugin_lies(script) -> None:
@@ -312,6 +373,8 @@ def test_a_sentence_is_filled_from_packs(script, stored):
     text = "It ends at {ridge/cifar-second/faa}, {ridge/cifar-second/interval} points."
     (found,) = sentences.sentence(text, {"ridge": "simple-cil_ridge"}, 224, runs, {})
     assert found == f"It ends at {line.faa:.1f}, {streams.with_interval(line.less_the_floor)} points."
+    ends = [(0.04, 2.0), (0.06, 2.0), (-2.0, -0.04), (-2.0, -0.06), (-1.0, 1.0)]
+    assert [streams.side_of_zero(*each) for each in ends] == [0, 1, 0, -1, 0], "as the ends are printed"
     with pytest.raises(SystemExit, match="no pack of nothing on tiny"):
         list(sentences.sentence("{nothing/tiny/faa}", {}, 224, runs, {}))
 
@@ -321,7 +384,7 @@ SENTENCES = [page for page in tomllib.loads((ROOT / "scripts" / "prose.toml").re
 
 @pytest.mark.parametrize("page", SENTENCES)
 def test_no_number_of_a_sentence_can_change_unseen(script, page):
-    """Each digit and each number in words that no script writes; and a result or a verdict that is added."""
+    """Each digit, number in words and verdict that no script writes; and one that is added."""
     tables, prose = script("tables"), script("prose")
     text = (ROOT / page).read_text()
     assert list(prose.faults(text, tables.MARKED, page)) == []
@@ -329,23 +392,37 @@ def test_no_number_of_a_sentence_can_change_unseen(script, page):
         at = digit.start()
         changed = text[:at] + str((int(digit[0]) + 1) % 10) + text[at + 1 :]
         assert list(prose.faults(changed, tables.MARKED, page)), text[at - 40 : at + 20]
-    for number in prose.NUMBER_WORDS.finditer(prose.sentences(text, tables.MARKED)):
-        for other in {"eleven", "half"} - {number[0].lower()}:
-            changed = text[: number.start()] + other + text[number.end() :]
-            assert list(prose.faults(changed, tables.MARKED, page)), text[
-                number.start() - 40 : number.end() + 20
-            ]
+    for words, others in ((prose.NUMBER_WORDS, ("eleven", "half")), (prose.VERDICT_WORDS, ("lost", "wins"))):
+        for told in words.finditer(prose.sentences(text, tables.MARKED)):
+            for other in {*others} - {told[0].lower()}:
+                changed = text[: told.start()] + other + text[told.end() :]
+                near = text[told.start() - 40 : told.end() + 20]
+                assert list(prose.faults(changed, tables.MARKED, page)), near
     last = len(text.splitlines()) + 2
     for added in (
-        "It gains 2.7.",
+        "It has 2.7.",
         "It takes twelve.",
         "A third is right.",
         "So (one) holds.",
         "Training wins.",
+        "Nothing is gained.",
+        "Training is worse.",
+        "It ends well below the floor.",
+        "Accuracy was\nimproved.",
     ):
         (found,) = prose.faults(f"{text}\n{added}\n", tables.MARKED, page)
-        assert found.startswith(f"{page}:{last}: no pack bears")
+        assert found.startswith((f"{page}:{last}: no pack bears", f"{page}:{last + 1}: no pack bears"))
     assert list(prose.faults(f"{text}\nOptions as `x=0.5` may stand.\n", tables.MARKED, page)) == []
+
+
+def test_a_denial_stands_with_its_verdict(script):
+    """A denial and its contrary share a verdict word: the list has what is said, and it alone."""
+    tables, prose = script("tables"), script("prose")
+    text = (ROOT / "docs" / "growth.md").read_text()
+    turned = text.replace("prompts gained nothing from a set", "prompts gained much from a set")
+    assert turned != text
+    faults = list(prose.faults(turned, tables.MARKED, "docs/growth.md"))
+    assert len(faults) == 2  # not borne; not there any more
 
 
 def test_what_the_list_of_numbers_has_stands_on_its_page(script, root):
