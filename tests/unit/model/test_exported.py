@@ -312,7 +312,7 @@ def _forged(value: Any) -> list[Any]:
     return [None, "", 0, -1, 2**70, 1.5, []]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=8)
 def test_no_value_of_a_manifest_ends_in_a_traceback(copied, catalogue):
     """Every list empty, shorter, longer or of another type, and every other value: one line, or an answer."""
     told = json.loads((copied / "model.json").read_text(encoding="utf-8"))

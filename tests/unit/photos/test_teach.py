@@ -89,7 +89,7 @@ def ask(server: Server, path: str, body: bytes | None = None, **changes: Any) ->
     """Send a request as the page would, but for some headers and parts of the address."""
     query = {"token": server.token} | changes.pop("query", {})
     headers = {"Host": server.host, "Origin": f"http://{server.host}"} | changes
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=300)
     connection.putrequest("GET" if body is None else "POST", f"{path}?{urlencode(query)}", skip_host=True)
     if body is not None:
         headers = {"Content-Length": len(body)} | headers
